@@ -82,7 +82,7 @@ def _times(world: World, member: Any, name: str, since: int) -> list[int]:
     """Return the times at which a client's requests of one API reached a broker."""
     times: list[int] = []
     for entry in world.entries:
-        if entry.at >= since and entry.who == member.name and entry.what == "asks":
+        if entry.at >= since and entry.who == member.name and entry.what == "request":
             key = int.from_bytes(entry.data.body[:2], "big")
             times += [entry.at] * (API_NAMES[key] == name)
     return times

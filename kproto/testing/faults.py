@@ -41,8 +41,8 @@ class Proxy:
         self.target = place("target", target)
         self.host = host
         self.port = port
+        # How many were made so far.
         self.connections = 0
-        """How many were made so far."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pairs: set[_Pair] = set()

@@ -64,10 +64,10 @@ class Wires:
         self._by_address: dict[Address, _Wire] = {}
         self._by_key: dict[int, _Wire] = {}
         self._heard: list[ResponseReceived | RequestFailed | ConnectionLost] = []
+        # API key -> (lowest, highest), as the last broker that was asked said it.
         self.offered: dict[int, tuple[int, int]] | None = None
-        """API key -> (lowest, highest), as the last broker that was asked said it."""
+        # Why there is no connection any more.
         self.broke: dict[Address, str] = {}
-        """Why there is no connection any more."""
 
     def ask(self, host: str, port: int) -> None:
         """Ask a broker what it offers; `offered` has it when the answer is there."""

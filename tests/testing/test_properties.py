@@ -163,9 +163,9 @@ def test_a_decoder_that_does_not_is_found(decode: Callable[[bytes], object], dat
 
 
 def test_what_never_ran_is_no_proof() -> None:
-    with pytest.raises(ConfigError, match=r"decode=.*nobody awaits what it returns"):
+    with pytest.raises(ConfigError, match=r"decode=.*nothing awaits its result"):
         a_decoder_takes_any_bytes(waits, b"")
-    with pytest.raises(ConfigError, match=r"assign=.*nobody awaits what it returns"):
+    with pytest.raises(ConfigError, match=r"assign=.*nothing awaits its result"):
         an_assignor_is_a_function(lambda: waits(b""))
     with pytest.raises(ConfigError, match="times=1 is not allowed; at least 2"):
         an_assignor_is_a_function(dict, times=1)

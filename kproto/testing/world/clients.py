@@ -1,4 +1,4 @@
-"""What a client in a world is: its wires, its deadlines, and a process that can be frozen and killed."""
+"""The base of all clients in a world: connections, deadlines, and a process that can freeze and die."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """One client. A subclass knows its engine: it tells it what happened, and does what that wants.
+    """One client. A subclass drives an engine: it passes events to it and performs its actions.
 
-    `name` is unique in its world. `owned` is what the application works on now: from the return of its
-    "assigned" callback to the return of "revoked" or "lost".
+    `name` is unique in its world. `owned` are the partitions that the application works on: from the return
+    of the "assigned" callback to the return of "revoked" or "lost".
     """
 
-    callback_ms = knob(0)  # How long each callback takes; the brokers and the heartbeats go on meanwhile.
+    callback_ms = knob(0)  # Duration of each callback in ms. Brokers and heartbeats continue meanwhile.
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -36,69 +36,74 @@ class Client:
         self.owned: set[TopicPartition] = set()
         self.group: str | None = None
         self.frozen_until: int | None = None
+        # How long the process was frozen so far, in ms.
         self.slept_ms = 0
-        """How long it was frozen so far."""
+        # Duration of the slowest callback so far, in ms.
         self.slowest_ms = 0
-        """How long the slowest callback took so far."""
         self.close_timeout_ms = 30_000
         self._held: deque[tuple[Any, tuple[Any, ...]]] = deque()
+        # The deadline that the engine returned last.
         self._due: int | None = None
-        """When the engine wanted its next tick when it was asked last."""
         self._planned: int | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}{'' if self.alive else ', dead'}>"
 
-    # ---- what a subclass says
+    # ---- for subclasses
 
     @property
     def member_id(self) -> str:
-        """As what it is known to the coordinator; empty while it is no member."""
+        """The member id by which the coordinator knows this client; empty while it is not a member."""
         return ""
 
     @property
     def generation(self) -> int:
+        """The generation of the group; -1 while the client is not a member."""
         return -1
 
     @property
     def is_joining(self) -> bool:
-        """A JoinGroup of it is open."""
+        """Whether a JoinGroup of this client is in flight."""
         return False
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """Partitions of which the application on_transport_event just now that they are lost."""
+        """Partitions that are already lost while the application still runs the callback."""
         return frozenset()
 
     @property
     def is_polling(self) -> bool:
-        """The application goes on polling, and is not frozen."""
+        """Whether the application polls and the process is not frozen."""
         return False
 
     def due(self) -> int | None:
-        """When the engine wants its next tick."""
+        """Return when the engine needs its next tick, in virtual ms, or None."""
         raise NotImplementedError
 
     def tick(self) -> None:
-        """Its time has come."""
+        """Tell the engine that its deadline was reached."""
         raise NotImplementedError
 
     def on_opened(self, wire: Wire) -> None:
+        """Handle a connection that was established."""
         raise NotImplementedError
 
     def on_refused(self, key: Any, why: str) -> None:
+        """Handle a connection that could not be established."""
         raise NotImplementedError
 
     def on_received(self, wire: Wire, data: bytes) -> None:
+        """Handle bytes from the broker."""
         raise NotImplementedError
 
     def on_broken(self, wire: Wire, why: str) -> None:
+        """Handle a connection that was closed by the broker or the network."""
         raise NotImplementedError
 
     # ---- time
 
     def plan(self) -> None:
-        """Look at the engine's deadline again; after everything that may have moved it."""
+        """Schedule the next tick. Call it after everything that may have changed the engine's deadline."""
         if not self.alive:
             return
         self._due = self.due()
@@ -121,18 +126,20 @@ class Client:
 
     # ---- the process
 
-    def run_when_awake(self, what: Any, *args: Any) -> None:
-        """Let something happen to the client, now, or when it is no longer frozen; never when it is dead."""
+    def run_when_awake(self, function: Any, *args: Any) -> None:
+        """Call `what(*args)` now, or after the process is no longer frozen; never after its death."""
         if not self.alive:
             return
         if self.frozen_until is not None:
-            self._held.append((what, args))
+            self._held.append((function, args))
             return
-        what(*args)
+        function(*args)
 
     @kept
     def freeze(self, ms: int) -> None:
-        """Stop the process for a while (SIGSTOP): nothing is read, no timer fires, the world goes on."""
+        """Stop the process for `ms` (SIGSTOP): it reads nothing and no timer fires, while the world
+        continues.
+        """
         self.world.had_fault = True
         self.slept_ms += ms
         self.frozen_until = max(self.frozen_until or 0, self.world.now + ms)
@@ -143,20 +150,22 @@ class Client:
             return
         self.frozen_until = None
         held, self._held = self._held, deque()
-        for what, args in held:
-            self.run_when_awake(what, *args)
+        for function, args in held:
+            self.run_when_awake(function, *args)
         self._planned = None
         self.plan()
 
     @kept
     def configure(self, how: Callable[[Any], object]) -> None:
-        """`how(self)` sets how the application behaves (`listener`, `worker`, ...). A world that plays this
-        one again calls it with its own client: so an application is made there that calls that one.
+        """Call `how(self)`, which sets up the application (`listener`, `worker`, ...).
+
+        A replayed world calls `how` with its own client. So an application that calls its client gets the
+        right one.
         """
         reject_awaitable("how", how, how(self))
 
     def kill(self) -> None:
-        """The process dies (SIGKILL): its sockets close, nothing is said."""
+        """Kill the process (SIGKILL): its connections close, and it sends nothing more."""
         if not self.alive:
             return
         self.alive = False
@@ -167,14 +176,15 @@ class Client:
         self.world.observe(self, "killed")
 
     def observe(self, what: str, partitions: Iterable[TopicPartition] = (), detail: Any = None) -> None:
+        """Record an observation of this client; see `Observation`."""
         self.world.observe(self, what, partitions, detail)
 
 
 class EngineClient(Client):
-    """One whose engine is of `consumer.engine`: it hears what comes in over wires, and says what goes out."""
+    """A client whose engine is one of `consumer.engine`."""
 
     def on_transport_event(self, event: Opened | Data | Broken) -> None:
-        """Tell the engine."""
+        """Pass a network event to the engine."""
         raise NotImplementedError
 
     def on_opened(self, wire: Wire) -> None:
@@ -190,7 +200,7 @@ class EngineClient(Client):
         self.on_transport_event(Broken(wire.key, why))
 
     def perform_transport_action(self, action: Any) -> bool:
-        """Does what the engine wants of its wires; False for whatever else it wants."""
+        """Perform `action` if it is one on a connection. Return False for every other action."""
         match action:
             case Write(key=key, data=data):
                 self.world.write_to(self, key, data)

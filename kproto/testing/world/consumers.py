@@ -1,8 +1,7 @@
-"""kproto's whole consumer in a world: its engine, and an application around it that polls, works and is
-called.
+"""kproto's consumer in a world: its engine, and an application that polls, works and gets callbacks.
 
-The application is what the shells are: `Poll`, or else `PollBegan`, `Take` as often as the engine says
-`Wake`, `PollEnded`. It never looks without being woken, so an engine that forgets to say so is found out.
+The application drives the engine as the public classes do: with `Poll`, or with `PollBegan`, one `Take` for
+each `Wake` of the engine, and `PollEnded`. It never takes without a `Wake`, so a missing `Wake` fails tests.
 """
 
 from __future__ import annotations
@@ -29,24 +28,30 @@ if TYPE_CHECKING:
 
 Listener = Callable[[str, tuple[TopicPartition, ...]], object]
 Worker = Callable[[list[Any]], object]
-WIRES = (Opened, Data, Broken)  # what comes in over wires is in the trace as requests and answers
-BEGINS = {"assigned": "assigned", "revoked": "revoking", "lost": "losing"}
+NETWORK_EVENTS = (
+    Opened,
+    Data,
+    Broken,
+)  # network events; the trace shows their requests and responses instead
+CALLBACK_BEGIN_KINDS = {"assigned": "assigned", "revoked": "revoking", "lost": "losing"}
 
 
 class Consumer(EngineClient):
-    """A consumer of kproto. Its options are those of `consumer.Consumer`; what its application does is set
-    here.
+    """A consumer of kproto. Its options are those of `consumer.Consumer`.
 
-    `records`, `changes` (reports), `calls` (callbacks), `errors` (raised by poll) are what it saw so far.
-    `done` has, by token, what became of `commit`, `close` and the like.
+    Attributes configure its application: `listener(kind, partitions)` is called with "assigned", "revoked" or
+    "lost", and `worker(records)` with the records of each poll. Results so far: `records`, `changes` (group
+    changes that it reported), `calls` (callbacks), `errors` (raised by poll). `done` maps the token of a
+    `commit`, `close`, `unsubscribe` or `run` to its (value, error).
     """
 
     limit = knob(500)
     columns = knob(False)
-    works_ms = knob(0)  # How long the application is away after records, before it polls again.
+    # Processing time in ms: how long the application works after a poll that returned records.
+    works_ms = knob(0)
     poll_timeout_ms = knob(1_000)
     listener: Listener = knob(lambda kind, partitions: None)
-    worker: Worker = knob(lambda records: None)  # What the application does with the records of each poll.
+    worker: Worker = knob(lambda records: None)  # Called with the records of each poll.
 
     def __init__(self, world: World, name: str, **options: Any) -> None:
         super().__init__(world, name)
@@ -59,26 +64,26 @@ class Consumer(EngineClient):
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.errors: list[Exception] = []
         self.done: dict[object, tuple[Any, BaseException | None]] = {}
+        # Token of a commit -> its offsets.
         self.requested_commits: dict[object, dict[TopicPartition, int]] = {}
-        """What each commit means, by token."""
+        # Token -> the time (virtual ms) by which it must be done.
         self.deadlines: dict[object, int] = {}
-        """Until when each token must be done."""
+        # Partition -> the offset after the last record that the application received.
         self.positions: dict[TopicPartition, int] = {}
-        """Behind the last record that the application was given."""
         self.limit = self.options.max_poll_records
         self.in_callback: tuple[str, tuple[TopicPartition, ...]] | None = None
         self.polling = False
+        # The consumer is closed. Calls on it fail as on any closed consumer.
         self.is_closed = False
-        """It was closed: whatever is called on it is answered as by any consumer that is."""
-        self._wanted = False  # the application means to poll
-        self._round = 0  # the poll that is open: a timeout of an older one means nothing
-        self._again: int | None = None
-        self._looking = False
-        self._raised, self._pause_ms = "", 0
-        self._returning = False  # the poll is over as soon as the callback is
-        self._ending: set[object] = (
+        self._keeps_polling = False  # the application keeps polling
+        self._poll_number = 0  # number of the current poll, so that the timeout of an earlier poll is ignored
+        self._next_poll_at: int | None = None
+        self._is_take_scheduled = False
+        self._last_error, self._pause_ms = "", 0
+        self._ends_poll_after_callback = False  # the poll ends as soon as the callback returns
+        self._closing_tokens: set[object] = (
             set()
-        )  # tokens of close and unsubscribe: callbacks only, until they are done
+        )  # tokens of close and unsubscribe; until they are done, only callbacks are served
 
     @property
     def member_id(self) -> str:
@@ -102,16 +107,17 @@ class Consumer(EngineClient):
 
     @property
     def is_polling(self) -> bool:
-        return self._wanted and self.frozen_until is None
+        return self._keeps_polling and self.frozen_until is None
 
     @property
     def has_final_error(self) -> bool:
-        """It will never join again, and every poll says why."""
+        """Whether the consumer can never join again. Every poll raises the reason."""
         return self.engine.group_status.final_error is not None
 
     @property
     def is_closing(self) -> bool:
-        return self._closing() or self.engine.closed
+        """Whether the consumer is closing or closed."""
+        return self._is_closing() or self.engine.closed
 
     # ---- the engine
 
@@ -125,13 +131,15 @@ class Consumer(EngineClient):
         self.do(event)
 
     def do(self, event: ev.Event) -> None:
-        """Tell the engine, and do what it says."""
+        """Pass an event to the engine and perform its actions."""
         if self.alive or self.is_closed:
             self._act(self._step(event))
 
-    def _may(self, event: ev.Event) -> bool:
-        """The same; False where the application may not, as it unsubscribed or closed meanwhile. What its own
-        code raises comes out.
+    def _try(self, event: ev.Event) -> bool:
+        """Like `do`, but return False if the engine refuses the event with IllegalState.
+
+        That happens when the application has unsubscribed or closed meanwhile. Exceptions of the
+        application's own code are raised.
         """
         if self.alive:
             try:
@@ -142,7 +150,7 @@ class Consumer(EngineClient):
         return True
 
     def _step(self, event: ev.Event) -> list[ev.Action]:
-        if not isinstance(event, WIRES):
+        if not isinstance(event, NETWORK_EVENTS):
             self.world.add_entry(self.name, "event", event)
         return step(self.engine, event, self.world.now)
 
@@ -152,73 +160,75 @@ class Consumer(EngineClient):
                 continue
             match action:
                 case ev.Wake():
-                    self._look_soon()
+                    self._schedule_take()
                 case ev.Deliver(rows=rows, columns=columns):
-                    self._delivered(rows, columns)
+                    self._on_delivery(rows, columns)
                 case ev.Raise(error=error):
                     self.errors.append(error)
                     self.observe("raised", detail=error)
                 case ev.Report(change=change):
-                    self._reported(change)
+                    self._on_report(change)
                 case ev.Done(token=token, value=value, error=error):
-                    self._done(token, value, error)
+                    self._on_done(token, value, error)
                 case ev.CallListener(kind=kind, partitions=partitions, reason=reason):
-                    self._call(kind, partitions, reason)
+                    self._run_callback(kind, partitions, reason)
                 case _:
-                    raise AssertionError(f"no world does {action!r}")
+                    raise AssertionError(f"the world cannot perform {action!r}")
         self.plan()
 
-    # ---- what it sees
+    # ---- actions of the engine
 
-    def _delivered(self, rows: list[Any], columns: list[Any]) -> None:
+    def _on_delivery(self, rows: list[Any], columns: list[Any]) -> None:
         self.records += rows
         self.batches += columns
-        found: dict[TopicPartition, list[int]] = {}
+        offsets_by_partition: dict[TopicPartition, list[int]] = {}
         for record in rows:
-            found.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
+            offsets_by_partition.setdefault(TopicPartition(record.topic, record.partition), []).append(
+                record.offset
+            )
         for batch in columns:
             offsets = [int(offset) for offset in batch.columns.offset]
-            found.setdefault(TopicPartition(batch.topic, batch.partition), []).extend(offsets)
-        for partition, offsets in found.items():
+            offsets_by_partition.setdefault(TopicPartition(batch.topic, batch.partition), []).extend(offsets)
+        for partition, offsets in offsets_by_partition.items():
             self.positions[partition] = offsets[-1] + 1
             self.observe("delivered", (partition,), tuple(offsets))
         if rows:
             reject_awaitable("worker", self.worker, self.worker(rows))
 
-    def _reported(self, change: GroupChange) -> None:
+    def _on_report(self, change: GroupChange) -> None:
         self.changes.append(change)
         self.world.add_entry(self.name, "report", change)
         if change.kind in ("reset", "truncated"):
             for partition in change.partitions:
-                self.positions.pop(partition, None)  # what was handed out of it is no matter for commits now
+                self.positions.pop(partition, None)  # the next commit must not contain these positions
         if change.kind == "reset":
             self.observe("reset", change.partitions, (change.offset, change.reason))
 
-    def _done(self, token: object, value: Any, error: BaseException | None) -> None:
+    def _on_done(self, token: object, value: Any, error: BaseException | None) -> None:
         if token in self.done:
             raise AssertionError(f"{self.name}: {token!r} was done twice")
         self.done[token] = (value, error)
         self.world.add_entry(self.name, "done", (token, value, error))
         if token in self.requested_commits:
             self.observe("committed", detail=(token, self.requested_commits[token], error))
-        self._look_soon()
+        self._schedule_take()
 
-    def _call(self, kind: str, partitions: tuple[TopicPartition, ...], reason: str) -> None:
+    def _run_callback(self, kind: str, partitions: tuple[TopicPartition, ...], reason: str) -> None:
         self.calls.append((kind, partitions))
         self.in_callback = (kind, partitions)
         self.slowest_ms = max(self.slowest_ms, self.callback_ms)
-        self.observe(BEGINS[kind], partitions, reason if kind == "lost" else None)
+        self.observe(CALLBACK_BEGIN_KINDS[kind], partitions, reason if kind == "lost" else None)
         if kind == "assigned":
             self.owned.update(partitions)
             for partition in partitions:
                 self.positions.pop(partition, None)
         reject_awaitable("listener", self.listener, self.listener(kind, partitions))
         if self.callback_ms:
-            self.world.call_later(self.callback_ms, lambda: self.run_when_awake(self._returned))
+            self.world.call_later(self.callback_ms, lambda: self.run_when_awake(self._on_callback_end))
         else:
-            self._returned()
+            self._on_callback_end()
 
-    def _returned(self) -> None:
+    def _on_callback_end(self) -> None:
         if self.in_callback is None:
             return
         kind, partitions = self.in_callback
@@ -229,168 +239,177 @@ class Consumer(EngineClient):
                 self.positions.pop(partition, None)
             self.observe(kind, partitions)
         self.do(ev.ListenerReturned())
-        if self._returning:
-            self._over(self._round)
-        self._look_soon()
+        if self._ends_poll_after_callback:
+            self._end_poll(self._poll_number)
+        self._schedule_take()
 
     # ---- the application's loop
 
     @kept
     def poll(self) -> None:
-        """One poll that doesn't wait: whatever is there."""
+        """Poll once without waiting: take what is buffered."""
         if self.in_callback is None and not self.polling and not self.engine.closed and self.alive:
-            self._begin(0)
+            self._begin_poll(0)
 
-    def _begin(self, timeout_ms: int) -> None:
-        self._again = None
+    def _begin_poll(self, timeout_ms: int) -> None:
+        self._next_poll_at = None
         self.polling = True
-        self._round += 1
-        if not self.columns and self._polled_at_once():
+        self._poll_number += 1
+        if not self.columns and self._poll_in_one_step():
             return
-        if not self._may(ev.PollBegan()):
+        if not self._try(ev.PollBegan()):
             self.polling = False
             return
-        self._look()
+        self._take()
         if self.polling:
             if timeout_ms:
-                self.world.push(self.world.now + timeout_ms, self.run_when_awake, self._over, self._round)
+                self.world.push(
+                    self.world.now + timeout_ms, self.run_when_awake, self._end_poll, self._poll_number
+                )
             else:
-                self._over(self._round)
+                self._end_poll(self._poll_number)
 
-    def _polled_at_once(self) -> bool:
-        """Whether there was nothing to do but to hand out what is made already, or the poll was refused."""
+    def _poll_in_one_step(self) -> bool:
+        """Poll in one step. Return False if that returned no records, so that a waiting poll is needed."""
         before = len(self.records)
-        if not self._may(ev.Poll(self.limit)):
+        if not self._try(ev.Poll(self.limit)):
             self.polling = False
             return True
         if len(self.records) == before:
             return False
-        self._raised = ""
-        self._over(self._round, self.works_ms, ended=True)
+        self._last_error = ""
+        self._end_poll(self._poll_number, self.works_ms, ended=True)
         return True
 
-    def _look_soon(self) -> None:
-        """Something may be there: look when this event is over."""
-        if not self._looking and (self.polling or self._closing() or self.engine.closed):
-            self._looking = True
-            self.world.push(self.world.now, self.run_when_awake, self._look)
+    def _schedule_take(self) -> None:
+        """Schedule a `Take` for the end of this turn, because something may have changed."""
+        if not self._is_take_scheduled and (self.polling or self._is_closing() or self.engine.closed):
+            self._is_take_scheduled = True
+            self.world.push(self.world.now, self.run_when_awake, self._take)
 
-    def _look(self) -> None:
-        self._looking = False
+    def _take(self) -> None:
+        self._is_take_scheduled = False
         if self.in_callback is not None or not self.alive:
             return
-        if self._closing():
+        if self._is_closing():
             called = len(self.calls)
             self.do(ev.ServeListener())
             if len(self.calls) != called:
-                self._look_soon()
-        if self.engine.closed and not self._closing():
-            self._end()
-        if self._closing() or not self.alive:
+                self._schedule_take()
+        if self.engine.closed and not self._is_closing():
+            self._on_closed()
+        if self._is_closing() or not self.alive:
             return
         if not self.polling or self.engine.closed:
             return
         before = len(self.records), len(self.batches), len(self.errors), len(self.calls)
-        if not self._may(ev.Take(self.limit, self.columns)):
-            self._over(self._round)
+        if not self._try(ev.Take(self.limit, self.columns)):
+            self._end_poll(self._poll_number)
             return
         after = len(self.records), len(self.batches), len(self.errors), len(self.calls)
         if after[:2] != before[:2]:
-            self._raised = ""
-            self._over(self._round, self.works_ms)
+            self._last_error = ""
+            self._end_poll(self._poll_number, self.works_ms)
         elif after[2] != before[2]:
-            self._over(self._round, max(self.pause_after(self.errors[-1]), self.works_ms))
+            self._end_poll(self._poll_number, max(self.error_backoff(self.errors[-1]), self.works_ms))
         elif after[3] != before[3]:
-            self._look_soon()
+            self._schedule_take()
 
-    def pause_after(self, error: Exception) -> int:
-        """How long (ms) the application stays away after an error: for the same one again and again twice as
-        long each time, up to a second.
+    def error_backoff(self, error: Exception) -> int:
+        """Return how long (ms) the application waits after an error.
+
+        The time doubles for each repetition of the same error, up to 1 s.
         """
-        said = repr(error)
-        self._pause_ms = min(2 * self._pause_ms, 1_000) if said == self._raised else 1
-        self._raised = said
+        text = repr(error)
+        self._pause_ms = min(2 * self._pause_ms, 1_000) if text == self._last_error else 1
+        self._last_error = text
         return self._pause_ms
 
-    def _end(self) -> None:
-        """The consumer is closed, and so is what its application did: the process ends."""
+    def _on_closed(self) -> None:
+        """Handle the end of the close: the process ends."""
         self.alive, self.is_closed = False, True
         self.owned.clear()
         self.observe("closed")
 
-    def _over(self, round_: int, away_ms: int = 0, *, ended: bool = False) -> None:
-        """The poll returns, and the application comes back after its work."""
-        if not self.polling or round_ != self._round:
+    def _end_poll(self, poll_number: int, pause_ms: int = 0, *, ended: bool = False) -> None:
+        """End the poll; the application polls again after `pause_ms`."""
+        if not self.polling or poll_number != self._poll_number:
             return
         if self.in_callback is not None:  # poll returns when the callback does
-            self._returning = True
+            self._ends_poll_after_callback = True
             return
-        self._returning = False
+        self._ends_poll_after_callback = False
         self.polling = False
         if not self.engine.closed and not ended:
             self.do(ev.PollEnded())
-        if self._wanted:
-            self._come_back(away_ms)
+        if self._keeps_polling:
+            self._schedule_poll(pause_ms)
 
-    def _come_back(self, ms: int) -> None:
-        if self._again is None:
-            self._again = self.world.now + ms
-            self.world.push(self._again, self.run_when_awake, self._loop)
+    def _schedule_poll(self, ms: int) -> None:
+        if self._next_poll_at is None:
+            self._next_poll_at = self.world.now + ms
+            self.world.push(self._next_poll_at, self.run_when_awake, self._loop)
 
     def _loop(self) -> None:
-        self._again = None
-        if self._wanted and not self.polling and self.in_callback is None and not self.engine.closed:
-            self._begin(self.poll_timeout_ms)
+        self._next_poll_at = None
+        if self._keeps_polling and not self.polling and self.in_callback is None and not self.engine.closed:
+            self._begin_poll(self.poll_timeout_ms)
 
-    def _closing(self) -> bool:
-        return any(token not in self.done for token in self._ending)
+    def _is_closing(self) -> bool:
+        return any(token not in self.done for token in self._closing_tokens)
 
-    # ---- what an application says; each is written down, see `World.journal`
+    # ---- calls of the application; each is journaled, see `kept`
 
     @kept
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
-        """Subscribe to topics, or to all that match a pattern, and begin to poll."""
+        """Subscribe to topics, or to all topics that match `pattern`, and start to poll."""
         self.do(ev.Subscribe(frozenset(topics), pattern))
         self.observe("subscribed")
         self.resume_polling()
 
     @kept
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
-        """Take partitions by hand, from these offsets (None: where the group or the policy says)."""
+        """Assign partitions manually and start to poll.
+
+        The offsets are start offsets. None means the committed offset, or the one of the reset policy.
+        """
         self.do(ev.Assign(partitions))
         self.owned = set(partitions)
         self.resume_polling()
 
     @kept
     def unsubscribe(self) -> object:
+        """Unsubscribe and stop polling. Returns the token that `done` will contain."""
         self.pause_polling()
         limit = self.options.default_api_timeout_ms
-        token = self._ask(ev.Unsubscribe, "unsubscribed", limit, ending=True)
-        self._look_soon()
+        token = self._request(ev.Unsubscribe, "unsubscribed", limit, ending=True)
+        self._schedule_take()
         return token
 
     @kept
     def pause_polling(self) -> None:
-        """The application stays away: it is somewhere in its work."""
-        self._wanted = False
+        """Stop polling; a poll in progress ends now."""
+        self._keeps_polling = False
         if self.polling:
-            self._over(self._round)
+            self._end_poll(self._poll_number)
 
     @kept
     def resume_polling(self) -> None:
-        self._wanted = True
+        """Start to poll again."""
+        self._keeps_polling = True
         if not self.polling:
-            self._come_back(0)
+            self._schedule_poll(0)
 
     @kept
     def wait_in_poll(self, ms: int) -> None:
-        """Be in one poll after the other for so long, as an iteration is; then stay away."""
+        """Poll with timeout `ms` for `ms`, as an iteration over the consumer does. Then stop polling."""
         self.poll_timeout_ms = ms
         self.resume_polling()
         self.world.push(self.world.now + ms, self.run_when_awake, self.pause_polling)
 
     @kept
     def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Seek to an offset of a partition."""
         self.do(ev.Seek(partition, offset))
         self.positions.pop(partition, None)
         self.observe("sought", (partition,), offset)
@@ -399,7 +418,7 @@ class Consumer(EngineClient):
 
     @kept
     def seek_to(self, where: str | int, *partitions: TopicPartition) -> None:
-        """To "earliest", "latest", "committed" or a time in ms."""
+        """Seek to "earliest", "latest", "committed" or a timestamp in ms, in all partitions by default."""
         self.do(ev.SeekTo(frozenset(partitions), where))
         for partition in partitions or tuple(self.positions):
             self.positions.pop(partition, None)
@@ -419,16 +438,20 @@ class Consumer(EngineClient):
     def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout_ms: int | None = None
     ) -> object:
-        """Commit these offsets, or all that was handed out. Returns the token that `done` will have."""
+        """Commit these offsets, or the positions of all owned partitions.
+
+        Returns the token that `done` will contain. The commit must be done within `timeout_ms`. Raises
+        IllegalState on a closed consumer.
+        """
         limit = self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
         token = self.world.next_token()
-        held = self.engine.partitions
-        read = {partition: at for partition, at in self.positions.items() if partition in held}
-        meant = dict(read if offsets is None else offsets)
+        owned = self.engine.partitions
+        positions = {partition: at for partition, at in self.positions.items() if partition in owned}
+        committed = dict(positions if offsets is None else offsets)
         triples = None if offsets is None else {tp: (at, None, "") for tp, at in offsets.items()}
-        self.requested_commits[token] = meant
+        self.requested_commits[token] = committed
         self.deadlines[token] = self.world.now + limit
-        self.observe("committing", tuple(meant), (token, meant))
+        self.observe("committing", tuple(committed), (token, committed))
         try:
             self.do(ev.Commit(token, triples, limit))
         except IllegalState:
@@ -442,29 +465,30 @@ class Consumer(EngineClient):
 
     @kept
     def close(self, *, leave: bool = True, timeout_ms: int = 30_000) -> object:
-        """Close as a shell does: callbacks are served until it is done."""
-        self._wanted = False
+        """Close the consumer; callbacks are served meanwhile. Returns the token that `done` will contain."""
+        self._keeps_polling = False
         if self.polling and self.in_callback is None:
-            self._over(self._round)
+            self._end_poll(self._poll_number)
         self.close_timeout_ms = timeout_ms
         self.observe("closing")
         end = functools.partial(ev.Close, leave=leave, timeout_ms=timeout_ms)
-        token = self._ask(end, None, timeout_ms, ending=True)
-        self._look_soon()
+        token = self._request(end, None, timeout_ms, ending=True)
+        self._schedule_take()
         return token
 
-    def _ask(
+    def _request(
         self, event: Callable[[object], ev.Event], what: str | None, limit: int, *, ending: bool = False
     ) -> object:
+        """Pass `event(token)` to the engine and return the token, which must be done within `limit` ms."""
         token = self.world.next_token()
         self.deadlines[token] = self.world.now + limit
         if ending:
-            self._ending.add(token)
+            self._closing_tokens.add(token)
         try:
             self.do(event(token))
         except IllegalState:
             del self.deadlines[token]
-            self._ending.discard(token)
+            self._closing_tokens.discard(token)
             raise
         if what is not None:
             self.observe(what)
@@ -472,16 +496,17 @@ class Consumer(EngineClient):
 
     @kept
     def run(self, plan: Any, *, timeout_ms: int = 60_000) -> object:
-        """Run a plan of `consumer.engine.admin`. Returns the token that `done` will have."""
-        return self._ask(functools.partial(ev.Run, plan=plan, timeout_ms=timeout_ms), None, timeout_ms)
+        """Run an admin plan of `consumer.engine.admin`. Returns the token that `done` will contain."""
+        return self._request(functools.partial(ev.Run, plan=plan, timeout_ms=timeout_ms), None, timeout_ms)
 
-    # ---- to look at
+    # ---- queries
 
     def owns(self) -> set[TopicPartition]:
-        """What the engine holds for this application."""
+        """Return the partitions that the engine owns."""
         return set(self.engine.partitions) if self.alive else set()
 
     def values(self, topic: str | None = None, partition: int | None = None) -> list[str]:
+        """Return the values of the records so far as text, of all partitions or of one topic or partition."""
         return [
             bytes(record.value or b"").decode()
             for record in self.records
@@ -489,14 +514,16 @@ class Consumer(EngineClient):
         ]
 
     def changes_of(self, kind: str) -> list[GroupChange]:
+        """Return the reported group changes of this kind."""
         return [change for change in self.changes if change.kind == kind]
 
     @checked
     def position(self, partition: TopicPartition) -> int | None:
-        """Where the next record comes from; None while that is found out, or when it isn't owned."""
+        """Return the position, or None while it is unknown or the partition is not owned."""
         state = self.engine.partitions.get(partition)
         return state.position if state is not None and state.has_position else None
 
     def is_stable(self) -> bool:
+        """Return whether the member has its assignment and no rebalance is in progress."""
         member = self.engine.group.member
         return self.alive and member is not None and member.is_stable

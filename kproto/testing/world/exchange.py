@@ -1,4 +1,4 @@
-"""What travels between a world's clients and its brokers, and what the brokers do with it."""
+"""The connections of a world's clients with its brokers: requests, responses and the brokers' actions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """The part of `World` that moves bytes. Clients call `open`, `write_to` and `shut`."""
+    """The part of `World` that transports bytes. Clients call `open`, `write_to` and `shut`."""
 
     @property
     def _world(self) -> World:
         return cast("World", self)
 
     def open(self, client: Client, key: Any, host: str, port: int) -> None:
-        """A client connects."""
+        """Connect a client to the broker at this address; the client's id for the connection is `key`."""
         world = self._world
         node = next(
             (node.id for node in world.nodes.values() if (node.host, node.port) == (host, port)), None
@@ -63,7 +63,7 @@ class Exchange:
             client.on_opened(wire)
 
     def write_to(self, client: Client, key: Any, data: bytes) -> None:
-        """A client writes to one of its connections."""
+        """Send bytes of a client on its connection `key`."""
         world = self._world
         wire = client.wires.get(key)
         if wire is not None and wire.open:
@@ -71,7 +71,7 @@ class Exchange:
                 world.network.send(wire, wire.up, self._on_request, wire, body)
 
     def shut(self, client: Client, key: Any) -> None:
-        """A client closes a connection: the broker hears of it behind what was written before."""
+        """Close a connection from the client's side. The broker first reads what was sent before."""
         world = self._world
         wire = client.wires.pop(key, None)
         if wire is not None:
@@ -79,7 +79,7 @@ class Exchange:
             world.network.send(wire, wire.up, self.disconnect_broker, wire)
 
     def disconnect_broker(self, wire: Wire) -> None:
-        """The broker learns that a connection is over."""
+        """Tell the broker that a connection is closed."""
         world = self._world
         if wire.known:
             wire.known = False
@@ -88,7 +88,7 @@ class Exchange:
                 self.step(wire.node, machine.ClientDisconnected(wire.conn))
 
     def disconnect_client(self, wire: Wire, why: str) -> None:
-        """The client learns that a connection is over."""
+        """Tell the client that a connection is closed."""
         world = self._world
         if wire.open:
             world.network.send(wire, wire.down, wire.client.run_when_awake, self._on_disconnected, wire, why)
@@ -100,36 +100,44 @@ class Exchange:
             wire.client.on_broken(wire, why)
 
     def _on_request(self, wire: Wire, body: bytes) -> None:
-        """A broker reads a request."""
+        """Pass a request to the broker, or respond to it by `tamper`."""
         world = self._world
         if not wire.known:
             return
         client = wire.client
-        world.add_entry(client.name, "asks", traces.RequestEntry(wire.node, body, wire.conn))
-        answer = None
+        world.add_entry(client.name, "request", traces.RequestEntry(wire.node, body, wire.conn))
+        response = None
         if world.tracing or world.tamper is not None:
             envelope = decode_request(body)
             request, version = envelope.request, envelope.version
             world.requests.append((client, request, version))
             world.pending_requests[wire.conn] = (envelope.header.request_api_key, version)
             tamper = world.tamper
-            answer = (
+            response = (
                 None
                 if tamper is None
                 else reject_awaitable("tamper", tamper, tamper(client, request, version))
             )
-            if answer is not None:
-                said = encode_response(answer, version, envelope.header.correlation_id)
+            if response is not None:
+                said = encode_response(response, version, envelope.header.correlation_id)
                 self._reply(wire, said)
-        if answer is None:
+        if response is None:
             self.step(wire.node, machine.FrameReceived(wire.conn, body, world.random_id()))
 
-    def observe_fencing(self, wire: Wire, code: int, said: tuple[str, int]) -> None:
-        """A client is about to read that it is no member; of an older self it may hear that without harm. So
-        it may of its generation while a JoinGroup is open: that one's answer says what it is in the next."""
+    def observe_fencing(self, wire: Wire, code: int, identity: tuple[str, int]) -> None:
+        """Record that the client receives an error that fences it.
+
+        Errors for a former member id or generation are ignored. So is ILLEGAL_GENERATION while a JoinGroup is
+        in flight: its response brings the next generation.
+        """
         client = wire.client
-        older = code == ErrorCode.ILLEGAL_GENERATION and client.is_joining
-        if wire.open and client.alive and not older and said == (client.member_id, client.generation):
+        is_outdated = code == ErrorCode.ILLEGAL_GENERATION and client.is_joining
+        if (
+            wire.open
+            and client.alive
+            and not is_outdated
+            and identity == (client.member_id, client.generation)
+        ):
             client.observe("fenced", detail=code)
 
     def _reply(self, wire: Wire, body: bytes) -> None:
@@ -137,7 +145,7 @@ class Exchange:
         if world.tracing:
             key, version = world.pending_requests[wire.conn]
             world.add_entry(
-                wire.client.name, "is told", traces.ResponseEntry(wire.node, key, version, body, wire.conn)
+                wire.client.name, "response", traces.ResponseEntry(wire.node, key, version, body, wire.conn)
             )
         world.network.send(wire, wire.down, wire.client.run_when_awake, self._deliver, wire, frame(body))
 
@@ -148,11 +156,12 @@ class Exchange:
     # ---- the brokers
 
     def step(self, node: int, event: machine.Event) -> None:
-        """Let a broker's machine take an event."""
+        """Apply an event to a broker, perform its actions and schedule its next tick."""
         self._step_broker(node, event)
         self.plan_tick(node)
 
     def _step_broker(self, node: int, event: machine.Event) -> None:
+        """Apply an event to a broker and perform its actions."""
         world = self._world
         for action in machine.step(world.brokers[node], event, world.now):
             self._act(node, action)
@@ -182,6 +191,7 @@ class Exchange:
                 pass
 
     def plan_tick(self, node: int) -> None:
+        """Schedule the next tick of a broker."""
         world = self._world
         due = machine.next_deadline(world.brokers[node])
         planned = world.planned_ticks[node]

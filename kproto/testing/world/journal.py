@@ -1,16 +1,14 @@
-"""What was done to a world, so that it can be done again: replay, and steps backwards.
+"""The journal of a world: what is needed to replay it.
 
 Rules:
-  * A world is decided by how it was made, by what was called on it and on its clients or set on them, and
-    when. So that is all that is kept: each call from outside with its turn, and of each `run` how many turns
-    it took.
-  * What is called from inside of a run (by a listener, or by `later`) is not kept: it happens again by
-    itself, as long as that code is there. `until` is asked between two turns: what it calls is kept.
-  * A journal whose calls hold such code can be replayed, but not saved; of an assignor its name is saved, and
-    who loads it brings the assignor. What applications do (`listener`, `worker`, `behaves`) is left out of
-    what is saved.
-  * A call that raised is kept, too: what it did before that is done again, and it raises the same.
-  * A journal from a file can call what is kept, and nothing else.
+* A world is determined by its arguments and by the calls on it and its clients, with their times. The journal
+  keeps each call from outside of a run with its turn, and for each `run` the number of turns.
+* Calls from inside of a run (by a listener, or by `call_later`) are not kept. They happen again by themselves
+  if the code is the same. `until` runs between two turns, so its calls are kept.
+* A journal that contains code can be replayed, but not saved. Of an assignor the name is saved, and
+  `World.load` needs the assignor. The code of applications (`listener`, `worker`, `configure`) is left out.
+* A call that raised is kept too. The replay repeats it and expects the same exception.
+* A journal from a file can only call the methods and set the attributes that a journal keeps.
 """
 
 from __future__ import annotations
@@ -34,31 +32,32 @@ M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")
 KEPT_MARK = "_kept"
 SET: Final = "set"
-# Code that no file can hold, and without which the rest is worth keeping.
+# Code of applications: it is left out of a saved journal.
 APPLICATION_CODE: Final = frozenset({"listener", "worker", "configure"})
 MACHINES = "kproto.models."
 
 
 class Command(NamedTuple):
-    """One call: on the world (`on` is empty) or on the client of that name, when `turn` turns were over."""
+    """One call on the world (`on` is empty) or on the client named `on`, made after `turn` turns."""
 
     turn: int
     on: str
     name: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
-    raised: str = ""  # The class of the exception that ended it.
+    raised: str = ""  # The class of the exception that the call raised, or empty.
 
 
 class ClientName(NamedTuple):
-    """A client as an argument of a call."""
+    """A client, as an argument of a call."""
 
     name: str
 
 
 def kept(method: M) -> M:
-    """A method of World or Client that goes into the journal when it is called from outside of a run. Its
-    arguments are looked at first.
+    """Journal the calls of a method of World or Client that come from outside of a run.
+
+    Arguments are validated before.
     """
     look = looker(method)
 
@@ -77,7 +76,7 @@ def kept(method: M) -> M:
                 on,
                 method.__name__,
                 tuple(_journal_value(argument) for argument in args),
-                {key: _journal_value(one) for key, one in kwargs.items()},
+                {key: _journal_value(value) for key, value in kwargs.items()},
             )
         )
         world.add_entry(on, "call", world.journal[number])
@@ -93,14 +92,12 @@ def kept(method: M) -> M:
 
 
 def knob(default: T) -> T:
-    """A `Knob`; type checkers see the attribute that it is to its users."""
+    """Return a `Knob`, typed as the value that the attribute has."""
     return cast("T", Knob(default))
 
 
 class Knob(Generic[T]):
-    """An attribute of World or Client that decides what happens: it goes into the journal when it is set from
-    outside of a run.
-    """
+    """An attribute of World or Client that changes the run. Setting it from outside of a run is journaled."""
 
     __slots__ = ("_default", "_rule", "name")
 
@@ -128,7 +125,7 @@ class Knob(Generic[T]):
 
 
 def _rule(default: object) -> tuple[Callable[[object], bool], str]:
-    """What a knob may be set to, by what it is unless it is set; and how that is said."""
+    """Return which values a knob with this default accepts, and the text of the error."""
     if isinstance(default, bool):
         return lambda value: isinstance(value, bool), "True or False"
     if isinstance(default, int):
@@ -142,7 +139,7 @@ def _rule(default: object) -> tuple[Callable[[object], bool], str]:
 
 
 def reject_replayed_world(world: Any, operation: str) -> None:
-    """Raises IllegalState for a call on a world that another one plays again just now."""
+    """Raise IllegalState if another world replays this one at the moment."""
     if world.is_being_replayed:
         raise IllegalState(
             f"{operation} on the original world during its replay: code passed to call_later() or tamper, or "
@@ -152,16 +149,19 @@ def reject_replayed_world(world: Any, operation: str) -> None:
 
 
 def _journal_value(value: Any) -> Any:
-    """Clients by name; what may change under us, as a copy."""
-    kept_as: Any = value
+    """Return what the journal keeps of an argument: a client's name, a copy of a collection."""
+    argument: Any = value
     if hasattr(value, "run_when_awake") and hasattr(value, "name"):
         return ClientName(value.name)
-    return copy(kept_as) if isinstance(value, dict | list | set) else value
+    return copy(argument) if isinstance(value, dict | list | set) else value
 
 
-def save(made: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[str]:
-    """JSON lines: how the world was made, then each call. Raises ConfigError for code among the arguments."""
-    yield json.dumps({"world": _to_json(dict(made))})
+def save(arguments: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[str]:
+    """Yield the journal as JSON lines: the arguments of the world, then each call.
+
+    Raises ConfigError if an argument is code.
+    """
+    yield json.dumps({"world": _to_json(dict(arguments))})
     for command in commands:
         if (command.args[0] if command.name == SET else command.name) in APPLICATION_CODE:
             continue
@@ -176,11 +176,13 @@ def save(made: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[str]:
 
 
 def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict[str, Any], list[Command]]:
-    """What `save` wrote, with these `assignors` where it has their names. Raises ConfigError for anything
-    else, and for an assignor that is missing.
+    """Read what `save` wrote: the arguments of the world, and its commands.
+
+    `assignors` replace the saved assignors of the same names. Raises ConfigError for anything else, and for a
+    missing assignor.
     """
-    own = {assignor.name: assignor for assignor in assignors}
-    made: dict[str, Any] | None = None
+    own_assignors = {assignor.name: assignor for assignor in assignors}
+    arguments: dict[str, Any] | None = None
     commands: list[Command] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -188,23 +190,23 @@ def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict
         try:
             entry = json.loads(line)
             if "world" in entry:
-                made = _from_json(entry["world"], own)
+                arguments = _from_json(entry["world"], own_assignors)
             else:
-                args = tuple(_from_json(entry.get("args", []), own))
-                kwargs = _from_json(entry.get("kwargs", {}), own)
+                args = tuple(_from_json(entry.get("args", []), own_assignors))
+                kwargs = _from_json(entry.get("kwargs", {}), own_assignors)
                 raised = entry.get("raised", "")
                 commands.append(Command(entry["turn"], entry["on"], entry["call"], args, kwargs, raised))
         except ConfigError:
             raise
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ConfigError(f"line {number}", line[:80], f"a line of a world's journal ({error})") from None
-    if made is None:
-        raise ConfigError("journal", "", 'its first line says how the world was made: {"world": {...}}')
-    return made, commands
+    if arguments is None:
+        raise ConfigError("journal", "", 'a first line with the arguments of the world: {"world": {...}}')
+    return arguments, commands
 
 
 def _to_json(value: Any) -> Any:
-    several: Any = value
+    collection: Any = value
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -219,24 +221,24 @@ def _to_json(value: Any) -> Any:
         case Assignor(name=name):
             return {"$assignor": name}
         case dict():
-            if all(isinstance(key, str) for key in several):
-                return {key: _to_json(one) for key, one in several.items()}
-            return {"$map": [[_to_json(key), _to_json(one)] for key, one in several.items()]}
+            if all(isinstance(key, str) for key in collection):
+                return {key: _to_json(element) for key, element in collection.items()}
+            return {"$map": [[_to_json(key), _to_json(element)] for key, element in collection.items()]}
         case list() | tuple():
-            return [_to_json(one) for one in several]
+            return [_to_json(element) for element in collection]
         case set() | frozenset():
-            return {"$set": sorted((_to_json(one) for one in several), key=repr)}
+            return {"$set": sorted((_to_json(element) for element in collection), key=repr)}
         case _:
-            raise ConfigError("argument", repr(value)[:80], "what JSON lines can hold, to save a journal")
+            raise ConfigError("argument", repr(value)[:80], "a value that JSON can hold, to save the journal")
 
 
-def _from_json(value: Any, own: Mapping[str, Assignor]) -> Any:
-    found: Any = value
+def _from_json(value: Any, assignors: Mapping[str, Assignor]) -> Any:
+    parsed: Any = value
     if isinstance(value, list):
-        return [_from_json(one, own) for one in found]
+        return [_from_json(element, assignors) for element in parsed]
     if not isinstance(value, dict):
-        return found
-    match found:
+        return parsed
+    match parsed:
         case {"$tp": [topic, partition]}:
             return TopicPartition(topic, partition)
         case {"$client": name}:
@@ -246,12 +248,16 @@ def _from_json(value: Any, own: Mapping[str, Assignor]) -> Any:
         case {"$module": str(name)} if name.startswith(MACHINES):
             return importlib.import_module(name)
         case {"$assignor": str(name)}:
-            if name not in own:
-                raise ConfigError("assignors", sorted(own), f"with the one of the name {name!r}: it is code")
-            return own[name]
+            if name not in assignors:
+                raise ConfigError(
+                    "assignors",
+                    sorted(assignors),
+                    f"an assignor named {name!r}: its code is not in the journal",
+                )
+            return assignors[name]
         case {"$map": items}:
-            return {_from_json(key, own): _from_json(one, own) for key, one in items}
+            return {_from_json(key, assignors): _from_json(element, assignors) for key, element in items}
         case {"$set": items}:
-            return {_from_json(one, own) for one in items}
+            return {_from_json(element, assignors) for element in items}
         case _:
-            return {key: _from_json(one, own) for key, one in found.items()}
+            return {key: _from_json(element, assignors) for key, element in parsed.items()}

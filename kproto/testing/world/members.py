@@ -1,4 +1,4 @@
-"""Other clients' machines in a world: whatever keeps the contract of `kproto.models.contract`."""
+"""Models of other clients in a world: modules that follow the contract in `kproto.models.contract`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...messages.join_group import JoinGroupResponse
 from ...models import contract
 from ...wire.frame import Frames, frame
 from .clients import Client
-from .consumers import BEGINS, Listener
+from .consumers import CALLBACK_BEGIN_KINDS, Listener
 from .journal import kept, knob
 from .network import Wire
 from .user_code import reject_awaitable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Machine(Protocol):
-    """What a module of `kproto.models` has."""
+    """What a model (a module of `kproto.models`) provides."""
 
     VERSIONS: dict[int, int]
 
@@ -35,24 +35,24 @@ class Machine(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
-    """One connection of the machine: what is open on it, in the order in which it was asked."""
+class _ModelConnection:
+    """One connection of the model, with its requests in the order in which they were sent."""
 
     address: contract.Address
     key: int
     wire: Wire | None = None
-    # What waits for the connection, and until when (ms).
+    # Requests that wait for the connection, with their deadlines (ms).
     unsent: list[tuple[contract.SendRequest, int]] = field(
         default_factory=list[tuple[contract.SendRequest, int]]
     )
-    # What waits for its answer: correlation id, request, until when.
+    # Requests in flight: correlation id, request, deadline (ms).
     open: deque[tuple[int, contract.SendRequest, int]] = field(
         default_factory=deque[tuple[int, contract.SendRequest, int]]
     )
     frames: Frames = field(default_factory=Frames)
 
     def due(self) -> int | None:
-        """When the first of its requests has waited too long."""
+        """Return the earliest deadline of a request, or None."""
         soonest = None
         for _, _, at in self.open:
             if soonest is None or at < soonest:
@@ -64,9 +64,10 @@ class _Line:
 
 
 class Member(Client):
-    """A machine of another client. `options` are those of `contract.Config`.
+    """A model of another client. `options` are those of `kproto.models.contract.ModelConfig`.
 
-    `records`, `calls`, `reports`, `errors` are what its application saw; `committed` what became of commits.
+    Results so far: `records`, `calls` (callbacks), `reports`, `errors` (raised by poll). `committed` maps the
+    token of a commit to its error, or None if it succeeded.
     """
 
     works_ms = knob(0)
@@ -88,71 +89,71 @@ class Member(Client):
         self.committed: dict[object, tuple[str, str] | None] = {}
         self.positions: dict[TopicPartition, int] = {}
         self.closed = False
-        self._wanted = False
+        self._keeps_polling = False
         self._polling = False
-        self._lines: dict[contract.Address, _Line] = {}
-        self._keys: dict[int, _Line] = {}
-        self._last = 0
+        self._connections: dict[contract.Address, _ModelConnection] = {}
+        self._connections_by_key: dict[int, _ModelConnection] = {}
+        self._last_number = 0
         self._started = False
-        # As the last JoinGroup said it: each machine keeps that in its own way.
-        self._joined = ("", -1)
+        # Member id and generation of the last successful JoinGroup; each model stores them in its own way.
+        self._membership = ("", -1)
 
     @property
     def member_id(self) -> str:
-        return self._joined[0]
+        return self._membership[0]
 
     @property
     def generation(self) -> int:
-        return self._joined[1]
+        return self._membership[1]
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """What the machine let go without telling its application, as sarama-cluster does after errors."""
+        """Partitions that the model gave up without a callback, as sarama-cluster does after errors."""
         works_on: frozenset[TopicPartition] | None = getattr(self.state, "works_on", None)
         return frozenset() if works_on is None else frozenset(self.owned - works_on)
 
     @property
     def sees_growth(self) -> bool:
-        """Whether it looks for new partitions of its topics, when it leads."""
+        """Whether the model, as the leader, notices new partitions of its topics."""
         return getattr(self.machine, "SEES_GROWTH", True) is True
 
     @property
     def is_silent_when_fenced(self) -> bool:
-        """Whether it hands out nothing between hearing that it is no member and its next assignment."""
+        """Whether the model returns no records between being fenced and its next assignment."""
         return getattr(self.machine, "SILENT_WHEN_FENCED", True) is True
 
     @property
     def is_polling(self) -> bool:
-        return self._wanted and self.frozen_until is None
+        return self._keeps_polling and self.frozen_until is None
 
-    # ---- the machine
+    # ---- the model
 
     def due(self) -> int | None:
         soonest = self.machine.next_deadline(self.state)
-        for line in self._lines.values():
-            at = line.due()
+        for connection in self._connections.values():
+            at = connection.due()
             if at is not None and (soonest is None or at < soonest):
                 soonest = at
         return soonest
 
     def tick(self) -> None:
         now = self.world.now
-        for line in list(self._lines.values()):
-            at = line.due()
+        for connection in list(self._connections.values()):
+            at = connection.due()
             if at is None or at > now:
                 continue
-            late = [send for _, send, at in line.open if at <= now]
-            late += [send for send, at in line.unsent if at <= now]
-            line.unsent = [(send, at) for send, at in line.unsent if at > now]
-            line.open = deque(one for one in line.open if one[2] > now)
+            late = [send for _, send, at in connection.open if at <= now]
+            late += [send for send, at in connection.unsent if at <= now]
+            connection.unsent = [(send, at) for send, at in connection.unsent if at > now]
+            connection.open = deque(entry for entry in connection.open if entry[2] > now)
             for send in late:
                 self.do(contract.RequestFailed(send.request, "not answered in time", late=True))
-            if late and self._lines.get(line.address) is line:
-                self._drop(line, "a request was not answered in time")
+            if late and self._connections.get(connection.address) is connection:
+                self._close_connection(connection, "a request was not answered in time")
         self.do(contract.DeadlineReached())
 
     def do(self, event: contract.ModelEvent) -> None:
-        """Tell the machine, and do what it says."""
+        """Pass an event to the model and perform its actions."""
         if not self.alive:
             return
         if not self._started:
@@ -170,12 +171,12 @@ class Member(Client):
             case contract.SendRequest():
                 self._send(action)
             case contract.CloseConnection(address=address):
-                if address in self._lines:
-                    self._drop(self._lines[address], "closed by the client")
+                if address in self._connections:
+                    self._close_connection(self._connections[address], "closed by the client")
             case contract.FinishPoll(records=records, error=error):
-                self._polled(records, error)
+                self._on_poll_finished(records, error)
             case contract.RunCallback(kind=kind, partitions=partitions, wait=wait):
-                self._tell(kind, partitions, wait)
+                self._run_callback(kind, partitions, wait)
             case contract.FinishCommit(token=token, error=error):
                 self.committed[token] = error
                 self.observe("committed", detail=(token, self.requested_commits.get(token, {}), error))
@@ -186,110 +187,116 @@ class Member(Client):
                 self.closed = True
                 self.kill()
 
-    # ---- its connections
+    # ---- connections
 
     def _send(self, send: contract.SendRequest) -> None:
-        line = self._lines.get(send.to)
-        if line is None:
-            self._last += 1
-            line = self._lines[send.to] = self._keys[self._last] = _Line(send.to, self._last)
-            self.world.open(self, line.key, send.to.host, send.to.port)
+        connection = self._connections.get(send.to)
+        if connection is None:
+            self._last_number += 1
+            connection = self._connections[send.to] = self._connections_by_key[self._last_number] = (
+                _ModelConnection(send.to, self._last_number)
+            )
+            self.world.open(self, connection.key, send.to.host, send.to.port)
         until = self.world.now + send.timeout_ms
-        if line.wire is None:
-            line.unsent.append((send, until))
+        if connection.wire is None:
+            connection.unsent.append((send, until))
         else:
-            self._write(line, send, until)
+            self._write(connection, send, until)
 
-    def _write(self, line: _Line, send: contract.SendRequest, until: int) -> None:
-        self._last += 1
-        line.open.append((self._last, send, until))
-        body = encode_request(send.request, send.version, self._last, self.name)
-        self.world.write_to(self, line.key, frame(body))
+    def _write(self, connection: _ModelConnection, send: contract.SendRequest, until: int) -> None:
+        self._last_number += 1
+        connection.open.append((self._last_number, send, until))
+        body = encode_request(send.request, send.version, self._last_number, self.name)
+        self.world.write_to(self, connection.key, frame(body))
 
     def on_opened(self, wire: Wire) -> None:
-        line = self._keys.get(wire.key)
-        if line is None:
+        connection = self._connections_by_key.get(wire.key)
+        if connection is None:
             self.world.shut(self, wire.key)
             return
-        line.wire = wire
-        unsent, line.unsent = line.unsent, []
+        connection.wire = wire
+        unsent, connection.unsent = connection.unsent, []
         for send, until in unsent:
-            self._write(line, send, until)
+            self._write(connection, send, until)
 
     def on_received(self, wire: Wire, data: bytes) -> None:
-        line = self._keys.get(wire.key)
-        if line is None:
+        connection = self._connections_by_key.get(wire.key)
+        if connection is None:
             return
-        for body in line.frames.feed(data):
-            correlation, send, _ = line.open.popleft()
+        for body in connection.frames.feed(data):
+            correlation, send, _ = connection.open.popleft()
             key = type(send.request).__api_key__
             assert key is not None
             if int.from_bytes(body[:4], "big") != correlation:
-                raise AssertionError(f"{self.name}: an answer out of turn")
+                raise AssertionError(f"{self.name}: a response out of order")
             try:
                 _, response = decode_response(body, response_class(key), send.version)
             except DecodeError as error:
-                self._drop(line, str(error))
+                self._close_connection(connection, str(error))
                 return
             if isinstance(response, JoinGroupResponse) and not response.error_code:
-                self._joined = (response.member_id, response.generation_id)
+                self._membership = (response.member_id, response.generation_id)
             self.do(contract.ResponseReceived(send.request, response, send.version))
 
     def on_refused(self, key: int, why: str) -> None:
-        line = self._keys.get(key)
-        if line is not None:
-            self._drop(line, why)
+        connection = self._connections_by_key.get(key)
+        if connection is not None:
+            self._close_connection(connection, why)
 
     def on_broken(self, wire: Wire, why: str) -> None:
-        line = self._keys.get(wire.key)
+        connection = self._connections_by_key.get(wire.key)
         self.on_refused(wire.key, why)
-        if line is not None and getattr(self.machine, "HEARS_DISCONNECTS", False) is True:
-            self.do(contract.ConnectionLost(line.address))
+        if connection is not None and getattr(self.machine, "HEARS_DISCONNECTS", False) is True:
+            self.do(contract.ConnectionLost(connection.address))
 
-    def _drop(self, line: _Line, why: str) -> None:
-        self._lines.pop(line.address, None)
-        self._keys.pop(line.key, None)
-        self.world.shut(self, line.key)
-        for send in [*(send for _, send, _ in line.open), *(send for send, _ in line.unsent)]:
+    def _close_connection(self, connection: _ModelConnection, why: str) -> None:
+        self._connections.pop(connection.address, None)
+        self._connections_by_key.pop(connection.key, None)
+        self.world.shut(self, connection.key)
+        for send in [*(send for _, send, _ in connection.open), *(send for send, _ in connection.unsent)]:
             self.do(contract.RequestFailed(send.request, why))
 
-    # ---- its application
+    # ---- the application
 
-    def _polled(self, records: tuple[contract.ModelRecord, ...], error: tuple[str, str] | None) -> None:
+    def _on_poll_finished(
+        self, records: tuple[contract.ModelRecord, ...], error: tuple[str, str] | None
+    ) -> None:
         self._polling = False
         self.records += records
-        found: dict[TopicPartition, list[int]] = {}
+        offsets_by_partition: dict[TopicPartition, list[int]] = {}
         for record in records:
-            found.setdefault(record.partition, []).append(record.offset)
-        for partition, offsets in found.items():
+            offsets_by_partition.setdefault(record.partition, []).append(record.offset)
+        for partition, offsets in offsets_by_partition.items():
             self.positions[partition] = offsets[-1] + 1
             self.observe("delivered", (partition,), tuple(offsets))
         if error is not None:
             self.errors.append(error)
             self.observe("raised", detail=error)
-        if self._wanted:
+        if self._keeps_polling:
             away = self.works_ms if records else 1 if error is not None else 0
             self.world.push(self.world.now + away, self.run_when_awake, self._loop)
 
     def _loop(self) -> None:
-        if self._wanted and not self._polling and not self.closed:
+        if self._keeps_polling and not self._polling and not self.closed:
             self._polling = True
             self.do(contract.PollCalled(self.poll_timeout_ms, self.limit))
 
-    def _tell(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
+    def _run_callback(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
         self.calls.append((kind, partitions))
-        self.observe(BEGINS.get(kind, kind), partitions)
+        self.observe(CALLBACK_BEGIN_KINDS.get(kind, kind), partitions)
         if kind == "assigned":
             self.owned.update(partitions)
         if wait and self.callback_ms:
             self.world.call_later(
-                self.callback_ms, lambda: self.run_when_awake(self._told, kind, partitions, wait)
+                self.callback_ms, lambda: self.run_when_awake(self._finish_callback, kind, partitions, wait)
             )
         else:
-            self.world.push(self.world.now, self.run_when_awake, self._told, kind, partitions, wait)
+            self.world.push(
+                self.world.now, self.run_when_awake, self._finish_callback, kind, partitions, wait
+            )
 
-    def _told(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
-        """The listener is called when its time is over; what it raises is its answer."""
+    def _finish_callback(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
+        """Call the listener at the end of the callback's duration; an exception of it is the result."""
         error: tuple[str, str] | None = None
         try:
             answer = self.listener(kind, partitions)
@@ -303,43 +310,48 @@ class Member(Client):
         if wait:
             self.do(contract.CallbackReturned(error))
 
-    # ---- what an application says
+    # ---- calls of the application
 
     @kept
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
+        """Subscribe to topics, or to all topics that match `pattern`, and start to poll."""
         self.do(contract.SubscribeCalled(topics, pattern))
         self.observe("subscribed")
         self.resume_polling()
 
     @kept
     def unsubscribe(self) -> None:
+        """Unsubscribe."""
         self.do(contract.UnsubscribeCalled())
         self.observe("unsubscribed")
 
     @kept
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
+        """Assign partitions manually and start to poll, from these offsets (None: as the client decides)."""
         self.do(contract.AssignCalled(partitions))
         self.owned = set(partitions)
         self.resume_polling()
 
     @kept
     def poll_once(self, timeout_ms: int, limit: int = 1, *, patient: bool = False) -> None:
-        """One poll of an application that polls by hand; `polling` until it is over."""
-        self._wanted, self._polling = False, True
+        """Poll once, for an application that does not poll by itself; `polling` until the poll ends."""
+        self._keeps_polling, self._polling = False, True
         self.do(contract.PollCalled(timeout_ms, limit, patient))
 
     @property
     def polling(self) -> bool:
-        """A poll is open."""
+        """Whether a poll is in progress."""
         return self._polling
 
     @kept
     def pause_polling(self) -> None:
-        self._wanted = False
+        """Stop polling after the current poll."""
+        self._keeps_polling = False
 
     @kept
     def resume_polling(self) -> None:
-        self._wanted = True
+        """Start to poll again."""
+        self._keeps_polling = True
         self.world.push(self.world.now, self.run_when_awake, self._loop)
 
     @kept
@@ -359,6 +371,7 @@ class Member(Client):
 
     @kept
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, wait: bool = True) -> object:
+        """Commit these offsets, or the positions of all partitions. Returns the token for `committed`."""
         token = self.world.next_token()
         self.requested_commits[token] = dict(self.positions if offsets is None else offsets)
         self.observe(
@@ -369,7 +382,7 @@ class Member(Client):
 
     @kept
     def wakeup(self) -> None:
-        """Java: another thread wakes the call that waits, or the next one."""
+        """Java's `wakeup`: interrupt the call that waits, or else the next one."""
         self.do(contract.WakeupCalled())
 
     @kept
@@ -378,16 +391,19 @@ class Member(Client):
 
     @kept
     def close(self, *, stay: bool = False) -> None:
-        self._wanted = False
+        """Close the client; with `stay` it does not leave the group."""
+        self._keeps_polling = False
         self.observe("closing")
         self.do(contract.CloseCalled(stay))
 
-    # ---- to look at
+    # ---- queries
 
     def owns(self) -> set[TopicPartition]:
+        """Return the partitions that the application works on."""
         return set(self.owned)
 
     def values(self, topic: str | None = None, partition: int | None = None) -> list[str]:
+        """Return the values of the records so far as text, of all partitions or of one topic or partition."""
         return [
             (record.value or b"").decode()
             for record in self.records
@@ -395,5 +411,5 @@ class Member(Client):
         ]
 
     def is_stable(self) -> bool:
-        """In a stable group, as its coordinator sees it."""
+        """Return whether the group is in the state Stable."""
         return self.alive and self.world.is_stable(self.group or "")

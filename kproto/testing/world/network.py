@@ -1,11 +1,11 @@
-"""The wires between clients and brokers: latency, order, and everything that can go wrong with them.
+"""The connections between clients and brokers: latency, order and faults.
 
 Rules:
-  * A connection is two lanes, and each keeps its order, as TCP does.
-  * Bytes are never lost from the middle: what is dropped takes all that follows on its lane with it, and
-    only a timeout tells. What is stalled comes later.
-  * A fault hits the connections of one client (or all) with one broker (or all), those that are there and
-    those that are made while it lasts.
+  * A connection has two lanes, one per direction. Each lane keeps the order of its bytes, as TCP does.
+  * Bytes are never lost from the middle. After dropped bytes everything else on that lane is lost too, and
+    only a timeout reveals it. Stalled bytes arrive later.
+  * A fault affects the connections of one client (or all) with one broker (or all): those that exist, and
+    those that are made while the fault lasts.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ Callback = Callable[..., None]
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """Something wrong with the network. Made by `World.fault`, ended by `World.heal` or its time.
+    """A network fault. `World.fault` starts it; it ends after its time, or by `World.heal`.
 
-    * "delay": `ms` more on each way; with `chance` below 1 only for some of what is sent.
-    * "drop": bytes vanish from here on, with `chance` at each send; the connection stays and is silent.
-    * "stall": nothing moves, connections can't be made; what was sent comes when it ends. Over all brokers
-      of a client, that is a network partition.
+    * "delay": each direction takes `ms` longer. With `chance` below 1 only some sends are delayed.
+    * "drop": with probability `chance` at each send, bytes are lost from then on. The connection stays open
+      and silent.
+    * "stall": nothing moves, and connections cannot be made. What was sent arrives when the fault ends. A
+      stall of a client with all brokers is a network partition.
     * "refuse": new connections are refused.
-    * "cut": all connections break at once. Over when it has happened.
-    * "half_close": the brokers see the connections end, the clients don't. Over when it has happened.
+    * "cut": all connections are closed at once. This fault has no duration.
+    * "half_close": the brokers see the connections end, the clients do not. This fault has no duration.
     """
 
     kind: Kind
@@ -48,17 +49,18 @@ class Fault:
     chance: float = 1.0
 
     def affects(self, client: str, node: int) -> bool:
+        """Return whether the fault affects the connections of `client` with broker `node`."""
         return self.client in (None, client) and self.node in (None, node)
 
 
 def create_fault(kind: str, client: str | None, node: int | None, ms: int, chance: float) -> Fault:
-    """A fault that was looked at. Raises ConfigError."""
+    """Return a valid fault. Raises ConfigError for an unknown kind, a negative `ms` or a bad `chance`."""
     if kind not in KINDS:
         raise ConfigError("fault", kind, f"allowed: {', '.join(KINDS)}")
     if ms < 0:
-        raise ConfigError("ms", ms, "at least 0 milliseconds")
+        raise ConfigError("ms", ms, "at least 0 ms")
     if not 0 <= chance <= 1:
-        raise ConfigError("chance", chance, "from 0 (never) to 1 (always)")
+        raise ConfigError("chance", chance, "a number from 0 (never) to 1 (always)")
     return Fault(kind, client, node, ms, chance)  # type: ignore[arg-type]
 
 
@@ -75,7 +77,7 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Wire:
-    """One connection: `conn` is the broker's number for it, `key` the client's."""
+    """One connection. `conn` is the broker's id for it, `key` the client's."""
 
     client: Client
     key: Any
@@ -84,12 +86,12 @@ class Wire:
     up: Lane = field(default_factory=Lane)
     down: Lane = field(default_factory=Lane)
     frames: Frames = field(default_factory=Frames)
-    open: bool = True  # as the client sees it
-    known: bool = True  # as the broker sees it
+    open: bool = True  # whether the client considers the connection open
+    known: bool = True  # whether the broker considers the connection open
 
 
 class Network:
-    """All wires and faults. `push(at, what, *args)` lets something happen at a time."""
+    """All connections and faults. `push(at, function, *args)` schedules a call at a time in virtual ms."""
 
     def __init__(
         self, random: Random, latency: tuple[int, int], now: Callable[[], int], push: Callable[..., None]
@@ -102,15 +104,15 @@ class Network:
         self._push = push
         self._waiting: list[tuple[Client, int, Callback, tuple[Any, ...]]] = []
 
-    def send(self, wire: Wire, lane: Lane, what: Callback, *args: Any) -> None:
-        """Let `what` happen at the other end, unless something is wrong."""
+    def send(self, wire: Wire, lane: Lane, function: Callback, *args: Any) -> None:
+        """Schedule `what(*args)` at the other end after the latency, unless a fault prevents it."""
         if lane.lost:
             return
         extra = 0
         for fault in self.faults:
             if fault.affects(wire.client.name, wire.node):
                 if fault.kind == "stall":
-                    lane.held.append((what, args))
+                    lane.held.append((function, args))
                     return
                 if fault.kind in ("drop", "delay") and self._draw(fault):
                     if fault.kind == "drop":
@@ -118,43 +120,46 @@ class Network:
                         return
                     extra += fault.ms
         if lane.held:
-            lane.held.append((what, args))
+            lane.held.append((function, args))
             return
         lane.last = max(lane.last, self._now() + self._latency() + extra)
-        self._push(lane.last, what, *args)
+        self._push(lane.last, function, *args)
 
-    def connect(self, client: Client, node: int, what: Callback, *args: Any) -> None:
-        """Let `what` happen when a connection is made; never while it can't be."""
+    def connect(self, client: Client, node: int, function: Callback, *args: Any) -> None:
+        """Schedule `what(*args)` for when the connection is established; never while a fault prevents it."""
         extra = 0
         for fault in self.faults:
             if fault.affects(client.name, node):
                 if fault.kind == "stall":
-                    self._waiting.append((client, node, what, args))
+                    self._waiting.append((client, node, function, args))
                     return
                 extra += fault.ms if fault.kind == "delay" and self._draw(fault) else 0
-        self._push(self._now() + self._latency() + extra, what, *args)
+        self._push(self._now() + self._latency() + extra, function, *args)
 
     def refuses(self, client: Client, node: int) -> bool:
+        """Return whether connections of this client with broker `node` are refused."""
         return any(fault.kind == "refuse" and fault.affects(client.name, node) for fault in self.faults)
 
     def heal(self, fault: Fault) -> None:
-        """End a fault; what it held goes on."""
+        """End a fault. Send what it held back."""
         if fault not in self.faults:
             return
         self.faults.remove(fault)
         waiting, self._waiting = self._waiting, []
-        for client, node, what, args in waiting:
-            self.connect(client, node, what, *args)
+        for client, node, function, args in waiting:
+            self.connect(client, node, function, *args)
         for wire in self.wires.values():
             for lane in (wire.up, wire.down):
                 held, lane.held = lane.held, deque()
-                for what, args in held:
-                    self.send(wire, lane, what, *args)
+                for function, args in held:
+                    self.send(wire, lane, function, *args)
 
     def wires_hit_by(self, fault: Fault) -> list[Wire]:
+        """Return the connections that the fault affects."""
         return [wire for wire in self.wires.values() if fault.affects(wire.client.name, wire.node)]
 
     def _draw(self, fault: Fault) -> bool:
+        """Return whether the fault applies this time."""
         return fault.chance >= 1 or self.random.random() < fault.chance
 
     def _latency(self) -> int:

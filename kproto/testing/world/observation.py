@@ -1,4 +1,4 @@
-"""What a world writes down of its clients, for invariants to look at."""
+"""What a world records about its clients, for invariants to check."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from ...group.subscription import TopicPartition
 
 
 class Observation(NamedTuple):
-    """One thing that an application saw or did. `at` is virtual ms, `turn` the world's turn.
+    """One event that an application observed or caused.
 
-    `what` and `detail` are
+    `turn` is the world's turn, `at` the time in virtual ms. `source` is the name of the client, the group id
+    for "stored" and "settled", or "operator". Values of `kind`, with `detail`:
 
-    * "delivered": records of one partition; detail: their offsets, in the order in which they came;
-    * "assigned", "revoking", "losing": a callback begins; "revoked", "lost": it has returned;
-    * "committing": a commit was asked for; detail: the token, and the offsets it means;
-    * "committed": it is done; detail: the token, the offsets, and the error or None;
-    * "stored": the coordinator took offsets; `who` is the group; detail: partition -> offset;
-    * "sought": a seek; detail: the offset, or the words of where to;
-    * "beyond": the log ended before the offset of the seek just now;
+    * "delivered": poll returned records of one partition. Detail: their offsets, in this order;
+    * "assigned", "revoking", "losing": a callback begins; "revoked", "lost": the callback has returned;
+    * "committing": a commit was requested. Detail: the token and the offsets to commit;
+    * "committed": the commit is complete. Detail: the token, the offsets, and the error or None;
+    * "stored": the coordinator stored offsets of the group. Detail: partition -> offset;
+    * "settled": a rebalance of the group is complete. Detail: the generation and the members;
+    * "sought": a seek. Detail: the offset, or where to ("earliest", for example);
+    * "beyond": the log ends before the offset of the last seek;
     * "paused", "resumed", "subscribed", "unsubscribed", "closing", "closed", "killed";
-    * "raised": poll raised; detail: the error;
-    * "reset": the client says that partitions start by policy; detail: the offset and the reason;
-    * "grown": a topic has new partitions; `who` is "operator";
-    * "fenced": the coordinator said that this is no member (any more); detail: the error's number.
+    * "raised": poll raised. Detail: the error;
+    * "reset": the client applied its reset policy. Detail: the offset and the reason;
+    * "grown": the topic has new partitions;
+    * "fenced": the coordinator rejected the client because it is not a member. Detail: the error code.
     """
 
     turn: int

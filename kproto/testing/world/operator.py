@@ -1,4 +1,4 @@
-"""What somebody with admin rights does to a world's cluster, and what other producers write."""
+"""Administrative actions on the cluster of a world, and writes of other producers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from ...broker.log import Log
 from ...broker.topics import Partition
 from ...error_codes import ErrorCode
 from ...errors import ConfigError, IllegalState
-from ...group.classic import coordinator
+from ...group.classic.coordinator import RebalanceCompleted
 from ...group.subscription import TopicPartition
+from ...machine import RequestReceived, SendResponse
 from ...messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -31,7 +32,7 @@ from ...validation import checked
 from ...wire.message import Message
 from .journal import kept
 
-# What tells a member that it is none any more.
+# Error codes that tell a member that it is fenced.
 FENCES: Final = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 )
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Operator:
-    """The half of `World` that acts on the cluster. Every call is done at once, whatever the network does."""
+    """The part of `World` that acts on the cluster. Calls take effect at once, despite network faults."""
 
     @property
     def _world(self) -> World:
@@ -51,14 +52,14 @@ class Operator:
 
     @kept
     def create(self, name: str, partitions: int, configs: dict[str, str] | None = None) -> None:
-        """Make a topic. Raises ConfigError when it can't be made."""
+        """Create a topic. Raises ConfigError if the broker rejects it."""
         world = self._world
-        made = machine.CreateTopic(name, partitions, world.random_id(), configs or {})
-        world.step(self._first_broker_up(), made)
+        event = machine.CreateTopic(name, partitions, world.random_id(), configs or {})
+        world.step(self._first_broker_up(), event)
 
     @kept
     def grow(self, name: str, partitions: int) -> None:
-        """Let a topic have `partitions` in all. Raises ConfigError when it has more."""
+        """Increase the number of partitions to `partitions`. Raises ConfigError if the topic has more."""
         world = self._world
         before = {tp for tp in self.partitions() if tp.topic == name}
         world.step(self._first_broker_up(), machine.GrowTopic(name, partitions))
@@ -67,8 +68,10 @@ class Operator:
 
     @kept
     def write(self, topic: str, partition: int, *values: str, **batch: Any) -> None:
-        """Write one batch, as some other client; `batch` goes to `BatchBuilder.build`. Raises ConfigError
-        for a partition that there isn't, and for what the broker refuses.
+        """Write one batch of records with these values, as another producer would.
+
+        `batch` are arguments of `BatchBuilder.build`. Raises ConfigError if the partition does not exist or
+        the broker rejects the batch.
         """
         self.log(TopicPartition(topic, partition))
         builder = BatchBuilder()
@@ -78,21 +81,22 @@ class Operator:
 
     @kept
     def append(self, topic: str, partition: int, data: bytes) -> None:
-        """Write these bytes, as some other client. Raises ConfigError for what the broker refuses."""
+        """Write encoded batches, as another producer would. Raises ConfigError if the broker rejects them."""
         entry = PartitionProduceData(index=partition, records=data)
         topic_data = [TopicProduceData(name=topic, partition_data=[entry])]
         node = self._leader(TopicPartition(topic, partition))
         answer = self._request(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topic_data), 9, node)
         if isinstance(answer, ProduceResponse):
-            [told] = answer.responses[0].partition_responses
+            [result] = answer.responses[0].partition_responses
             _raise_rejection(
-                told.error_code, "data", f"{len(data)} bytes for {topic}-{partition}", told.error_message
+                result.error_code, "data", f"{len(data)} bytes for {topic}-{partition}", result.error_message
             )
 
     @kept
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """What retention does to the head of a log. Raises ConfigError for a partition that there isn't, and
-        for what the broker refuses.
+        """Delete the records before `offset`, as retention does.
+
+        Raises ConfigError if the partition does not exist or the broker rejects the offset.
         """
         self.log(TopicPartition(topic, partition))
         entry = DeleteRecordsPartition(partition_index=partition, offset=offset)
@@ -108,16 +112,17 @@ class Operator:
 
     @kept
     def delete_topic(self, name: str) -> None:
-        """Raises ConfigError when there is no such topic."""
+        """Delete a topic. Raises ConfigError if it does not exist."""
         if self._world.cluster.topics.named(name) is None:
-            raise ConfigError("topic", name, "a topic that there is")
+            raise ConfigError("topic", name, "an existing topic")
         self._world.disturbed.update(partition for partition in self.partitions() if partition.topic == name)
         self._request(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._first_broker_up())
 
     @kept
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """An unclean election: the records from `offset` on are lost. Raises ConfigError when it isn't
-        there.
+        """Remove the records from `offset` on, as an unclean leader election does.
+
+        Raises ConfigError if the log does not contain the offset.
         """
         node = self._leader(TopicPartition(topic, partition))
         self._world.disturbed.add(TopicPartition(topic, partition))
@@ -125,64 +130,73 @@ class Operator:
 
     @kept
     def corrupt_batch(self, topic: str, partition: int, *, batch: int) -> None:
-        """Break the last byte of a stored batch, as a bad disk would."""
-        where = TopicPartition(topic, partition)
-        log = self.log(where)
-        there = len(log.all_batches())
-        if not 0 <= batch < there:
-            raise ConfigError("batch", batch, f"{where} has {there}, and 0 is the first")
-        self._world.disturbed.add(where)
+        """Corrupt the last byte of a stored batch, as a bad disk would. `batch` is its index, from 0."""
+        partition_id = TopicPartition(topic, partition)
+        log = self.log(partition_id)
+        batch_count = len(log.all_batches())
+        if not 0 <= batch < batch_count:
+            raise ConfigError("batch", batch, f"{partition_id} has {batch_count} batches, and 0 is the first")
+        self._world.disturbed.add(partition_id)
         log.corrupt(batch)
 
     @kept
     def write_marker(self, topic: str, partition: int) -> None:
-        """Write what ends a transaction: an offset without a record."""
-        world, where = self._world, TopicPartition(topic, partition)
-        log = self.log(where)
+        """Write a transaction's commit marker: an offset without a record."""
+        world, partition_id = self._world, TopicPartition(topic, partition)
+        log = self.log(partition_id)
         commit = Record(offset=0, timestamp=world.now, key=b"\0\0\0\1", value=b"\0\0\0\0\0\0")
-        made = encode_batch([commit], is_control=True, is_transactional=True, producer_id=1, producer_epoch=0)
-        world.marker_offsets.add((where, log.end_offset))
-        log.append(assign_offsets(made, log.end_offset, log.leader_epoch), 1, world.now)
+        marker = encode_batch(
+            [commit], is_control=True, is_transactional=True, producer_id=1, producer_epoch=0
+        )
+        world.marker_offsets.add((partition_id, log.end_offset))
+        log.append(assign_offsets(marker, log.end_offset, log.leader_epoch), 1, world.now)
         if world.brokers:
-            world.step(self._leader(where), machine.LogChanged(topic, partition))
+            world.step(self._leader(partition_id), machine.LogChanged(topic, partition))
 
     @checked
     def send_as_operator(self, request: Message, version: int) -> None:
-        """Send a request on a connection of its own, to its group's coordinator, or to the first broker that
-        is up; no answer is looked at.
+        """Send a request on a separate connection; the response is ignored.
+
+        It goes to the coordinator of the request's group, or else to the first broker that is up.
         """
         group = getattr(request, "group_id", None)
-        here = None if group is None else self._world.cluster.group_coordinator_of(group)
-        self._request(request, version, here if here in self._world.brokers else self._first_broker_up())
+        coordinator_node = None if group is None else self._world.cluster.group_coordinator_of(group)
+        self._request(
+            request,
+            version,
+            coordinator_node if coordinator_node in self._world.brokers else self._first_broker_up(),
+        )
 
     # ---- leaders, coordinators, brokers
 
     @kept
     def elect(self, topic: str, partition: int, node: int | None = None) -> None:
-        """A new leader epoch, perhaps at another broker."""
+        """Elect broker `node` (None: the same broker) as the leader of a partition, in a new leader epoch."""
         world = self._world
         if node is not None and node not in world.brokers:
             raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, world.brokers))}")
-        here = self._leader(TopicPartition(topic, partition))
-        world.step(here, machine.ElectLeader(topic, partition, node))
+        leader = self._leader(TopicPartition(topic, partition))
+        world.step(leader, machine.ElectLeader(topic, partition, node))
 
     @kept
     def move_coordinator(self, group: str, node: int | None = None, *, loading_ms: int = 0) -> None:
-        """Let another broker coordinate a group (None: the same one loads it anew), loaded in
-        `loading_ms`.
+        """Move the coordinator of a group to broker `node` (None: the same broker loads the group again).
+
+        The new coordinator answers COORDINATOR_LOAD_IN_PROGRESS for `loading_ms`.
         """
         world = self._world
-        here = world.cluster.group_coordinator_of(group)
+        current = world.cluster.group_coordinator_of(group)
         if node is not None and node not in world.brokers:
             raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, world.brokers))}")
         world.had_fault = True
-        before = here if here in world.brokers else self._first_broker_up()
-        world.step(before, machine.MoveCoordinator(group, before if node is None else node, loading_ms))
+        former = current if current in world.brokers else self._first_broker_up()
+        world.step(former, machine.MoveCoordinator(group, former if node is None else node, loading_ms))
 
     @kept
     def stop_broker(self, node: int = 1) -> None:
-        """A broker dies: its connections break, its partitions and groups go to the next one that is up, or
-        comes up.
+        """Stop a broker: its connections break, its partitions and groups move to the next broker that is up.
+
+        If no broker is up, they move to the first that starts.
         """
         world = self._world
         self._check_node(node)
@@ -199,7 +213,7 @@ class Operator:
 
     @kept
     def start_broker(self, node: int = 1, *, loading_ms: int = 0) -> None:
-        """A broker comes back, with its logs and without its connections and fetch sessions."""
+        """Start a broker with its logs, and without its old connections and fetch sessions."""
         world = self._world
         self._check_node(node)
         if node in world.brokers:
@@ -209,9 +223,9 @@ class Operator:
             world.cluster.nodes[name] = world.nodes[name]
         for other in [
             node for node in world.cluster.nodes if node not in world.brokers
-        ]:  # the last that went
+        ]:  # the broker that stopped last
             self._move_leaders_and_groups_from(other)
-        for group in list(world.cluster.classic_coordinator.groups):
+        for group in list(world.cluster.coordinator.group_ids()):
             if world.cluster.group_coordinator_of(group) == node:
                 world.step(node, machine.MoveCoordinator(group, node, loading_ms))
         world.plan_tick(node)
@@ -223,9 +237,15 @@ class Operator:
             )
 
     def _nodes_up_with(self, node: int) -> list[int]:
-        return [one for one in self._world.nodes if one in self._world.brokers or one == node]
+        """Return the nodes that are up, and `node`, in the order of their ids."""
+        return [
+            other_node
+            for other_node in self._world.nodes
+            if other_node in self._world.brokers or other_node == node
+        ]
 
     def _move_leaders_and_groups_from(self, node: int) -> None:
+        """Move the partitions and groups of a stopped broker to the first broker that is up."""
         world = self._world
         cluster = world.cluster
         led = [
@@ -235,9 +255,7 @@ class Operator:
             if cluster.leader(partition, index) == node
         ]
         kept_by = [
-            group
-            for group in cluster.classic_coordinator.groups
-            if cluster.group_coordinator_of(group) == node
+            group for group in cluster.coordinator.group_ids() if cluster.group_coordinator_of(group) == node
         ]
         heir = next(iter(world.brokers))
         cluster.move_coordinators(node, heir)
@@ -249,7 +267,7 @@ class Operator:
 
     @property
     def down(self) -> bool:
-        """True while no broker is up. Setting it stops the brokers, or starts them."""
+        """True while no broker is up. Set it to stop or start all brokers."""
         return not self._world.brokers
 
     @down.setter
@@ -260,23 +278,23 @@ class Operator:
             elif not down and node not in self._world.brokers:
                 self.start_broker(node)
 
-    # ---- to look at
+    # ---- queries
 
     @checked
     def log(self, partition: TopicPartition) -> Log:
-        """A partition's log. Raises ConfigError when there is no such partition."""
-        found = self.partition(partition)
-        if found is None:
-            raise ConfigError("partition", str(partition), "a partition that there is")
-        return found.log
+        """Return the log of a partition. Raises ConfigError if the partition does not exist."""
+        state = self.partition(partition)
+        if state is None:
+            raise ConfigError("partition", str(partition), "an existing partition")
+        return state.log
 
     def partition(self, partition: TopicPartition) -> Partition | None:
-        """What the brokers keep of a partition; None when there is no such partition."""
+        """Return the brokers' state of a partition, or None if it does not exist."""
         topic = self._world.cluster.topics.named(partition.topic)
         return topic.partition(partition.partition) if topic else None
 
     def partitions(self) -> list[TopicPartition]:
-        """All partitions of all topics."""
+        """Return all partitions of all topics."""
         return [
             TopicPartition(topic.name, index)
             for topic in self._world.cluster.topics
@@ -285,26 +303,26 @@ class Operator:
 
     @checked
     def committed(self, group: str, partition: TopicPartition) -> int | None:
-        """What a group has committed; None for nothing."""
-        found = self._world.cluster.classic_coordinator.groups.get(group)
-        kept = found.offsets.get(partition.topic, {}).get(partition.partition) if found else None
-        return None if kept is None else kept.offset
+        """Return the offset that the group has committed, or None."""
+        group_state = self._world.cluster.classic_coordinator.groups.get(group)
+        stored = (
+            group_state.offsets.get(partition.topic, {}).get(partition.partition) if group_state else None
+        )
+        return None if stored is None else stored.offset
 
-    def on_coordinator_step(self, node: int, told: GroupCoordinatorStep) -> None:
-        """A coordinator did something: note which offsets it stored, whom it put out, and how it settled."""
+    def on_coordinator_step(self, node: int, coordinator_step: GroupCoordinatorStep) -> None:
+        """Record what a group coordinator did: stored offsets, fenced members and completed rebalances."""
         world = self._world
-        event = told.event
-        for action in told.actions:
-            if isinstance(action, coordinator.RebalanceCompleted):
+        event = coordinator_step.event
+        for action in coordinator_step.actions:
+            if isinstance(action, RebalanceCompleted):
                 world.observe(action.group_id, "settled", detail=(action.generation, action.members))
-            elif not isinstance(action, coordinator.SendResponse):
-                world.add_entry(f"broker {node}", "says", action)
-            elif isinstance(event, coordinator.RequestReceived) and action.token == event.token:
+            elif not isinstance(action, SendResponse):
+                world.add_entry(f"broker {node}", "notice", action)
+            elif isinstance(event, RequestReceived) and action.token == event.token:
                 self._observe_response(event, action)
 
-    def _observe_response(
-        self, event: coordinator.RequestReceived[Message], reply: coordinator.SendResponse
-    ) -> None:
+    def _observe_response(self, event: RequestReceived[Message], reply: SendResponse) -> None:
         world = self._world
         request, response = event.request, reply.response
         if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
@@ -312,30 +330,31 @@ class Operator:
             if stored:
                 world.observe(request.group_id, "stored", tuple(stored), stored)
             codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
-            said = (request.member_id, request.generation_id_or_member_epoch)
+            identity = (request.member_id, request.generation_id_or_member_epoch)
         elif isinstance(request, HeartbeatRequest | SyncGroupRequest):
             codes = {cast(Any, response).error_code}
-            said = (request.member_id, request.generation_id)
+            identity = (request.member_id, request.generation_id)
         else:
             return
         wire = world.network.wires.get(cast(int, reply.token))
         for code in codes & FENCES:
             if wire is not None:
-                world.network.send(wire, wire.down, world.observe_fencing, wire, code, said)
+                world.network.send(wire, wire.down, world.observe_fencing, wire, code, identity)
 
     def _leader(self, partition: TopicPartition) -> int:
+        """Return the leader of a partition, or the first broker that is up."""
         world = self._world
-        found = self.partition(partition)
-        leader = -1 if found is None else world.cluster.leader(found, partition.partition)
+        state = self.partition(partition)
+        leader = -1 if state is None else world.cluster.leader(state, partition.partition)
         return leader if leader in world.brokers else self._first_broker_up()
 
     def _first_broker_up(self) -> int:
         for node in self._world.brokers:
             return node
-        raise IllegalState("all brokers are down")
+        raise IllegalState("all brokers are down: call start_broker() first")
 
     def _request(self, request: Message, version: int, node: int) -> Message | None:
-        """Ask a broker; its answer, if it comes at once."""
+        """Send a request to a broker. Return the response if the broker responds at once, otherwise None."""
         world = self._world
         conn = next(world.ids)
         world.operator_responses[conn] = None
@@ -343,32 +362,33 @@ class Operator:
         body = encode_request(request, version, 1, "operator")
         world.step(node, machine.FrameReceived(conn, body, world.random_id()))
         world.step(node, machine.ClientDisconnected(conn))
-        told = world.operator_responses.pop(conn)
-        if told is None or request.__api_key__ is None:
+        response = world.operator_responses.pop(conn)
+        if response is None or request.__api_key__ is None:
             return None
-        return decode_response(told, response_class(request.__api_key__), version)[1]
+        return decode_response(response, response_class(request.__api_key__), version)[1]
 
 
 def _raise_rejection(code: int, option: str, value: str, why: str | None = None) -> None:
-    """Raises ConfigError for what a broker didn't take."""
+    """Raise ConfigError if a broker rejected a request with `code`."""
     if code:
-        said = ErrorCode(code).name + (f": {why}" if why else "")
-        raise ConfigError(option, value, f"what the broker takes; it says {said}")
+        error = ErrorCode(code).name + (f": {why}" if why else "")
+        raise ConfigError(option, value, f"a value that the broker accepts; it answered {error}")
 
 
 def _stored_offsets(
     world: World, request: OffsetCommitRequest, response: OffsetCommitResponse
 ) -> dict[TopicPartition, int]:
-    fine = {
+    """Return the offsets that the coordinator stored, by partition."""
+    accepted = {
         (topic.name, topic.topic_id, partition.partition_index)
         for topic in response.topics
         for partition in topic.partitions
         if partition.error_code == ErrorCode.NONE
     }
-    taken: dict[TopicPartition, int] = {}
+    stored: dict[TopicPartition, int] = {}
     for asked in request.topics:
         name = asked.name or world.cluster.topics.name(asked.topic_id) or ""
         for one in asked.partitions:
-            if (asked.name, asked.topic_id, one.partition_index) in fine:
-                taken[TopicPartition(name, one.partition_index)] = one.committed_offset
-    return taken
+            if (asked.name, asked.topic_id, one.partition_index) in accepted:
+                stored[TopicPartition(name, one.partition_index)] = one.committed_offset
+    return stored

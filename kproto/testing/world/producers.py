@@ -1,4 +1,4 @@
-"""kproto's whole producer in a world."""
+"""kproto's producer in a world."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from consumer.options import producer_options
 from consumer.records import GroupChange
 
 from .clients import EngineClient
-from .consumers import WIRES
+from .consumers import NETWORK_EVENTS
 from .journal import kept
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ class Producer(EngineClient):
         self.options = producer_options({"client_id": name, **options})
         self.engine = engine.ProducerEngine(world.addresses, self.options, random=self.random)
         self.engine.records.owner = self
+        # The deliveries of all records that the engine accepted.
         self.sent: list[Delivery] = []
-        """The deliveries of all records that were taken."""
         self.changes: list[GroupChange] = []
 
     def due(self) -> int | None:
         return self.engine.due()
 
-    @kept  # `deliver` calls it from outside
+    @kept  # `deliver` calls it from outside of a run
     def tick(self) -> None:
         self.do(ev.Tick())
 
@@ -44,10 +44,10 @@ class Producer(EngineClient):
         self.do(event)
 
     def do(self, event: Any) -> None:
-        """Tell the engine, and do what it says."""
+        """Pass an event to the engine and perform its actions."""
         if not self.alive:
             return
-        if not isinstance(event, WIRES):
+        if not isinstance(event, NETWORK_EVENTS):
             self.world.add_entry(self.name, "event", event)
         for action in engine.step(self.engine, event, self.world.now):
             if self.perform_transport_action(action):
@@ -65,7 +65,10 @@ class Producer(EngineClient):
     def send(
         self, topic: str, value: str | bytes, key: str | bytes | None = None, partition: int | None = None
     ) -> Delivery | None:
-        """Give a record to the engine. None: no room or no metadata yet; let time pass, and try again."""
+        """Pass a record to the engine. Return its delivery, or None.
+
+        None means that the buffer is full or metadata is missing: let time pass and try again.
+        """
         self.engine.core.now = self.world.now
         value = value.encode() if isinstance(value, str) else value
         key = key.encode() if isinstance(key, str) else key
@@ -75,27 +78,27 @@ class Producer(EngineClient):
         self.plan()
         return delivery
 
-    def deliver(self, topic: str, value: str | bytes, **where: Any) -> Delivery:
-        """Send, letting time pass until there is metadata and room. Raises AssertionError after 2 s."""
+    def deliver(self, topic: str, value: str | bytes, **destination: Any) -> Delivery:
+        """Send a record; let time pass until the engine accepts it. Raises AssertionError after 2 s."""
         for _ in range(200):
-            delivery = self.send(topic, value, **where)
+            delivery = self.send(topic, value, **destination)
             if delivery is not None:
                 return delivery
             self.tick()
             self.world.run(10)
-        raise AssertionError("the record was never taken")
+        raise AssertionError("the engine did not accept the record within 2 s")
 
-    def must_send(self, topic: str, value: str | bytes, **where: Any) -> ProducerBatch:
-        """As `deliver`; the record's batch."""
-        return self.deliver(topic, value, **where)._batch  # pyright: ignore[reportPrivateUsage]
+    def must_send(self, topic: str, value: str | bytes, **destination: Any) -> ProducerBatch:
+        """Like `deliver`, but return the batch of the record."""
+        return self.deliver(topic, value, **destination)._batch  # pyright: ignore[reportPrivateUsage]
 
-    # ---- what deliveries ask of their producer
+    # ---- the interface that `Delivery` needs
 
     def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None:
-        raise AssertionError("nobody waits in virtual time: look at done()")
+        raise AssertionError("virtual time cannot wait: let the world run until delivery.done()")
 
     def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]:
-        raise AssertionError("nobody waits in virtual time: look at done()")
+        raise AssertionError("virtual time cannot wait: let the world run until delivery.done()")
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
@@ -107,7 +110,7 @@ class Producer(EngineClient):
 
     @kept
     def flush(self) -> None:
-        """Send now what waits for company."""
+        """Send records that wait for a full batch now."""
         self.engine.core.now = self.world.now
         self.engine.flush()
         self.tick()

@@ -1,10 +1,8 @@
-"""What happened in a world, as JSON lines: one for each event, action, request, answer and call.
+"""The trace of a world as JSON lines: one for each event, action, request, response and call.
 
-{"n": 17, "turn": 9, "at": 1000003, "who": "a", "what": "asks", "to": 1, "api": "JoinGroup", "version": 9,
-...}
+    {"n": 17, "turn": 9, "at": 1000003, "who": "a", "what": "request", "to": 1, "api": "JoinGroup", ...}
 
-`at` is virtual ms. Lines are made when they are asked for; what is kept until then are the objects
-themselves.
+`at` is the virtual time in ms. Entries hold the original objects; they become JSON when the trace is read.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from ...wire.message import Message, Struct
 
 
 class Entry(NamedTuple):
-    """One line to be: `data` is whatever it was."""
+    """One line of the trace. `data` is the object that it shows."""
 
     turn: int
     at: int
@@ -38,7 +36,7 @@ class Entry(NamedTuple):
 
 
 class RequestEntry(NamedTuple):
-    """A request as it came to a broker, over its connection `conn`."""
+    """A request that arrived at a broker on its connection `conn`."""
 
     node: int
     body: bytes
@@ -46,7 +44,7 @@ class RequestEntry(NamedTuple):
 
 
 class ResponseEntry(NamedTuple):
-    """An answer as it left a broker; `key` and `version` are those of the request."""
+    """A response of a broker. `key` and `version` are the API key and version of its request."""
 
     node: int
     key: int
@@ -56,48 +54,50 @@ class ResponseEntry(NamedTuple):
 
 
 def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
-    """The requests in a trace, each with its answer, as `kproto watch` sees them, in the order of their ends.
+    """Yield each request with its response, as `kproto watch` does, in the order of the responses.
 
-    A client's id is its name in the world. What was never answered comes last, but for fetches: those wait.
+    The client id is the client's name in the world. Requests without a response come last, except fetches,
+    which may still wait.
     """
     talks: dict[int, Conversation] = {}
     names: dict[str, dict[UUID, str]] = {}
     for entry in entries:
-        found: Exchange | None = None
+        exchange: Exchange | None = None
         if isinstance(entry.data, RequestEntry):
-            asked = entry.data
-            known = names.setdefault(entry.who, {})
+            request_entry = entry.data
+            topic_names = names.setdefault(entry.who, {})
             talk = talks.setdefault(
-                asked.conn, Conversation(entry.who, asked.conn, known, f"broker {asked.node}")
+                request_entry.conn,
+                Conversation(entry.who, request_entry.conn, topic_names, f"broker {request_entry.node}"),
             )
-            begun, over = talk.asked(asked.body, entry.at)
-            begun.client = entry.who
-            found = begun if over else None
+            started, is_complete = talk.asked(request_entry.body, entry.at)
+            started.client = entry.who
+            exchange = started if is_complete else None
         elif isinstance(entry.data, ResponseEntry):
-            found = talks[entry.data.conn].answered(entry.data.body, entry.at)
-        if found is not None:
-            yield found
+            exchange = talks[entry.data.conn].answered(entry.data.body, entry.at)
+        if exchange is not None:
+            yield exchange
     for talk in talks.values():
-        for open_still in talk.ended():
-            open_still.trouble = "no answer"
-            if open_still.api != "Fetch":
-                yield open_still
+        for unanswered in talk.ended():
+            unanswered.trouble = "no answer"
+            if unanswered.api != "Fetch":
+                yield unanswered
 
 
 def lines(entries: Iterable[Entry]) -> Iterator[str]:
-    """The trace as JSON lines."""
+    """Yield the trace as JSON lines."""
     for number, entry in enumerate(entries):
         head = {"n": number, "turn": entry.turn, "at": entry.at, "who": entry.who, "what": entry.what}
         yield one_line({**head, **_entry_fields(entry.data)})
 
 
 def digest(entries: Iterable[Entry]) -> str:
-    """A number for the whole trace: equal for equal runs, bit for bit."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of the JSON lines. Identical runs have equal digests."""
+    sha256 = hashlib.sha256()
     for line in lines(entries):
-        found.update(line.encode())
-        found.update(b"\n")
-    return found.hexdigest()
+        sha256.update(line.encode())
+        sha256.update(b"\n")
+    return sha256.hexdigest()
 
 
 def _entry_fields(data: Any) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def _request(body: bytes) -> dict[str, Any]:
     except DecodeError as error:
         return {"undecodable": str(error)}
     key = envelope.header.request_api_key
-    said = to_json(envelope.request, envelope.version)
-    return {"api": API_NAMES[key], "version": envelope.version, "body": said}
+    body_json = to_json(envelope.request, envelope.version)
+    return {"api": API_NAMES[key], "version": envelope.version, "body": body_json}
 
 
 def _response(key: int, version: int, body: bytes) -> dict[str, Any]:
@@ -132,15 +132,15 @@ def _response(key: int, version: int, body: bytes) -> dict[str, Any]:
 
 
 def to_plain_json(value: Any) -> Any:
-    """Any object as what JSON has, without anything that differs from run to run."""
-    several: Any = value
+    """Convert any object to JSON values that do not differ between identical runs."""
+    any_value: Any = value
     match value:
         case None | bool() | int() | float() | str():
             return value
         case TopicPartition():
             return str(value)
         case bytes() | bytearray() | memoryview():
-            return bytes(several).decode("utf-8", "backslashreplace")
+            return bytes(any_value).decode("utf-8", "backslashreplace")
         case enum.Enum():
             return value.name
         case BaseException():
@@ -152,22 +152,27 @@ def to_plain_json(value: Any) -> Any:
                 }
             }
         case dict():
-            return {str(key): to_plain_json(one) for key, one in several.items()}
+            return {str(key): to_plain_json(element) for key, element in any_value.items()}
         case set() | frozenset():
-            return sorted((to_plain_json(one) for one in several), key=str)
+            return sorted((to_plain_json(element) for element in any_value), key=str)
         case _:
             return _object_to_json(value)
 
 
 def _object_to_json(value: Any) -> Any:
-    several: Any = value
+    collection: Any = value
     name = type(value).__name__
-    if isinstance(value, tuple) and hasattr(several, "_fields"):
-        return {name: {key: to_plain_json(one) for key, one in zip(several._fields, several, strict=True)}}
+    if isinstance(value, tuple) and hasattr(collection, "_fields"):
+        return {
+            name: {
+                key: to_plain_json(element)
+                for key, element in zip(collection._fields, collection, strict=True)
+            }
+        }
     if isinstance(value, list | tuple):
-        return [to_plain_json(one) for one in several]
+        return [to_plain_json(element) for element in collection]
     if isinstance(value, msgspec.Struct):
         return {name: {key: to_plain_json(getattr(value, key)) for key in value.__struct_fields__}}
-    if is_dataclass(several) and not isinstance(several, type):
-        return {name: {f.name: to_plain_json(getattr(several, f.name)) for f in fields(several)}}
-    return f"<{getattr(several, '__qualname__', name)}>"
+    if is_dataclass(collection) and not isinstance(collection, type):
+        return {name: {f.name: to_plain_json(getattr(collection, f.name)) for f in fields(collection)}}
+    return f"<{getattr(collection, '__qualname__', name)}>"

@@ -1,4 +1,4 @@
-"""What code of the user's returned: nobody awaits it here, and nobody looks at what a claim returns."""
+"""Checks of what the user's code returned: a world awaits nothing, and ignores what an invariant returns."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ...errors import ConfigError
 T = TypeVar("T")
 
 
-def reject_awaitable(option: str, code: object, answer: T) -> T:
-    """The answer of `code`. Raises ConfigError for one to be awaited: nothing of it has run."""
-    if answer is None or not (inspect.isawaitable(answer) or inspect.isasyncgen(answer)):
-        return answer
-    close: Any = getattr(answer, "close", None)
+def reject_awaitable(option: str, code: object, result: T) -> T:
+    """Return `result` of a call of `code`. Raises ConfigError if it is awaitable: it has not run."""
+    if result is None or not (inspect.isawaitable(result) or inspect.isasyncgen(result)):
+        return result
+    close: Any = getattr(result, "close", None)
     if close is not None:
         close()
-    raise ConfigError(option, code, "no coroutine function: nobody awaits what it returns")
+    raise ConfigError(option, code, "a function that is not async: nothing awaits its result")
 
 
-def check_invariant(claim: Callable[[Any], object], world: object) -> None:
-    """Look at a claim. Raises ConfigError for one that says by its answer whether it holds."""
-    if reject_awaitable("invariant", claim, claim(world)) is False:
-        allowed = "a function that raises where it doesn't hold; it returned False"
-        raise ConfigError("invariant", claim, allowed)
+def check_invariant(invariant: Callable[[Any], object], world: object) -> None:
+    """Check an invariant. Raises ConfigError if it returns False instead of raising."""
+    if reject_awaitable("invariant", invariant, invariant(world)) is False:
+        allowed = "a function that raises if the invariant is broken; this one returned False"
+        raise ConfigError("invariant", invariant, allowed)

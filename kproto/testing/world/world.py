@@ -1,14 +1,15 @@
-"""Brokers and clients in virtual time: no socket, no thread, no clock, and every run repeats bit for bit.
+"""Run brokers and clients in virtual time: without a socket, thread or clock.
 
-See the package's docstring for how it is used.
+The docstring of the package shows how a `World` is used.
 
 Rules:
-  * Everything that happens is a turn, taken from one queue ordered by time; what happens at the same
-    moment happens in the order in which it was caused. A run is decided by the seed and by what is called
-    on the world.
-  * Clients and brokers are the real ones: what travels between them are bytes, through `network`.
-  * Time is milliseconds and starts at 1,000,000. It jumps: a quiet hour costs what happens in it.
-  * Nobody may stand still: 200,000 turns at one moment are an error (`Stuck`).
+  * Everything that happens is a turn. Turns are taken from one queue, ordered by time; turns of the same
+    millisecond run in the order in which they were scheduled. The seed and the calls on the world determine
+    the run completely.
+  * Clients and brokers are the real ones. They exchange bytes through `network`.
+  * Time is in milliseconds and starts at 1,000,000. It jumps to the next turn, so an hour without events
+    costs nothing.
+  * A world that makes no progress is an error: 200,000 turns in one millisecond raise `Stuck`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from ...broker.cluster import Cluster
 from ...broker.settings import Settings
 from ...errors import ConfigError, IllegalState
 from ...group.assignors import Assignor
-from ...group.classic.coordinator.state import ClassicGroupState
 from ...group.subscription import TopicPartition
 from ...validation import checked
 from ...wire.message import Message
@@ -55,24 +55,27 @@ DEFAULTS: Final[Mapping[str, str | int]] = {
     "group.min.session.timeout.ms": "1",
 }
 
-# Sees each request before the broker: a message answers it in the broker's place, None lets it through.
+# Called with each request before the broker gets it: (client, request, version). A returned message is the
+# response in place of the broker's; None passes the request on to the broker.
 Tamper = Callable[[Client, Message, int], Message | None]
 Invariant = Callable[["World"], object]
 C = TypeVar("C", bound=Client)
 
 
 class Stuck(AssertionError):
-    """Something happens again and again, and time doesn't go on."""
+    """Raised when turns repeat without end and virtual time does not advance."""
 
 
 class World(Operator, Exchange):
     """A cluster, a network and clients in virtual time.
 
-    `topics` maps names to partition counts. `settings` are the brokers', under Kafka's names; the initial
-    delay of groups is 0 unless they say otherwise. `seed` decides whatever is random. `brokers` is how
-    many there are; their ids are 1, 2, ... `latency` is how long bytes travel one way, in ms: the least
-    and the most. `trace=False` keeps no trace (`requests` neither). Raises ConfigError for settings that
-    are not allowed.
+    `topics` maps topic names to partition counts. `settings` are broker settings by Kafka's names;
+    `group.initial.rebalance.delay.ms` is 0 by default. `seed` determines everything that is random. `brokers`
+    is the number of brokers; their ids are 1, 2, ... `latency` is the minimum and maximum one-way latency in
+    ms. `highest` limits the API versions that the brokers offer: API name -> highest version. With
+    `trace=False` neither `entries` nor `requests` are recorded, which is faster.
+
+    All times are virtual milliseconds. Raises ConfigError for settings that are not allowed.
     """
 
     tamper: Tamper | None = knob(None)
@@ -92,7 +95,7 @@ class World(Operator, Exchange):
         if not 1 <= brokers <= MOST_BROKERS:
             raise ConfigError("brokers", brokers, f"1 to {MOST_BROKERS}")
         if not 0 <= latency[0] <= latency[1]:
-            raise ConfigError("latency", latency, "the least and the most ms one way, such as (1, 5)")
+            raise ConfigError("latency", latency, "minimum and maximum one-way latency in ms, such as (1, 5)")
         self.arguments: Final[dict[str, Any]] = {
             "topics": dict(topics or {}),
             "settings": dict(settings or {}),
@@ -103,7 +106,8 @@ class World(Operator, Exchange):
             "highest": highest,
         }
         self.seed: Final = seed
-        self.is_being_replayed = False  # by a world that plays it again: nothing may happen in this one
+        # Set while another world replays this one. Meanwhile no call on this world is allowed.
+        self.is_being_replayed = False
         self.now = START
         self.turns = 0
         self.journal: list[journals.Command] = []
@@ -112,12 +116,12 @@ class World(Operator, Exchange):
         self.requests: list[tuple[Client, Message, int]] = []
         self.clients: dict[str, Client] = {}
         self.watched_invariants: list[Invariant] = []
+        # Partitions that lost records by retention, truncation, corruption, or deletion of the topic.
         self.disturbed: set[TopicPartition] = set()
-        """Partitions whose logs lost records: by retention, a cut, a bad disk, a deleted topic."""
+        # Offsets that hold no record; see `write_marker`.
         self.marker_offsets: set[tuple[TopicPartition, int]] = set()
-        """Offsets that hold no record, see `mark`."""
+        # True after the first fault: a network fault, a killed client, a moved coordinator.
         self.had_fault = False
-        """True once something broke: a fault, a death, a moved coordinator."""
         self.tracing = trace
         self._depth = 0
         self.ids = count(1)
@@ -135,13 +139,13 @@ class World(Operator, Exchange):
         self.brokers: Final = {node.id: self.create_broker(node) for node in nodes}
         self.planned_ticks: dict[int, int | None] = dict.fromkeys(self.nodes)
         self.pending_requests: dict[int, tuple[int, int]] = {}
+        # Connection id of the operator -> the response that it received, if any.
         self.operator_responses: dict[int, bytes | None] = {}
-        """What the operator is answered, by connection."""
         with self.inside_call():
             for name, partitions in (topics or {}).items():
                 self.create(name, partitions)
 
-    # ---- who takes part
+    # ---- clients
 
     @overload
     def join(
@@ -158,54 +162,57 @@ class World(Operator, Exchange):
         self, name: str, machine: Machine | None, /, *, topics: Iterable[str] = (), **options: Any
     ) -> Consumer | Member: ...
 
-    @kept  # type: ignore[misc]  # by name, too; but then **options hides from pyright which one it is
+    @kept  # type: ignore[misc] # `name` may be a keyword, but pyright cannot resolve the overloads then
     def join(
         self, name: str, machine: Machine | None = None, *, topics: Iterable[str] = (), **options: Any
     ) -> Any:
-        """Start a consumer: kproto's own, or the machine of another client (a module of `kproto.models`).
+        """Start a consumer: kproto's own, or the model of another client (a module of `kproto.models`).
 
-        `options` are those of `consumer.Consumer`, or of `kproto.models.contract.ModelConfig`. With `topics`
-        it subscribes at once. Returns the `Consumer` or `Member`. Each name is that of one process: where one
-        that died comes back, `join("a-2", client_id="a")` is what the brokers take for the same client.
+        `name` is unique in the world and stands for one process. To restart a process with the same client
+        id, use a new name: `join("a-2", client_id="a")`. `options` are those of `consumer.Consumer`, or for a
+        model those of `kproto.models.contract.ModelConfig`. With `topics`, the consumer subscribes at once.
+        Returns the `Consumer`, or the `Member` for a model.
+
+        Raises ConfigError for a name that was used before and for options that are not allowed.
         """
-        given: Any = topics
-        alone = isinstance(given, str) or not isinstance(given, Iterable)
-        several: list[Any] = [topics] if alone else list(topics)
-        if not all(isinstance(one, str) for one in several):
-            raise ConfigError("topics", topics, 'names of topics, as ["flights"]')
+        topics_argument: Any = topics
+        is_single = isinstance(topics_argument, str) or not isinstance(topics_argument, Iterable)
+        topic_names: list[Any] = [topics] if is_single else list(topics)
+        if not all(isinstance(topic, str) for topic in topic_names):
+            raise ConfigError("topics", topics, 'a list of topic names, such as ["flights"]')
         if machine is None:
-            made: Consumer | Member = Consumer(self, name, **options)
+            client: Consumer | Member = Consumer(self, name, **options)
         else:
-            made = Member(self, name, machine, **options)
-        self._add_client(made)
-        if several:
+            client = Member(self, name, machine, **options)
+        self._add_client(client)
+        if topic_names:
             try:
-                made.subscribe(*several)
-            except Exception:  # as if it had never been: its name is free
-                made.alive = False
+                client.subscribe(*topic_names)
+            except Exception:  # the client never existed, so its name is free
+                client.alive = False
                 del self.clients[name]
                 raise
-        return made
+        return client
 
     @kept
     def consumer(self, **options: Any) -> Consumer:
-        """One of kproto's consumers, by the name of its client_id, or "consumer-1" and so on."""
+        """Start one of kproto's consumers, named by its client_id, or "consumer-1" and so on."""
         return self._add_client(Consumer(self, self._choose_name("consumer", options), **options))
 
     @kept
     def producer(self, **options: Any) -> Producer:
-        """One of kproto's producers, by the name of its client_id, or "producer-1" and so on."""
+        """Start one of kproto's producers, named by its client_id, or "producer-1" and so on."""
         return self._add_client(Producer(self, self._choose_name("producer", options), **options))
 
     @kept
     def kill(self, client: Client | str) -> None:
-        """The process dies: its sockets close, nothing is said."""
-        dying = self.client(client)
+        """Kill the process of a client: its connections close, and it sends nothing more."""
+        victim = self.client(client)
         self.had_fault = True
-        dying.kill()
+        victim.kill()
 
     def client(self, client: Client | str) -> Client:
-        """The client of a name. Raises ConfigError when there is none."""
+        """Return the client of this name. Raises ConfigError if it does not exist."""
         if isinstance(client, Client):
             return client
         name: Any = client
@@ -214,7 +221,10 @@ class World(Operator, Exchange):
         return self.clients[name]
 
     def alive_clients(self, kind: type[C]) -> list[C]:
-        """The clients of a kind that are alive, in the order in which they came; `Client` is every kind."""
+        """Return the living clients of this class in the order in which they were added.
+
+        `Client` selects clients of every class.
+        """
         return [client for client in self.clients.values() if client.alive and isinstance(client, kind)]
 
     def _add_client(self, client: C) -> C:
@@ -231,47 +241,48 @@ class World(Operator, Exchange):
         return client
 
     def _choose_name(self, kind: str, options: Mapping[str, Any]) -> str:
-        given = options.get("client_id")
-        if given is not None and given not in self.clients:
-            return str(given)
-        return self._next_free_name(str(given or kind), 1)
+        client_id = options.get("client_id")
+        if client_id is not None and client_id not in self.clients:
+            return str(client_id)
+        return self._next_free_name(str(client_id or kind), 1)
 
     def _next_free_name(self, name: str, first: int = 2) -> str:
-        return next(one for n in count(first) if (one := f"{name}-{n}") not in self.clients)
+        return next(name_n for n in count(first) if (name_n := f"{name}-{n}") not in self.clients)
 
     # ---- time
 
     @checked
     def run(self, ms: int = 10_000, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass, at most `ms`; with `until`, stop when it holds. True when it held (or there is
-        none).
+        """Let at most `ms` pass. With `until`, stop as soon as it returns true.
+
+        `until` is called between turns. Returns whether it was true in the end; True without `until`.
         """
         if not self.is_outside_run:
             return self._run(self.now + ms, until)
-        number, turn, raised = len(self.journal), self.turns, ""
+        index, turn, raised = len(self.journal), self.turns, ""
 
-        def kept_so_far(at: int) -> None:
-            took = (self.turns - turn, self.now)
-            self.journal.insert(at, journals.Command(turn, "", "replay_turns", took, raised=raised))
+        def add_turns_command(at: int) -> None:
+            turns_and_now = (self.turns - turn, self.now)
+            self.journal.insert(at, journals.Command(turn, "", "replay_turns", turns_and_now, raised=raised))
 
-        def holds() -> bool:
-            """`until`, which may call what is kept: then that comes behind the turns so far."""
-            nonlocal number, turn
+        def check_until() -> bool:
+            """Call `until`. Journal the turns so far before calls that `until` made."""
+            nonlocal index, turn
             with self._outside_run():
-                held = until is None or bool(reject_awaitable("until", until, until()))
-            if len(self.journal) > number:
-                kept_so_far(number)
-                number, turn = len(self.journal), self.turns
-            return held
+                result = until is None or bool(reject_awaitable("until", until, until()))
+            if len(self.journal) > index:
+                add_turns_command(index)
+                index, turn = len(self.journal), self.turns
+            return result
 
         try:
             with self.inside_call():
-                return self._run(self.now + ms, until and holds)
+                return self._run(self.now + ms, until and check_until)
         except Exception as error:
             raised = type(error).__name__
             raise
         finally:
-            kept_so_far(number)
+            add_turns_command(index)
 
     def _run(self, end: int, until: Callable[[], bool] | None) -> bool:
         queue = self._queue
@@ -284,49 +295,53 @@ class World(Operator, Exchange):
             self._turn()
 
     def replay_turns(self, turns: int, now: int) -> None:
+        """Run this many turns, then let time pass until `now`."""
         for _ in range(turns):
             self._turn()
         self.now = max(self.now, now)
 
     def _turn(self) -> None:
-        at, _, what, args = heapq.heappop(self._queue)
+        at, _, function, args = heapq.heappop(self._queue)
         self.now = max(self.now, at)
         self.turns += 1
         if self._moment[0] != self.now:
             self._moment = (self.now, self.turns)
         elif self.turns - self._moment[1] > AT_ONE_MOMENT:
-            raise Stuck(f"{AT_ONE_MOMENT} turns at {self.now} ms; the last one: {what!r} {args!r}"[:400])
+            raise Stuck(f"{AT_ONE_MOMENT} turns at {self.now} ms; the last one: {function!r} {args!r}"[:400])
         try:
-            what(*args)
+            function(*args)
         except Exception as error:
             error.add_note(f"in turn {self.turns} at {self.now} ms of World(seed={self.seed})")
             raise
 
     def push(self, at: int, what: Callable[..., object], *args: Any) -> None:
-        """Let something happen at a time (ms)."""
+        """Schedule `what(*args)` for the time `at` (virtual ms)."""
         heapq.heappush(self._queue, (at, next(self._order), what, args))
 
     @checked
     def call_later(self, wait: int, what: Callable[[], object]) -> None:
-        """Let something happen in `wait` ms. Called from outside of a run it makes the journal unsavable, and
-        code that uses this world or its clients can't be played again."""
+        """Call `what()` in `wait` ms.
+
+        If it is called outside of a run, the journal cannot be saved, and `replay` works only if `what` does
+        not use this world or its clients.
+        """
         journals.reject_replayed_world(self, "call_later() is called")
         if self.is_outside_run:
             self.journal.append(journals.Command(self.turns, "", "call_later", (wait, what)))
         self.push(self.now + wait, lambda: reject_awaitable("what", what, what()))
 
     def __repr__(self) -> str:
-        who = ", ".join([f"{len(self.brokers)} broker{'s' * (len(self.brokers) > 1)}", *self.clients])
-        return f"<World with {who}; {self.now - START} ms have passed>"
+        members = ", ".join([f"{len(self.brokers)} broker{'s' * (len(self.brokers) > 1)}", *self.clients])
+        return f"<World with {members}; {self.now - START} ms have passed>"
 
     @property
     def is_outside_run(self) -> bool:
-        """True between runs and calls: what is called now is somebody's decision."""
+        """True while no run and no journaled call is in progress, so that a call now has to be journaled."""
         return self._depth == 0
 
     @contextlib.contextmanager
     def _outside_run(self) -> Generator[None]:
-        """Between two turns of a run."""
+        """Treat the block as code between two turns of a run, so that its calls are journaled."""
         depth, self._depth = self._depth, 0
         try:
             yield
@@ -335,22 +350,25 @@ class World(Operator, Exchange):
 
     @contextlib.contextmanager
     def inside_call(self) -> Generator[None]:
+        """Treat the block as part of a run or of a journaled call, so that its calls are not journaled."""
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
 
-    # ---- again, and backwards
+    # ---- replay
 
     @checked
     def replay(self, turn: int | None = None) -> World:
-        """The same world once more, from its beginning up to `turn` (None: as far as this one is). Raises
-        IllegalState where code given to `later` uses this world, or a client of it: another one is played.
+        """Return a new world that replays this one up to `turn` (None: all turns).
+
+        Raises IllegalState if code that was passed to `call_later` uses this world or a client of it: the
+        replay would differ.
         """
         last = self.turns if turn is None else turn
         if last > self.turns:
-            raise ConfigError("turn", turn, f"a turn that was: 0 to {self.turns}")
+            raise ConfigError("turn", turn, f"a turn of this world: 0 to {self.turns}")
         self.is_being_replayed = True
         try:
             return replay_commands(self.arguments, self.journal, last, self.now if turn is None else None)
@@ -359,14 +377,15 @@ class World(Operator, Exchange):
 
     @checked
     def rewind(self, turns: int = 1) -> World:
-        """The world as it was some turns ago; as it began, if there were not so many."""
+        """Return a new world in the state of this one `turns` turns ago, at least in its initial state."""
         return self.replay(max(0, self.turns - turns))
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the journal as JSON lines, for `World.load`. Raises ConfigError when code is in it, but for
-        assignors: these are kept by name. What applications do (`listener`, `worker`, `behaves`) is left out:
-        in the world that is loaded they only read.
+        """Write the journal to `path` as JSON lines, for `World.load`.
+
+        Assignors are saved by name. The code of applications (`listener`, `worker`, `configure`) is left out:
+        in the loaded world they only read. Raises ConfigError if any other code is in the journal.
         """
         text = "".join(f"{line}\n" for line in journals.save(self.arguments, self.journal))
         Path(path).write_text(text, encoding="utf-8")
@@ -379,66 +398,78 @@ class World(Operator, Exchange):
         *,
         assignors: Iterable[Assignor] = (),
     ) -> World:
-        """Replay a journal, up to `turn`, with your own `assignors` where it has their names. Raises
-        ConfigError for a file that is none.
+        """Load a journal that `save` wrote and replay it up to `turn` (None: all turns).
+
+        `assignors` replace the saved assignors of the same names. Raises ConfigError for a file that is no
+        journal, and for a missing assignor.
         """
-        made, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines(), assignors)
+        arguments, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines(), assignors)
         try:
-            whole = sum(command.args[0] for command in commands if command.name == "replay_turns")
-            return replay_commands(made, commands, whole if turn is None else turn, None)
+            last_turn = sum(command.args[0] for command in commands if command.name == "replay_turns")
+            return replay_commands(arguments, commands, last_turn if turn is None else turn, None)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ConfigError("journal", os.fspath(path), f"what World.save wrote ({error})") from error
+            raise ConfigError(
+                "journal", os.fspath(path), f"a file written by World.save ({error})"
+            ) from error
 
     def trace(self) -> Iterator[str]:
-        """All that happened, as JSON lines."""
+        """Return every event and action so far as JSON lines."""
         return traces.lines(self.entries)
 
     def digest(self) -> str:
-        """The trace as one number: equal for runs that are equal bit for bit."""
+        """Return a hash of the trace. Identical runs have equal digests."""
         return traces.digest(self.entries)
 
     def add_entry(self, who: str, what: str, data: Any = None) -> None:
-        """One line of the trace."""
+        """Add one entry to the trace."""
         if self.tracing:
             self.entries.append(traces.Entry(self.turns, self.now, who, what, data))
 
-    # ---- what is seen
+    # ---- observations
 
     @property
     def is_fault_free(self) -> bool:
-        """True as long as nothing broke."""
+        """True until the first fault, and while `tamper` is not set."""
         return not self.had_fault and self.tamper is None
 
     def observe(
-        self, who: Client | str, what: str, partitions: Iterable[TopicPartition] = (), detail: Any = None
+        self, source: Client | str, kind: str, partitions: Iterable[TopicPartition] = (), detail: Any = None
     ) -> None:
-        """Write down what an application saw, and look at the invariants that are watched."""
-        name = who if isinstance(who, str) else who.name
-        self.observations.append(Observation(self.turns, self.now, name, what, tuple(partitions), detail))
-        self.add_entry(name, what, (tuple(partitions), detail))
+        """Record an observation, then check the watched invariants."""
+        name = source if isinstance(source, str) else source.name
+        self.observations.append(Observation(self.turns, self.now, name, kind, tuple(partitions), detail))
+        self.add_entry(name, kind, (tuple(partitions), detail))
         for invariant in self.watched_invariants:
             check_invariant(invariant, self)
 
     @checked
     def watch(self, *invariants: Invariant) -> None:
-        """Look at these whenever an application sees something; see `kproto.testing.invariants`."""
+        """Check these invariants after each observation; see `kproto.testing.invariants`."""
         for invariant in invariants:
             if not callable(invariant):
-                raise ConfigError("invariant", invariant, "a function of a World, which raises")
+                raise ConfigError(
+                    "invariant",
+                    invariant,
+                    "a function that takes a World and raises if the invariant is broken",
+                )
         self.watched_invariants += invariants
 
     @checked
     def requests_of(self, client: Client | str, kind: type[Any]) -> list[Any]:
-        """The requests of one kind that a client sent so far."""
-        asker = self.client(client)
-        return [said for whose, said, _ in self.requests if whose is asker and isinstance(said, kind)]
+        """Return the requests of class `kind` that the client sent so far. Needs `trace=True`."""
+        sender = self.client(client)
+        return [
+            request for origin, request, _ in self.requests if origin is sender and isinstance(request, kind)
+        ]
 
     @checked
     def is_stable(self, group: str) -> bool:
-        found = self.cluster.classic_coordinator.groups.get(group)
-        return found is not None and found.state is ClassicGroupState.STABLE
+        """Return whether the group exists and is in the state Stable."""
+        description = self.cluster.coordinator.describe(group)
+        return description is not None and description.state == "Stable"
 
     def next_token(self) -> int:
+        """Return a new token: the number of a commit, close or similar call."""
         return next(self._tokens)
 
     def random_id(self) -> UUID:
@@ -457,38 +488,39 @@ class World(Operator, Exchange):
         chance: float = 1.0,
         lasts: int | None = None,
     ) -> Fault:
-        """Something goes wrong between a client (None: all) and a broker (None: all); see `network.Fault`.
+        """Start a network fault between a client (None: all) and a broker (None: all).
 
-        It lasts for `lasts` ms, or until it is healed. Raises ConfigError for what there isn't.
+        `kind`, `ms` and `chance` are described in `Fault`. The fault ends after `lasts` ms (None: never), or
+        by `heal`. Raises ConfigError for an unknown kind, client or node.
         """
         name = None if client is None else self.client(client).name
         if node is not None:
             self._check_node(node)
-        made = create_fault(kind, name, node, ms, chance)
+        new_fault = create_fault(kind, name, node, ms, chance)
         self.had_fault = True
         if kind == "cut":
-            for wire in self.network.wires_hit_by(made):
+            for wire in self.network.wires_hit_by(new_fault):
                 self.disconnect_broker(wire)
                 self.disconnect_client(wire, "connection reset by peer")
         elif kind == "half_close":
-            for wire in self.network.wires_hit_by(made):
+            for wire in self.network.wires_hit_by(new_fault):
                 wire.up.lost = wire.down.lost = True
                 self.disconnect_broker(wire)
         else:
-            self.network.faults.append(made)
+            self.network.faults.append(new_fault)
             if lasts is not None:
-                self.push(self.now + lasts, self.network.heal, made)
-        return made
+                self.push(self.now + lasts, self.network.heal, new_fault)
+        return new_fault
 
     @kept
     def heal(self) -> None:
-        """End all faults of the network."""
+        """End all network faults."""
         for active in list(self.network.faults):
             self.network.heal(active)
 
     @checked
     def cut(self, client: Client | str) -> None:
-        """Break all connections of a client."""
+        """Close all connections of a client."""
         self.fault("cut", client)
 
     def create_broker(self, node: Node) -> Broker:
@@ -496,39 +528,39 @@ class World(Operator, Exchange):
 
     @property
     def broker(self) -> Broker:
-        """The first broker that is up. Raises IllegalState when none is."""
+        """The first broker that is up. Raises IllegalState if all brokers are down."""
         for broker in self.brokers.values():
             return broker
-        raise IllegalState("all brokers are down")
+        raise IllegalState("all brokers are down: call start_broker() first")
 
 
 def replay_commands(
-    made: Mapping[str, Any], commands: Iterable[journals.Command], last: int, now: int | None
+    arguments: Mapping[str, Any], commands: Iterable[journals.Command], last: int, now: int | None
 ) -> World:
-    """A world made anew, and its calls repeated up to turn `last`."""
-    given: dict[str, Any] = {**made, "latency": tuple(made["latency"])}
-    world = World(**given)
+    """Return a new world that repeats `commands` up to turn `last`, and then lets time pass until `now`."""
+    world_arguments: dict[str, Any] = {**arguments, "latency": tuple(arguments["latency"])}
+    world = World(**world_arguments)
     for command in list(commands):
         if command.turn > last:
             break
         if command.name == "replay_turns":
             turns, end = command.args
-            whole = command.turn + turns <= last
+            is_complete = command.turn + turns <= last
             with world.inside_call(), _expect_error(command):
-                world.replay_turns(min(turns, last - command.turn), end if whole else world.now)
+                world.replay_turns(min(turns, last - command.turn), end if is_complete else world.now)
             world.journal.append(command._replace(args=(min(turns, last - command.turn), world.now)))
         elif command.name == journals.SET:
             name, value = command.args
-            on = world.client(command.on) if command.on else world
-            if not isinstance(getattr(type(on), name, None), Knob):
-                raise ConfigError("set", name, "what a journal keeps")
-            setattr(on, name, _resolve_clients(world, value))
+            target = world.client(command.on) if command.on else world
+            if not isinstance(getattr(type(target), name, None), Knob):
+                raise ConfigError("set", name, "an attribute that a journal keeps")
+            setattr(target, name, _resolve_clients(world, value))
         else:
             call = getattr(world.client(command.on) if command.on else world, command.name, None)
             if not hasattr(call, journals.KEPT_MARK) and call != world.call_later:
-                raise ConfigError("call", command.name, "a call that a journal keeps")
+                raise ConfigError("call", command.name, "a method that a journal keeps")
             args = [_resolve_clients(world, argument) for argument in command.args]
-            kwargs = {key: _resolve_clients(world, one) for key, one in command.kwargs.items()}
+            kwargs = {key: _resolve_clients(world, value) for key, value in command.kwargs.items()}
             with _expect_error(command):
                 cast("Any", call)(*args, **kwargs)
     if now is not None:
@@ -538,7 +570,7 @@ def replay_commands(
 
 @contextlib.contextmanager
 def _expect_error(command: journals.Command) -> Generator[None]:
-    """What was raised the first time is raised again, and nothing else."""
+    """Suppress the exception that the command raised in the original run, and no other."""
     try:
         yield
     except Exception as error:

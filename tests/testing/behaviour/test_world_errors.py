@@ -55,12 +55,12 @@ def test_an_application_that_is_told_the_same_error_again_and_again_comes_back_l
 
 def test_it_comes_back_at_once_after_an_error_that_is_another_one() -> None:
     _, member = fenced()
-    assert [member.pause_after(KeyError(n)) for n in (1, 1, 1, 2, 2)] == [1, 2, 4, 1, 2]
+    assert [member.error_backoff(KeyError(n)) for n in (1, 1, 1, 2, 2)] == [1, 2, 4, 1, 2]
 
 
 def test_it_stays_away_for_no_more_than_a_second() -> None:
     _, member = fenced()
-    assert max(member.pause_after(KeyError(1)) for _ in range(20)) == 1_000
+    assert max(member.error_backoff(KeyError(1)) for _ in range(20)) == 1_000
 
 
 def test_an_assignor_that_always_fails_is_asked_less_and_less_often() -> None:

@@ -54,7 +54,7 @@ def test_what_answers_for_the_brokers_is_played_again(tmp_path: Path) -> None:
     world.tamper = None
     world.run(2_000)
     assert world.replay().digest() == world.digest()
-    with pytest.raises(ConfigError, match="JSON lines"):
+    with pytest.raises(ConfigError, match="a value that JSON can hold"):
         world.save(tmp_path / "run.jsonl")
 
 

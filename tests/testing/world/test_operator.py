@@ -35,7 +35,7 @@ def test_what_the_broker_refuses_is_told(call: str) -> None:
     world = World({"t": 1})
     world.create("compacted", 1, {"cleanup.policy": "compact"})
     (name, *given), why = REFUSED[call]
-    with pytest.raises(ConfigError, match=f"what the broker takes; it says {why}"):
+    with pytest.raises(ConfigError, match=f"a value that the broker accepts; it answered {why}"):
         getattr(world, name)(*given)
     assert world.log(tp("t", 0)).end_offset == 0
 

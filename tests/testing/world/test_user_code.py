@@ -74,20 +74,20 @@ def world_of(machine: Machine | None) -> tuple[World, Consumer | Member]:
 def test_a_coroutine_is_refused(given: str) -> None:
     """None of it ran: a claim held, and `until` came true at once."""
     act, option = GIVEN[given]
-    with pytest.raises(ConfigError, match=rf"^{option}=.*nobody awaits what it returns"):
+    with pytest.raises(ConfigError, match=rf"^{option}=.*nothing awaits its result"):
         act(*world_of(None))
 
 
 def test_a_coroutine_is_no_listener_of_another_clients_member() -> None:
-    with pytest.raises(ConfigError, match=r"^listener=.*nobody awaits what it returns"):
+    with pytest.raises(ConfigError, match=r"^listener=.*nothing awaits its result"):
         set_on("listener")(*world_of(kproto.models.sarama))
 
 
 def test_a_claim_that_returns_false_does_not_pass() -> None:
     world, _ = world_of(None)
-    with pytest.raises(ConfigError, match="it returned False"):
+    with pytest.raises(ConfigError, match="this one returned False"):
         check(world, is_false)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="it returned False"):
+    with pytest.raises(ConfigError, match="this one returned False"):
         watched(is_false)(world, None)
 
 
@@ -99,5 +99,5 @@ def test_an_application_of_a_group_has_no_coroutines(method: str) -> None:
 
     state = Waiting()
     state.begin(seed=0)
-    with pytest.raises(ConfigError, match="nobody awaits what it returns"):
+    with pytest.raises(ConfigError, match="nothing awaits its result"):
         state.wait(3_000)

@@ -184,7 +184,7 @@ def test_a_saved_world_is_loaded_as_it_was(tmp_path: Path) -> None:
 def test_code_in_a_journal_is_not_saved(tmp_path: Path) -> None:
     world = World()
     world.call_later(1, lambda: None)
-    with pytest.raises(ConfigError, match="JSON lines"):
+    with pytest.raises(ConfigError, match="a value that JSON can hold"):
         world.save(tmp_path / "run.jsonl")
 
 
@@ -195,7 +195,7 @@ def test_an_assignor_is_saved_by_name_and_brought_by_who_loads(tmp_path: Path) -
     world.run(2_000)
     world.save(tmp_path / "run.jsonl")
     assert World.load(tmp_path / "run.jsonl", assignors=[mine]).digest() == world.digest()
-    with pytest.raises(ConfigError, match=r"assignors=\[\] is not allowed; with the one of the name 'mine'"):
+    with pytest.raises(ConfigError, match=r"assignors=\[\] is not allowed; an assignor named 'mine'"):
         World.load(tmp_path / "run.jsonl")
 
 
@@ -251,8 +251,8 @@ def test_the_trace_is_json_lines_with_requests_and_answers() -> None:
     world, _, _ = two_members()
     lines = [json.loads(line) for line in world.trace()]
     assert [line["n"] for line in lines] == list(range(len(lines)))
-    joins = [line for line in lines if line["what"] == "asks" and line["api"] == "JoinGroup"]
-    told = [line for line in lines if line["what"] == "is told" and line["api"] == "JoinGroup"]
+    joins = [line for line in lines if line["what"] == "request" and line["api"] == "JoinGroup"]
+    told = [line for line in lines if line["what"] == "response" and line["api"] == "JoinGroup"]
     assert {line["who"] for line in joins} == {"a", "b"} == {line["who"] for line in told}
     assert joins[0]["body"]["groupId"] == "g"
 
