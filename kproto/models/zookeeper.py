@@ -173,7 +173,7 @@ def step(state: ZooKeeperState, event: ZooKeeperEvent, now: int) -> list[ZooKeep
         case OffsetCommitted(partition=tp, offset=offset):
             state.nodes[offset_path(state.group, *tp)] = str(offset)
         case ZooKeeperTick():
-            for consumer in sorted(state.consumers.values(), key=lambda one: (one.at or 0, one.name)):
+            for consumer in sorted(state.consumers.values(), key=lambda each: (each.at or 0, each.name)):
                 if consumer.at is not None and consumer.at <= now:
                     _rebalance(state, consumer, now, out)
     return out

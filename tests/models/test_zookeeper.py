@@ -61,8 +61,8 @@ def test_a_conflict_releases_all_partitions_again() -> None:
     group.do(zk.ZooKeeperTick())
     group.do(zk.TopicGrown("t", 5))
     group.state.consumers["c"].owned = (tp(2), tp(3))
-    for one in (0, 1):
-        del group.state.nodes[zk.owner_path("g", "t", one)]
+    for partition in (0, 1):
+        del group.state.nodes[zk.owner_path("g", "t", partition)]
     group.do(zk.ConsumerStarted("a", delay_ms=5))
     group.run(100)
     assert group.kinds(zk.OwnershipConflict) == [zk.OwnershipConflict("a", tp(2), "c")]

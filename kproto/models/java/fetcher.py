@@ -72,7 +72,7 @@ def _send_fetch(
     full, session_partitions = session.epoch <= 0, session.partitions
     included, forgotten = partitions, []
     if not full:
-        included = {tp: one for tp, one in partitions.items() if session_partitions.get(tp) != one}
+        included = {tp: start for tp, start in partitions.items() if session_partitions.get(tp) != start}
         forgotten = [tp for tp in session_partitions if tp not in partitions]
     request = fetch_request(
         included,

@@ -52,7 +52,7 @@ JAVA_2_6 = JavaRelease(
     retries_join_rebalance=False,
     closes_sessions=False,
     sorts_partitions=False,
-    assignors_2_6={one.name: one for one in (STICKY_2_6, COOPERATIVE_STICKY_2_6)},
+    assignors_2_6={assignor.name: assignor for assignor in (STICKY_2_6, COOPERATIVE_STICKY_2_6)},
 )
 
 JAVA_4_3 = JavaRelease(

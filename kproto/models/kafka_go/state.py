@@ -54,7 +54,7 @@ class ConsumerGroupPhase(Enum):
 
 
 P = ConsumerGroupPhase
-# Phases that may follow an error; a member with an id leaves first.
+# Phases that may follow an error. A member with an id leaves the group first.
 _AFTER_ERROR = {P.FINDING, P.FINDING_TO_LEAVE, P.BACKING_OFF, P.CLOSED}
 
 EDGES: Final[machine.Edges[ConsumerGroupPhase]] = {
@@ -288,10 +288,10 @@ def close_connection(out: Out, address: Address | None) -> None:
         out.append(CloseConnection(address))
 
 
-def new_connection(state: KafkaGoState, host: str, port: int, what: str) -> Address:
+def new_connection(state: KafkaGoState, host: str, port: int, purpose: str) -> Address:
     """Return the address of a new connection."""
     state.connection_count += 1
-    return Address(host, port, f"{what}-{state.connection_count}")
+    return Address(host, port, f"{purpose}-{state.connection_count}")
 
 
 def backoff(attempt: int, lowest: int, highest: int) -> int:

@@ -124,9 +124,11 @@ def _is_newer(stored: FetchPos, committed: FetchPos) -> bool:
     return (stored.epoch, stored.offset) > (committed.epoch, committed.offset)
 
 
-def _send_commit(state: LibrdkafkaState, operation: OffsetCommitOp, out: Out, *, again: bool = False) -> None:
+def _send_commit(
+    state: LibrdkafkaState, operation: OffsetCommitOp, out: Out, *, is_retry: bool = False
+) -> None:
     """Send a commit, defer it, or fail it (rd_kafka_cgrp_offsets_commit)."""
-    if not again:
+    if not is_retry:
         state.wait_commits += 1
     offsets = {tp: position for tp, position in operation.offsets.items() if not is_logical(position.offset)}
     if state.fatal is not None and state.is_static:
@@ -161,7 +163,7 @@ def send_deferred(state: LibrdkafkaState, out: Out) -> None:
     waiting, state.deferred = state.deferred, []
     for operation in waiting:
         if state.coord_state is CgrpState.UP:
-            _send_commit(state, operation, out, again=True)
+            _send_commit(state, operation, out, is_retry=True)
         elif operation.deferred_until is not None and operation.deferred_until <= state.now:
             state.refused.append((operation, WAIT_COORD))
         else:

@@ -57,7 +57,7 @@ def join_member_ids(member: Member) -> list[str]:
     return [line.split()[2] for line in requests_of(member, "Join")]
 
 
-# ---- what they say
+# ---- requests
 
 
 def test_a_join_of_2_6_sends_the_originals_requests() -> None:
@@ -90,18 +90,18 @@ def test_request_versions_are_those_of_the_original(release: ModuleType) -> None
     stage.run(1500)
     a.run_command("close")
     stage.run(until=lambda: a.closed)
-    seen = {line.split()[0]: int(line.split()[1][1:]) for line in a.requests}
+    versions = {line.split()[0]: int(line.split()[1][1:]) for line in a.requests}
     names = ("Find", "Join", "Sync", "Heartbeat", "Leave", "Commit", "OffsetFetch", "ListOffsets", "EpochEnd")
     expected = (6, 9, 5, 4, 5, 9, 9, 11, 4) if release is java else (3, 7, 5, 4, 4, 8, 7, 5, 3)
-    assert tuple(seen[name] for name in names) == expected
+    assert tuple(versions[name] for name in names) == expected
 
 
 @BOTH
 def test_an_eager_rebalance_commits_then_revokes_then_joins(release: ModuleType) -> None:
     stage, a = stage_with_member(release)
     add_second_member(stage, release)
-    at = a.requests.index("Heartbeat v4 gen=1 id=A1 -> 27")
-    assert [line.split()[0] for line in a.requests[at : at + 5]] == [
+    index = a.requests.index("Heartbeat v4 gen=1 id=A1 -> 27")
+    assert [line.split()[0] for line in a.requests[index : index + 5]] == [
         "Heartbeat",
         "Commit",
         "Join",
@@ -136,8 +136,8 @@ def test_only_the_leader_watches_its_partitions(release: ModuleType) -> None:
     follower = b if "follower" in requests_of(b, "Join")[-1] else a
     stage.grow("t", 4)
     assert stage.run(until=lambda: a.has_printed("assigned", 3) and b.has_printed("assigned", 2))
-    again = requests_of(follower, "Join")[-1]
-    assert release is java_2_6 or 'reason="group is already rebalancing"' in again
+    last_join = requests_of(follower, "Join")[-1]
+    assert release is java_2_6 or 'reason="group is already rebalancing"' in last_join
 
 
 @BOTH
@@ -187,11 +187,11 @@ def test_a_static_leader_that_restarts_sends_an_empty_sync_group() -> None:
     stage, a = stage_with_member(java, instance="ia")
     a.run_command("close")
     stage.run(until=lambda: a.closed)
-    again = add_member(stage, java, "A", instance="ia")
-    again.run_command("subscribe t")
-    assert stage.run(until=lambda: again.has_printed("assigned"))
-    assert "skip" in requests_of(again, "Join")[0]
-    assert "empty" in requests_of(again, "Sync")[0]
+    restarted = add_member(stage, java, "A", instance="ia")
+    restarted.run_command("subscribe t")
+    assert stage.run(until=lambda: restarted.has_printed("assigned"))
+    assert "skip" in requests_of(restarted, "Join")[0]
+    assert "empty" in requests_of(restarted, "Sync")[0]
 
 
 @BOTH
@@ -244,7 +244,7 @@ def test_s0_14_assign_after_subscribe_throws(release: ModuleType) -> None:
     assert a.has_printed("error IllegalStateException Subscription to topics")
 
 
-# ---- errors in answers
+# ---- error codes
 
 
 @BOTH
@@ -452,7 +452,7 @@ def test_2_6_keeps_partitions_in_the_order_of_its_hash_table(topic: str, order: 
 def test_the_last_partitions_in_the_releases_order_move(
     release: ModuleType, topic: str, given_up: set[int]
 ) -> None:
-    """As seen with 2.6.2 and 4.3.1. Partition 0 of fh1 is read: 2.6 moves it to the end of its list."""
+    """Expect the moves observed with 2.6.2 and 4.3.1. Partition 0 of fh1 is read: 2.6 moves it last."""
     world = World({topic: 4})
     if topic == "fh1":
         world.write(topic, 0, "x")

@@ -33,11 +33,11 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class RuntimeException(Exception):
-    """An application's."""
+    """An exception of the application."""
 
 
 class CommitFailedException(Exception):
-    """One of Kafka's."""
+    """An exception of Kafka."""
 
 
 def join_member(world: World, release: ModuleType, name: str = "a", **conf: Any) -> Any:
@@ -46,7 +46,7 @@ def join_member(world: World, release: ModuleType, name: str = "a", **conf: Any)
 
 
 def raising_listener(**causes: Exception) -> Callable[[str, tuple[TopicPartition, ...]], None]:
-    """A listener that raises each of these once."""
+    """Return a listener that raises each of these exceptions once."""
 
     def call(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
         if kind in causes:
@@ -149,7 +149,7 @@ def test_wakeup_does_nothing_to_close() -> None:
     assert len(world.requests_of(a, LeaveGroupRequest)) == 1
 
 
-# ---- who may call
+# ---- concurrent calls
 
 
 @BOTH
@@ -159,8 +159,8 @@ def test_a_concurrent_poll_throws_and_the_open_poll_continues(release: ModuleTyp
     world.run(2_000)
     a.poll_timeout_ms = 5_000
     world.run(100)
-    said = a.machine.step(a.state, c.PollCalled(), world.now)
-    assert [(line.kind, line.name) for line in said] == [("error", "ConcurrentModificationException")]
+    actions = a.machine.step(a.state, c.PollCalled(), world.now)
+    assert [(line.kind, line.name) for line in actions] == [("error", "ConcurrentModificationException")]
     world.write("t", 0, "x")
     world.run(1_000)
     assert a.values() == ["x"]
@@ -173,15 +173,15 @@ def test_a_poll_after_close_throws(release: ModuleType) -> None:
     world.run(2_000)
     a.close()
     assert world.run(2_000, until=lambda: a.closed)
-    (said,) = a.machine.step(a.state, c.PollCalled(), world.now)
-    assert said.error == ("IllegalStateException", "This consumer has already been closed.")
+    (action,) = a.machine.step(a.state, c.PollCalled(), world.now)
+    assert action.error == ("IllegalStateException", "This consumer has already been closed.")
 
 
 # ---- poll(long)
 
 
 def first_long_poll(world: World) -> tuple[Any, int]:
-    """A new member of 2.6 behind its first poll(500), and when that began."""
+    """Return a member of 2.6 after its first poll(500), and the time at which that poll began."""
     a = join_member(world, java_2_6)
     a.pause_polling()
     world.run(60)
@@ -201,7 +201,7 @@ def test_poll_long_keeps_its_timeout_when_the_join_is_quick() -> None:
 def test_poll_long_ends_with_the_next_response_after_its_timeout() -> None:
     world = World({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
     a, begun = first_long_poll(world)
-    assigned = next(one.at for one in world.observations if one.kind == "assigned")
+    assigned = next(observation.at for observation in world.observations if observation.kind == "assigned")
     assert assigned - begun >= 2_900
     assert world.now - assigned < 100
     assert not a.records
@@ -220,10 +220,10 @@ def test_poll_duration_returns_in_time_and_the_next_poll_continues_the_join() ->
     a.resume_polling()
     world.run(4_000)
     assert a.owned == {T0}
-    assert len([one for one in world.requests_of(a, JoinGroupRequest) if one.member_id]) == 1
+    assert len([request for request in world.requests_of(a, JoinGroupRequest) if request.member_id]) == 1
 
 
-# ---- a listener that raises
+# ---- exceptions of a listener
 
 
 @BOTH
@@ -282,7 +282,7 @@ def test_an_exception_of_on_partitions_revoked_in_close_prevents_leave_group(rel
     a.listener = raising_listener(revoked=RuntimeException("no"))
     a.close()
     assert world.run(2_000, until=lambda: a.closed)
-    assert [(one.name, one.text) for one in a.reports] == [wrapped_exception("RuntimeException: no")]
+    assert [(report.name, report.text) for report in a.reports] == [wrapped_exception("RuntimeException: no")]
     assert world.requests_of(a, LeaveGroupRequest) == []
 
 
@@ -300,15 +300,15 @@ def test_an_exception_of_on_partitions_revoked_in_unsubscribe_keeps_the_subscrip
     assert a.state.topics == {"t"}
 
 
-# ---- what the coordinator answers
+# ---- responses of the coordinator
 
 
 def replace_next_response(world: World, kind: type[Message], make: Callable[[Message], Message]) -> None:
-    """The next answer of a kind is this one."""
-    left = [make]
+    """Replace the next response of a kind."""
+    replacements = [make]
 
     def tamper(client: Client, request: Message, version: int) -> Message | None:
-        return left.pop()(request) if isinstance(request, kind) and left else None
+        return replacements.pop()(request) if isinstance(request, kind) and replacements else None
 
     world.tamper = tamper
 
@@ -392,7 +392,7 @@ def test_an_assignor_that_was_not_offered_makes_a_leader_rejoin(release: ModuleT
 
 
 class RecordingInterceptor:
-    """Takes away what is `secret`; hears of commits; raises when it is told to."""
+    """Removes records with the value "secret", records commits, and raises on request."""
 
     def __init__(self) -> None:
         self.commits: list[Mapping[TopicPartition, int]] = []
@@ -436,17 +436,17 @@ def test_an_exception_of_an_interceptor_is_logged_and_ignored(release: ModuleTyp
 @BOTH
 def test_an_exception_of_on_assignment_is_thrown_after_on_partitions_assigned(release: ModuleType) -> None:
     world = World({"t": 1})
-    heard: list[tuple[tuple[TopicPartition, ...], int]] = []
+    calls: list[tuple[tuple[TopicPartition, ...], int]] = []
 
     def on_assignment(assigned: tuple[TopicPartition, ...], generation: int) -> None:
-        heard.append((assigned, generation))
-        if len(heard) == 1:
+        calls.append((assigned, generation))
+        if len(calls) == 1:
             raise RuntimeException("no")
 
     own = CustomAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
     a = join_member(world, release, extra={"partition.assignment.strategy": (own,)})
     world.run(3_000)
-    assert heard == [((T0,), 1)] * 2
+    assert calls == [((T0,), 1)] * 2
     assert a.errors == [wrapped_exception("RuntimeException: no")]
     assert a.calls == [("assigned", (T0,)), ("assigned", ())]
 
@@ -460,11 +460,11 @@ def test_poll_metrics_are_those_of_kafka_consumer_metrics() -> None:
     for begun, ended in ((1_000, 1_100), (2_000, 2_500), (5_000, 5_000)):
         times.record_poll_start(begun)
         times.record_poll_end(ended)
-    found = times.values(8_200)
-    assert found["last-poll-seconds-ago"] == 3
-    assert found["time-between-poll-avg"] == pytest.approx(4_000 / 3)
-    assert found["time-between-poll-max"] == 3_000
-    assert found["poll-idle-ratio-avg"] == pytest.approx((1 + 500 / 1_500 + 0) / 3)
+    metrics = times.values(8_200)
+    assert metrics["last-poll-seconds-ago"] == 3
+    assert metrics["time-between-poll-avg"] == pytest.approx(4_000 / 3)
+    assert metrics["time-between-poll-max"] == 3_000
+    assert metrics["poll-idle-ratio-avg"] == pytest.approx((1 + 500 / 1_500 + 0) / 3)
 
 
 def test_a_first_poll_of_zero_duration_makes_the_average_nan_until_its_sample_expires() -> None:

@@ -33,8 +33,13 @@ def test_a_subscription_claims_version_1_with_the_fields_of_version_0() -> None:
 
 def test_each_partition_requests_both_ends_of_the_log_twice_before_it_fetches() -> None:
     reader = ReaderStage(watch=False).join()
-    asked = [request.topics[0].partitions[0] for request in reader.asked("ListOffsets")]
-    assert [one.timestamp for one in asked if one.partition_index == 0] == [-2, -1, -2, -1]
+    requested = [request.topics[0].partitions[0] for request in reader.asked("ListOffsets")]
+    assert [partition.timestamp for partition in requested if partition.partition_index == 0] == [
+        -2,
+        -1,
+        -2,
+        -1,
+    ]
     assert len(reader.asked("Fetch")) == 2
 
 
@@ -89,7 +94,7 @@ def test_records_read_between_generations_are_committed_by_the_next() -> None:
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(250)
     reader.records(1)
-    reader.do(c.PollCalled(50))  # nobody takes commits now
+    reader.do(c.PollCalled(50))  # No commit loop is running now.
     polled = reader.told(c.FinishPoll)[-1]
     assert [record.offset for record in polled.records] == [0, 1]
     reader.records(0)
@@ -260,7 +265,7 @@ def test_commit_messages_during_a_join_ends_with_its_context() -> None:
 
 def test_a_leader_rejects_subscriptions_with_more_fields_than_version_0() -> None:
     reader = ReaderStage(watch=False).begin()
-    reader.metadata += b"\x00\x00\x00\x00"  # no owned partitions, as Java writes it
+    reader.metadata += b"\x00\x00\x00\x00"  # An empty list of owned partitions, as Java writes it.
     reader.settle()
     assert reader.asked("SyncGroup") == []
     assert len(reader.asked("LeaveGroup")) == 1
@@ -292,5 +297,5 @@ def test_a_connection_with_a_late_response_is_closed() -> None:
 
 def test_assigned_and_revoked_are_reported_without_waiting() -> None:
     reader = ReaderStage(watch=False).join()
-    (told,) = reader.told(c.RunCallback)
-    assert told == c.RunCallback("assigned", (tp(0), tp(1)), wait=False)
+    (callback,) = reader.told(c.RunCallback)
+    assert callback == c.RunCallback("assigned", (tp(0), tp(1)), wait=False)

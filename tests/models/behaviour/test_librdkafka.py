@@ -46,7 +46,7 @@ def requests_of(member: Member, *apis: str) -> list[str]:
     return [line for line in member.requests if line.split()[0] in apis]
 
 
-# ---- what it says
+# ---- requests
 
 
 def test_a_join_sends_the_originals_requests() -> None:
@@ -67,12 +67,12 @@ def test_a_join_sends_the_originals_requests() -> None:
 def test_an_eager_member_commits_after_the_revoke_callback_and_then_rejoins() -> None:
     stage, a = stage_with_member()
     add_second_member(stage)
-    at = a.requests.index("Heartbeat v3 gen=1 id=A1 -> 27")
-    told = next(order for _, order, line in a.printed if line.startswith("revoked"))
+    index = a.requests.index("Heartbeat v3 gen=1 id=A1 -> 27")
+    revoked_at = next(order for _, order, line in a.printed if line.startswith("revoked"))
     commit = next(line for line in a.lines if str(line).startswith("Commit v9 gen=1"))
-    assert a.requests[at + 1].startswith("Commit v9 gen=1 id=A1 t:0@10/e0,t:1@10/e0 -> 0")
-    assert a.requests[at + 2].startswith("Join v5 id=A1")
-    assert told < commit.number
+    assert a.requests[index + 1].startswith("Commit v9 gen=1 id=A1 t:0@10/e0,t:1@10/e0 -> 0")
+    assert a.requests[index + 2].startswith("Join v5 id=A1")
+    assert revoked_at < commit.number
 
 
 def test_cooperative_partitions_move_one_by_one_from_the_first() -> None:
@@ -117,7 +117,7 @@ def test_new_partitions_noticed_in_the_assign_callback_cause_an_eager_rejoin_wit
 
 
 def test_heartbeats_continue_while_the_application_does_not_poll() -> None:
-    """Also where nothing but the loop itself is due: no commits, no polls."""
+    """Heartbeats also continue if only the main loop is due: no commits and no polls."""
     stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
     a = stage.add_member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
     a.do(c.SubscribeCalled(("t",)))
@@ -139,8 +139,8 @@ def test_coordinator_load_in_progress_repeats_the_sync_group() -> None:
     stage, a = stage_with_member()
     a.inject("Sync", 14)
     add_second_member(stage)
-    one, two = requests_of(a, "Sync")[1:3]
-    assert (one.split(" -> ")[0], one.split(" -> ")[1]) == (two.split(" -> ")[0], "14!")
+    first, two = requests_of(a, "Sync")[1:3]
+    assert (first.split(" -> ")[0], first.split(" -> ")[1]) == (two.split(" -> ")[0], "14!")
 
 
 def test_an_unknown_member_loses_everything_without_a_commit_and_rejoins_without_an_id() -> None:
@@ -259,14 +259,14 @@ def test_s0_12_a_delivered_record_stores_its_offset_plus_one() -> None:
 
 def test_s0_12_the_end_of_a_partition_is_stored_only_if_the_fetcher_started_at_stored() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
-    one = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof_offset=9)
-    toppar.stop(state, one)
-    assert one.stored_position.offset == INVALID
-    one = Toppar(
+    toppar_state = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof_offset=9)
+    toppar.stop(state, toppar_state)
+    assert toppar_state.stored_position.offset == INVALID
+    toppar_state = Toppar(
         T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof_offset=9, stores_offset_at_stop=True
     )
-    toppar.stop(state, one)
-    assert one.stored_position.offset == 9
+    toppar.stop(state, toppar_state)
+    assert toppar_state.stored_position.offset == 9
 
 
 def test_store_is_rejected_with_auto_store_and_for_unassigned_partitions() -> None:
@@ -276,8 +276,8 @@ def test_store_is_rejected_with_auto_store_and_for_unassigned_partitions() -> No
     a.run_command("commit")
     stage.run(100)
     assert requests_of(a, "Commit") == ["Commit v9 gen=1 id=A1 t:0@4/e-1 -> 0"]
-    _, other = stage_with_member()
-    assert offset_store.store(other.state, {T0: 4}) is not None
+    _, other_member = stage_with_member()
+    assert offset_store.store(other_member.state, {T0: 4}) is not None
 
 
 def test_a_commit_without_offsets_is_no_offset() -> None:
@@ -352,15 +352,15 @@ def test_s0_9_seek_fails_before_the_fetcher_starts_and_to_stored() -> None:
 
 
 def test_s0_16_logical_offsets_have_names() -> None:
-    names = [offset2str(one) for one in (STORED, INVALID, BEGINNING, END, -2003, 7)]
+    names = [offset2str(offset) for offset in (STORED, INVALID, BEGINNING, END, -2003, 7)]
     assert names == ["STORED", "INVALID", "BEGINNING", "END", "TAIL(3)", "7"]
 
 
-# ---- seed 000: the table of member.md 7.0, row by row
+# ---- scenario S0: the table of member.md 7.0, row by row
 
 
 class Handler:
-    """The document's program: subscribe, assign with seek, and polls by hand, in one application thread."""
+    """The program of document 0: subscribe, assign, seek and poll, on one application thread."""
 
     def __init__(self, delay_ms: int = 3000, **extra: object) -> None:
         delay = {"group.initial.rebalance.delay.ms": str(delay_ms)}
@@ -382,15 +382,15 @@ class Handler:
         self.app.do(c.SubscribeCalled(("test",)))
 
     def request(self, polls: int = 4, timeout_ms: int = 400) -> tuple[dict[int, int], int | None, str]:
-        """Assign, seek and poll: the last assignment, the first message's offset, and the seek's error."""
+        """Assign, seek and poll; return the last assignment, the first record's offset, and seek's error."""
         errors = len(self.app.printed)
         self.app.do(c.AssignCalled({self.tp: 2}))
         self.app.do(c.SeekCalled(self.tp, 2))
         refused = " ".join(line for *_, line in self.app.printed[errors:] if line.startswith("error"))
         first: int | None = None
         for _ in range(polls):
-            got = self.app.poll(timeout_ms)
-            first = got[0].offset if got and first is None else first
+            records = self.app.poll(timeout_ms)
+            first = records[0].offset if records and first is None else first
         assigned = {
             tp.partition: offset for tp, offset in librdkafka.assigned_offsets(self.app.state).items()
         }
@@ -503,7 +503,8 @@ def test_s0_13_the_end_of_a_partition_is_reported_once() -> None:
     handler.subscribe()
     handler.request(40)
     ends = [line for *_, line in handler.app.printed if "_PARTITION_EOF" in line]
-    assert len(ends) == 2  # once by hand, once more when the group's assignment started it again
+    # Once by hand, and once more when the group's assignment started the partition again.
+    assert len(ends) == 2
     assert ends[0] == (
         "error _PARTITION_EOF Fetch from broker 1 reached end of partition at offset 9 (HighwaterMark 9)"
     )
@@ -516,7 +517,7 @@ def test_s0_13_the_fetch_after_the_last_record_reports_the_end() -> None:
     begun = handler.stage.now
     handler.app.poll(400)
     assert any("_PARTITION_EOF" in line for *_, line in handler.app.printed)
-    assert handler.stage.now - begun >= 100  # what a fetch from the end on waits for a record
+    assert handler.stage.now - begun >= 100  # The time that a Fetch from the end offset waits for a record.
 
 
 @pytest.mark.parametrize(("binding", "polls"), [("go", ["()", "()", "()", "5"]), ("c", ["5", "6", "7", "8"])])
@@ -526,14 +527,15 @@ def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting
     handler = Handler(delay_ms=0, binding=binding)
     handler.subscribe()
     handler.stage.run(1_000)
-    handler.subscribe()  # an ASSIGN waits, then a REVOKE, and an ASSIGN when that is answered
-    given = [[str(one.offset) for one in handler.app.poll(400)] for _ in range(4)]
-    assert ["".join(one) or "()" for one in given] == polls
+    # An ASSIGN is queued, then a REVOKE, and an ASSIGN when the REVOKE has been answered.
+    handler.subscribe()
+    offsets_by_poll = [[str(offsets.offset) for offsets in handler.app.poll(400)] for _ in range(4)]
+    assert ["".join(offsets) or "()" for offsets in offsets_by_poll] == polls
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_last_assign_wins(seed: int) -> None:
-    """The assignment is STORED exactly if the event was answered after the last assign by hand."""
+    """The assignment is STORED exactly if the event was answered after the last manual assign."""
     draw = random.Random(seed)
     handler = Handler(draw.choice([0, 1000, 3000]))
     handler.subscribe()
@@ -547,7 +549,7 @@ def test_the_last_assign_wins(seed: int) -> None:
         assert librdkafka.assigned_offsets(handler.app.state)[handler.tp] == (STORED if answered else 2)
 
 
-# ---- mutants: the rule falls, the story changes
+# ---- a mutant changes the scenario
 
 
 def test_mutant_an_event_answered_at_once_causes_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,11 +571,11 @@ def test_mutant_an_event_answered_at_once_causes_no_race(monkeypatch: pytest.Mon
 
 def test_queued_records_of_an_older_version_are_dropped() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
-    one = Toppar(
+    toppar_state = Toppar(
         T0, fetch_state=TopparFetchState.ACTIVE, fetch_position=FetchPos(9), app_position=FetchPos(5)
     )
-    toppar.pause(state, one, library=True)
-    assert (one.version, one.fetch_position.offset) == (1, 5)
+    toppar.pause(state, toppar_state, library=True)
+    assert (toppar_state.version, toppar_state.fetch_position.offset) == (1, 5)
 
 
 @pytest.mark.parametrize("at", range(0, 300, 10))
@@ -608,7 +610,7 @@ def test_failed_authorization_backs_off_ten_times_longer_and_leader_errors_are_n
     before = len(world.requests_of(a, FetchRequest))
     world.run(20_000)
     assert most - 2 <= len(world.requests_of(a, FetchRequest)) - before <= most
-    assert [one.name for one in a.reports if one.kind == "error"] == errors
+    assert [report.name for report in a.reports if report.kind == "error"] == errors
 
 
 ALL = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}

@@ -10,7 +10,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 def assign(count: int, **claims: bytes | None) -> dict[str, list[TopicPartition]]:
-    members = {one: Subscription(topics=("t",), user_data=data) for one, data in claims.items()}
+    members = {member: Subscription(topics=("t",), user_data=data) for member, data in claims.items()}
     plan = JAVA_2_6.assignors_2_6["sticky"].assign({"t": count}, members, {})
     assert plan != ASSIGNORS["sticky"].assign({"t": count}, members, {}), "today's divides otherwise"
     return plan

@@ -64,7 +64,7 @@ class ReaderStage:
             if isinstance(action, c.SendRequest):
                 self.open.append(action)
             if isinstance(action, c.CloseConnection):
-                self.open = [one for one in self.open if one.to != action.address]
+                self.open = [request for request in self.open if request.to != action.address]
         return out
 
     def begin(self, *topics: str) -> ReaderStage:
@@ -80,8 +80,8 @@ class ReaderStage:
 
     def settle(self, *, but: tuple[str, ...] = ("Fetch",)) -> None:
         """Answer everything except these requests."""
-        while found := [action for action in self.open if request_name(action) not in but]:
-            self.answer(found[0])
+        while unanswered := [action for action in self.open if request_name(action) not in but]:
+            self.answer(unanswered[0])
 
     def answer(self, sent: c.SendRequest, error: int | None = None) -> list[c.ModelAction]:
         self.open.remove(sent)
@@ -156,22 +156,24 @@ class ReaderStage:
                 owned = tuple(tp(partition) for partition in range(self.partitions))
                 return SyncGroupResponse(error_code=code, assignment=Assignment(partitions=owned).encode(1))
             case "OffsetFetch":
-                found = [
+                partitions = [
                     OffsetFetchResponsePartition(
-                        partition_index=one, committed_offset=-1, metadata="", error_code=code
+                        partition_index=number, committed_offset=-1, metadata="", error_code=code
                     )
                     for topic in request.topics
-                    for one in topic.partition_indexes
+                    for number in topic.partition_indexes
                 ]
-                return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=found)])
+                return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=partitions)])
             case "Metadata":
-                there = [
+                partitions = [
                     MetadataResponsePartition(
                         error_code=0, partition_index=partition, leader_id=1, replica_nodes=[1], isr_nodes=[1]
                     )
                     for partition in range(self.partitions)
                 ]
-                topic = MetadataResponseTopic(error_code=code, name="t", partitions=[] if code else there)
+                topic = MetadataResponseTopic(
+                    error_code=code, name="t", partitions=[] if code else partitions
+                )
                 return MetadataResponse(
                     brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)], topics=[topic]
                 )
@@ -182,10 +184,10 @@ class ReaderStage:
                     if partition_request.timestamp == -2
                     else self.logs.get(partition_request.partition_index, 0)
                 )
-                one = ListOffsetsPartitionResponse(
+                number = ListOffsetsPartitionResponse(
                     partition_index=partition_request.partition_index, error_code=code, offset=offset
                 )
-                return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[one])])
+                return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[number])])
             case "Heartbeat":
                 return HeartbeatResponse(error_code=code)
             case "OffsetCommit":

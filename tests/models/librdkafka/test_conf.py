@@ -10,7 +10,7 @@ from kproto.models.librdkafka import conf
 
 
 def test_properties_become_options_of_the_model() -> None:
-    found = conf.read(
+    config = conf.read(
         {
             "group.id": "g",
             "client.id": "c",
@@ -22,8 +22,12 @@ def test_properties_become_options_of_the_model() -> None:
             "partition.assignment.strategy": "range, cooperative-sticky",
         }
     ).config
-    state = librdkafka.start(found)
-    assert (found.group_id, found.client_id, found.assignors) == ("g", "c", ("range", "cooperative-sticky"))
+    state = librdkafka.start(config)
+    assert (config.group_id, config.client_id, config.assignors) == (
+        "g",
+        "c",
+        ("range", "cooperative-sticky"),
+    )
     assert (state.session_ms, state.auto_commit, state.auto_store, state.partition_eof) == (
         6_000,
         False,
@@ -75,8 +79,8 @@ def test_the_metadata_refresh_can_be_switched_off(value: int) -> None:
 
 
 def test_as_options_returns_what_differs_from_the_defaults() -> None:
-    found = conf.read({"group.id": "g", "client.id": "c", "heartbeat.interval.ms": 100})
-    assert conf.as_options(found) == {"client_id": "c", "group_id": "g", "heartbeat_ms": 100}
+    checked = conf.read({"group.id": "g", "client.id": "c", "heartbeat.interval.ms": 100})
+    assert conf.as_options(checked) == {"client_id": "c", "group_id": "g", "heartbeat_ms": 100}
 
 
 def test_an_invalid_subscription_is_an_error_and_changes_nothing() -> None:
@@ -84,6 +88,6 @@ def test_an_invalid_subscription_is_an_error_and_changes_nothing() -> None:
 
     state = librdkafka.start(conf.read({"group.id": "g", "client.id": "c"}).config)
     for topics in (("",), ("t", "t")):
-        said = librdkafka.step(state, c.SubscribeCalled(topics), 0)
-        assert [line.name for line in said if isinstance(line, c.Notify)] == ["_INVALID_ARG"]
+        actions = librdkafka.step(state, c.SubscribeCalled(topics), 0)
+        assert [line.name for line in actions if isinstance(line, c.Notify)] == ["_INVALID_ARG"]
         assert state.subscription is None

@@ -1,4 +1,4 @@
-"""A sarama member (or two) on the stage, and what of its talk a test is about."""
+"""One or two sarama members on a stage, and helpers for their requests and callbacks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ USUAL = {
 
 
 def stage_with_client(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, Member]:
-    """A stage with topic t, and a member that has not subscribed."""
+    """Return a stage with topic t, and a member that has not subscribed."""
     stage = Stage({"t": partitions})
     stage.produce("t", range(partitions), records)
     return stage, stage.add_member("A", sarama, **{**USUAL, **conf})
 
 
 def stage_with_member(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, Member]:
-    """The same, with a member that consumes everything."""
+    """Return a stage with topic t, and a member that consumes all its partitions."""
     stage, a = stage_with_client(partitions, records, **conf)
     a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == partitions * records)
@@ -34,7 +34,7 @@ def stage_with_member(partitions: int = 2, records: int = 5, **conf: object) -> 
 
 
 def add_second_member(stage: Stage, name: str = "B", **conf: object) -> Member:
-    """Another member, that consumes, too."""
+    """Add a second member that consumes."""
     b = stage.add_member(name, sarama, **{**USUAL, **conf})
     b.run_command("subscribe t")
     word = "setup" if conf.get("assignors") == ["cooperative-sticky"] else "assigned"
@@ -44,27 +44,31 @@ def add_second_member(stage: Stage, name: str = "B", **conf: object) -> Member:
 
 
 def inject_offset_fetch_errors(member: Member, *codes: int) -> None:
-    """These error codes into the partitions of its next OffsetFetch answers: sarama looks there first."""
-    left, do = list(codes), member.do
+    """Put error codes into the partitions of the next OffsetFetch responses, where sarama looks first."""
+    remaining, do = list(codes), member.do
 
     def changed(event: c.ModelEvent) -> None:
-        if left and isinstance(event, c.ResponseReceived) and isinstance(event.response, OffsetFetchResponse):
-            event.response.groups[0].topics[0].partitions[0].error_code = left.pop(0)
+        if (
+            remaining
+            and isinstance(event, c.ResponseReceived)
+            and isinstance(event.response, OffsetFetchResponse)
+        ):
+            event.response.groups[0].topics[0].partitions[0].error_code = remaining.pop(0)
         do(event)
 
     member.do = changed  # type: ignore[method-assign]
 
 
 def requests_of(member: Member, *apis: str) -> list[str]:
-    """Its requests of these kinds with their answers, in order."""
+    """Return the member's requests of these APIs with their responses, in order."""
     return [line for line in member.requests if line.split()[0] in apis]
 
 
 def time_of_request(member: Member, api: str, number: int = 0) -> int:
-    """When it sent its n-th request of this kind (negative: from the last)."""
+    """Return when the member sent its n-th request of an API; negative numbers count from the last."""
     return [line.now for line in member.lines if line.api == api and line.is_shown][number]
 
 
 def times_printed(member: Member, word: str) -> list[int]:
-    """When its application heard this."""
+    """Return the times at which the application printed a line that starts with `word`."""
     return [time for time, _, line in member.printed if line.startswith(word)]
