@@ -7,6 +7,7 @@ from the scenarios. `generated()` returns all these pages, also for the tests.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import inspect
 import re
@@ -75,7 +76,9 @@ def generated() -> Iterator[tuple[str, str]]:
     yield "reference/client.md", client()
     yield "reference/errors.md", errors()
     yield "reference/cli.md", commands()
+    yield "reference/state-machines.md", state_machines()
     yield "rules/stories.md", stories()
+    yield "rules/tests.md", rule_index()
     yield from protocol()
 
 
@@ -297,6 +300,80 @@ def rules(page: str) -> dict[str, str]:
     path = DOCS / "rules" / f"{page}.md"
     parts = re.split(r"(?m)^### ([A-Z]\d+)\n", path.read_text(encoding="utf-8"))
     return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def state_machines() -> str:
+    """Return the page with the pictures and tables of the state machines."""
+    from kproto.inspect.machines import MACHINES, picture, text
+
+    parts = [
+        "# State machines\n",
+        "Each machine is a table, and these pictures and texts are drawn from the tables. "
+        "`kproto show coordinator` prints the same text, and `--svg FILE` draws the picture.\n",
+    ]
+    for name in MACHINES:
+        parts += [
+            f"## {name.capitalize()}\n",
+            picture(name).replace("\n\n", "\n"),
+            "```text",
+            text(name).rstrip("\n"),
+            "```\n",
+        ]
+    return "\n".join(parts)
+
+
+def rule_index() -> str:
+    """Return the page that lists, for each rule, the cells of the machines and the tests that name it."""
+    cells, tests = _rules_of_cells(), _rules_of_tests()
+    lines = [
+        "# Cells and tests of rules\n",
+        "The cells of the [state machines](../reference/state-machines.md) that keep a rule, "
+        "and the tests that pin it. A rule without a cell is kept by a function whose docstring names it.\n",
+        "| rule | cells | tests |",
+        "|---|---|---|",
+    ]
+    for page in RULES:
+        for number in rules(page):
+            kept = "<br>".join(cells.get(number, ()))
+            pinned = "<br>".join(f"`{test}`" for test in tests.get(number, ()))
+            lines.append(f"| [{number}]({page}.md#{number.lower()}) | {kept} | {pinned} |")
+    return "\n".join(lines) + "\n"
+
+
+def _rules_of_cells() -> dict[str, list[str]]:
+    """Return the cells of each rule: the machine, the kind of event, and the states."""
+    from kproto.inspect.machines import MACHINES
+
+    cells: dict[str, list[str]] = {}
+    for name, table in MACHINES.items():
+        for kind in table.kinds:
+            states: dict[str, list[str]] = {}
+            for state in table.states:
+                for number in table[kind, state].rules:
+                    states.setdefault(number, []).append(state.value)
+            for number, names in states.items():
+                cells.setdefault(number, []).append(f"{name}: {kind.name} in {', '.join(names)}")
+    return cells
+
+
+def _rules_of_tests() -> dict[str, list[str]]:
+    """Return the tests of each rule, by their `@rule("R64")`."""
+    tests: dict[str, list[str]] = {}
+    for path in sorted((DOCS.parent / "tests").rglob("test_*.py")):
+        place = path.relative_to(DOCS.parent).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                for number in _marked_rules(node):
+                    tests.setdefault(number, []).append(f"{place}::{node.name}")
+    return tests
+
+
+def _marked_rules(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in ("rule", "pytest.mark.rule"):
+            for argument in decorator.args:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield argument.value
 
 
 def _cell(text: str) -> str:

@@ -177,6 +177,20 @@ def test_the_page_on_spark_explains_each_setting_of_its_session() -> None:
     assert [name for name in SETTINGS if f"`{name}`" not in text] == []
 
 
+def test_the_index_of_rules_leads_to_cells_and_tests() -> None:
+    (row,) = [line for line in generated()["rules/tests.md"].splitlines() if line.startswith("| [R64](")]
+    assert "coordinator: SYNC in CompletingRebalance" in row
+    assert "test_sync.py::test_a_member_that_the_leader_left_out_is_assigned_nothing`" in row
+
+
+def test_the_page_of_state_machines_has_a_picture_of_each() -> None:
+    from kproto.inspect.machines import MACHINES
+
+    page = generated()["reference/state-machines.md"]
+    assert page.count("<svg") == len(MACHINES)
+    assert all(f"## {name.capitalize()}\n" in page for name in MACHINES)
+
+
 def test_every_page_is_in_the_navigation() -> None:
     text = (DOCS.parent / "mkdocs.yml").read_text()
     for page in {page.relative_to(DOCS).as_posix() for page in PAGES} | set(generated()):
