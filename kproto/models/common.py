@@ -1,4 +1,4 @@
-"""What all models share: building requests for each version, reading responses, and cluster metadata.
+"""What all models share: building requests, reading responses, and cluster metadata.
 
 Nothing here makes decisions. When to send a request, to which broker, and how to handle an error is up to
 each model.
@@ -136,7 +136,10 @@ class ClusterMetadata:
         return {topic: len(self.topics[topic]) for topic in topics if self.topics.get(topic)}
 
     def rack_sets(self, topics: Iterable[str]) -> dict[str, list[frozenset[str]]]:
-        """Return the racks of the replicas, per topic and partition; empty if no broker has a rack."""
+        """Return the racks of the replicas, per topic and partition.
+
+        The result is empty if no broker has a rack.
+        """
         if not self.racks:
             return {}
         return {
@@ -160,7 +163,10 @@ class ClusterMetadata:
 
 
 def metadata_request(topics: Iterable[str] | None, *, create: bool = False) -> MetadataRequest:
-    """Build a request for `topics`; None asks for all topics, an empty one for the brokers only."""
+    """Build a request for `topics`.
+
+    None asks for all topics, an empty list for the brokers only.
+    """
     requested = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=requested, allow_auto_topic_creation=create)
 
@@ -179,7 +185,10 @@ class FoundCoordinator(NamedTuple):
 
 
 def find_coordinator_request(group_id: str, version: int) -> FindCoordinatorRequest:
-    """Build a request for a group's coordinator: a single key up to v3, a list of keys from v4."""
+    """Build a request for a group's coordinator.
+
+    It has a single key up to v3, and a list of keys from v4.
+    """
     if version >= 4:
         return FindCoordinatorRequest(coordinator_keys=[group_id])
     return FindCoordinatorRequest(key=group_id)
@@ -310,7 +319,7 @@ def list_offsets_request(
 
 
 class ListedOffset(NamedTuple):
-    """The offset or the error of one partition in a ListOffsets or OffsetForLeaderEpoch response."""
+    """One partition's result in a ListOffsets or OffsetForLeaderEpoch response."""
 
     error: int
     offset: int
@@ -379,7 +388,10 @@ def fetch_request(
     forgotten: Iterable[TopicPartition] = (),
     rack: str = "",
 ) -> FetchRequest:
-    """Build a Fetch, with partitions in the order of `wanted`; topic ids are added for newer versions."""
+    """Build a Fetch, with partitions in the order of `wanted`.
+
+    Topic ids are added for the versions that name topics by id.
+    """
     topics: dict[str, list[FetchPartition]] = {}
     for (topic, index), (offset, epoch, bound) in partitions_to_fetch.items():
         topics.setdefault(topic, []).append(
@@ -410,7 +422,10 @@ def fetch_request(
 def parse_fetch(
     response: FetchResponse, cluster: ClusterMetadata
 ) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    """Yield the partitions of a response by name; partitions of an unknown topic id are skipped."""
+    """Yield the partitions of a response by name.
+
+    Partitions of an unknown topic id are skipped.
+    """
     for topic in response.responses:
         name = topic.topic or cluster.names.get(topic.topic_id)
         if name is not None:

@@ -60,7 +60,10 @@ _ANYTHING: Final[tuple[Callable[[object], bool], str]] = (lambda value: True, ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The options of a model, named as in the drivers of the originals. None means the original's default."""
+    """The options of a model, named as in the drivers of the originals.
+
+    None means the original's default.
+    """
 
     client_id: str
     group_id: str
@@ -111,7 +114,10 @@ CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
 
 
 def make_config(options: Mapping[str, Any]) -> ModelConfig:
-    """Build a configuration. Raises ConfigError for an unknown option and for a missing group_id."""
+    """Build a configuration.
+
+    Raises ConfigError for an unknown option and for a missing group_id.
+    """
     names = [option.name for option in fields(ModelConfig)]
     for name, value in options.items():
         if name in names:
@@ -189,7 +195,10 @@ class CallbackReturned(msgspec.Struct, frozen=True):
 
 
 class CommitCalled(msgspec.Struct, frozen=True):
-    """Commit these offsets, or all consumed ones. `FinishCommit` with the same token ends the commit."""
+    """Commit these offsets, or all consumed ones.
+
+    `FinishCommit` with the same token ends the commit.
+    """
 
     token: object
     offsets: Mapping[TopicPartition, int] | None = None
@@ -210,8 +219,9 @@ class RebalanceCalled(msgspec.Struct, frozen=True):
 
 
 class CloseCalled(msgspec.Struct, frozen=True):
-    """Close the consumer. With `stay` it does not leave the group, if the original can do that. `FinishClose`
-    ends the close.
+    """Close the consumer.
+
+    With `stay` it does not leave the group, if the original can do that. `FinishClose` ends the close.
     """
 
     stay: bool = False
@@ -225,7 +235,10 @@ class WakeupCalled(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The first event: bootstrap addresses and the broker's API versions, API key -> (lowest, highest)."""
+    """The first event: bootstrap addresses and the broker's API versions.
+
+    `offered` maps API keys to (lowest, highest).
+    """
 
     bootstrap: tuple[tuple[str, int], ...]
     offered: Mapping[int, tuple[int, int]]
@@ -240,7 +253,7 @@ class ResponseReceived(msgspec.Struct, frozen=True):
 
 
 class RequestFailed(msgspec.Struct, frozen=True):
-    """A `SendRequest` failed: it was refused, the connection broke, or (with `late`) it timed out."""
+    """A `SendRequest` failed: refused, connection lost, or (with `late`) timed out."""
 
     request: Message
     why: str
@@ -316,9 +329,10 @@ class FinishPoll(msgspec.Struct, frozen=True):
 
 
 class RunCallback(msgspec.Struct, frozen=True):
-    """Call the application: "assigned", "revoked" or "lost"; cooperative sarama also "setup" and "cleanup".
+    """Call the application: "assigned", "revoked" or "lost".
 
-    With `wait` the model waits for `CallbackReturned` wherever its original does.
+    Cooperative sarama also calls "setup" and "cleanup". With `wait` the model waits for `CallbackReturned`
+    wherever its original does.
     """
 
     kind: str

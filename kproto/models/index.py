@@ -28,7 +28,7 @@ MODELS: Final[Mapping[str, str]] = {
 
 
 class Model(Protocol):
-    """What every model's module has. `kproto.models.contract` describes the events and actions."""
+    """The interface of a model's module; `contract` describes the events and actions."""
 
     VERSIONS: Mapping[int, int]
 
@@ -50,13 +50,19 @@ def load_model(name: str) -> Model:
 
 
 def model_name(module: str) -> str:
-    """Return the name of the model whose module is called `module`, or `module` if it is not a model."""
+    """Return the name of the model whose module is called `module`.
+
+    For another module the result is the last part of its name.
+    """
     names = {f"{__package__}.{path}": name for name, path in MODELS.items()}
     return names.get(module, module.rpartition(".")[2])
 
 
 def load_attribute(name: str) -> ModuleType:
-    """Return the module that `kproto.models.<name>` means. Raises AttributeError for an unknown name."""
+    """Return the module that `kproto.models.<name>` means.
+
+    Raises AttributeError for an unknown name.
+    """
     modules = {path.rpartition(".")[2]: path for path in MODELS.values()}
     if name != "contract" and name not in modules:
         known = ", ".join(sorted(modules))

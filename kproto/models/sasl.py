@@ -19,7 +19,10 @@ from ..wire.frame import frame
 
 
 def plain_token(user: str, password: str, identity: str = "") -> bytes:
-    """Return the PLAIN token. Raises ConfigError for a NUL character, which separates its parts."""
+    """Return the PLAIN token.
+
+    Raises ConfigError for a NUL character, which separates its parts.
+    """
     for name, text in (("identity", identity), ("user", user), ("password", password)):
         if "\0" in text:
             raise ConfigError(name, text, "anything without a zero character")

@@ -180,7 +180,7 @@ def step(state: ZooKeeperState, event: ZooKeeperEvent, now: int) -> list[ZooKeep
 
 
 def next_deadline(state: ZooKeeperState) -> int | None:
-    """Return when to send the next `ZooKeeperTick` (milliseconds), or None to wait for an event."""
+    """Return when to send the next `ZooKeeperTick` in milliseconds, or None."""
     return min(
         (consumer.at for consumer in state.consumers.values() if consumer.at is not None), default=None
     )

@@ -254,7 +254,7 @@ class Member:
         return tuple(self.records[before:])
 
     def inject(self, api: str, *codes: int) -> None:
-        """Put these error codes into the next responses of this API; 0 leaves a response unchanged."""
+        """Put these error codes into the next responses of this API; 0 means unchanged."""
         self.injected.setdefault(api, []).extend(codes)
 
     def hold(self, api: str, ms: int) -> None:

@@ -195,7 +195,10 @@ def _handle_join_success(state: JavaState, response: JoinGroupResponse, out: Out
 
 
 def lookup_assignor(state: JavaState) -> Assignor | None:
-    """Return the assignor that the coordinator selected, or None if it is unknown (lookupAssignor)."""
+    """Return the assignor that the coordinator selected, or None if it is unknown.
+
+    Follows lookupAssignor.
+    """
     return next(
         (assignor for assignor in state.assignors if assignor.name == state.generation.protocol), None
     )

@@ -164,7 +164,10 @@ def finish_join_prepare(state: JavaState) -> None:
 
 
 def on_join_complete(state: JavaState, out: Out) -> None:
-    """Check the assignment, and revoke what it does not contain (onJoinComplete, COOPERATIVE only)."""
+    """Check the assignment, and revoke what it does not contain.
+
+    Follows onJoinComplete. Only COOPERATIVE members revoke here.
+    """
     data = state.join_result
     assert data is not None
     if state.state is not M.STABLE or state.generation == NO_GENERATION:

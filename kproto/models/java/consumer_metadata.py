@@ -26,7 +26,7 @@ def topics_to_request(state: JavaState) -> list[str] | None:
 
 
 def deadline(state: JavaState) -> int | None:
-    """Return when the next request may be sent, or None while one is in flight or none is needed."""
+    """Return when the next request may be sent, or None if none is needed."""
     if state.metadata_open or not state.bootstrap:
         return None
     if not (state.auto_assigned or state.assigned):
@@ -77,7 +77,10 @@ def on_metadata_failure(state: JavaState) -> None:
 
 
 def take_snapshot(state: JavaState, topics: frozenset[str]) -> dict[str, object]:
-    """Return the partitions of `topics`, with their racks if the member has one (MetadataSnapshot)."""
+    """Return the partitions of `topics`, with their racks if the member has one.
+
+    Follows MetadataSnapshot.
+    """
     return dict(leadership.take_snapshot(topics, known_metadata(state, topics), bool(state.config.rack)))
 
 

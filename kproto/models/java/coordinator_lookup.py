@@ -1,4 +1,7 @@
-"""The coordinator: its lookup, and when it becomes unknown (AbstractCoordinator, M26, M28, M29)."""
+"""The coordinator: its lookup, and when it becomes unknown.
+
+Follows AbstractCoordinator. Rules: M26, M28, M29.
+"""
 
 from __future__ import annotations
 

@@ -123,7 +123,10 @@ def on_fetch_response(
 
 
 def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
-    """Return up to `limit` buffered records; data that is not at its partition's position is dropped."""
+    """Return up to `limit` buffered records.
+
+    Data that is not at its partition's position is dropped.
+    """
     records: list[ModelRecord] = []
     keep: list[JavaCompletedFetch] = []
     while state.buffer and len(records) < limit:
@@ -175,7 +178,10 @@ def _handle_fetch_error(state: JavaState, completed: JavaCompletedFetch) -> None
 
 
 def clear_unassigned_data(state: JavaState) -> None:
-    """Drop buffered data of partitions that are not assigned (clearBufferedDataForUnassignedPartitions)."""
+    """Drop buffered data of partitions that are not assigned.
+
+    Follows clearBufferedDataForUnassignedPartitions.
+    """
     state.buffer = type(state.buffer)(
         completed for completed in state.buffer if completed.tp in state.assigned
     )

@@ -1,7 +1,7 @@
-"""The iteration order of Java's hash tables, in which 2.6 keeps and writes topics and partitions.
+"""The iteration order of Java's hash tables.
 
-The order decides which partitions move: a leader leaves each member the first partitions that the member
-claims.
+2.6 keeps and writes topics and partitions in this order. It decides which partitions move: a leader leaves
+each member the first partitions that the member claims.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def hash_order(names: Iterable[str]) -> list[str]:
 
 
 def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return partitions in the order of SubscriptionState: hash set, then a table of that size, by topic."""
+    """Return partitions in the order of SubscriptionState.
+
+    It copies a hash set into a table of that size, and then groups by topic.
+    """
     topics: dict[str, list[TopicPartition]] = {}
     for partition in _hash_table_order(set_order(partitions), _partition_hash_code, 1):
         topics.setdefault(partition.topic, []).append(partition)
@@ -41,7 +44,7 @@ def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition
 
 
 def set_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return partitions in the iteration order of `new HashSet<>(partitions)`, which listeners get."""
+    """Return partitions in the order of `new HashSet<>(partitions)`, which listeners get."""
     return _hash_table_order(list(dict.fromkeys(partitions)), _partition_hash_code, _DEFAULT_CAPACITY)
 
 

@@ -40,7 +40,7 @@ FENCED = (
 
 
 def deadline(state: JavaState) -> int | None:
-    """Return the time at which the thread wakes next, or None while it has nothing to wait for."""
+    """Return the time at which the thread wakes next, or None."""
     if not state.heartbeat_enabled or state.heartbeat_exception is not None:
         return None
     if state.coordinator is None:

@@ -92,7 +92,7 @@ def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
 def _return_from_poll(
     state: JavaState, out: Out, records: tuple[c.ModelRecord, ...] = (), error: tuple[str, str] | None = None
 ) -> None:
-    """End the poll with records or an exception, and restart the timer of max.poll.interval.ms."""
+    """End the poll, and restart the timer of max.poll.interval.ms."""
     state.blocked_on = NOTHING
     state.max_poll_deadline = state.now + state.max_poll_ms
     if records:
@@ -191,7 +191,10 @@ def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
 
 
 def _poll_coordinator(state: JavaState, out: Out) -> bool:
-    """Return whether the member is in its group and no join is pending (ConsumerCoordinator.poll)."""
+    """Return whether the member is in its group and no join is pending.
+
+    Follows ConsumerCoordinator.poll.
+    """
     if not state.auto_assigned:
         return True
     if state.coordinator is None:
@@ -205,7 +208,7 @@ def _poll_coordinator(state: JavaState, out: Out) -> bool:
 
 
 def _pattern_is_fresh(state: JavaState) -> bool:
-    """Return whether metadata has been refreshed since this join began, if there is a pattern (M201)."""
+    """Return whether metadata is fresh enough to match the pattern before this join (M201)."""
     if state.pattern is None or state.join_in_flight or state.join_result is not None:
         return True
     if state.pattern_refresh_since is None:
@@ -316,7 +319,10 @@ def _finish_revocation(state: JavaState, partitions: tuple[TopicPartition, ...],
 
 
 def _finish_join_complete(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
-    """Finish onJoinComplete. After an exception the next poll completes the join again, adding nothing."""
+    """Finish onJoinComplete.
+
+    After an exception the next poll completes the join again, adding nothing.
+    """
     if state.callback_exception is None:
         consumer_coordinator.finish_join_complete(state)
     else:
@@ -331,7 +337,10 @@ def _finish_unsubscribe_callback(state: JavaState, partitions: tuple[TopicPartit
 
 
 def _finish_close_callback(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
-    """Leave and close. If the listener raised, close without leaving: the session has to expire."""
+    """Leave and close.
+
+    If the listener raised, close without leaving: the session has to expire.
+    """
     _remove_partitions(state, partitions)
     if _report_callback_error(state, out):
         _finish_close(state, out)
@@ -472,7 +481,7 @@ def _continue_close_commit(state: JavaState, out: Out) -> bool:
 
 
 def _finish_close_commit(state: JavaState, out: Out) -> None:
-    """Continue close after its commit: leave the group, or keep the membership if told to stay."""
+    """Continue close after its commit: leave the group, or keep the membership."""
     state.blocked_on = NOTHING
     if state.stay_in_group:
         _finish_close(state, out)

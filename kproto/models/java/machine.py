@@ -1,4 +1,4 @@
-"""The machine: applies an event, then runs the heartbeat thread and the application's thread."""
+"""The machine: applies an event, then runs the heartbeat thread and the application."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _run_threads(state: JavaState, out: Out) -> None:
 
 
 def next_deadline(state: JavaState) -> int | None:
-    """Return when to send the next `DeadlineReached` (milliseconds), or None to wait for an event."""
+    """Return when to send the next `DeadlineReached` in milliseconds, or None."""
     if state.closed or not state.bootstrap:
         return None
     now, block = state.now, state.blocked_on

@@ -1,4 +1,6 @@
-"""Offset commits: auto commit, onJoinPrepare, commitSync, commitAsync, close (ConsumerCoordinator).
+"""Offset commits: auto commit, onJoinPrepare, commitSync, commitAsync, close.
+
+Follows ConsumerCoordinator.
 
 * M122: Auto commit runs inside poll, at every interval, even if nothing changed. After a retriable failure it
   retries after retry.backoff.ms, after any other failure at the next interval (doAutoCommitOffsetsAsync).
@@ -176,7 +178,10 @@ def commit_error(commit: CommitOperation) -> tuple[str, str] | None:
 
 
 def invoke_completed_callbacks(state: JavaState, out: Out) -> None:
-    """Run the callbacks of completed asynchronous commits (invokeCompletedOffsetCommitCallbacks)."""
+    """Run the callbacks of completed asynchronous commits.
+
+    Follows invokeCompletedOffsetCommitCallbacks.
+    """
     while state.completed_commits:
         commit = state.completed_commits.popleft()
         state.commit_fenced = state.commit_fenced or commit.fenced

@@ -88,7 +88,10 @@ def request_offset_reset(partition: TopicPartitionState, timestamp: int) -> None
 
 
 def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
-    """Apply auto.offset.reset to a partition (resetInitializingPositions, and offsets out of range)."""
+    """Apply auto.offset.reset to a partition.
+
+    Follows resetInitializingPositions; also used for offsets out of range.
+    """
     policy = state.config.reset or "latest"
     state.positions_settled = False
     if policy == "none":
@@ -217,7 +220,10 @@ def on_list_offsets_response(
 
 
 def _validate_offsets(state: JavaState, out: Out) -> None:
-    """Send OffsetForLeaderEpoch for positions that have an epoch (validateOffsetsIfNeeded, M140)."""
+    """Send OffsetForLeaderEpoch for positions that have an epoch.
+
+    Follows validateOffsetsIfNeeded (M140).
+    """
     requests: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
     for tp, partition in sorted(state.assigned.items()):
         if (

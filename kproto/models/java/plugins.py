@@ -31,7 +31,10 @@ def _ignore_assignment(assigned: tuple[TopicPartition, ...], generation: int) ->
 
 
 class CustomAssignor(Assignor, frozen=True):
-    """A ConsumerPartitionAssignor with its own onAssignment. Poll throws what onAssignment raises."""
+    """A ConsumerPartitionAssignor with its own onAssignment.
+
+    Poll throws what onAssignment raises.
+    """
 
     on_assignment: Callable[[tuple[TopicPartition, ...], int], object] = _ignore_assignment
 

@@ -1,4 +1,4 @@
-"""The state of a KafkaConsumer: subscription, positions, membership, buffers and the call in progress."""
+"""The state of a KafkaConsumer: subscription, positions, membership, buffers, open call."""
 
 from __future__ import annotations
 

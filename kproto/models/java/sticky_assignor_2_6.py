@@ -31,7 +31,10 @@ Plan = dict[str, list[TopicPartition]]
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
-    """Assign the partitions. A partition that changes owners is withheld until it has been revoked."""
+    """Assign the partitions.
+
+    A partition that changes owners is withheld until it has been revoked.
+    """
     if _subscriptions_differ(members):
         return cooperative_sticky.assign(partitions, members, racks)
     plan, moving = _constrained_assign(
@@ -102,7 +105,7 @@ def _assign_unowned(
     least: int,
     given_up: set[TopicPartition],
 ) -> dict[TopicPartition, str]:
-    """Give unclaimed partitions to members below the minimum in turn, then to members at the minimum."""
+    """Give unclaimed partitions to members below the minimum in turn, then to the others."""
     moving: dict[TopicPartition, str] = {}
 
     def give(member: str) -> None:
@@ -125,7 +128,7 @@ def _assign_unowned(
 def _take_from_full(
     plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
 ) -> dict[TopicPartition, str]:
-    """Give each member that is still below the minimum the first partition of a member with the most."""
+    """Give members below the minimum the first partition of members with the most."""
     moving: dict[TopicPartition, str] = {}
     for member in under:
         while len(plan[member]) < least:

@@ -69,7 +69,10 @@ def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) 
 
 
 def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
-    """Handle FindCoordinator, or None for a failed request. Then join, or leave if that was the purpose."""
+    """Handle FindCoordinator, or None for a failed request.
+
+    Then join, or leave if that was the purpose.
+    """
     close_connection(out, state.coordinator)
     if not isinstance(response, FindCoordinatorResponse):
         state.tried_addresses += 1
@@ -118,7 +121,10 @@ def _join_group(state: KafkaGoState, out: Out) -> None:
 def on_join_group_response(
     state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    """Handle JoinGroup: a leader requests metadata of all members' topics, a follower sends SyncGroup."""
+    """Handle JoinGroup.
+
+    A leader requests metadata of all members' topics; a follower sends SyncGroup.
+    """
     if not isinstance(response, JoinGroupResponse) or response.error_code:
         state.member_id = ""
         code = response.error_code if isinstance(response, JoinGroupResponse) else 0
@@ -142,7 +148,10 @@ def on_join_group_response(
 
 
 def _decode_topics(metadata: bytes) -> tuple[str, ...]:
-    """Decode a subscription, as groupMetadata.readFrom does: version 0 only, and extra bytes are an error."""
+    """Decode a subscription as groupMetadata.readFrom does.
+
+    It reads version 0 only, and extra bytes are an error.
+    """
     view = memoryview(metadata)[2:]
     body, stop = decode_from(ConsumerProtocolSubscription, view, 0, 0)
     if stop != len(view):
@@ -254,7 +263,10 @@ def end_generation(state: KafkaGoState, out: Out) -> None:
 
 
 def complete_generation(state: KafkaGoState, now: int, out: Out) -> None:
-    """Continue when all goroutines have ended: begin the next generation, or leave (Generation.close)."""
+    """Continue when all goroutines have ended: begin the next generation, or leave.
+
+    Follows Generation.close.
+    """
     if state.generation is None or not generation.has_ended(state.generation):
         return
     state.generation = None

@@ -30,7 +30,9 @@ from .state import (
 
 
 def start(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: Out) -> None:
-    """Start the generation with its watchers, its readers and the commit loop (nextGeneration, Reader.run).
+    """Start the generation with its watchers, its readers and the commit loop.
+
+    Follows nextGeneration, Reader.run.
 
     Readers and the commit loop do not start if the Reader was closed meanwhile.
     """

@@ -1,4 +1,7 @@
-"""The balancers of groupbalancer.go. Members are sorted by id; partitions keep the broker's order."""
+"""The balancers of groupbalancer.go.
+
+Members are sorted by id; partitions keep the broker's order.
+"""
 
 from __future__ import annotations
 

@@ -68,7 +68,10 @@ _TIMESTAMPS = {
 
 
 def fetch_wait(max_wait_ms: int) -> int:
-    """Return max_wait_ms of a Fetch: MaxWait minus a round trip, which is a second or a quarter (conn.go)."""
+    """Return max_wait_ms of a Fetch: MaxWait minus a round trip (conn.go).
+
+    The round trip counts as a second, or as a quarter of a shorter MaxWait.
+    """
     return max_wait_ms - (max_wait_ms // 4 if max_wait_ms < RTT_MS else RTT_MS)
 
 
@@ -84,7 +87,10 @@ def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
 
 
 def cancel(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
-    """Stop the reader at the end of its generation; with a request in flight it stops at the response."""
+    """Stop the reader at the end of its generation.
+
+    With a request in flight it stops at the response.
+    """
     reader.cancelled = True
     if reader.open is None or reader.phase is W.LOOKING_UP:
         end(reader, out)
@@ -215,7 +221,10 @@ def _on_list_offsets_response(
 def _handle_out_of_range(
     state: KafkaGoState, reader: PartitionReader, end_offset: int, now: int, out: Out
 ) -> None:
-    """Skip to the start of the log, or wait until the log grows beyond the offset (reader.run)."""
+    """Skip to the start of the log, or wait until the log grows beyond the offset.
+
+    Follows reader.run.
+    """
     if reader.offset < reader.first_offset:
         reader.offset, reader.errors = reader.first_offset, 0
         _send_fetch(state, reader, now, out)
@@ -280,7 +289,10 @@ def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionD
 
 
 def _push_by_chance(state: KafkaGoState, reader: PartitionReader) -> None:
-    """Queue records at random: both cases of sendMessage's select are ready, and Go picks one each time."""
+    """Queue records at random.
+
+    Both cases of sendMessage's select are ready, and Go picks one each time.
+    """
     while (
         reader.pending_records and len(state.message_queue) < state.capacity and state.config.random() < 0.5
     ):

@@ -189,7 +189,10 @@ def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
 
 
 def on_commit_response(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
-    """Handle a commit's response, or None for a failed request: retry any error (commitOffsetsWithRetry)."""
+    """Handle a commit's response, or None for a failed request: retry any error.
+
+    Follows commitOffsetsWithRetry.
+    """
     loop = _commit_loop(state)
     assert loop is not None
     loop.open = None

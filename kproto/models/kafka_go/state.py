@@ -241,7 +241,10 @@ Out = list[ModelAction]
 
 
 def start(config: ModelConfig) -> KafkaGoState:
-    """Return the state of a Reader without topics. Raises ConfigError where NewReader would panic."""
+    """Return the state of a Reader without topics.
+
+    Raises ConfigError where NewReader would panic.
+    """
     balancers = config.assignors or ("range", "roundrobin")
     for name in balancers:
         if name not in ("range", "roundrobin"):

@@ -88,12 +88,18 @@ def subtract(state: LibrdkafkaState, partitions: Iterable[TopicPartition]) -> tu
 
 
 def is_in_progress(state: LibrdkafkaState) -> bool:
-    """Return whether a removal, query, start or commit is in progress (rd_kafka_assignment_in_progress)."""
+    """Return whether a removal, query, start or commit is in progress.
+
+    Follows rd_kafka_assignment_in_progress.
+    """
     return bool(state.wait_commits or state.pending or state.queried or state.removed)
 
 
 def serve(state: LibrdkafkaState, out: Out) -> None:
-    """Stop removed partitions, start pending ones, and signal completion (rd_kafka_assignment_serve)."""
+    """Stop removed partitions, start pending ones, and signal completion.
+
+    Follows rd_kafka_assignment_serve.
+    """
     if state.removed:
         _serve_removals(state, out)
     if not state.wait_commits and state.pending:
@@ -192,7 +198,10 @@ def on_offset_fetch_response(
 
 
 def pause(state: LibrdkafkaState) -> None:
-    """Pause all partitions while a rebalance event waits for its answer (rd_kafka_assignment_pause)."""
+    """Pause all partitions while a rebalance event waits for its answer.
+
+    Follows rd_kafka_assignment_pause.
+    """
     for tp in state.assignment:
         toppar.pause(state, ensure_toppar(state, tp), library=True)
 

@@ -1,4 +1,6 @@
-"""The coordinator lookup of rdkafka_cgrp.c: coord_query, coord_update, handle_FindCoordinator, serve.
+"""The coordinator lookup of rdkafka_cgrp.c.
+
+It follows rd_kafka_cgrp_coord_query, _coord_update, _handle_FindCoordinator and _serve.
 
 Observed in 2.16: the bootstrap connection asks for brokers and coordinator at the same time. The broker's own
 connection asks for both again, and once more while the connection to the coordinator is being opened.
@@ -71,7 +73,7 @@ def on_find_coordinator_response(
 
 
 def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
-    """Request metadata and the coordinator again on the first connection to a broker by its own name."""
+    """Repeat both requests on the first connection to a broker by its own name."""
     if state.bootstrapped:
         return
     state.bootstrapped = True

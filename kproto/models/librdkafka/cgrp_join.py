@@ -89,8 +89,9 @@ def _send_join(state: LibrdkafkaState, out: Out) -> None:
 
 
 def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
-    """Encode the subscription; only the cooperative assignor sends previous partitions
-    (rkas_get_metadata_cb).
+    """Encode the subscription; only the cooperative assignor sends previous partitions.
+
+    Follows rkas_get_metadata_cb.
     """
     remembers = assignor.cooperative and state.previous_assignment is not None
     claim = Subscription(
@@ -175,7 +176,10 @@ def _request_assignor_metadata(
 
 
 def assignor_run(state: LibrdkafkaState, out: Out) -> None:
-    """Run the assignor when metadata of all members' topics has arrived (rd_kafka_cgrp_assignor_run)."""
+    """Run the assignor when metadata of all members' topics has arrived.
+
+    Follows rd_kafka_cgrp_assignor_run.
+    """
     if state.state is not J.WAIT_METADATA or not state.group_members or state.assignor is None:
         return
     topics = leadership.topics_of(state.group_members)

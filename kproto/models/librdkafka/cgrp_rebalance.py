@@ -47,7 +47,10 @@ def enqueue_revoke(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...
 def enqueue_incremental(
     state: LibrdkafkaState, assign: bool, partitions: tuple[TopicPartition, ...], rejoin: bool, out: Out
 ) -> None:
-    """Queue an incremental event; `rejoin` joins again after its answer (rd_kafka_rebalance_op_incr)."""
+    """Queue an incremental event; `rejoin` joins again after its answer.
+
+    Follows rd_kafka_rebalance_op_incr.
+    """
     state.rebalance_rejoin = rejoin
     _enqueue_rebalance(state, RebalanceOp(assign, partitions), out)
     owned = set(state.group_assignment or ())
@@ -71,7 +74,9 @@ def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> 
 def handle_assign_op(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
 ) -> tuple[str, str] | None:
-    """Apply the application's assign, or return why it is rejected (rd_kafka_cgrp_handle_assign_op).
+    """Apply the application's assign, or return why it is rejected.
+
+    Follows rd_kafka_cgrp_handle_assign_op.
 
     `change` is "all", "add" or "remove"; None with "all" means unassign.
     """
@@ -105,7 +110,7 @@ def handle_assign_op(
 
 
 def answer_by_default(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
-    """Answer an event as a binding does if the application did not: its partitions without offsets."""
+    """Answer an event as a binding does: with its partitions, without offsets."""
     offsets = dict.fromkeys(event.partitions, INVALID)
     if state.cooperative:
         handle_assign_op(state, offsets, "add" if event.assign else "remove", out)
@@ -206,8 +211,9 @@ def rejoin_now(state: LibrdkafkaState, out: Out) -> None:
 
 
 def rejoin(state: LibrdkafkaState, out: Out) -> None:
-    """Return to INIT, from where the member joins, or leaves if it has no subscription
-    (rd_kafka_cgrp_rejoin).
+    """Return to INIT, from where the member joins, or leaves if it has no subscription.
+
+    Follows rd_kafka_cgrp_rejoin.
     """
     if state.subscription is None and state.next_subscription is None:
         leave_maybe(state, out)
@@ -246,7 +252,10 @@ def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
 
 
 def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
-    """Join the group's rebalance: eager members revoke first (rd_kafka_cgrp_group_is_rebalancing)."""
+    """Join the group's rebalance: eager members revoke first.
+
+    Follows rd_kafka_cgrp_group_is_rebalancing.
+    """
     if not state.cooperative:
         revoke_all_rejoin_maybe(state, False, out)
     elif not state.is_rebalancing:
@@ -254,7 +263,10 @@ def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
 
 
 def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
-    """Rejoin because topics changed, leader or not (end of rd_kafka_cgrp_metadata_update_check)."""
+    """Rejoin because topics changed, leader or not.
+
+    Follows the end of rd_kafka_cgrp_metadata_update_check.
+    """
     if not state.cooperative:
         state.group_members = {}
         revoke_all_rejoin(state, False, out)

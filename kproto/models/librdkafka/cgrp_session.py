@@ -68,7 +68,10 @@ def check_session_timeout(state: LibrdkafkaState, out: Out) -> None:
 
 
 def check_max_poll_interval(state: LibrdkafkaState, out: Out) -> None:
-    """Leave if the application has not polled in time (rd_kafka_cgrp_max_poll_interval_check_tmr_cb)."""
+    """Leave if the application has not polled in time.
+
+    Follows rd_kafka_cgrp_max_poll_interval_check_tmr_cb.
+    """
     state.max_poll_at = state.now + MAX_POLL_CHECK_MS
     late = state.now - state.last_poll - state.max_poll_ms
     if state.open_poll is not None or late <= 0:

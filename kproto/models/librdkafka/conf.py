@@ -1,4 +1,6 @@
-"""librdkafka's configuration: its property names, aliases and allowed values (rdkafka_conf.c).
+"""librdkafka's configuration: its property names, aliases and allowed values.
+
+Follows rdkafka_conf.c.
 
     conf = read({"metadata.broker.list": "localhost:9092", "group.id": "g", "enable.auto.commit": False})
     librdkafka.start(conf.config)
@@ -54,7 +56,10 @@ Validator = Callable[[str, object], object]
 
 
 class Property(NamedTuple):
-    """The check of a property and where its value goes: a field of `ModelConfig`, "extra", or nowhere."""
+    """The check of a property, and where its value goes.
+
+    `goes_to` is a field of `ModelConfig`, "extra", or empty.
+    """
 
     rule: Validator
     goes_to: str = ""
@@ -184,7 +189,7 @@ def read(conf: Mapping[str, object]) -> Conf:
 
 
 def as_options(conf: Conf) -> dict[str, Any]:
-    """Return the options that differ from the defaults of `ModelConfig`, as `World.join` takes them."""
+    """Return the options that differ from `ModelConfig`'s defaults, for `World.join`."""
     plain = ModelConfig(client_id="", group_id="")
     options = {
         option.name: getattr(conf.config, option.name)

@@ -24,7 +24,10 @@ def is_logical(offset: int) -> bool:
 
 
 def offset2str(offset: int) -> str:
-    """Return the name of a logical offset, such as STORED or TAIL(3), or the number (rd_kafka_offset2str)."""
+    """Return the name of a logical offset, such as STORED or TAIL(3), or the number.
+
+    Follows rd_kafka_offset2str.
+    """
     if offset <= TAIL_BASE:
         return f"TAIL({TAIL_BASE - offset})"
     return _OFFSET_NAMES.get(offset, str(offset))

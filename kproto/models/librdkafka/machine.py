@@ -77,7 +77,7 @@ def _run_internal_ops(state: LibrdkafkaState, out: Out) -> None:
 
 
 def next_deadline(state: LibrdkafkaState) -> int | None:
-    """Return when to send the next `DeadlineReached` (milliseconds), or None to wait for an event."""
+    """Return when to send the next `DeadlineReached` in milliseconds, or None."""
     if state.closed or not state.bootstrap:
         return None
     due, polling = state.next_wakeup, state.open_poll

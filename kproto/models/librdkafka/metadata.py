@@ -1,4 +1,6 @@
-"""Metadata: what is requested, and what a response causes (rdkafka_metadata.c, rd_kafka_cgrp_metadata_*).
+"""Metadata: what is requested, and what a response causes.
+
+Follows rdkafka_metadata.c, rd_kafka_cgrp_metadata_*.
 
 * M93: Every member rejoins if a subscribed topic appears, disappears or changes its partitions, leader or
   not.
@@ -33,7 +35,10 @@ def refresh(state: LibrdkafkaState, out: Out) -> None:
 
 
 def topics_of_interest(state: LibrdkafkaState) -> list[str] | None:
-    """Return the topics in use and those subscribed to, or None for all topics if there is a pattern."""
+    """Return the topics in use and those subscribed to.
+
+    None stands for all topics, if there is a pattern.
+    """
     if state.wildcard:
         return None
     return sorted(state.local_topics.union(state.subscription or ()))
@@ -105,7 +110,10 @@ def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
 
 
 def match_subscription(state: LibrdkafkaState) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the subscribed topics that exist with their partition counts, and the errors of the others."""
+    """Return the subscribed topics that exist, and the errors of the others.
+
+    The existing topics come with their partition counts.
+    """
     available: dict[str, int] = {}
     missing: dict[str, int] = {}
     for name in state.subscription or ():

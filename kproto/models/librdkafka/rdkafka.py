@@ -73,7 +73,10 @@ def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) 
 
 
 def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
-    """Revoke everything, and leave the group afterwards if asked to (rd_kafka_cgrp_unsubscribe)."""
+    """Revoke everything, and leave the group afterwards if asked to.
+
+    Follows rd_kafka_cgrp_unsubscribe.
+    """
     state.max_poll_at = None
     state.subscription, state.subscribed_topics, state.errored_topics = None, {}, {}
     state.group_members = {}
@@ -100,7 +103,10 @@ def _modify_subscription(state: LibrdkafkaState, topics: tuple[str, ...], out: O
 
 
 def apply_next_subscription(state: LibrdkafkaState, out: Out) -> None:
-    """Apply the subscription that was deferred by a rebalance (rd_kafka_cgrp_apply_next_subscribe)."""
+    """Apply the subscription that was deferred by a rebalance.
+
+    Follows rd_kafka_cgrp_apply_next_subscribe.
+    """
     if state.next_subscription is not None:
         topics, state.next_subscription = state.next_subscription, None
         subscribe(state, topics, out)
@@ -113,7 +119,11 @@ def apply_next_subscription(state: LibrdkafkaState, out: Out) -> None:
 
 
 def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
-    """Apply rd_kafka_assign, _incremental_assign or _incremental_unassign; nothing to assign is unassign."""
+    """Apply an assign or incremental call of the application.
+
+    Follows rd_kafka_assign, _incremental_assign, _incremental_unassign. An assign without partitions is
+    unassign.
+    """
     if state.rebalance_in_callback is not None:
         state.rebalance_answered = True
     offsets = {tp: INVALID if offset is None else offset for tp, offset in event.partitions.items()}
@@ -153,7 +163,9 @@ def pause(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], paused
 
 
 def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
-    """Return the assignment with the offset at which each partition was assigned (rd_kafka_assignment).
+    """Return the assignment with the offset at which each partition was assigned.
+
+    Follows rd_kafka_assignment.
 
     These offsets are no positions: STORED (-1000) stays STORED, and neither a seek nor a record changes it.
     """
@@ -161,7 +173,10 @@ def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
 
 
 def position(state: LibrdkafkaState, tp: TopicPartition) -> int:
-    """Return the last delivered offset plus one, or INVALID (-1001) before the first (rd_kafka_position)."""
+    """Return the last delivered offset plus one, or INVALID (-1001) before the first.
+
+    Follows rd_kafka_position.
+    """
     toppar_state = state.partitions.get(tp)
     return toppar_state.app_position.offset if toppar_state is not None else INVALID
 
@@ -175,7 +190,10 @@ def poll(state: LibrdkafkaState, event: c.PollCalled, out: Out) -> None:
 
 
 def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
-    """Continue after the rebalance callback. If the application did not assign, the binding answers."""
+    """Continue after the rebalance callback.
+
+    If the application did not assign, the binding answers.
+    """
     event, state.rebalance_in_callback = state.rebalance_in_callback, None
     if event is not None and not state.rebalance_answered:
         answer_by_default(state, event, out)
@@ -185,7 +203,10 @@ def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
 
 
 def serve_queue(state: LibrdkafkaState, out: Out) -> None:
-    """Deliver queued items until the poll is full or its timeout expires (rd_kafka_q_serve_rkmessages)."""
+    """Deliver queued items until the poll is full or its timeout expires.
+
+    Follows rd_kafka_q_serve_rkmessages.
+    """
     open_poll = state.open_poll
     while state.queue and state.rebalance_in_callback is None and (open_poll is not None or state.closing):
         if open_poll is not None and (

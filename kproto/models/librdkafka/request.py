@@ -1,4 +1,6 @@
-"""Sending and retrying requests (rd_kafka_buf_retry), and the action for each error (rd_kafka_err_action).
+"""Sending and retrying requests (rd_kafka_buf_retry), and the action for each error.
+
+Follows rd_kafka_err_action.
 
 rdkafka_request.c. A request is retried after retry.backoff.ms, at most twice unless the caller says
 otherwise.
@@ -102,7 +104,10 @@ COORDINATOR, MAIN, BOOTSTRAP = "coordinator", "main", "bootstrap"
 
 
 def any_usable_broker(state: LibrdkafkaState) -> Address:
-    """Return the lowest known broker, or the first bootstrap address (rd_kafka_broker_any_usable)."""
+    """Return the lowest known broker, or the first bootstrap address.
+
+    Follows rd_kafka_broker_any_usable.
+    """
     if state.bootstrapped and state.cluster.brokers:
         node = min(state.cluster.brokers)
         return broker_address(state, node)

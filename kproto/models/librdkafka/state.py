@@ -1,4 +1,4 @@
-"""The state of librdkafka's consumer: coordinator, group, subscription, assignment, partitions and queue."""
+"""The state of librdkafka's consumer, from the coordinator to the queue."""
 
 from __future__ import annotations
 
@@ -150,7 +150,10 @@ class RdInterval:
     backoff: int = 0
 
     def due(self, ms: int, now: int) -> bool:
-        """Return whether the interval has passed, and restart it if so. The first attempt is always due."""
+        """Return whether the interval has passed, and restart it if so.
+
+        The first attempt is always due.
+        """
         if self.last is not None and now <= self.last + ms + self.backoff:
             return False
         self.last, self.backoff = now, 0
@@ -161,7 +164,7 @@ class RdInterval:
 
 
 class RebalanceOp(NamedTuple):
-    """RD_KAFKA_OP_REBALANCE: an assignment or revocation that waits until the application polls."""
+    """RD_KAFKA_OP_REBALANCE: a rebalance event that waits until the application polls."""
 
     assign: bool
     partitions: tuple[TopicPartition, ...]
@@ -197,7 +200,7 @@ QueuedOp = RebalanceOp | FetchOp | EofOp | ErrorOp
 
 
 class InternalOp(Enum):
-    """An operation that one part of the library queues for another, run at the end of the step."""
+    """An operation that one part queues for another, run at the end of the step."""
 
     SERVE_ASSIGNMENT = "serve assignment"
     ASSIGNMENT_DONE = "assignment done"
@@ -209,7 +212,10 @@ class InternalOp(Enum):
 
 @dataclass(slots=True)
 class RequestBuf:
-    """A request without a response yet, with its purpose and the number of attempts (rd_kafka_buf_t)."""
+    """A request without a response yet, with its purpose and the number of attempts.
+
+    Follows rd_kafka_buf_t.
+    """
 
     send: SendRequest
     context: object = None
@@ -381,7 +387,10 @@ class LibrdkafkaState:
 
     @property
     def one_event_per_poll(self) -> bool:
-        """Return whether each Poll returns one event, and nil for a rebalance (confluent-kafka-go)."""
+        """Return whether each Poll returns one event, and nil for a rebalance.
+
+        This is how confluent-kafka-go polls.
+        """
         return self.config.extra.get("binding") == "go"
 
     @property
@@ -413,7 +422,10 @@ class LibrdkafkaState:
 
     @property
     def waits_for_call(self) -> bool:
-        """Return whether the group waits for assign() or unassign() (RD_KAFKA_CGRP_WAIT_ASSIGN_CALL)."""
+        """Return whether the group waits for assign() or unassign().
+
+        Follows RD_KAFKA_CGRP_WAIT_ASSIGN_CALL.
+        """
         return self.state in (J.WAIT_ASSIGN_CALL, J.WAIT_UNASSIGN_CALL)
 
     @property
@@ -460,13 +472,19 @@ def start(config: ModelConfig) -> LibrdkafkaState:
 
 
 def move(state: LibrdkafkaState, to: CgrpJoinState) -> None:
-    """Assign the join state; nothing happens if the group is in it (rd_kafka_cgrp_set_join_state)."""
+    """Assign the join state; nothing happens if the group is in it.
+
+    Follows rd_kafka_cgrp_set_join_state.
+    """
     if to is not state.state:
         machine.move(state, to, EDGES)
 
 
 def ensure_toppar(state: LibrdkafkaState, tp: TopicPartition) -> Toppar:
-    """Return the partition's state, created on first use (rd_kafka_topic_partition_ensure_toppar)."""
+    """Return the partition's state, created on first use.
+
+    Follows rd_kafka_topic_partition_ensure_toppar.
+    """
     toppar = state.partitions.get(tp)
     if toppar is None:
         toppar = state.partitions[tp] = Toppar(tp)
@@ -475,8 +493,9 @@ def ensure_toppar(state: LibrdkafkaState, tp: TopicPartition) -> Toppar:
 
 
 def set_fatal(state: LibrdkafkaState, code: int) -> None:
-    """Report a fatal error once, as _FATAL; a static member does nothing afterwards
-    (rd_kafka_set_fatal_error).
+    """Report a fatal error once, as _FATAL; a static member does nothing afterwards.
+
+    Follows rd_kafka_set_fatal_error.
     """
     if state.fatal is None:
         state.fatal = err2name(code)

@@ -102,7 +102,10 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
 
 
 def pause(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
-    """Pause, return to the application's position and drop queued records (rd_kafka_toppar_pause_resume)."""
+    """Pause, return to the application's position and drop queued records.
+
+    Follows rd_kafka_toppar_pause_resume.
+    """
     toppar.version += 1
     if library:
         toppar.paused_by_library = True
@@ -148,7 +151,10 @@ def reset_offset(
 
 
 def request_offset(state: LibrdkafkaState, toppar: Toppar, backoff_ms: int, out: Out) -> None:
-    """Send ListOffsets for this partition alone, or after a backoff (rd_kafka_toppar_offset_request)."""
+    """Send ListOffsets for this partition alone, or after a backoff.
+
+    Follows rd_kafka_toppar_offset_request.
+    """
     leader = state.cluster.leader(toppar.tp)
     if leader is None and not backoff_ms:
         backoff_ms = QUERY_BACKOFF_MS
@@ -213,7 +219,10 @@ def on_list_offsets_response(
 
 
 def validate_position(state: LibrdkafkaState, toppar: Toppar, out: Out) -> None:
-    """Check with the leader that the log was not truncated; since 2.1 (rd_kafka_offset_validate)."""
+    """Check with the leader that the log was not truncated; since 2.1.
+
+    Follows rd_kafka_offset_validate.
+    """
     leader = state.cluster.leader(toppar.tp)
     if (
         state.is_old_release

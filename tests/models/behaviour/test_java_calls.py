@@ -1,4 +1,4 @@
-"""Java's calls: concurrent calls, wakeup, and exceptions of listeners, interceptors and assignors.
+"""Java's calls: concurrency, wakeup, and exceptions of the application's plugins.
 
 The results of a raising listener were observed with kafka-clients 2.6.2 and 4.3.1, against our broker.
 """

@@ -382,7 +382,10 @@ class Handler:
         self.app.do(c.SubscribeCalled(("test",)))
 
     def request(self, polls: int = 4, timeout_ms: int = 400) -> tuple[dict[int, int], int | None, str]:
-        """Assign, seek and poll; return the last assignment, the first record's offset, and seek's error."""
+        """Assign, seek and poll.
+
+        Returns the last assignment, the first record's offset, and seek's error.
+        """
         errors = len(self.app.printed)
         self.app.do(c.AssignCalled({self.tp: 2}))
         self.app.do(c.SeekCalled(self.tp, 2))

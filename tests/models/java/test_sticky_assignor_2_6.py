@@ -1,4 +1,7 @@
-"""The sticky assignors of 2.6. tests/conformance/test_assignors_java_2_6.py compares them with 2.6.2."""
+"""The sticky assignors of 2.6.
+
+tests/conformance/test_assignors_java_2_6.py compares them with 2.6.2.
+"""
 
 from __future__ import annotations
 
