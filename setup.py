@@ -38,7 +38,7 @@ def read(config: Path = ROOT / "setup.cfg") -> str:
     settings = ConfigParser()
     settings.read(config, encoding="utf-8")
     version = re.search(
-        r'__version__ = "(.+?)"', (ROOT / "kproto" / "__init__.py").read_text(encoding="utf-8")
+        r'__version__ = "(.+?)"', (ROOT / "kproto" / "version.py").read_text(encoding="utf-8")
     )
     assert version is not None
     url = settings.get("metadata", "url", fallback="").rstrip("/")

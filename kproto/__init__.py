@@ -36,8 +36,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .lazy_imports import lazy_attributes
-
-__version__ = "0.2.0"
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from consumer import AsyncCluster as AsyncCluster

@@ -1,43 +1,52 @@
-"""The rules of the house, checked on the source itself: who may import whom, and who may touch the world."""
+"""The layout of the project, checked on the source: import order, circles, I/O, and where tests are."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ORDER = [
-    "errors",
-    "error_codes",
-    "arguments",
-    "java_numbers",
-    "patterns",
-    "deadlines",
-    "wire",
-    "messages",
-    "records",
-    "security",
-    "machine",
-    "group",
-    "transactions",
-    "models",
-    "broker",
-    "testing",
-    "scenarios",
-]
-SHELLS = {
-    "cli",
-    "__main__",
-    "demo",
-    "inspect",
-}
-# What these rooms may use of what people look at.
-MAY_SHOW = {"scenarios": {"inspect"}, "testing": {"inspect"}}
-WORLD = {"time", "random", "socket", "threading", "subprocess", "asyncio", "multiprocessing", "secrets"}
-MAY_TOUCH_THE_WORLD = (
+PACKAGES = ("kproto", "consumer")
+# The packages and modules of kproto in the order of import: each may import those of the rows above it. Those of
+# the first row may import each other.
+LAYERS = (
+    (
+        "version",
+        "validation",
+        "errors",
+        "error_codes",
+        "java_numbers",
+        "patterns",
+        "deadlines",
+        "lazy_imports",
+    ),
+    ("wire",),
+    ("messages",),
+    ("records",),
+    ("security",),
+    ("machine",),
+    ("group", "transactions"),
+    ("models", "broker"),
+    ("inspect",),
+    ("testing",),
+    ("scenarios",),
+    ("demo",),
+    ("cli",),
+    ("__main__",),
+)
+LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
+# The client library may use the protocol up to `group`; `testing` and later layers may use the client library.
+LAST_FOR_CONSUMER = LEVEL["group"]
+FIRST_WITH_CONSUMER = LEVEL["testing"]
+# (importing module, imported module): imports against the order, each inside a function.
+EXCEPTIONS = {("kproto.errors", "kproto.error_codes")}  # BrokerError.__str__ names the code
+# Modules that wait, read clocks or open sockets. All others of kproto take the time as an argument.
+IO_MODULES = {"time", "random", "socket", "threading", "subprocess", "asyncio", "multiprocessing", "secrets"}
+MAY_USE_IO = (
     "broker/server.py",
     "broker/shell.py",
     "broker/socket_connection.py",
@@ -48,11 +57,18 @@ MAY_TOUCH_THE_WORLD = (
 
 
 def modules(package: str) -> list[Path]:
+    """Return the modules of a package, sorted by path."""
     return sorted((ROOT / package).rglob("*.py"))
 
 
+def module_name(path: Path) -> str:
+    """Return the dotted name of a module."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
 def imports(path: Path) -> Iterator[str]:
-    """The absolute names of all modules that the file imports."""
+    """Yield the absolute names of all modules and names that a module imports, for typing included."""
     package = path.relative_to(ROOT).parent.parts
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -64,66 +80,129 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def breaches(path: Path) -> set[str]:
-    """What the file imports against the order of the house."""
-    room = path.relative_to(ROOT).with_suffix("").parts
-    found = set()
-    for name in imports(path):
-        parts = name.split(".")
-        if room[0] == "consumer":
-            forbidden = parts[0] == "kproto" and len(parts) > 1 and parts[1] in {"broker", "testing", *SHELLS}
-        elif len(room) > 1 and room[1] in ORDER:
-            above = ORDER[ORDER.index(room[1]) + 1 :]
-            shells = SHELLS - MAY_SHOW.get(room[1], set())
-            late = room[1] == "errors" and parts[:2] == [
-                "kproto",
-                "error_codes",
-            ]  # in BrokerError.__str__ only
-            forbidden = (
-                (parts[0] == "consumer" and room[1] not in ("testing", "scenarios"))
-                or (parts[0] == "kproto" and len(parts) > 1 and parts[1] in {*above, *shells})
-            ) and not late
-        elif len(room) > 1 and room[1] == "inspect":
-            forbidden = parts[0] == "consumer" or parts[:2] in (["kproto", "cli"], ["kproto", "demo"])
-        else:
-            forbidden = False
-        if forbidden:
-            found.add(name)
-    return found
+def is_allowed(importer: str, imported: str) -> bool:
+    """Return whether the order of the layers allows this import."""
+    package, *inside = imported.split(".")
+    own_package, *own = importer.split(".")
+    if package not in PACKAGES or not own or (importer, ".".join(["kproto", *inside[:1]])) in EXCEPTIONS:
+        return True
+    if own_package == "consumer":
+        return package == "consumer" or not inside or LEVEL.get(inside[0], 0) <= LAST_FOR_CONSUMER
+    if package == "consumer":
+        return LEVEL[own[0]] >= FIRST_WITH_CONSUMER
+    if not inside or inside[0] not in LEVEL or inside[0] == own[0]:
+        return True
+    return LEVEL[inside[0]] < LEVEL[own[0]] or (LEVEL[inside[0]] == LEVEL[own[0]] and own[0] in LAYERS[0])
 
 
 @pytest.mark.parametrize(
-    "path", [*modules("kproto"), *modules("consumer")], ids=lambda path: str(path.relative_to(ROOT))
+    "path", [path for package in PACKAGES for path in modules(package)], ids=lambda path: module_name(path)
 )
-def test_no_room_imports_from_a_room_above_it(path: Path) -> None:
-    assert breaches(path) == set()
+def test_imports_follow_the_order_of_the_layers(path: Path) -> None:
+    importer = module_name(path)
+    assert [imported for imported in imports(path) if not is_allowed(importer, imported)] == []
 
 
-def test_the_import_order_test_sees_a_breach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    bad = tmp_path / "kproto" / "wire" / "frame.py"
-    bad.parent.mkdir(parents=True)
-    bad.write_text("from ..messages import fetch\nimport consumer\n")
-    assert breaches(bad) == {"kproto.messages", "kproto.messages.fetch", "consumer"}
+def test_every_module_of_kproto_has_a_layer() -> None:
+    names = {path.relative_to(ROOT / "kproto").parts[0].removesuffix(".py") for path in modules("kproto")}
+    assert names - {"__init__"} == set(LEVEL)
 
 
-@pytest.mark.parametrize("path", modules("kproto"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_protocol_touches_no_clock_thread_socket_or_random_source(path: Path) -> None:
-    room = path.relative_to(ROOT / "kproto").as_posix()
-    if room.startswith(MAY_TOUCH_THE_WORLD):
-        pytest.skip("this room is where the world is touched")
-    assert {name for name in imports(path) if name.split(".")[0] in WORLD} == set()
+def test_the_import_order_test_sees_a_breach() -> None:
+    assert not is_allowed("kproto.wire.frame", "kproto.messages.fetch")
+    assert not is_allowed("kproto.wire.frame", "consumer")
+    assert not is_allowed("consumer.engine.core", "kproto.broker.server")
+    assert is_allowed("kproto.testing.world", "consumer.engine.core")
 
 
-def test_tests_mirror_the_source() -> None:
-    """Every folder of tests that mirrors a room mirrors one that is there."""
-    rooms = {p.name for p in (ROOT / "kproto").iterdir() if p.is_dir()} | {
-        "consumer",
-        "conformance",
-        "typing",
-        "data",
-        "simulation",
-        "fuzz",
+# -- circles
+
+CIRCLES_LEFT = 8  # lower it with each circle that is removed, down to 0
+
+
+@cache
+def import_graph() -> Mapping[str, set[str]]:
+    """Return the modules that each module imports. The two facades, `kproto` and `consumer`, are left out."""
+    names = {module_name(path): path for package in PACKAGES for path in modules(package)}
+    return {
+        name: imported_modules(path, names.keys() - set(PACKAGES)) - {name}
+        for name, path in names.items()
+        if name not in PACKAGES
     }
-    folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and not p.name.startswith("_")}
-    assert folders <= rooms
+
+
+def imported_modules(path: Path, names: Set[str]) -> set[str]:
+    """Return the modules among `names` that a module imports; of `from package import module` the latter."""
+    found = [imported for imported in imports(path) if imported in names]
+    return {name for name in found if not any(deeper.startswith(f"{name}.") for deeper in found)}
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """Return the sets of modules that import each other, directly or not (Tarjan's algorithm)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    result: list[set[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for imported in graph.get(name, ()):
+            if imported not in index:
+                visit(imported)
+                low[name] = min(low[name], low[imported])
+            elif imported in stack:
+                low[name] = min(low[name], index[imported])
+        if low[name] == index[name]:
+            component: set[str] = set()
+            while name not in component:
+                component.add(stack.pop())
+            if len(component) > 1:
+                result.append(component)
+
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return result
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert len(circles(import_graph())) <= CIRCLES_LEFT
+
+
+def test_a_circle_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
+
+
+# -- I/O
+
+
+@pytest.mark.parametrize("path", modules("kproto"), ids=lambda path: module_name(path))
+def test_the_protocol_uses_no_clock_thread_socket_or_random_source(path: Path) -> None:
+    if path.relative_to(ROOT / "kproto").as_posix().startswith(MAY_USE_IO):
+        pytest.skip("this module does I/O")
+    assert {name for name in imports(path) if name.split(".")[0] in IO_MODULES} == set()
+
+
+# -- tests
+
+IMPORTED_TESTS_LEFT = 32  # lower it with each test module whose helpers move to a stage, down to 0
+
+
+def test_every_folder_of_tests_mirrors_a_package() -> None:
+    packages = {path.name for path in (ROOT / "kproto").iterdir() if path.is_dir()}
+    others = {"consumer", "conformance", "typing", "data", "fuzz"}
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name[0] not in "._"}
+    assert folders <= packages | others
+
+
+def test_nothing_is_imported_from_a_test_module() -> None:
+    imported = {
+        ".".join(parts[: position + 1])
+        for path in modules("tests")
+        for name in imports(path)
+        if (parts := name.split("."))[0] == "tests"
+        for position, part in enumerate(parts[:-1])
+        if part.startswith("test_")
+    }
+    assert len(imported) <= IMPORTED_TESTS_LEFT, sorted(imported)

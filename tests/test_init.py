@@ -81,5 +81,5 @@ def test_importing_a_client_imports_only_what_it_needs(name: str) -> None:
 def test_the_version_is_defined_once() -> None:
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")
-    assert config["metadata"]["version"] == "attr: kproto.__version__"
+    assert config["metadata"]["version"] == "attr: kproto.version.__version__"
     assert "project" not in tomllib.loads((ROOT / "pyproject.toml").read_text())

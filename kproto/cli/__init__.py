@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from .. import __version__
 from ..errors import ConfigError, KprotoError, brief, without_long_words
+from ..version import __version__
 from . import broker, decode, demo, encode, member, scenario, show, versions, watch
 
 _COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, versions)

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kproto import __version__
+from kproto.version import __version__
 from kproto.errors import (
     AuthenticationFailed,
     ConnectionFailed,
