@@ -17,7 +17,6 @@ The idea is h11's `_state.py`: the table is the program, and the pictures are ma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
@@ -32,8 +31,8 @@ RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 
 NEVER: Final = 1 << 62  # later than any time in milliseconds: the value of a deadline that is off
 
+# The states that may directly follow each state.
 Edges: TypeAlias = Mapping[StateT, frozenset[StateT]]
-"""The states that may directly follow each state."""
 
 
 class Cell(NamedTuple):
@@ -119,8 +118,7 @@ def move(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) -> None:
 # Drawing.
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnCell:
+class DrawnCell(NamedTuple):
     """A cell in words. `action` is the first line of the handler's docstring, empty if it is impossible."""
 
     action: str
@@ -129,8 +127,7 @@ class DrawnCell:
     rules: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnEdge:
+class DrawnEdge(NamedTuple):
     """A transition, and the kinds of events that may cause it."""
 
     before: str
@@ -138,8 +135,7 @@ class DrawnEdge:
     causes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(NamedTuple):
     """A table as data: its columns are the states, its rows the kinds of events."""
 
     columns: tuple[str, ...]

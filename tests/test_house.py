@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("kproto", "consumer")
-# The packages and modules of kproto in the order of import: each may import those of the rows above it. Those of
-# the first row may import each other.
+# The packages and modules of kproto in the order of import: each may import those of the rows above it.
+# Those of the first row may import each other.
 LAYERS = (
     (
         "version",
@@ -39,7 +39,7 @@ LAYERS = (
     ("__main__",),
 )
 LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
-# The client library may use the protocol up to `group`; `testing` and later layers may use the client library.
+# The client may use the layers of kproto up to `group`. `testing` and later layers may use the client.
 LAST_FOR_CONSUMER = LEVEL["group"]
 FIRST_WITH_CONSUMER = LEVEL["testing"]
 # (importing module, imported module): imports against the order, each inside a function.

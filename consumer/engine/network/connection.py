@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kproto.version import __version__
 from kproto.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -36,6 +35,7 @@ from kproto.machine import Edges, move
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import decode_response, decode_response_views, request_pieces
 from kproto.messages.index import response_class
+from kproto.version import __version__
 from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
 
