@@ -277,9 +277,9 @@ def a_partition_whose_leader_moved_is_left_alone(patch: Patch) -> None:
 def new_partitions_start_at_their_end(patch: Patch) -> None:
     original = OffsetLookup._without_commit
 
-    def without(self: OffsetLookup, state: PartitionState, *, others: bool) -> None:
-        original(self, state, others=others)
-        if self._is_new(state, others):
+    def without(self: OffsetLookup, state: PartitionState, *, others_committed: bool) -> None:
+        original(self, state, others_committed=others_committed)
+        if self._is_new(state, others_committed):
             state.await_reset(OffsetReset(-1, "a mutant", save=True))
 
     patch.setattr(OffsetLookup, "_without_commit", without)

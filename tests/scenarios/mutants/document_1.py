@@ -25,7 +25,7 @@ of_sarama = import_module("kproto.models.sarama.config")  # the package has a fu
 _mark, _divide, _start = Managed.mark, balancer.divide, kafka_go.start
 
 
-def _at_the_end(finder: Any, state: Any, *, others: bool) -> None:
+def _at_the_end(finder: Any, state: Any, *, others_committed: bool) -> None:
     state.find_out(offset_lookup.Reset(finder._timestamp("latest"), "no committed offset: latest", False))
 
 
