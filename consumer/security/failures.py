@@ -1,4 +1,4 @@
-"""What goes wrong with security where a socket is: known without importing `ssl`."""
+"""Failures of security at a socket, defined without importing `ssl`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ CLOSED = "the broker closed the connection"
 
 
 class TlsFailed(Exception):
-    """The handshake, or the stream, is broken. `final`: it will be so again."""
+    """The TLS handshake or stream is broken. `final`: a retry fails as well."""
 
     def __init__(self, why: str, *, final: bool) -> None:
         super().__init__(why)
@@ -14,7 +14,7 @@ class TlsFailed(Exception):
 
 
 class NoToken(Exception):
-    """There is no token. `final`: and there will be none by waiting."""
+    """There is no token. `final`: a retry fails as well."""
 
     def __init__(self, why: str, *, final: bool) -> None:
         super().__init__(why)

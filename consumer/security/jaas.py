@@ -1,10 +1,11 @@
-"""A JAAS line, as Kafka's JaasConfig reads it: by Java's StreamTokenizer, whose rules these are.
+r"""A JAAS line, read as Kafka's JaasConfig does: with Java's StreamTokenizer, whose rules these are.
 
-* `/*...*/` and everything behind a single `/` to the end of its line are comments, but within
-  quotes; where the `/` is the last of its line, the next one is.
-* Quotes are double or single, and end with their line at the latest; within, \\n and the like are what they
-  are in Java, \\101 is a character by its octal number, and any other one behind a backslash is itself.
-* Without quotes a word begins with a letter, and what begins with a digit is a number: no value.
+* Outside quotes, `/*...*/` and everything after a single `/` up to the end of its line are comments. If the
+  `/` is the last character of its line, the next line is the comment.
+* Quotes are double or single, and end with their line at the latest. Inside them, \\n and similar escapes are
+  those of Java, \\101 is a character by its octal number, and any other character after a backslash is
+  itself.
+* Without quotes a word begins with a letter; what begins with a digit is a number, and not a value.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ALLOWED: Final = (
 
 
 def read_jaas(line: str) -> tuple[str, dict[str, str]]:
-    """The login module and its options in `MODULE required name="value" ...;`. Raises ConfigError."""
+    """Return the login module and its options of `MODULE required name="value" ...;`. Raises ConfigError."""
     read = _tokens(line)
     module, flag = next(read, (None, "")), next(read, (None, ""))
     if module[0] is None or flag[0] is None or flag[0].lower() not in _FLAGS:
@@ -59,7 +60,7 @@ def _wrong() -> ConfigError:
 
 
 def _tokens(line: str) -> Iterator[tuple[str | None, str]]:
-    """Each token: its text where it is a word or in quotes, else None and what it is."""
+    """Yield each token: (text, "") for a word or quoted text, (None, character) for anything else."""
     for found in _TOKEN.finditer(line):
         if found["quoted"] is not None:
             yield _ESCAPE.sub(_meant, found["quoted"]), ""

@@ -114,10 +114,10 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "sasl_oauthbearer_extensions": "sasl_extensions",
     "sasl_oauthbearer_method": "sasl_oauthbearer_token_endpoint_url (OIDC), or sasl_oauth_token_provider",
     "enable_sasl_oauthbearer_unsecure_jwt": "sasl_oauth_token_provider",
-    "sasl_kerberos_service_name": "another mechanism: Kerberos is not served",
-    "sasl_kerberos_name": "another mechanism: Kerberos is not served",
-    "sasl_kerberos_principal": "another mechanism: Kerberos is not served",
-    "sasl_kerberos_domain_name": "another mechanism: Kerberos is not served",
+    "sasl_kerberos_service_name": "another mechanism: Kerberos is not supported",
+    "sasl_kerberos_name": "another mechanism: Kerberos is not supported",
+    "sasl_kerberos_principal": "another mechanism: Kerberos is not supported",
+    "sasl_kerberos_domain_name": "another mechanism: Kerberos is not supported",
 }
 
 

@@ -1,13 +1,13 @@
-"""The options of `security_protocol`, TLS and SASL: under Kafka's names, checked before anything connects.
+"""The options of `security_protocol`, TLS and SASL: Kafka's names, checked before anything connects.
 
-Rules that hold here:
+Rules:
 
-* A value that is a secret, or looks like one by its option's name, is in no error.
-* Files are read, and certificates looked at, when a client is made: what is wrong with them is a ConfigError
-  then, and no handshake that fails later.
-* Spellings of Java, librdkafka and other Python clients are no options, but hints: the error names ours.
-* Host names and certificates are checked unless `ssl_check_hostname=False`, or one's own `ssl_context`, says
-  otherwise; a name that differs is never let pass in silence.
+* An error never shows a value that is a secret, or whose option's name suggests one.
+* Files and certificates are read when a client is made: what is wrong with them is a ConfigError then, and
+  not a handshake that fails later.
+* Names of Java, librdkafka and other Python clients are not options: the error names ours.
+* Host names and certificates are verified unless `ssl_check_hostname=False`, or your own `ssl_context`, says
+  otherwise.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 _IMPORTABLE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _NO_URL: Final = re.compile(r"[\x00-\x20\x7f]")
 _MISSING: Final = {
-    "GSSAPI": "Kerberos is not served",
+    "GSSAPI": "Kerberos is not supported",
     "AWS_MSK_IAM": "use OAUTHBEARER with a sasl_oauth_token_provider that signs with aws-msk-iam-sasl-signer",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """How one client gets in. Its repr has no secret, and what has one can't be pickled."""
+    """How one client authenticates. Its repr has no secret, and an object with a secret can't be pickled."""
 
     protocol: str = "PLAINTEXT"
     mechanism: str | None = None
@@ -55,13 +55,13 @@ class Security:
     extensions: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     tls: Tls | None = None
     tokens: TokenSource | None = None
-    # The last salted password: it is what SCRAM spends its time on, for each connection.
+    # The last salted password, for the next connection: SCRAM spends most of its time on it.
     _salted: dict[tuple[bytes, int], bytes] = field(
         default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False
     )
 
     def without_secrets(self, words: str) -> str:
-        """What a broker says, should it repeat what it was sent."""
+        """Return a broker's message without secrets, in case it repeats what was sent."""
         for secret in (self.password, None if self.tokens is None else self.tokens.last):
             if secret is not None and secret.reveal() != self.username:
                 words = words.replace(secret.reveal(), HIDDEN)
@@ -69,31 +69,32 @@ class Security:
 
     @property
     def sasl(self) -> bool:
+        """Whether this client authenticates with SASL."""
         return self.mechanism is not None
 
     @property
     def user(self) -> str:
-        """Whom errors name."""
+        """The user, for errors."""
         return f"user {self.username!r}" if self.username else "the token"
 
     def doubt(self) -> str:
-        """What a broker may not have liked."""
+        """Say why a broker may have rejected the credentials."""
         if self.tokens is not None:
-            return "has it run out (do the clocks agree?), and is it meant for this cluster?"
+            return "has it expired (do the clocks agree?), and is it issued for this cluster?"
         name = self.username or ""
         if self.mechanism in HASHES and not name.isascii():
-            return "Kafka knows no names for SCRAM but ASCII ones"
+            return "Kafka accepts only ASCII user names for SCRAM"
         password = "" if self.password is None else self.password.reveal()
         for option, value in (("sasl_username", name), ("sasl_password", password)):
             if value != value.strip():
                 first = value != value.lstrip()
                 where, sign = ("begins", value[0]) if first else ("ends", value[-1])
-                what = "a line's end" if sign in "\r\n" else "a blank"
-                return f"{option} {where} with {what}; is that meant?"
+                what = "a line end" if sign in "\r\n" else "a space"
+                return f"{option} {where} with {what}; is that intended?"
         return "are sasl_username and sasl_password right?"
 
     def exchange(self, token: Token | None = None) -> SaslClient:
-        """A new exchange; OAUTHBEARER needs a token."""
+        """Return a new SASL exchange; OAUTHBEARER needs a token."""
         assert self.mechanism is not None
         if self.mechanism == "OAUTHBEARER":
             assert token is not None
@@ -129,7 +130,7 @@ def _plaintext() -> Security:
 
 
 def security_options(given: Mapping[str, Any]) -> Security:
-    """Checks the options in `SecurityConfig`; raises ConfigError for the first thing that is wrong."""
+    """Check the options of `SecurityConfig`; raise ConfigError for the first that is wrong."""
     values = {name: _path(name, value) for name, value in given.items() if value is not None}
     for name, value in values.items():
         _CHECKS[name](name, value)
@@ -146,12 +147,12 @@ def security_options(given: Mapping[str, Any]) -> Security:
 
 
 def _path(name: str, value: Any) -> Any:
-    """`value`, with a file's path as the text that it stands for."""
+    """Return `value`, with the path of a file as a text."""
     return str(cast("object", value)) if name in _FILES and isinstance(value, Path) else value
 
 
 def known_security(given: Mapping[str, Any], what: str) -> Security:
-    """Like `security_options`, for a client that has no other options by names."""
+    """Check options like `security_options`, for a client without other options by name."""
     for name, value in given.items():
         if name not in NAMES:
             near = get_close_matches(name.replace(".", "_"), NAMES, n=1, cutoff=0.5)
@@ -171,7 +172,7 @@ def _tls(values: Mapping[str, Any]) -> Tls:
     if own is not None:
         for name in values:
             if name.startswith("ssl_") and name != "ssl_context":
-                raise _wrong(name, values[name], "not beside ssl_context: say it there")
+                raise _wrong(name, values[name], "not together with ssl_context: configure it there")
         return Tls(own, YOURS, YOURS)
     if "ssl_keyfile" in values and "ssl_certfile" not in values:
         raise _wrong("ssl_keyfile", values["ssl_keyfile"], "together with ssl_certfile")
@@ -190,7 +191,7 @@ def _tls(values: Mapping[str, Any]) -> Tls:
 
 
 def _given(values: Mapping[str, Any], name: str) -> str | None:
-    """An option with a file or text as errors show it."""
+    """Return an option with a file or text, as errors show it."""
     value = values.get(name)
     return None if value is None else f"{name}={'PEM text' if is_pem(value) else value!r}"
 
@@ -212,7 +213,7 @@ def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
         raise _wrong(oauth[0], values[oauth[0]], f"only with sasl_mechanism OAUTHBEARER; it is {mechanism}")
     for name in ("sasl_username", "sasl_password"):
         if not values.get(name):
-            raise _wrong(name, values.get(name), f"sasl_mechanism {mechanism} needs one that is not empty")
+            raise _wrong(name, values.get(name), f"sasl_mechanism {mechanism} needs a text that is not empty")
     return {
         "mechanism": mechanism,
         "username": values["sasl_username"],
@@ -229,7 +230,7 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
     if provider is not None:
         for name in values:
             if name.startswith("sasl_oauthbearer_"):
-                raise _wrong(name, values[name], "not beside sasl_oauth_token_provider")
+                raise _wrong(name, values[name], "not together with sasl_oauth_token_provider")
         return TokenSource(_imported(provider) if isinstance(provider, str) else provider)
     for name in ("sasl_oauthbearer_client_id", "sasl_oauthbearer_client_secret"):
         if not values.get(name):
@@ -243,20 +244,20 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
 
 
 def _imported(name: str) -> Callable[[], Any]:
-    """The function that MODULE:FUNCTION names; ConfigError where there is none."""
+    """Return the function that MODULE:FUNCTION names; raise ConfigError if it can't be imported."""
     option, (module, _, function) = "sasl_oauth_token_provider", name.partition(":")
     try:
-        found: object = import_module(module)
+        target: object = import_module(module)
         for part in function.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except Exception as error:
-        # The text of another's exception may quote anything; of these it is what wasn't found.
+        # Other exceptions may quote anything, so only these two are shown with their text.
         why = str(error) if isinstance(error, ModuleNotFoundError | AttributeError) else type(error).__name__
         allowed = f"MODULE:FUNCTION that can be imported in this process ({why})"
         raise ConfigError(option, name, allowed) from None
-    if not callable(found):
-        raise ConfigError(option, name, f"MODULE:FUNCTION; this names a {type(found).__name__}")
-    return cast("Callable[[], Any]", found)
+    if not callable(target):
+        raise ConfigError(option, name, f"MODULE:FUNCTION; this names a {type(target).__name__}")
+    return cast("Callable[[], Any]", target)
 
 
 # ---- checks of single values
@@ -269,7 +270,7 @@ def _text(name: str, value: Any) -> None:
         try:
             value.encode()
         except UnicodeEncodeError:
-            allowed = "a text of whole characters: in it are bytes that were no UTF-8, or half a character"
+            allowed = "a text with a UTF-8 form; this one has bytes that were not UTF-8, or a surrogate"
             raise _wrong(name, value, allowed) from None
 
 
@@ -291,14 +292,16 @@ def _mechanism(name: str, value: Any) -> None:
 
 def _min_version(name: str, value: Any) -> None:
     if value not in ("TLSv1.2", "TLSv1.3"):
-        raise ConfigError(name, value, "allowed: 'TLSv1.2', 'TLSv1.3'; older ones in your own ssl_context")
+        raise ConfigError(
+            name, value, "allowed: 'TLSv1.2', 'TLSv1.3'; older versions need your own ssl_context"
+        )
 
 
 def _context(name: str, value: Any) -> None:
     if not isinstance(value, ssl.SSLContext):
         raise ConfigError(name, value, "an ssl.SSLContext")
     if value.protocol == ssl.PROTOCOL_TLS_SERVER:
-        allowed = "one for clients (ssl.create_default_context() makes one); this is a server's (CLIENT_AUTH)"
+        allowed = "a context for clients, as ssl.create_default_context() returns; this one is for servers (CLIENT_AUTH)"
         raise ConfigError(name, value, allowed)
 
 
@@ -310,19 +313,19 @@ def _provider(name: str, value: Any) -> None:
 def _url(name: str, value: Any) -> None:
     allowed = "an address such as https://login.example.com/oauth2/token"
     if isinstance(value, str) and "@" in value:
-        allowed += ", without anybody's password: that is sasl_oauthbearer_client_secret"
+        allowed += ", without a password: that is sasl_oauthbearer_client_secret"
         raise ConfigError(name, HIDDEN, allowed)
     if not isinstance(value, str) or not _is_address(value):
         raise ConfigError(name, value, allowed)
 
 
 def _is_address(url: str) -> bool:
-    from urllib.parse import urlsplit  # nobody else pays for it
+    from urllib.parse import urlsplit  # Imported here, as few clients need it.
 
     try:
         parts = urlsplit(url)
         there = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port, or a bracket, that is none
+    except ValueError:  # An invalid port, or a bracket.
         return False
     return there and parts.scheme in ("https", "http") and _NO_URL.search(url) is None
 

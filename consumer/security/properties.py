@@ -1,13 +1,13 @@
-"""A Java client.properties, as options.
+"""A Java client.properties as options.
 
-Rules that hold here:
+Rules:
 
-* Commands (`--command-config`), `Cluster` and Spark take only what is about security; what else a consumer or
-  producer takes of it says `.beyond`.
-* What is about security and can't be honoured is a ConfigError, never left out: nobody wants to find out on
-  the wire that a trust store was not read.
-* Stores in PEM and PKCS12 are read (that needs the extra `security`); Java's own JKS is not.
-* JAAS lines are understood for PLAIN, SCRAM and OAUTHBEARER. No value of a secret is in an error.
+* Commands (`--command-config`), `Cluster` and Spark use only the properties about security. What else a
+  consumer or producer uses is in `client_options`.
+* A property about security that can't be honoured is a ConfigError, never ignored: otherwise a trust store
+  that was not read would show on the wire only.
+* Stores in PEM and PKCS12 are read (PKCS12 needs the extra `security`); Java's own JKS is not.
+* JAAS lines are read for PLAIN, SCRAM and OAUTHBEARER. No error shows the value of a secret.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _MODULES: Final = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
-# How options of a JAAS line begin that Java honours, and what to do without.
+# Prefix of an option of a JAAS line that Java honours -> why we don't.
 _NOT_HONOURED: Final = {
-    "tokenauth": "delegation tokens are not served",
-    "ssl.": "a token endpoint is trusted by the system's authorities, or by an ssl_context of yours",
-    "unsecuredLoginStringClaim_": "tokens that nobody signed come from a sasl_oauth_token_provider",
+    "tokenauth": "delegation tokens are not supported",
+    "ssl.": "the certificate of a token endpoint is verified with the system's authorities, or your ssl_context",
+    "unsecuredLoginStringClaim_": "unsigned tokens need a sasl_oauth_token_provider",
 }
-# Ours, for what Java says in another way: it is text here, and no text for a client.
+# Our options that Java expresses in another way: a text in the file, another type for a client.
 _FLAGGED: Final = ("ssl_check_hostname",)
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
@@ -56,18 +56,18 @@ def client_properties(path: str | Path, client: Literal["producer"]) -> Producer
 @overload
 def client_properties(path: str | Path, client: Literal["cluster"]) -> SecurityConfig: ...
 def client_properties(path: str | Path, client: str = "consumer") -> Any:
-    """The options for a "consumer", a "producer" or a "cluster" in a file of Java's properties.
+    """Return the options for a "consumer", a "producer" or a "cluster" in a file of Java's properties.
 
-    Each property that is an option here is taken: for a cluster those of security alone. What belongs to the
-    other kind of client, to Java (serializers, metrics) or to the client's first argument (bootstrap.servers)
-    is left out, and a line of the log names it. What would change what happens, and can't be honoured, raises
-    ConfigError, and so does what can't be read.
+    Each property that is an option here is used; for a cluster only those about security. Properties of the
+    other kind of client, of Java only (serializers, metrics) and bootstrap.servers, which is the client's
+    first argument, are ignored, and logged in one line. A property that would change the behaviour, and can't
+    be honoured, raises ConfigError, as does a file that can't be read.
     """
     if client not in ("consumer", "producer", "cluster"):
         raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'cluster'")
     try:
         return _options(path, client)
-    except KprotoError as error:  # from here: in the frames below there are passwords
+    except KprotoError as error:  # Raised from here, as the frames below have passwords.
         if error.__suppress_context__:
             error.__context__ = None
         raise error.with_traceback(None)  # noqa: B904
@@ -84,7 +84,7 @@ def _options(path: str | Path, client: str) -> Any:
 
 
 def about_security(path: str | Path) -> dict[str, str]:
-    """What such a file says about security, under Java's names; raises ConfigError for what can't be read."""
+    """Return the properties about security, under Java's names; raise ConfigError for an unreadable file."""
     return {name: value for name, value in _read(path).items() if name.startswith(PREFIXES)}
 
 
@@ -94,29 +94,29 @@ def _read(path: Any) -> dict[str, str]:
         raise ConfigError("path", HIDDEN, f"the path of {allowed}, as a text or a pathlib.Path")
     name = str(cast("object", path))
     if any(sign in name for sign in ("=", ": ", "\n", "\0")) and not os.path.exists(name):
-        raise ConfigError("path", HIDDEN, f"the path of {allowed}, and not what stands in it")
+        raise ConfigError("path", HIDDEN, f"the path of {allowed}, and not its content")
     try:
         text = Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no UTF-8"
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError("path", name, f"{allowed} ({why})") from None
     found = read_properties(text)
     if providers := found.get("config.providers"):
         raise ConfigError(
-            "config.providers", providers, "none: ${...} is not looked up; give the value itself"
+            "config.providers", providers, "nothing: ${...} is not resolved; write the value itself"
         )
     return found
 
 
 def from_java(properties: Mapping[str, str]) -> SecurityConfig:
-    """Options from properties under Java's names."""
+    """Return options from properties under Java's names."""
     given = {name: _trimmed(name, text) for name, text in properties.items() if name.startswith(PREFIXES)}
     left = {name: value for name, value in given.items() if value}
     found: dict[str, Any] = {}
     for java, (ours, read) in _PLAINLY.items():
         if java in left:
             found[ours] = read(java, left.pop(java))
-    if "ssl.endpoint.identification.algorithm" in given:  # the empty text is what switches it off
+    if "ssl.endpoint.identification.algorithm" in given:  # An empty text switches it off.
         check = given["ssl.endpoint.identification.algorithm"].lower()
         left.pop("ssl.endpoint.identification.algorithm", None)
         if check not in ("", "https"):
@@ -132,10 +132,10 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
         found["ssl_min_version"] = "TLSv1.3"
     for name in left:
         plain = name.replace(".", "_")
-        if plain in NAMES:  # ours, with dots
+        if plain in NAMES:  # One of our options, with dots.
             found[plain] = _FLAGS.get(left[name].lower(), left[name]) if plain in _FLAGGED else left[name]
         elif name not in _IGNORED:
-            allowed = _as_written(unknown_hint(plain) or "this client has nothing like it")
+            allowed = _as_written(unknown_hint(plain) or "this client has no such option")
             raise ConfigError(name, shown(name, left[name]), allowed)
     if not str(found.get("security_protocol", "PLAINTEXT")).upper().endswith("SSL"):
         found = {name: value for name, value in found.items() if not name.startswith("ssl_")}
@@ -143,13 +143,13 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
 
 
 def _trimmed(name: str, text: str) -> str:
-    """As Java's ConfigDef, passwords too. What Java doesn't know is ours, and as it stands."""
+    """Trim as Java's ConfigDef does, passwords as well. Options that Java does not know are left as they are."""
     ours = name.replace(".", "_") in NAMES and name not in _PLAINLY
     return text if ours else text.strip(_BLANKS)
 
 
 def _as_written(hint: str) -> str:
-    """A hint with our options as a file has them."""
+    """Return a hint with our options as a file has them."""
     return re.sub(r"\w+", lambda word: word[0].replace("_", ".") if word[0] in _TEXTS else word[0], hint)
 
 
@@ -165,7 +165,7 @@ _PLAINLY: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "sasl.oauthbearer.client.credentials.client.secret": ("sasl_oauthbearer_client_secret", _as_is),
     "sasl.oauthbearer.scope": ("sasl_oauthbearer_scope", _as_is),
 }
-# What changes nothing about who is let in: the JVM's providers, and times of Java's login thread.
+# No influence on authentication: the JVM's providers, and timing of Java's login thread.
 _IGNORED: Final = frozenset(
     {
         "ssl.protocol",
@@ -220,7 +220,9 @@ def _stores(left: dict[str, str], found: dict[str, Any]) -> None:
 
 
 def _kind(path: str | None, said: str | None) -> str:
-    """The type of a store. JKS, which is Java's default, reads PKCS12, too, and so it is asked what it is."""
+    """Return the type of a store. Java's default, JKS, also reads PKCS12, so such a file's content is
+    checked.
+    """
     names = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
     if said is None:
         wanted = "PEM" if path is None else "JKS"
@@ -233,7 +235,7 @@ def _kind(path: str | None, said: str | None) -> str:
 def _readable(store: str, path: str, kind: str) -> None:
     if kind not in ("PEM", "PKCS12"):
         if not os.path.isfile(path):
-            raise ConfigError(f"{store}.location", path, "a file: there is none of this name")
+            raise ConfigError(f"{store}.location", path, "a file: it does not exist")
         raise ConfigError(
             f"{store}.type",
             kind,
@@ -243,7 +245,7 @@ def _readable(store: str, path: str, kind: str) -> None:
 
 
 def _trusted(path: str, password: str | None) -> str:
-    """The certificates in a PKCS12 trust store, as PEM text."""
+    """Return the certificates of a PKCS12 trust store, as PEM text."""
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
     except ImportError:
@@ -257,7 +259,7 @@ def _trusted(path: str, password: str | None) -> str:
         raise ConfigError("ssl.truststore.location", path, allowed) from None
     held = [*([store.cert] if store.cert is not None else []), *store.additional_certs]
     if not held:
-        allowed = "a PKCS12 file with certificates; there is none in it"
+        allowed = "a PKCS12 file with certificates; it has none"
         raise ConfigError("ssl.truststore.location", path, allowed)
     return b"".join(one.certificate.public_bytes(Encoding.PEM) for one in held).decode()
 
@@ -268,7 +270,7 @@ def _jaas(left: dict[str, str], found: dict[str, Any]) -> None:
         return
     wanted = found.get("sasl_mechanism")
     if wanted is not None and not any(str(wanted).upper() in known for known in _MODULES.values()):
-        return  # a mechanism that isn't there: its own check says so
+        return  # A mechanism that does not exist: its own check reports it.
     module, options = read_jaas(line)
     mechanisms = next(
         (known for name, known in _MODULES.items() if module.endswith(f".{name}") or module == name), None
@@ -299,13 +301,16 @@ def _jaas(left: dict[str, str], found: dict[str, Any]) -> None:
         return
     for jaas, ours in (("username", "sasl_username"), ("password", "sasl_password")):
         if jaas not in options:
-            raise ConfigError("sasl.jaas.config", module, f'with {jaas}="..." behind the module\'s name')
+            raise ConfigError("sasl.jaas.config", module, f'with {jaas}="..." after the module\'s name')
         found[ours] = options[jaas]
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Java's properties: comments, lines that go on behind a backslash, `=`, `:` or a space in between.
-    Raises ConfigError for a \\u without its four digits, as Java does."""
+    r"""Read Java's properties: comments, lines continued with a backslash; `=`, `:` or a space after the
+    name.
+
+    Raises ConfigError for a \\u without its four digits, as Java does.
+    """
     found: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\r|\n", text))
     for line in lines:
@@ -315,7 +320,7 @@ def read_properties(text: str) -> dict[str, str]:
         while (len(line) - len(line.rstrip("\\"))) % 2:
             line, more = line[:-1], next(lines, "").lstrip(" \t\f")
             if not line and more[:1] in ("", "#", "!"):
-                break  # nothing has begun yet
+                break  # A continuation without content.
             line += more
         if not line:
             continue
@@ -334,7 +339,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _unescaped(text: str) -> str | None:
-    """What Java makes of it; None for a \\u without its digits."""
+    r"""Replace Java's escapes; return None for a \\u without its digits."""
     if "\\" not in text:
         return text
     if any(found[2] == "u" for found in _ESCAPE.finditer(text)):
@@ -345,5 +350,5 @@ def _unescaped(text: str) -> str | None:
             return chr(int(found[1], 16))
         return _LETTERS.get(found[2], found[2])
 
-    # Java writes what lies beyond \\uffff as two halves.
+    # Java writes characters beyond \\uffff as two surrogates.
     return _ESCAPE.sub(one, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -1,4 +1,4 @@
-"""A text that is shown to nobody."""
+"""Texts that are never shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HIDDEN = "[hidden]"
 
 
 class Secret:
-    """A password, key or token: in no repr, no text and no pickle. `reveal` gives it to whoever sends it."""
+    """A password, key or token: in no repr, text or pickle. `reveal` returns it to the code that sends it."""
 
     __slots__ = ("_text",)
 
@@ -17,6 +17,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
+        """Return the text."""
         return self._text
 
     def __eq__(self, other: object) -> bool:
@@ -40,7 +41,7 @@ class Secret:
 
 
 def is_secret(option: str) -> bool:
-    """Does an option of this name look as if its value were a secret? Also one that is misspelt."""
+    """Return whether the name of an option suggests a secret, even if it is misspelt."""
     name = option.lower().replace("-", "").replace("_", "").replace(".", "")
     words = (
         "passw",

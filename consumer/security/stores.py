@@ -1,12 +1,12 @@
-"""Whom a client believes, and what it shows: PEM in a file or a text, or a PKCS12 file, as `ssl` wants them.
+"""Trusted authorities and own certificates: PEM in a file or a text, or a PKCS12 file, loaded into `ssl`.
 
-Rules that hold here:
+Rules:
 
-* PEM is read as Java's clients read it: what stands around the blocks, a byte order mark or UTF-16, indents,
-  line ends of any system, and whether they became blanks (as in a properties file) make no difference.
-* Nothing is left out in silence: a block that begins and has no end, a file without any, and one that is
-  something else are ConfigErrors, which name the option that is wrong, what was found, and what helps.
-* Keys stay in memory where the system has files that do (Linux).
+* PEM is read as Java's clients read it: text around the blocks, a byte order mark or UTF-16, indents, line
+  ends of any system, and line ends that became blanks (as in a properties file) make no difference.
+* Nothing is ignored: a block without an end, a file without blocks, and a file of another format are
+  ConfigErrors, which name the option, what was found, and what helps.
+* Keys stay in memory if the system has files in memory (Linux).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final
 from kproto.errors import ConfigError, MissingExtra
 
 _PEM: Final = "-----BEGIN "
-_HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")  # what OpenSSL looks for in a folder
+_HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")  # The names that OpenSSL looks for in a folder.
 _CERTIFICATE, _KEY = r"(?:X509 |TRUSTED )?CERTIFICATE", r"(?:[A-Z0-9]+ )*PRIVATE KEY"
 _BEGIN: Final = re.compile(rf"-----BEGIN (?:{_CERTIFICATE}|{_KEY})-----")
 _BLOCK: Final = re.compile(
@@ -37,7 +37,7 @@ _MARKS: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": 
 _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _JAVA: Final = (".jks", ".keystore", ".truststore")
 _KEYTOOL: Final = (
-    "a Java keystore is none: export with `keytool -exportcert -rfc` (authorities), or convert by "
+    "a Java keystore is not PEM: export with `keytool -exportcert -rfc` (authorities), or convert by "
     "`keytool -importkeystore -deststoretype PKCS12` (certificates with their keys)"
 )
 _CERTIFICATES: Final = "a file of PEM certificates, or their text"
@@ -45,29 +45,29 @@ _OWN: Final = "a PEM certificate, with its key in the same file or in ssl_keyfil
 
 
 def is_pem(given: str) -> bool:
-    """Is it PEM text, and not the path of a file?"""
+    """Return whether this is PEM text, and not the path of a file."""
     return _PEM in given
 
 
 def is_pkcs12(path: str) -> bool:
-    """Is it a store as keytool makes it since Java 9, whatever its name says?"""
+    """Return whether this is a store as keytool makes it since Java 9, whatever its name says."""
     with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
         return _pkcs12_begins(file.read(16))
     return False
 
 
 def trust(made: ssl.SSLContext, option: str, cafile: str) -> None:
-    """Lets a context believe the certificates in a file or text, whoever signed them; or a folder's."""
+    """Trust the certificates in a file, a text or a folder, even if they are not self-signed."""
     made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not is_pem(cafile) and os.path.isdir(cafile):
         if not any(map(_HASHED.fullmatch, os.listdir(cafile))):
-            allowed = f"{_CERTIFICATES}; in this folder OpenSSL finds none (`openssl rehash` would name them)"
+            allowed = f"{_CERTIFICATES}; in this folder OpenSSL finds none (`openssl rehash` renames them)"
             raise ConfigError(option, cafile, allowed)
         made.load_verify_locations(capath=cafile)
         return
     found = _read(option, cafile, _CERTIFICATES)
     if not found.certificates:
-        raise _wrong(option, cafile, _CERTIFICATES, "there is a key in it, and no certificate")
+        raise _wrong(option, cafile, _CERTIFICATES, "it has a key, and no certificate")
     with _as_file("\n".join(found.certificates)) as path:
         try:
             made.load_verify_locations(path)
@@ -78,10 +78,12 @@ def trust(made: ssl.SSLContext, option: str, cafile: str) -> None:
 def identify(
     made: ssl.SSLContext, option: str, certfile: str, keyfile: str | None, password: str | None
 ) -> None:
-    """Gives a context its own certificate and key."""
+    """Load a client's own certificate and key."""
     if not is_pem(certfile) and (certfile.lower().endswith((".p12", ".pfx")) or is_pkcs12(certfile)):
         if keyfile is not None:
-            raise ConfigError("ssl_keyfile", _shown(keyfile), "not beside a PKCS12 file, which has its key")
+            raise ConfigError(
+                "ssl_keyfile", _shown(keyfile), "not together with a PKCS12 file, which has its key"
+            )
         own = key = _blocks(_pkcs12(option, certfile, password))
         password = None
     else:
@@ -89,17 +91,19 @@ def identify(
         if keyfile is not None:
             key = _read("ssl_keyfile", keyfile, "a PEM key, a file or its text")
             if key.certificates and own.keys and not (own.certificates or key.keys):
-                raise ConfigError(option, _shown(certfile), f"{_OWN}: here is the key, and there this")
+                raise ConfigError(
+                    option, _shown(certfile), f"{_OWN}: this is the key, and ssl_keyfile is the certificate"
+                )
         if not own.certificates:
-            raise _wrong(option, certfile, _OWN, "there is a key in it, and no certificate")
+            raise _wrong(option, certfile, _OWN, "it has a key, and no certificate")
     if not key.keys:
         if keyfile is not None:
-            raise _wrong("ssl_keyfile", keyfile, "a PEM key", "there is a certificate in it, and no key")
-        raise _wrong(option, certfile, _OWN, "there is no key in it")
+            raise _wrong("ssl_keyfile", keyfile, "a PEM key", "it has a certificate, and no key")
+        raise _wrong(option, certfile, _OWN, "it has no key")
     holds_key, holder = (option, certfile) if keyfile is None else ("ssl_keyfile", keyfile)
     with _as_file("\n".join((key.keys[0], *own.certificates))) as path:
         try:
-            # A password that is a function: else OpenSSL asks at the terminal where none is given.
+            # The password is a function: otherwise OpenSSL asks for it at the terminal if none is given.
             made.load_cert_chain(path, password=lambda: password or "")
         except ssl.SSLError as error:
             reason = (error.reason or "").upper()
@@ -119,14 +123,14 @@ def identify(
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """What is in a text, each as OpenSSL reads it."""
+    """The blocks of a text, each as OpenSSL reads it."""
 
     certificates: tuple[str, ...]
     keys: tuple[str, ...]
 
 
 def _read(option: str, given: str, allowed: str) -> _Blocks:
-    """What is in a file or text; there is something."""
+    """Return the blocks of a file or text; there is at least one."""
     if is_pem(given):
         text = given
     else:
@@ -142,11 +146,15 @@ def _read(option: str, given: str, allowed: str) -> _Blocks:
     found = _blocks(text)
     began, whole = len(_BEGIN.findall(text)), len(found.certificates) + len(found.keys)
     if "\\n" in text and not whole:
-        raise _wrong(option, given, allowed, "its lines end with the two signs \\n, which are no line's end")
+        raise _wrong(
+            option, given, allowed, "its lines end with the two characters \\n, which are not a line end"
+        )
     if whole < began:
-        raise _wrong(option, given, allowed, "what begins in it with -----BEGIN has no end, or is no base64")
+        raise _wrong(
+            option, given, allowed, "a block that begins with -----BEGIN has no end, or is not base64"
+        )
     if not whole:
-        why = "there is none in it" if text.strip() else "it is empty"
+        why = "it has none" if text.strip() else "it is empty"
         raise _wrong(option, given, allowed, why)
     return found
 
@@ -170,24 +178,26 @@ def _lines(body: str) -> Iterator[str]:
 
 
 def _something_else(data: bytes) -> str | None:
-    """What a file is that is no PEM, and what makes PEM of it."""
+    """Say which other format a file has, and how to convert it to PEM."""
     if data.startswith(_JKS):
         return _KEYTOOL
     if _pkcs12_begins(data[:16]):
-        return "this is PKCS12: `openssl pkcs12 -in FILE -out FILE.pem -nodes` makes PEM of it"
+        return "this is PKCS12: `openssl pkcs12 -in FILE -out FILE.pem -nodes` converts it to PEM"
     if data[:2] in (b"\x30\x81", b"\x30\x82") and _PEM.encode() not in data:
-        return "this is DER: `openssl x509 -inform der` (a key: `openssl pkey -inform der`) makes PEM of it"
+        return (
+            "this is DER: `openssl x509 -inform der` (a key: `openssl pkey -inform der`) converts it to PEM"
+        )
     return None
 
 
 def _pkcs12_begins(data: bytes) -> bool:
-    """DER begins so, in version 3."""
+    """Return whether this is the beginning of DER, version 3."""
     return data.startswith(b"\x30") and b"\x02\x01\x03" in data
 
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Generator[str]:
-    """A text as a file, for the moment that `ssl` needs to read it: only this user may."""
+    """Write a text to a file while `ssl` reads it; only this user may read it."""
     handle, name = -1, ""
     with contextlib.suppress(OSError, AttributeError):
         handle = os.memfd_create("kproto")
@@ -210,7 +220,7 @@ def _as_file(text: str) -> Generator[str]:
 
 
 def _pkcs12(option: str, path: str, password: str | None) -> str:
-    """A PKCS12 file's key and certificates, as PEM text."""
+    """Return the key and certificates of a PKCS12 file, as PEM text."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.serialization import pkcs12

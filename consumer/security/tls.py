@@ -1,16 +1,16 @@
-"""TLS between a socket and an engine, without the socket: `ssl` over memory, for threads and asyncio alike.
+"""TLS between a socket and an engine, without the socket: `ssl` over memory, for threads and asyncio.
 
     pipe = tls.pipe("kafka-1.example.com")
     send(pipe.begin())
     ... pipe.feed(received); send(pipe.outgoing()); pipe.secured; pipe.read_into(room)
     send(pipe.seal(request))
 
-Rules that hold here:
+Rules:
 
-* What is wrong raises `TlsFailed`, and nothing else: with one sentence and its cure, and `final` when trying
-  again is useless until somebody changes something.
-* Nothing of the application is sent before the other side has shown its certificate.
-* TLS 1.2 at least. A session is resumed where the last connection to that host left one.
+* Every failure is raised as `TlsFailed`: one sentence with a remedy, and `final` if a retry is useless until
+  the configuration changes.
+* No data of the application is sent before the certificate of the broker was verified.
+* TLS 1.2 at least. A session is resumed if the last connection to that host left one.
 """
 
 from __future__ import annotations
@@ -34,23 +34,26 @@ YOURS: Final = "your ssl_context"
 _EXPIRED, _NOT_YET = 10, 9
 _UNKNOWN: Final = (2, 18, 19, 20, 21)
 _ANOTHER_NAME: Final = (62, 64)
-# Alerts of a broker that doesn't like a client's certificate.
+# Alerts of a broker that rejects a client's certificate.
 _REFUSALS: Final = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
-# Those of who was shown none, and of who dislikes one.
+# Alerts of a broker that got no certificate, or rejects it.
 _ASKED: Final = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
-_NO_LIST: Final = "the list of those that were revoked (CRL) is missing, or has run out"
+_NO_LIST: Final = "the list of revoked certificates (CRL) is missing, or has expired"
 _CURES: Final = {
     3: _NO_LIST,
     12: _NO_LIST,
-    26: "it must be one for servers (extended key usage serverAuth)",
+    26: "it must be a certificate for servers (extended key usage serverAuth)",
 }
-# What OpenSSL calls bytes that are no TLS.
+# What OpenSSL calls bytes that are not TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 
 
 class Tls:
-    """One client's TLS: a context, and the last session with each host. What it `trusts` and `shows` is for
-    errors (None: the system's authorities, and nothing)."""
+    """One client's TLS: a context, and the last session with each host.
+
+    `trusts` and `shows` are for errors: what was configured as trusted, and as own certificate (None: the
+    system's authorities, no certificate).
+    """
 
     __slots__ = ("context", "sessions", "shows", "trusts")
 
@@ -61,23 +64,25 @@ class Tls:
         self.sessions: dict[str, ssl.SSLSession] = {}
 
     def pipe(self, host: str) -> Pipe:
-        """`host` may end with a dot, as full names do: those in certificates don't."""
+        """Return the TLS of a new connection. `host` may end with a dot, as full names do; certificates have
+        none.
+        """
         return Pipe(self, host.removesuffix("."))
 
     def sentence(self, error: Exception, host: str) -> str:
-        """What went wrong, and what helps."""
+        """Say what went wrong, and what helps."""
         said = sentence(error, host, self.trusts, self.shows)
         if getattr(error, "verify_code", 0) != _EXPIRED or self.trusts is None:
             return said
         ended = [_name(one) for one in self.context.get_ca_certs() if _has_ended(one)]
-        return f"{said}; among those in {self.trusts} this one has: {', '.join(ended)}" if ended else said
+        return f"{said}; expired in {self.trusts}: {', '.join(ended)}" if ended else said
 
     def __repr__(self) -> str:
         return "Tls()"
 
 
 class Pipe:
-    """One connection's TLS."""
+    """The TLS of one connection."""
 
     __slots__ = ("_host", "_in", "_out", "_ssl", "_tls", "_wrong", "secured")
 
@@ -90,45 +95,47 @@ class Pipe:
                 self._in, self._out, server_hostname=host, session=tls.sessions.get(host)
             )
         except (ssl.SSLError, ValueError) as error:
-            raise TlsFailed(f"TLS can't begin with {host!r}: {error}", final=True) from None
+            raise TlsFailed(f"TLS can't start with {host!r}: {error}", final=True) from None
         self.secured = False
         self._wrong: ssl.SSLError | None = None
 
     def begin(self) -> bytes:
-        """The first bytes to send."""
+        """Return the first bytes to send."""
         self._shake()
         return self._out.read()
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes came. Then look at `outgoing`, `secured` and `read_into`. Raises TlsFailed."""
+        """Process received bytes; then see `outgoing`, `secured` and `read_into`. Raises TlsFailed."""
         self._in.write(data)
         if not self.secured:
             self._shake()
 
     def end(self) -> str:
-        """No more bytes will come: what that means."""
+        """Say what it means that the connection has ended."""
         if self.secured:
             return CLOSED
         return f"{CLOSED} in the middle of the TLS handshake; does this port speak TLS?"
 
     def outgoing(self) -> bytes:
-        """What is to be sent now; it may be there when TlsFailed was raised, too."""
+        """Return the bytes to send now; there may be some even if TlsFailed was raised."""
         return self._out.read()
 
     def read_into(self, room: memoryview) -> int:
-        """How many bytes of the application's came into `room`, which is filled if there are enough; 0 when
-        there are no more now. Raises TlsFailed, behind the bytes in front of what is wrong."""
+        """Decrypt into `room`, and return the number of bytes; 0 if there are no more now.
+
+        Raises TlsFailed after the bytes before the failure were returned.
+        """
         if not self.secured:
             return 0
-        # A record is 16 KiB at most, and so is what one read brings: into a buffer it returns their number,
-        # whatever typeshed says.
+        # A TLS record has at most 16 KiB, and so has one read. Into a buffer it returns the number of bytes,
+        # although typeshed says otherwise.
         read = cast("Callable[[int, memoryview], int]", self._ssl.read)
         at, size = 0, len(room)
         if self._wrong is None:
             try:
                 while at < size and (came := read(size - at, room[at:])):
                     at += came
-                if at < size:  # 0 bytes are the other side's goodbye
+                if at < size:  # 0 bytes: the other side has closed the stream.
                     self._wrong = ssl.SSLZeroReturnError()
             except ssl.SSLWantReadError:
                 pass
@@ -141,7 +148,7 @@ class Pipe:
         raise self._failed(self._wrong)
 
     def seal(self, data: bytes) -> bytes:
-        """`data` as it travels."""
+        """Encrypt `data`."""
         rest = memoryview(data)
         try:
             while rest:
@@ -151,7 +158,7 @@ class Pipe:
         return self._out.read()
 
     def close(self) -> bytes:
-        """The last bytes to send, so that the broker knows that nothing was cut off."""
+        """Return the last bytes to send, which tell the broker that nothing was cut off."""
         if self.secured:
             with contextlib.suppress(ssl.SSLError, ValueError):
                 if (session := self._ssl.session) is not None:
@@ -170,7 +177,7 @@ class Pipe:
         self.secured = True
 
     def _failed(self, error: Exception) -> TlsFailed:
-        # Who refuses a client's certificate says so behind the handshake, in TLS 1.3.
+        # In TLS 1.3 a broker rejects a client's certificate after the handshake.
         final = not self.secured or any(word in str(getattr(error, "reason", "")) for word in _REFUSALS)
         return TlsFailed(
             self._tls.sentence(error, self._host),
@@ -179,18 +186,21 @@ class Pipe:
 
 
 def sentence(error: Exception, host: str, trusts: str | None = None, shows: str | None = None) -> str:
-    """What went wrong with TLS, and what helps. `trusts`: what was given to believe; None: the system's.
-    `shows`: what was given to be shown."""
+    """Say what went wrong with TLS, and what helps.
+
+    `trusts`: what was configured as trusted (None: the system's authorities). `shows`: the configured
+    certificate.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
         if code == _EXPIRED:
             return (
-                f"the certificate of {host} has expired: renew it on the broker, or what vouches for it (or "
+                f"the certificate of {host} or of its authority has expired: renew it on the broker (or "
                 "set this machine's clock)"
             )
         if code == _NOT_YET:
             return (
-                f"the certificate of {host} does not hold yet, or one that vouches for it: is this machine's "
+                f"the certificate of {host} or of its authority is not valid yet: is this machine's "
                 "clock right?"
             )
         if code in _ANOTHER_NAME:
@@ -200,32 +210,34 @@ def sentence(error: Exception, host: str, trusts: str | None = None, shows: str 
             )
         if code in _UNKNOWN and trusts is not None:
             return (
-                f"{trusts} does not vouch for the certificate of {host} ({error.verify_message}): the "
-                "certificate of the authority that signed it is not in there (one in between must come from "
-                "the broker, or be in there, too)"
+                f"{trusts} has no authority for the certificate of {host} ({error.verify_message}): add "
+                "the certificate of the authority that signed it (the broker must send an intermediate one, "
+                "or it must be added as well)"
             )
         if code in _UNKNOWN:
             return (
-                f"nobody known vouches for the certificate of {host} ({error.verify_message}): set "
+                f"no trusted authority has signed the certificate of {host} ({error.verify_message}): set "
                 "ssl_cafile to the certificate of the authority that signed it"
             )
-        cure = _CURES.get(code, "the broker needs another one")
-        return f"the certificate of {host} is refused ({error.verify_message}): {cure}"
+        cure = _CURES.get(code, "the broker needs another certificate")
+        return f"the certificate of {host} is rejected ({error.verify_message}): {cure}"
     reason = (getattr(error, "reason", None) or "").upper()
     if reason in _NO_TLS:
         return (
-            "the answer is no TLS: this port is for clients without it (security_protocol PLAINTEXT or "
-            "SASL_PLAINTEXT), or another program's"
+            "the response is not TLS: this port is for clients without TLS (security_protocol PLAINTEXT or "
+            "SASL_PLAINTEXT), or belongs to another program"
         )
-    refuses = f"the broker refuses the handshake ({_words(reason)})"
+    refuses = f"the broker rejects the handshake ({_words(reason)})"
     if shows in (None, YOURS) and any(word in reason for word in _ASKED):
-        cure = "set ssl_certfile and ssl_keyfile" if shows is None else f"is one in {YOURS}, for this broker?"
+        cure = (
+            "set ssl_certfile and ssl_keyfile" if shows is None else f"does {YOURS} have one for this broker?"
+        )
         return f"{refuses}: it may ask for a client certificate; {cure}"
     if "HANDSHAKE_FAILURE" in reason:
-        return f"{refuses}: it may not like {shows}, or know no cipher that this client knows"
+        return f"{refuses}: it may reject {shows}, or have no cipher in common with this client"
     if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
         return (
-            f"the broker refuses this client's certificate ({_words(reason)}): it must be signed by an "
+            f"the broker rejects this client's certificate ({_words(reason)}): it must be signed by an "
             "authority that the broker trusts, be for clients (clientAuth), and not have expired; see "
             f"{shows or 'ssl_certfile'}"
         )
@@ -233,7 +245,7 @@ def sentence(error: Exception, host: str, trusts: str | None = None, shows: str 
         words = _words(reason)
         return f"the broker and this client have no TLS version in common ({words}); see ssl_min_version"
     if isinstance(error, ssl.SSLEOFError):
-        return "the broker broke the TLS connection off"
+        return "the broker closed the TLS connection without a TLS close"
     return f"the TLS connection failed ({_words(reason) or type(error).__name__})"
 
 
@@ -242,9 +254,9 @@ def _has_ended(certificate: Mapping[str, Any]) -> bool:
 
 
 def _name(certificate: Mapping[str, Any]) -> str:
-    """The last part of whom it names: mostly the common name."""
+    """Return the last part of the subject: mostly the common name."""
     parts: tuple[tuple[tuple[str, str], ...], ...] = certificate.get("subject", ())
-    return repr(parts[-1][0][1]) if parts else "one without a name"
+    return repr(parts[-1][0][1]) if parts else "a certificate without a name"
 
 
 def _words(reason: str) -> str:
@@ -263,7 +275,7 @@ def context(
     check_hostname: bool = True,
     min_version: str = "TLSv1.2",
 ) -> ssl.SSLContext:
-    """A client's context from files or PEM texts. Raises ConfigError for what can't be read."""
+    """Return a client's context from files or PEM texts. Raises ConfigError for what can't be read."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     made.minimum_version = _VERSIONS[min_version]
     made.check_hostname = check_hostname

@@ -1,17 +1,17 @@
 """Tokens for OAUTHBEARER: where they come from, and how long one is used.
 
-Rules that hold here:
+Rules:
 
-* One token serves all connections of a client until 80 % of its time are over (Java's
-  sasl.login.refresh.window.factor); a token whose end nobody knows is asked for again each time. That time
-  is measured by both clocks: the one that tells when a token ends may be set, and the other one goes on.
-* Where there is no new one, the last is used to its end, with a line of the log: whoever gives tokens may be
-  away for a moment, and that is no end of a connection.
-* Else a function that fails is a connection that fails, with its reason; one that returns no token, or an
-  endpoint that refuses the client (HTTP 400, 401, 403), is refused for good. Whatever it does, it ends in a
-  token or in NoToken: nobody waits for a thread that died.
-* A function that doesn't return is waited for once, and not once more by each connection: who holds the
-  sockets asks again only when it has.
+* One token serves all connections of a client until 80 % of its lifetime have passed (Java's
+  sasl.login.refresh.window.factor). A token without an expiry is requested again each time. Two clocks
+  measure the lifetime: the wall clock, which may be set, and the monotonic one.
+* If no new token is available, the last one is used until it expires, with a log line: a token service may be
+  down for a moment.
+* Otherwise a provider that fails makes the connection fail, with its reason. A provider that returns no
+  token, or an endpoint that rejects the client (HTTP 400, 401, 403), makes it fail for good. Every request
+  ends with a token or with NoToken.
+* A provider that doesn't return is waited for once, and not again by each connection: the sockets request
+  another token only when it has returned.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .failures import NoToken
 from .secret import Secret
 
 REFRESH_AT: Final = 0.8
-# From 2001 to 2286; in seconds that is no time that anybody means, and a token would be used for ever.
+# Between 2001 and 2286 in milliseconds. Read as seconds, such a token would never expire.
 _MILLISECONDS: Final = (10**12, 10**13)
 ENDPOINT_TIMEOUT: Final = 10.0
 """Seconds; as Java's sasl.login.connect.timeout.ms and read.timeout.ms are meant."""
@@ -45,8 +45,10 @@ ENDPOINT_TIMEOUT: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token provider may return: the token, when it ends (seconds since 1970, as JWT's "exp"), and
-    extensions to send beside it. The token is in no repr."""
+    """What a token provider may return. The token is in no repr.
+
+    `expires_at` is in seconds since 1970, as "exp" of a JWT. `extensions` are sent with the token.
+    """
 
     value: Secret
     expires_at: float | None
@@ -62,22 +64,22 @@ class Token:
 
 @dataclass(slots=True)
 class TokenSource:
-    """One client's tokens. `blocking` and `awaited` give one that is fresh; they raise NoToken."""
+    """One client's tokens. `blocking` and `awaited` return a fresh one, or raise NoToken."""
 
     provider: Callable[[], Any] = field(repr=False)
     _token: Token | None = field(default=None, repr=False, compare=False)
     _until: float = field(default=0.0, repr=False, compare=False)
     _until_ms: float = field(default=0.0, repr=False, compare=False)
-    _lasts_s: float = field(default=0.0, repr=False, compare=False)  # the token, behind that
+    _lasts_s: float = field(default=0.0, repr=False, compare=False)  # What is left of its lifetime after that
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
     def last(self) -> Secret | None:
-        """The token that was had last."""
+        """The last token."""
         return None if self._token is None else self._token.value
 
     def blocking(self) -> Token:
-        """Asks in this thread, if need be."""
+        """Return a token; call the provider in this thread if necessary."""
         try:
             found = self._ask()
         except NoToken as error:
@@ -86,11 +88,13 @@ class TokenSource:
             return found
         if inspect.iscoroutine(found):
             found.close()
-        raise NoToken("a coroutine gives tokens to clients for asyncio only", final=True)
+        raise NoToken("a coroutine can be a token provider in asyncio clients only", final=True)
 
     async def awaited(self) -> Token:
-        """Asks in this loop when the provider is a coroutine function, else in a thread; what it returns
-        there may be awaited, too."""
+        """Return a token; call a coroutine function in this loop, another provider in a thread.
+
+        What a provider in a thread returns may be awaited as well.
+        """
         if (token := self._fresh()) is not None:
             return token
         try:
@@ -112,12 +116,15 @@ class TokenSource:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise _failed(error) from None  # it cancelled itself, and nobody us
+            raise _failed(error) from None  # it cancelled itself, and not this task
         return self._keep(token)
 
     async def _ask_elsewhere(self) -> Token | Awaitable[Any]:
-        """Asks in a thread that nobody has to wait for: the loop's own ones are waited for at its end,
-        whatever the provider does, and there are none any more when the main thread has ended."""
+        """Call the provider in a thread that nothing waits for.
+
+        The loop waits for its own threads at its end, whatever the provider does, and they are gone when the
+        main thread has ended.
+        """
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -134,13 +141,13 @@ class TokenSource:
                 found: Token | Awaitable[Any] | NoToken = self._ask()
             except NoToken as error:
                 found = error
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # The loop is closed: no task waits
                 loop.call_soon_threadsafe(tell, found)
 
         run = copy_context().run
         try:
             threading.Thread(target=run, args=(ask,), name="kproto-token", daemon=True).start()
-        except RuntimeError as error:  # no more threads
+        except RuntimeError as error:  # the system has no more threads
             raise NoToken(f"no token: {error}", final=False) from None
         return await answer
 
@@ -156,15 +163,15 @@ class TokenSource:
         return self._token if self._left() > 0 else None
 
     def _left(self) -> float:
-        """For how many seconds the token is fresh, by the clock that leaves it less."""
+        """Return for how many seconds the token is fresh, by the clock that says less."""
         return min(self._until - time.time(), (self._until_ms - now()) / 1000)
 
     def _instead(self, error: NoToken) -> Token:
-        """The last token, as long as it holds."""
+        """Return the last token until it expires."""
         token, left = self._token, self._left() + self._lasts_s
         if token is None or left <= 0:
             raise error
-        log.warning("%s: the last one is used, which holds for %.0f s more", error, left)
+        log.warning("%s: the last token is used, which is valid for %.0f s more", error, left)
         return token
 
     def _keep(self, found: object) -> Token:
@@ -178,10 +185,8 @@ class TokenSource:
         text, ends = found.value.reveal(), cast("object", found.expires_at)
         if not isinstance(cast("object", text), str) or not is_token(text):
             around = isinstance(cast("object", text), str) and is_token(text.strip())
-            why = ": there is a blank or a line's end around it" if around else ""
-            raise NoToken(
-                f"the token provider returned something that can be no bearer token{why}", final=True
-            )
+            why = ": it begins or ends with a space or a line end" if around else ""
+            raise NoToken(f"the token provider returned a text that can't be a bearer token{why}", final=True)
         if isinstance(ends, bool) or not isinstance(ends, int | float | None):
             raise _no_end(f"not a {type(ends).__name__}")
         if ends is not None and _MILLISECONDS[0] <= ends < _MILLISECONDS[1]:
@@ -190,11 +195,11 @@ class TokenSource:
             if wrong := wrong_extension(str(name), str(value)):
                 raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
         end, today = _seconds(ends) if ends is not None else _ends(text), time.time()
-        if end is not None and math.isnan(end):  # it would be fresh for ever
-            raise NoToken("the token provider returned a token whose end is NaN, and no time", final=True)
+        if end is not None and math.isnan(end):  # It would be fresh for ever
+            raise NoToken("the token provider returned a token whose expires_at is NaN", final=True)
         if end is not None and end <= today:
             ago = f"{today - end:.0f} s ago by this machine's clock"
-            raise NoToken(f"the token provider returned a token that ran out {ago}", final=True)
+            raise NoToken(f"the token provider returned a token that expired {ago}", final=True)
         lasts = 0.0 if end is None else end - today
         fresh = lasts * REFRESH_AT
         self._token, self._until, self._until_ms = found, today + fresh, now() + fresh * 1000
@@ -204,7 +209,7 @@ class TokenSource:
 
 @contextmanager
 def _telling(*others: type[BaseException]) -> Generator[None]:
-    """What a provider raises, also to end its thread or a test, is told by its kind; `others` are not."""
+    """Raise what a provider raises as NoToken with its type, even SystemExit and the like; `others` pass."""
     try:
         yield
     except NoToken:
@@ -216,13 +221,13 @@ def _telling(*others: type[BaseException]) -> Generator[None]:
 
 
 def _failed(error: BaseException) -> NoToken:
-    # The text of a foreign exception may quote what was sent: only its kind is told.
+    # The text of a foreign exception may quote a secret: only its type is shown.
     return NoToken(f"the token provider failed ({type(error).__name__})", final=False)
 
 
 def _no_end(why: str) -> NoToken:
     said = f"expires_at is seconds since 1970, and {why}"
-    return NoToken(f"the token provider returned a Token that makes no sense: {said}", final=True)
+    return NoToken(f"the token provider returned an invalid Token: {said}", final=True)
 
 
 def _ends(token: str) -> float | None:
@@ -234,7 +239,7 @@ def _ends(token: str) -> float | None:
 
 
 def _seconds(number: float) -> float:
-    """Whole numbers of any size have a place here."""
+    """Convert a number to a float; very large ones are infinite."""
     try:
         return float(number)
     except OverflowError:
@@ -243,7 +248,7 @@ def _seconds(number: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A token from an OIDC endpoint, by client credentials (RFC 6749, 4.4; KIP-768). Call it."""
+    """Requests a token from an OIDC endpoint with client credentials (RFC 6749, 4.4; KIP-768)."""
 
     url: str
     client_id: str
@@ -252,7 +257,7 @@ class Endpoint:
     context: ssl.SSLContext | None = None
 
     def __call__(self) -> Token:
-        # Only here: it brings half of the standard library along.
+        # Imported here, as they import half of the standard library.
         import http.client
         import urllib.error
         import urllib.parse
@@ -273,7 +278,7 @@ class Endpoint:
             def redirect_request(
                 self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
             ) -> None:
-                """Nobody else gets the client's secret, whoever sends us there."""
+                """Follow no redirect: no other server may get the client's secret."""
 
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self.context), Stay)
         try:
@@ -282,14 +287,14 @@ class Endpoint:
         except urllib.error.HTTPError as error:
             refused = error.code in (400, 401, 403)
             cure = ": are client id, secret and scope right?" if refused else ""
-            raise NoToken(f"{self.url} answers HTTP {error.code}{cure}", final=refused) from None
+            raise NoToken(f"{self.url} responds with HTTP {error.code}{cure}", final=refused) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", None) or type(error).__name__
-            raise NoToken(f"{self.url} can't be asked for a token ({why})", final=False) from None
+            raise NoToken(f"{self.url} can't be reached for a token ({why})", final=False) from None
         said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
         token = said.get("access_token")
         if not isinstance(token, str):
-            raise NoToken(f"{self.url} answers without an access_token", final=True)
+            raise NoToken(f"{self.url} responds without an access_token", final=True)
         lasts = said.get("expires_in")
         if isinstance(lasts, bool) or not isinstance(lasts, int | float):
             return Token(token)

@@ -128,14 +128,14 @@ CASES = [
     Case(
         "a token of tomorrow",
         "SASL_SSL",
-        r"rejects the token.*has it run out \(do the clocks agree\?\)",
+        r"rejects the token.*has it expired \(do the clocks agree\?\)",
         "OAUTHBEARER",
         _named("of_tomorrow"),
     ),
     Case(
         "a token of yesterday",
         "SASL_SSL",
-        "ran out .* s ago by this machine's clock",
+        "expired .* s ago by this machine's clock",
         "OAUTHBEARER",
         _named("of_yesterday"),
     ),
@@ -183,7 +183,7 @@ CASES = [
     Case(
         "an unknown authority",
         "SSL",
-        "nobody known vouches for the certificate of localhost.*set ssl_cafile",
+        "no trusted authority has signed the certificate of localhost.*set ssl_cafile",
         changes={"ssl_cafile": None},
     ),
     Case("a certificate that has expired", "EXPIRED", "certificate of localhost has expired: renew it"),
@@ -196,7 +196,7 @@ CASES = [
     Case(
         "a stranger's client certificate",
         "MTLS",
-        "refuses this client's certificate",
+        "rejects this client's certificate",
         changes={"ssl_certfile": lambda kafka: kafka.certificates.stranger},
     ),
 ]

@@ -357,7 +357,7 @@ def test_a_client_whose_token_is_for_somebody_else_hears_what_to_look_at(known: 
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauth_token_provider": lambda: known.rsa.token("alice", aud="x"),
     }
-    words = r"rejects the token with OAUTHBEARER .*do the clocks agree\?\), and is it meant for this cluster"
+    words = r"rejects the token with OAUTHBEARER .*do the clocks agree\?\), and is it issued for this cluster"
     with (
         pytest.raises(AuthenticationFailed, match=words),
         Cluster(known.places["STRICT"], timeout=20, **given) as cluster,

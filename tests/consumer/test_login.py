@@ -204,9 +204,9 @@ def test_a_token_is_asked_for_when_it_is_needed() -> None:
         ),
         (
             {"sasl_mechanism": "PLAIN", "sasl_password": "right\n"},
-            "sasl_password ends with a line's end; is that meant",
+            "sasl_password ends with a line end; is that intended",
         ),
-        ({"sasl_mechanism": "PLAIN", "sasl_username": " alice"}, "sasl_username begins with a blank"),
+        ({"sasl_mechanism": "PLAIN", "sasl_username": " alice"}, "sasl_username begins with a space"),
         (
             {"sasl_mechanism": "SCRAM-SHA-512"},
             "not enabled on this listener; enabled: OAUTHBEARER, PLAIN, SCRAM-SHA-256",

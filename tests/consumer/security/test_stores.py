@@ -87,18 +87,22 @@ CLOSED = ALICE.secret("geheim")
     ("option", "given", "words"),
     [
         ("ssl_cafile", {"ssl_cafile": ""}, "it is empty"),
-        ("ssl_cafile", {"ssl_cafile": "some words"}, "there is none in it"),
-        ("ssl_cafile", {"ssl_cafile": ALICE.secret()}, "there is a key in it, and no certificate"),
+        ("ssl_cafile", {"ssl_cafile": "some words"}, "it has none"),
+        ("ssl_cafile", {"ssl_cafile": ALICE.secret()}, "it has a key, and no certificate"),
         ("ssl_cafile", {"ssl_cafile": ROOT.pem + OTHER.pem[:99]}, "has no end"),
         ("ssl_cafile", {"ssl_cafile": OTHER.pem[:99] + "\n" + ROOT.pem}, "has no end"),
-        ("ssl_cafile", {"ssl_cafile": ROOT.pem.replace("\n", "\\n")}, r"the two signs \\n"),
-        ("ssl_cafile", {"ssl_cafile": ROOT.pem.replace("MII", "!II")}, "is no base64"),
+        ("ssl_cafile", {"ssl_cafile": ROOT.pem.replace("\n", "\\n")}, r"the two characters \\n"),
+        ("ssl_cafile", {"ssl_cafile": ROOT.pem.replace("MII", "!II")}, "is not base64"),
         ("ssl_cafile", {"ssl_cafile": ROOT.certificate.public_bytes(form.Encoding.DER)}, "x509 -inform der"),
-        ("ssl_cafile", {"ssl_cafile": b"\xfe\xed\xfe\xed\0\0"}, "a Java keystore is none.*-exportcert -rfc"),
+        (
+            "ssl_cafile",
+            {"ssl_cafile": b"\xfe\xed\xfe\xed\0\0"},
+            "a Java keystore is not PEM.*-exportcert -rfc",
+        ),
         ("ssl_cafile", {"ssl_cafile": b"\x30\x82\1\1\2\1\3\x30"}, "this is PKCS12: `openssl pkcs12"),
-        ("ssl_certfile", SWAPPED, "here is the key, and there this"),
-        ("ssl_certfile", {"ssl_certfile": ALICE.pem}, "there is no key in it"),
-        ("ssl_certfile", {"ssl_certfile": ALICE.secret()}, "there is a key in it, and no certificate"),
+        ("ssl_certfile", SWAPPED, "this is the key, and ssl_keyfile is the certificate"),
+        ("ssl_certfile", {"ssl_certfile": ALICE.pem}, "it has no key"),
+        ("ssl_certfile", {"ssl_certfile": ALICE.secret()}, "it has a key, and no certificate"),
         (
             "ssl_certfile",
             {"ssl_certfile": ALICE.secret() + ROOT.pem + ALICE.pem},
@@ -115,7 +119,7 @@ CLOSED = ALICE.secret("geheim")
         (
             "ssl_keyfile",
             {"ssl_certfile": ALICE.pem, "ssl_keyfile": ALICE.pem},
-            "a certificate in it, and no key",
+            "it has a certificate, and no key",
         ),
         ("ssl_keyfile", {"ssl_certfile": ALICE.pem, "ssl_keyfile": ""}, "it is empty"),
     ],
@@ -148,7 +152,7 @@ def test_a_store_with_its_key_wants_no_other_one(tmp_path: Path) -> None:
     given = made(tmp_path, ssl_certfile=store, ssl_password="geheim")
     assert is_pkcs12(given["ssl_certfile"])
     assert context(given)
-    with pytest.raises(ConfigError, match="not beside a PKCS12 file") as told:
+    with pytest.raises(ConfigError, match="not together with a PKCS12 file") as told:
         security_options({**given, "ssl_keyfile": ALICE.secret()})
     assert told.value.option == "ssl_keyfile"
     assert "PRIVATE" not in str(told.value)

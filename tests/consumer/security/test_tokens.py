@@ -70,18 +70,18 @@ def test_who_is_sent_elsewhere_takes_its_secret_nowhere(status: int) -> None:
         answering(200, '{"access_token": "abc"}') as (there, sent),
         answering(status, Location=there) as (here, _),
     ):
-        assert f"answers HTTP {status}" in asked(here)
+        assert f"responds with HTTP {status}" in asked(here)
     assert sent == []
 
 
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (401, SECRET, "answers HTTP 401: are client id, secret and scope right"),
-        (500, SECRET, "answers HTTP 500"),
-        (200, SECRET, "can't be asked for a token (JSONDecodeError)"),
-        (200, f'["{SECRET}"]', "answers without an access_token"),
-        (200, f'{{"error": "{SECRET}"}}', "answers without an access_token"),
+        (401, SECRET, "responds with HTTP 401: are client id, secret and scope right"),
+        (500, SECRET, "responds with HTTP 500"),
+        (200, SECRET, "can't be reached for a token (JSONDecodeError)"),
+        (200, f'["{SECRET}"]', "responds without an access_token"),
+        (200, f'{{"error": "{SECRET}"}}', "responds without an access_token"),
     ],
 )
 def test_an_issuer_that_repeats_what_it_was_sent_is_not_quoted(status: int, body: str, words: str) -> None:
@@ -104,7 +104,7 @@ def test_an_endpoint_that_speaks_no_http_is_told_by_its_address() -> None:
         thread = threading.Thread(target=speak, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/token"
-        assert f"{url} can't be asked for a token (BadStatusLine)" in asked(url)
+        assert f"{url} can't be reached for a token (BadStatusLine)" in asked(url)
         thread.join()
 
 
@@ -140,15 +140,15 @@ JUNK: list[tuple[Callable[[], Any], str]] = [
     (is_cancelled, r"failed \(CancelledError\)"),
     (lambda: None, "returned NoneType, not a text or"),
     (lambda: SECRET.encode(), "returned bytes, not a text or"),
-    (lambda: "", "something that can be no bearer token"),
-    (lambda: f"{SECRET}\r\n", "can be no bearer token: there is a blank or a line's end around it"),
-    (lambda: Token(cast("Any", 5)), "something that can be no bearer token"),
+    (lambda: "", "a text that can't be a bearer token"),
+    (lambda: f"{SECRET}\r\n", "can't be a bearer token: it begins or ends with a space or a line end"),
+    (lambda: Token(cast("Any", 5)), "a text that can't be a bearer token"),
     (lambda: Token(SECRET, cast("Any", "soon")), "expires_at is seconds since 1970, and not a str"),
     (lambda: Token(SECRET, cast("Any", True)), "expires_at is seconds since 1970, and not a bool"),
     (lambda: Token(SECRET, 1_795_732_125_749), "expires_at is .*, and 1795732125749 are milliseconds"),
-    (lambda: Token(SECRET, 0), "ran out .* ago by this machine's clock"),
-    (lambda: Token(SECRET, float("nan")), "whose end is NaN"),
-    (lambda: f"e30.{NEVER}.x", "whose end is NaN"),
+    (lambda: Token(SECRET, 0), "expired .* ago by this machine's clock"),
+    (lambda: Token(SECRET, float("nan")), "whose expires_at is NaN"),
+    (lambda: f"e30.{NEVER}.x", "whose expires_at is NaN"),
     (lambda: Token(SECRET, None, cast("Any", {5: "x"})), "the extension 5 of the token"),
     (lambda: Token(SECRET, None, cast("Any", {"a": None, "b": "\0"})), "the extension 'b' of the token"),
 ]
@@ -199,7 +199,7 @@ def test_a_token_of_an_endpoint_that_lasts_nan_is_refused() -> None:
     """It was fresh for ever."""
     with answering(200, '{"access_token": "x", "expires_in": NaN}') as (url, _):
         source = TokenSource(Endpoint(url, "orders", Secret(SECRET), None))
-        with pytest.raises(NoToken, match="whose end is NaN"):
+        with pytest.raises(NoToken, match="whose expires_at is NaN"):
             source.blocking()
 
 
@@ -237,7 +237,7 @@ def test_the_last_token_is_used_to_its_end_where_there_is_no_new_one(
 
     def give() -> Token:
         if not given:
-            raise NoToken("https://idp answers HTTP 503", final=final)
+            raise NoToken("https://idp responds with HTTP 503", final=final)
         return given.pop()
 
     async def awaited() -> Token:
@@ -253,7 +253,7 @@ def test_the_last_token_is_used_to_its_end_where_there_is_no_new_one(
     passed[0] += 3_599_000
     assert ask() is first
     assert [record.getMessage() for record in caplog.records] == [
-        "https://idp answers HTTP 503: the last one is used, which holds for 1 s more"
+        "https://idp responds with HTTP 503: the last token is used, which is valid for 1 s more"
     ]
     passed[0] += 2000  # and the clock of the day was set back
     with pytest.raises(NoToken, match="HTTP 503"):
