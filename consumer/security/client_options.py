@@ -1,4 +1,4 @@
-"""What stands in a Java client.properties beside security: for whom it is, and what becomes of it."""
+"""The properties of a Java client.properties that are not about security."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from ..options import ConsumerOptions, ProducerOptions
 from .option_names import shown
 from .properties import PREFIXES
 
-# Option, as in a file -> its type.
+# Client -> option, as in a file -> its type.
 _OWN: Final[Mapping[str, Mapping[str, Any]]] = {
-    client: {one.name.replace("_", "."): one.type for one in fields(options) if one.name != "security"}
+    client: {
+        field.name.replace("_", "."): field.type for field in fields(options) if field.name != "security"
+    }
     for client, options in (("consumer", ConsumerOptions), ("producer", ProducerOptions))
 }
 _ASSIGNORS: Final[Mapping[str, str]] = {
@@ -30,12 +32,15 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
 _JAVA: Final = "org.apache.kafka.clients.consumer."
 _CLASSES: Final = "nothing here: classes of Java are not run"
 
-# What changes what happens: whether a value is what happens anyway, and what to do with others.
+# Client -> property that changes the behaviour -> whether a value means our behaviour, and what else to do.
 _Rule = tuple[Callable[[str], bool], str]
 _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "consumer": {
-        "group.protocol": (lambda value: value.lower() == "classic", "classic; the other one is not served"),
-        "group.remote.assignor": (lambda value: not value, "nothing: that protocol is not served"),
+        "group.protocol": (
+            lambda value: value.lower() == "classic",
+            "classic; the consumer protocol is not supported",
+        ),
+        "group.remote.assignor": (lambda value: not value, "nothing: the consumer protocol is not supported"),
         "interceptor.classes": (lambda value: not value, _CLASSES),
     },
     "producer": {
@@ -45,11 +50,11 @@ _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
             lambda value: value.lower() == "false",
             "false; use send(..., partition=...)",
         ),
-        "retries": (lambda value: value.strip() != "0", "above 0; delivery.timeout.ms says for how long"),
+        "retries": (lambda value: value.strip() != "0", "above 0; delivery.timeout.ms limits the retries"),
     },
 }
-# Addresses, and what only Java has and changes no record.
-_LEFT_OUT: Final = frozenset(
+# The addresses, and properties of Java only that change no record.
+_IGNORED: Final = frozenset(
     {
         "auto.include.jmx.reporter",
         "bootstrap.servers",
@@ -78,39 +83,39 @@ _LEFT_OUT: Final = frozenset(
 
 
 def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[str, Any]:
-    """The options of a "consumer" or "producer"; raises ConfigError for what can't be honoured."""
+    """Return the options of a "consumer" or "producer"; raise ConfigError for what can't be honoured."""
     own, changes = _OWN[client], _CHANGES[client]
-    known = {*_LEFT_OUT, *(name for table in (_OWN, _CHANGES) for each in table.values() for name in each)}
+    known = {*_IGNORED, *(name for table in (_OWN, _CHANGES) for each in table.values() for name in each)}
     level = f"compression.{properties.get('compression.type')}.level"
-    found: dict[str, Any] = {}
-    left: list[str] = []
+    options: dict[str, Any] = {}
+    ignored: list[str] = []
     unknown: list[str] = []
     for name, value in properties.items():
         if name.startswith(PREFIXES):
             continue
         if name in own and (value or own[name] in (bool, int)):
-            found[name.replace(".", "_")] = _value(name, value, own[name])
+            options[name.replace(".", "_")] = _value(name, value, own[name])
         elif name == level and client == "producer":
-            found["compression_level"] = _value(name, value, int)
+            options["compression_level"] = _value(name, value, int)
         elif name in changes and not changes[name][0](value):
             raise ConfigError(name, shown(name, value), changes[name][1])
         elif name in known:
-            left.append(name)
+            ignored.append(name)
         elif near := get_close_matches(name, known, n=1, cutoff=0.9):
             raise ConfigError(name, shown(name, value), f"there is no such property; did you mean {near[0]}?")
         else:
             unknown.append(name)
-    if left:
-        told = [f"{one} (its first argument)" if one == "bootstrap.servers" else one for one in left]
-        log.info("%s: left out, as no option of a %s: %s", file, client, ", ".join(told))
+    if ignored:
+        names = [f"{name} (its first argument)" if name == "bootstrap.servers" else name for name in ignored]
+        log.info("%s: ignored, as not an option of a %s: %s", file, client, ", ".join(names))
     if unknown:
-        log.warning("%s: left out, as nobody here knows it: %s", file, ", ".join(unknown))
-    return found
+        log.warning("%s: ignored, as unknown: %s", file, ", ".join(unknown))
+    return options
 
 
 def _value(name: str, text: str, kind: Any) -> Any:
     if name == "partition.assignment.strategy":
-        return [_assignor(name, one.strip()) for one in text.split(",")]
+        return [_assignor(name, part.strip()) for part in text.split(",")]
     text = text.strip()
     if kind is bool:
         if text.lower() not in ("true", "false"):
@@ -123,8 +128,10 @@ def _value(name: str, text: str, kind: Any) -> Any:
     return text
 
 
-def _assignor(name: str, one: str) -> str:
-    plain = _ASSIGNORS.get(one.removeprefix(_JAVA), one)
+def _assignor(name: str, assignor: str) -> str:
+    plain = _ASSIGNORS.get(assignor.removeprefix(_JAVA), assignor)
     if plain not in _ASSIGNORS.values():
-        raise ConfigError(name, one, f"one or several of {', '.join(_JAVA + each for each in _ASSIGNORS)}")
+        raise ConfigError(
+            name, assignor, f"one or several of {', '.join(_JAVA + each for each in _ASSIGNORS)}"
+        )
     return plain

@@ -301,7 +301,10 @@ def _context(name: str, value: Any) -> None:
     if not isinstance(value, ssl.SSLContext):
         raise ConfigError(name, value, "an ssl.SSLContext")
     if value.protocol == ssl.PROTOCOL_TLS_SERVER:
-        allowed = "a context for clients, as ssl.create_default_context() returns; this one is for servers (CLIENT_AUTH)"
+        allowed = (
+            "a context for clients, as ssl.create_default_context() returns; this one is for servers "
+            "(CLIENT_AUTH)"
+        )
         raise ConfigError(name, value, allowed)
 
 

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_BLANKS: Final = "".join(map(chr, range(0x21)))  # as String.trim
+_WHITESPACE: Final = "".join(map(chr, range(0x21)))  # as String.trim
 _MODULES: Final = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
 # Prefix of an option of a JAAS line that Java honours -> why we don't.
-_NOT_HONOURED: Final = {
+_UNSUPPORTED_JAAS: Final = {
     "tokenauth": "delegation tokens are not supported",
-    "ssl.": "the certificate of a token endpoint is verified with the system's authorities, or your ssl_context",
+    "ssl.": "a token endpoint is verified with the system's authorities, or with your ssl_context",
     "unsecuredLoginStringClaim_": "unsigned tokens need a sasl_oauth_token_provider",
 }
 # Our options that Java expresses in another way: a text in the file, another type for a client.
@@ -113,7 +113,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
     given = {name: _trimmed(name, text) for name, text in properties.items() if name.startswith(PREFIXES)}
     left = {name: value for name, value in given.items() if value}
     found: dict[str, Any] = {}
-    for java, (ours, read) in _PLAINLY.items():
+    for java, (ours, read) in _RENAMED.items():
         if java in left:
             found[ours] = read(java, left.pop(java))
     if "ssl.endpoint.identification.algorithm" in given:  # An empty text switches it off.
@@ -143,9 +143,9 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
 
 
 def _trimmed(name: str, text: str) -> str:
-    """Trim as Java's ConfigDef does, passwords as well. Options that Java does not know are left as they are."""
-    ours = name.replace(".", "_") in NAMES and name not in _PLAINLY
-    return text if ours else text.strip(_BLANKS)
+    """Trim as Java's ConfigDef does, passwords as well; options that Java does not know are not trimmed."""
+    ours = name.replace(".", "_") in NAMES and name not in _RENAMED
+    return text if ours else text.strip(_WHITESPACE)
 
 
 def _as_written(hint: str) -> str:
@@ -157,7 +157,7 @@ def _as_is(name: str, value: str) -> str:
     return value
 
 
-_PLAINLY: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
+_RENAMED: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "security.protocol": ("security_protocol", _as_is),
     "sasl.mechanism": ("sasl_mechanism", _as_is),
     "sasl.oauthbearer.token.endpoint.url": ("sasl_oauthbearer_token_endpoint_url", _as_is),
@@ -283,7 +283,7 @@ def _jaas(left: dict[str, str], found: dict[str, Any]) -> None:
         allowed = f"a module for sasl.mechanism {said}"
         raise ConfigError("sasl.jaas.config", module, allowed)
     for name, text in options.items():
-        why = next((why for begins, why in _NOT_HONOURED.items() if name.startswith(begins)), None)
+        why = next((why for begins, why in _UNSUPPORTED_JAAS.items() if name.startswith(begins)), None)
         if why is not None and text.lower() != "false":
             raise ConfigError("sasl.jaas.config", module, f"without {name}: {why}")
     found.setdefault("sasl_mechanism", said)

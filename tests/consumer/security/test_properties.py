@@ -80,7 +80,7 @@ def test_what_is_left_out_of_a_file_is_named(tmp_path: Path, caplog: pytest.LogC
     (left, unknown) = caplog.records
     assert (left.levelname, unknown.levelname) == ("INFO", "WARNING")
     assert left.getMessage().endswith(": bootstrap.servers (its first argument), acks, key.deserializer")
-    assert unknown.getMessage() == f"{file}: left out, as nobody here knows it: schema.registry.url"
+    assert unknown.getMessage() == f"{file}: ignored, as unknown: schema.registry.url"
 
 
 @pytest.mark.parametrize(
