@@ -17,9 +17,8 @@ All times are milliseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -456,8 +455,7 @@ class TopicCatalog(Protocol):
     def partitions(self, name: str, /) -> int | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
+class MemberDescription(NamedTuple):
     """One member of a group, as its coordinator sees it."""
 
     member_id: str
@@ -468,8 +466,7 @@ class MemberDescription:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(NamedTuple):
     """One group of any type, as its coordinator sees it."""
 
     group_id: str
