@@ -166,9 +166,9 @@ def assignment_is_balanced(
 def no_single_move_improves_the_balance(members: Mapping[str, Subscription], plan: Plan) -> None:
     """Check KIP-54's balance: no move of one partition makes two members more equal."""
     for member_id, partitions in plan.items():
-        for other_id, other in members.items():
+        for other_id, other_member in members.items():
             if len(partitions) >= len(plan[other_id]) + 2:
-                assert not any(partition.topic in other.topics for partition in partitions), (
+                assert not any(partition.topic in other_member.topics for partition in partitions), (
                     f"{member_id} -> {other_id}"
                 )
 

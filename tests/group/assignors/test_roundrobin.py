@@ -57,9 +57,9 @@ def test_static_members_keep_their_partitions_when_a_dynamic_member_id_changes(d
 
 def test_static_members_keep_their_partitions_when_their_member_ids_change() -> None:
     """RoundRobinAssignorTest.testStaticMemberRoundRobinAssignmentPersistentAfterMemberIdChanges."""
-    found: list[tuple[str, ...]] = []
+    assignments: list[tuple[str, ...]] = []
     for ids in (("x", "y", "z"), ("z", "x", "y")):
         members = {m: wants("t u", instance_id=str(n)) for n, m in enumerate(ids)}
         plan = text(assign("roundrobin", {"t": 4, "u": 4}, None, **members))
-        found.append(tuple(plan[m] for m in ids))
-    assert found[0] == found[1]
+        assignments.append(tuple(plan[m] for m in ids))
+    assert assignments[0] == assignments[1]

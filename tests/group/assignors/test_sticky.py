@@ -104,9 +104,9 @@ def test_two_members_join_and_two_leave(name: str) -> None:
     members = rounds(name, topics, {"a": wants("t u"), "b": wants("t u")})
     members = rounds(name, topics, {**members, "c": wants("t u"), "d": wants("t u")})
     assert sorted(len(partition.owned) for partition in members.values()) == [1, 2, 2, 2]
-    kept = owned_partitions(members)
+    retained = owned_partitions(members)
     members = rounds(name, topics, {m: members[m] for m in "cd"})
-    assert all(set(owned_partitions(members)[m].split()) >= set(kept[m].split()) for m in "cd")
+    assert all(set(owned_partitions(members)[m].split()) >= set(retained[m].split()) for m in "cd")
 
 
 @BOTH

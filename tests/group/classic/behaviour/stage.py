@@ -246,11 +246,11 @@ class GroupStage:
 
 
 def owners(stage: GroupStage) -> dict[TopicPartition, list[str]]:
-    found: dict[TopicPartition, list[str]] = {}
+    owners_by_partition: dict[TopicPartition, list[str]] = {}
     for actor in stage.actors.values():
         for tp in actor.in_use:
-            found.setdefault(tp, []).append(actor.name)
-    return found
+            owners_by_partition.setdefault(tp, []).append(actor.name)
+    return owners_by_partition
 
 
 def no_partition_has_two_owners(stage: GroupStage) -> None:

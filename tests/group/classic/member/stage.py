@@ -95,17 +95,17 @@ class Solo:
 
     def pop_action(self, kind: type[A]) -> A:
         """Remove and return the only action of this kind."""
-        found = [action for action in self.actions if isinstance(action, kind)]
-        assert len(found) == 1, f"{kind.__name__}: {found} in {self.actions}"
-        self.actions.remove(found[0])
-        return found[0]
+        matching = [action for action in self.actions if isinstance(action, kind)]
+        assert len(matching) == 1, f"{kind.__name__}: {matching} in {self.actions}"
+        self.actions.remove(matching[0])
+        return matching[0]
 
     def pop_request(self, kind: type[M]) -> M:
         """Remove and return the only request of this kind."""
-        found = [a for a in self.actions if isinstance(a, Send) and isinstance(a.request, kind)]
-        assert len(found) == 1, f"{kind.__name__}: {found} in {self.actions}"
-        self.actions.remove(found[0])
-        request = found[0].request
+        matching = [a for a in self.actions if isinstance(a, Send) and isinstance(a.request, kind)]
+        assert len(matching) == 1, f"{kind.__name__}: {matching} in {self.actions}"
+        self.actions.remove(matching[0])
+        request = matching[0].request
         assert isinstance(request, kind)
         return request
 
@@ -248,7 +248,10 @@ class Solo:
 
     def sync_own_plan(self) -> dict[str, Assignment]:
         request = self.pop_request(SyncGroupRequest)
-        plan = {one.member_id: Assignment.decode(one.assignment) for one in request.assignments}
+        plan = {
+            assignment.member_id: Assignment.decode(assignment.assignment)
+            for assignment in request.assignments
+        }
         own = plan.get("me", Assignment())
         self.answer_sync(*own.partitions, user_data=own.user_data, request=request)
         return plan

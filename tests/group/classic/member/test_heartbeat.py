@@ -265,7 +265,7 @@ def test_a_heartbeat_response_of_an_earlier_generation_changes_nothing(code: Err
 def test_a_commit_response_of_an_earlier_identity_changes_nothing(
     code: ErrorCode, sent: tuple[int, str]
 ) -> None:
-    """ConsumerCoordinatorTest.testCommitOffsetIllegalGenerationWithNewGeneration, and its three sisters."""
+    """ConsumerCoordinatorTest.testCommitOffsetIllegalGenerationWithNewGeneration and similar ones."""
     solo = Solo().stable(generation=2)
     solo.answer_commit(code, *sent)
     assert solo.actions == []
@@ -770,10 +770,10 @@ def _rejoining(**options: Any) -> Solo:
 
 
 def _heartbeat(solo: Solo) -> Send:
-    found = [a for a in solo.actions if isinstance(a, Send) and isinstance(a.request, HeartbeatRequest)]
-    assert len(found) == 1
-    solo.actions.remove(found[0])
-    return found[0]
+    reasons = [a for a in solo.actions if isinstance(a, Send) and isinstance(a.request, HeartbeatRequest)]
+    assert len(reasons) == 1
+    solo.actions.remove(reasons[0])
+    return reasons[0]
 
 
 @rule("M6")

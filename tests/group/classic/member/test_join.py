@@ -323,8 +323,8 @@ def test_a_coordinator_that_always_asks_for_a_rejoin_is_asked_less_and_less() ->
     """
     solo = Solo().joining()
     at: list[int] = []
-    again = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS]
-    for code in again * 3:
+    request = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS]
+    for code in request * 3:
         solo.answer_join(code)
         start = solo.now
         while not solo.has_request(JoinGroupRequest):

@@ -204,7 +204,7 @@ def test_a_dynamic_leader_assigns_even_if_it_is_told_to_skip_the_assignment(ours
     """Java's leader skips the assignment. The group becomes stable, and no member owns a partition."""
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
-    planned = [one.member_id for one in solo.pop_request(SyncGroupRequest).assignments]
+    planned = [member.member_id for member in solo.pop_request(SyncGroupRequest).assignments]
     assert planned == (["me"] if ours else [])
 
 
@@ -215,9 +215,9 @@ FORMER = "i-c56a4180-65aa-42ec-a945-5fd21dec0538"
 def described(*assignments: bytes, code: int = 0) -> DescribeGroupsResponse:
     members = [
         DescribedGroupMember(
-            member_id="x", client_id="", client_host="", member_metadata=b"", member_assignment=one
+            member_id="x", client_id="", client_host="", member_metadata=b"", member_assignment=member
         )
-        for one in assignments
+        for member in assignments
     ]
     group = DescribedGroup(
         group_id="g",
@@ -465,9 +465,9 @@ def test_changed_racks_cause_a_rejoin_if_the_member_has_a_rack(
 
 
 def existed(user_data: bytes | None) -> dict[str, int]:
-    told = leadership.decode_initial_counts(user_data)
-    assert told is not None
-    return told
+    initial_counts = leadership.decode_initial_counts(user_data)
+    assert initial_counts is not None
+    return initial_counts
 
 
 @rule("M206")
@@ -555,8 +555,8 @@ def test_a_topic_that_is_subscribed_later_is_not_known_to_be_new() -> None:
 def test_a_recreated_topic_has_only_new_partitions() -> None:
     old, new = UUID(int=1), UUID(int=2)
     before = MetadataUpdated({"t": 3}, ids={"t": old})
-    again = MetadataUpdated({"t": 2}, ids={"t": new})
-    assert leadership.update_initial_counts({"t": 3}, ["t"], again, before, False) == {"t": 0}
+    metadata = MetadataUpdated({"t": 2}, ids={"t": new})
+    assert leadership.update_initial_counts({"t": 3}, ["t"], metadata, before, False) == {"t": 0}
     assert leadership.update_initial_counts({"t": 3}, ["t"], before, before, False) == {"t": 3}
 
 

@@ -77,9 +77,9 @@ def mutant(change: Callable[[Patch], None]) -> Callable[[Patch], None]:
 
 def replace(patch: Patch, name: str, new: Any) -> None:
     """Replace `name` in all modules of the member, and in the table."""
-    knowing = [module for module in CODE if hasattr(module, name)]
-    assert knowing, f"{name!r} is nowhere in the code that is broken"
-    for module in knowing:
+    modules = [module for module in CODE if hasattr(module, name)]
+    assert modules, f"no module of the member defines {name!r}"
+    for module in modules:
         original = getattr(module, name)
         patch.setattr(module, name, new)
         for position, cell in table.TABLE.items():
@@ -98,15 +98,15 @@ def claims(*modules: ModuleType) -> Iterator[Callable[[], None]]:
 
 
 def _parameters(test: Callable[..., None]) -> Iterator[dict[str, Any]]:
-    found: list[dict[str, Any]] = [{}]
+    parameter_sets: list[dict[str, Any]] = [{}]
     for mark in getattr(test, "pytestmark", []):
         if mark.name != "parametrize":
             continue
         names, cases = mark.args
         split = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
         rows = [dict(zip(split, case if len(split) > 1 else [case], strict=True)) for case in cases]
-        found = [{**one, **row} for one in found for row in rows]
-    yield from found
+        parameter_sets = [{**parameters, **row} for parameters in parameter_sets for row in rows]
+    yield from parameter_sets
 
 
 def fails(claim: Callable[[], None]) -> bool:

@@ -92,14 +92,14 @@ class Fuzzed(Solo):
                 self.bring(*move)
             self.check()
 
-    def bring(self, what: str, index: int, code: int) -> None:
+    def bring(self, outcome: str, index: int, code: int) -> None:
         """Answer or fail one of the requests in flight."""
         sent = [action for action in self.actions if isinstance(action, Send)]
         if not sent:
             return
         request = sent[index % len(sent)]
         self.actions.remove(request)
-        if what == "fail":
+        if outcome == "fail":
             self.apply(SendFailed(request.request))
             return
         self.generation += isinstance(request.request, JoinGroupRequest)
@@ -137,11 +137,11 @@ def test_close_ends_within_its_timeout_after_any_events(
 @pytest.mark.rule("M70")
 @given(st.sampled_from([EAGER, COOPERATIVE]), st.lists(MOVES, max_size=40))
 def test_the_same_events_return_the_same_actions(assignors: tuple[str, ...], moves: list[object]) -> None:
-    first, again = Fuzzed(assignors), Fuzzed(assignors)
-    for solo in (first, again):
+    first, second = Fuzzed(assignors), Fuzzed(assignors)
+    for solo in (first, second):
         solo.subscribe()
         solo.play(moves)
-    assert repr(first.all_actions) == repr(again.all_actions)
+    assert repr(first.all_actions) == repr(second.all_actions)
 
 
 @given(st.lists(MOVES, max_size=40))
