@@ -25,7 +25,7 @@ def plain_token(user: str, password: str, identity: str = "") -> bytes:
     """
     for name, text in (("identity", identity), ("user", user), ("password", password)):
         if "\0" in text:
-            raise ConfigError(name, text, "anything without a zero character")
+            raise ConfigError(name, text, "a text without NUL characters")
     return f"{identity}\0{user}\0{password}".encode()
 
 

@@ -53,7 +53,7 @@ def next_deadline(state: KafkaGoState) -> int | None:
 class KafkaGoHandlers(EventHandlers[KafkaGoState]):
     """The calls of a Reader, and the responses to its requests."""
 
-    UNSUPPORTED = ("Unsupported", "a Reader with a GroupID has nothing like {}")
+    UNSUPPORTED = ("Unsupported", "kafka-go's Reader with a GroupID has no {}")
 
     def on_started(self, state: KafkaGoState, event: Started, now: int, out: Out) -> None:
         state.bootstrap, state.offered = event.bootstrap, event.offered
@@ -61,10 +61,14 @@ class KafkaGoHandlers(EventHandlers[KafkaGoState]):
             consumergroup.start_next_generation(state, now, out)
 
     def on_subscribe(self, state: KafkaGoState, event: SubscribeCalled, now: int, out: Out) -> None:
-        """NewReader. A Reader keeps its topics until it is closed, and takes no pattern."""
+        """Set the topics of the Reader (NewReader). They cannot change, and patterns are not supported."""
         if state.topics or not event.topics:
-            why = "it has its topics for life" if state.topics else "it takes no pattern"
-            out.append(Notify("error", "Unsupported", f"kafka-go's Reader can't subscribe so: {why}"))
+            problem = (
+                "topics cannot be changed; create a new Reader"
+                if state.topics
+                else "patterns are not supported; name the topics"
+            )
+            out.append(Notify("error", "Unsupported", f"kafka-go's Reader: {problem}"))
             return
         state.topics = event.topics
         if state.bootstrap:

@@ -248,7 +248,7 @@ def start(config: ModelConfig) -> KafkaGoState:
     balancers = config.assignors or ("range", "roundrobin")
     for name in balancers:
         if name not in ("range", "roundrobin"):
-            raise ConfigError("assignors", name, "kafka-go has range and roundrobin here")
+            raise ConfigError("assignors", name, "allowed: range, roundrobin")
     if config.reset not in (None, "earliest", "latest"):
         raise ConfigError("reset", config.reset, "earliest (FirstOffset) or latest (LastOffset)")
     return KafkaGoState(
@@ -269,7 +269,7 @@ def start(config: ModelConfig) -> KafkaGoState:
 def _number(config: ModelConfig, name: str, default: int) -> int:
     number = config.extra.get(name, default)
     if not isinstance(number, int) or number < 1:
-        raise ConfigError(name, number, "a number of at least 1")
+        raise ConfigError(name, number, "an integer of at least 1")
     return number
 
 

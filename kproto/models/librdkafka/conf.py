@@ -94,7 +94,7 @@ def _integer(least: int, most: int) -> Validator:
         except ValueError:
             number = None
         if number is None or not least <= number <= most:
-            raise ConfigError(name, value, f"a whole number from {least} to {most}")
+            raise ConfigError(name, value, f"an integer from {least} to {most}")
         return number
 
     return check

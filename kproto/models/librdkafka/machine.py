@@ -291,7 +291,7 @@ class LibrdkafkaHandlers(EventHandlers[LibrdkafkaState]):
             out.append(c.Notify("error", *error))
 
     def on_rebalance(self, state: LibrdkafkaState, event: c.RebalanceCalled, now: int, out: Out) -> None:
-        out.append(c.Notify("error", "AttributeError", "librdkafka can't be asked for a rebalance"))
+        out.append(c.Notify("error", "AttributeError", "librdkafka has no call that starts a rebalance"))
 
     def on_close(self, state: LibrdkafkaState, event: c.CloseCalled, now: int, out: Out) -> None:
         rdkafka.close(state, out)
