@@ -49,7 +49,8 @@ def test_nothing_is_lost_when_brokers_die_and_networks_break(number: int, tmp_pa
 @pytest.mark.kafka
 def test_a_kafka_that_was_killed_knows_the_last_batch_of_a_producer_only(tmp_path: Path) -> None:
     """So where two were under way, and both are in the log, only the second one tells that the first one is
-    there (`Fates._are_there`). It was written again, under new numbers, in a run of the story above."""
+    there (`ProduceResponses._complete_earlier`). It was written again, under new numbers, in a run of the
+    story above."""
     kafka = Killable(tmp_path)
     kafka.start()
     try:

@@ -240,11 +240,11 @@ def nothing_is_saved(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_asked_for_stays_so(patch: pytest.MonkeyPatch) -> None:
-    def committed_at(self: Any, offset: int, by: object = None) -> None:
+    def on_committed(self: Any, offset: int, by: object = None) -> None:
         self.committed = offset
-        self._home.processed(self)
+        self._home.update_uncommitted(self)
 
-    patch.setattr(PartitionState, "committed_at", committed_at)
+    patch.setattr(PartitionState, "on_committed", on_committed)
 
 
 @pytest.mark.parametrize(

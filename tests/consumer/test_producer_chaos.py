@@ -267,14 +267,14 @@ def numbers_a_retry_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def puts_a_retry_behind_the_others(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PartitionQueue, "put_back", lambda self, batch: self.waiting.append(batch))
+    patch.setattr(PartitionQueue, "reinsert", lambda self, batch: self.waiting.append(batch))
 
 
 def forgets_its_epoch(patch: pytest.MonkeyPatch) -> None:
     number = SequenceNumbers.assign_sequence
 
     def mutant(self: SequenceNumbers, lane: PartitionQueue, batch: ProducerBatch) -> bool:
-        lane.renew = False
+        lane.needs_new_epoch = False
         return number(self, lane, batch)
 
     patch.setattr(SequenceNumbers, "assign_sequence", mutant)

@@ -26,7 +26,7 @@ _mark, _divide, _start = Managed.mark, balancer.divide, kafka_go.start
 
 
 def _at_the_end(finder: Any, state: Any, *, others_committed: bool) -> None:
-    state.find_out(offset_lookup.Reset(finder._timestamp("latest"), "no committed offset: latest", False))
+    state.await_reset(offset_lookup.OffsetReset(finder._timestamp("latest"), "no committed offset: latest", False))
 
 
 def _more_partitions(consumer: Any) -> bool:
