@@ -26,7 +26,8 @@ _mark, _divide, _start = Managed.mark, balancer.divide, kafka_go.start
 
 
 def _at_the_end(finder: Any, state: Any, *, others_committed: bool) -> None:
-    state.await_reset(offset_lookup.OffsetReset(finder._timestamp("latest"), "no committed offset: latest", False))
+    reason = "no committed offset: latest"
+    state.await_reset(offset_lookup.OffsetReset(finder._timestamp("latest"), reason, False))
 
 
 def _more_partitions(consumer: Any) -> bool:
