@@ -512,7 +512,7 @@ class GroupCoordinator(Protocol):
         """Return the ids of all groups, those included that only have offsets."""
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """Return the group as it is now, or None if there is no group of this id."""
+        """Return the group as it is now, or None if it does not exist."""
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
         """Return whether the producer committed offsets to the group in a transaction that is still open."""

@@ -1,7 +1,7 @@
 """The end of a transaction: by EndTxn, by its timeout, or because another producer takes the transactional
 id.
 
-* X2: the decision is made once and answered at once. The markers then follow it to every partition of the
+* X2: the decision is made once and answered immediately. The markers then follow it to every partition of the
   transaction.
 * X4: from EndTxn v5 on each end starts a new epoch (KIP-890). Late requests of the old transaction are
   fenced. A producer that did not receive the response retries with the old epoch, and receives the same

@@ -1,7 +1,7 @@
 """Error responses of the transaction coordinator, and results of partitions.
 
 * Clients that do not know PRODUCER_FENCED yet receive INVALID_PRODUCER_EPOCH (KIP-588).
-* AddPartitionsToTxn has no error code of its own for clients, so every partition carries it.
+* For clients, AddPartitionsToTxn has no error code for the request, so every partition carries it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
   sets it, and the coordinator keeps all deadlines in order.
 
 Follows TransactionMetadata and TransactionState of Kafka 4.3. Kafka's state PrepareEpochFence lasts only
-while the log is written. Here there is no log to wait for, so the state does not exist.
+while the log is written. kproto writes no log, so the state does not exist.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class TransactionEventKind(Enum):
     END_V4 = "EndTxn up to v4"
     END = "EndTxn from v5 on"
     MARKERS_WRITTEN = "the markers have been written"
-    DEADLINE = "the transaction timeout, or the expiration of an unused transactional id, is over"
+    DEADLINE = "the transaction timeout, or the expiration of an unused transactional id, has passed"
 
     __hash__ = object.__hash__  # Enum's own is written in Python, which is slow
 

@@ -54,7 +54,7 @@ class TwoPartitions:
 class Stage:
     """One coordinator, its clock, and the markers that it requests.
 
-    Markers are written at once, unless `hold_markers` is set.
+    Markers are written immediately, unless `hold_markers` is set.
     """
 
     def __init__(self, **settings: int) -> None:

@@ -4,7 +4,7 @@ Each handler is a cell of the table's rows about JoinGroup.
 
 * R25: a new dynamic member first receives a member id, and is added when it joins again with this id
   (KIP-394). Until then it only keeps a rebalance from completing. Clients below JoinGroup v4 and static
-  members are added at once.
+  members are added immediately.
 * R26, R27: the JoinGroup of a member that is added, or that rejoins for a new assignment, is answered when
   the next generation begins.
 * R42: a static member that restarts has no member id. It receives a new one, and takes over the assignment of
@@ -139,10 +139,10 @@ def replace_member_while_completing(
 def replace_member_while_stable(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Replace the former incarnation and answer at once, unless the selected protocol changes.
+    """Replace the former incarnation and answer immediately, unless the selected protocol changes.
 
-    From JoinGroup v9 on a leader that restarts is told to skip the assignment (R43). Older clients would
-    compute an assignment that no member waits for, so they are told that the former leader still leads.
+    From JoinGroup v9 on the response tells a leader that restarts to skip the assignment (R43). Older clients
+    would compute an assignment that no member waits for, so their response names the former leader.
     """
     former_leader = group.leader
     member = _replace(context, group, call)
@@ -224,7 +224,7 @@ def rejoin_while_completing(
 def rejoin_while_stable(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Start a rebalance for the leader or for changed metadata; answer other members at once."""
+    """Start a rebalance for the leader or for changed metadata; answer other members immediately."""
     member = _find_member(context, group, call)
     if member is None:
         return

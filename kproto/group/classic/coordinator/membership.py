@@ -1,7 +1,7 @@
 """Members of a generation: SyncGroup, Heartbeat, LeaveGroup, and the deadlines that remove a member.
 
 * R63, R66: a member that sends SyncGroup before the leader's assignment has arrived waits for it. Later it
-  receives its assignment at once.
+  receives its assignment immediately.
 * R73, R74: Heartbeat succeeds in CompletingRebalance. Only PreparingRebalance answers
   REBALANCE_IN_PROGRESS, and restarts the session nevertheless.
 * R134, R135: a member that waits for a response does not expire; the response restarts its session. A new

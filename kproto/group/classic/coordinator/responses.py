@@ -3,7 +3,7 @@
 * R1: an error response to JoinGroup or SyncGroup contains no generation, protocol, leader or members.
 * R3: LeaveGroup below v3 has one member and one error code. From v3 on an error of the whole request lists
   no members.
-* R90: OffsetCommit and TxnOffsetCommit have no error code of their own, so every partition carries it.
+* R90: OffsetCommit and TxnOffsetCommit have no error code for the request, so every partition carries it.
 * Results of partitions are ordered as Kafka orders them (OffsetCommitResponse.Builder). Partitions that do
   not exist come first, with one entry for each topic, and the results of the others are added to these
   entries. If all partitions exist, each topic of the request has its own entry, even if the request names

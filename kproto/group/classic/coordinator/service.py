@@ -23,7 +23,7 @@ from . import responses, table
 from .description import CLASSIC
 from .state import CoordinatorState, GroupContext
 
-_OFFSET_FETCH_ERROR_VERSION = 2  # OffsetFetch has an error code of its own
+_OFFSET_FETCH_ERROR_VERSION = 2  # OffsetFetch has an error code for the request
 _BATCH_FETCH_VERSION = 8  # OffsetFetch names several groups, KIP-709
 
 
@@ -50,7 +50,7 @@ class ClassicCoordinator(CoordinatorState):
         return self.groups.keys()
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """Return the group as it is now, or None if there is no group of this id."""
+        """Return the group as it is now, or None if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             return None

@@ -85,9 +85,9 @@ class GroupEventKind(Enum):
     TXN_COMMIT = "TxnOffsetCommit"
     DELETE_OFFSETS = "OffsetDelete"
     DELETE = "DeleteGroups"
-    JOIN_DEADLINE = "the initial delay or the rebalance timeout of the join phase is over"
+    JOIN_DEADLINE = "the initial delay or the rebalance timeout of the join phase has passed"
     SYNC_DEADLINE = "SyncGroups are missing a rebalance timeout after the generation began"
-    SESSION_DEADLINE = "the session timeout of a member is over"
+    SESSION_DEADLINE = "the session timeout of a member has passed"
     PENDING_DEADLINE = "a member id that was handed out was not used within the session timeout"
 
     __hash__ = object.__hash__  # Enum's own is written in Python, which is slow

@@ -220,7 +220,7 @@ def test_a_commit_of_which_nothing_is_stored_creates_a_group_that_is_not_listed(
     )
     assert stage.describe(version=5).error_code == ErrorCode.NONE
     assert stage.list_groups() == []
-    assert stage.commit("m", 3).codes == [NOT_A_MEMBER], "ILLEGAL_GENERATION where there is no group"
+    assert stage.commit("m", 3).codes == [NOT_A_MEMBER], "a missing group would be ILLEGAL_GENERATION"
     assert stage.delete("h", "h", "i") == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
     member, _ = stage.add_member()
     assert stage.describe().group_state == "Dead"

@@ -69,7 +69,7 @@ def test_the_initial_delay_does_not_end_early_when_all_members_have_joined() -> 
 
 @rule("R144")
 def test_the_initial_delay_does_not_end_early_when_a_pending_member_id_expires() -> None:
-    """On Kafka 4.3.1 it ends at once."""
+    """On Kafka 4.3.1 it ends immediately."""
     stage = Stage(group_initial_rebalance_delay_ms=20_000)
     _, first = stage.add_member()
     stage.join(session=6_000)
