@@ -70,8 +70,8 @@ def test_a_poll_at_once_is_what_the_three_are(limit: int) -> None:
         assert known(a) == known(b), turn
         for world in (first, second):
             world.run(100)
-    commits = first.asked(a, OffsetCommitRequest)
-    assert commits == second.asked(b, OffsetCommitRequest)
+    commits = first.requests_of(a, OffsetCommitRequest)
+    assert commits == second.requests_of(b, OffsetCommitRequest)
     assert len(commits) > 1
 
 
