@@ -1,4 +1,4 @@
-"""`bootstrap_servers`, as people write it."""
+"""`bootstrap_servers` in the forms that users write."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _OPTIONS = '; options are given each by its name, with "_" for ".", as client_id
 
 
 def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> list[tuple[str, int]]:
-    """[(host, port), ...]; raises ConfigError for anything that isn't an address.
+    """Return [(host, port), ...]; raise ConfigError for anything that isn't an address.
 
-    PROTOCOL:// may stand in front, if it is what the client's `consumer.security.Security` says anyway.
+    An address may begin with PROTOCOL:// if that is the protocol of the client's
+    `consumer.security.Security`.
     """
     protocol = "PLAINTEXT" if security is None else security.protocol
     whole: Any = bootstrap_servers
@@ -30,29 +31,29 @@ def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> l
     texts: list[Any] = list(whole)  # pyright: ignore[reportUnknownArgumentType]
     if not all(isinstance(text, str) for text in texts):
         raise ConfigError("bootstrap_servers", bootstrap_servers, _ALLOWED)
-    found = [_address(text.strip(), bootstrap_servers, protocol) for text in texts if text.strip()]
-    if not found:
+    parsed = [_address(text.strip(), bootstrap_servers, protocol) for text in texts if text.strip()]
+    if not parsed:
         raise ConfigError("bootstrap_servers", bootstrap_servers, _ALLOWED)
-    return found
+    return parsed
 
 
-def _address(text: str, whole: object, protocol: str) -> tuple[str, int]:
+def _address(text: str, servers: object, protocol: str) -> tuple[str, int]:
     if "://" in text:
-        said, text = text.split("://", 1)
-        if said.upper() not in PROTOCOLS:
+        prefix, text = text.split("://", 1)
+        if prefix.upper() not in PROTOCOLS:
             allowed = f"{_ALLOWED}; what may stand in front of :// is {', '.join(PROTOCOLS)}"
-            raise ConfigError("bootstrap_servers", whole, allowed)
-        if said.upper() != protocol:
-            allowed = f"with security_protocol={said.upper()!r}, which is {protocol!r} here"
-            raise ConfigError("bootstrap_servers", whole, allowed)
+            raise ConfigError("bootstrap_servers", servers, allowed)
+        if prefix.upper() != protocol:
+            allowed = f"with security_protocol={prefix.upper()!r}, which is {protocol!r} here"
+            raise ConfigError("bootstrap_servers", servers, allowed)
     if text.startswith("["):
         host, _, port = text[1:].partition("]")
         port = port.removeprefix(":")
     elif text.count(":") > 1:
-        raise ConfigError("bootstrap_servers", whole, _ALLOWED)
+        raise ConfigError("bootstrap_servers", servers, _ALLOWED)
     else:
         host, _, port = text.partition(":")
     digits = not port or (port.isascii() and port.isdigit() and len(port) < 10)
     if not host or not digits or not 0 < int(port or DEFAULT_PORT) < 65536:
-        raise ConfigError("bootstrap_servers", whole, _ALLOWED)
+        raise ConfigError("bootstrap_servers", servers, _ALLOWED)
     return host, int(port or DEFAULT_PORT)

@@ -1,12 +1,13 @@
-"""Whole columns to a producer's batches: an Arrow table in, one piece for each batch out.
+"""Arrow tables to batches of a producer: a table in, one piece for each batch out.
 
-Rules of this file:
+Rules:
 
-* The columns are those of Spark's sink: value, and if they are there key, headers, timestamp and partition.
-  Any other column is refused: it would be lost without a word.
-* A row goes where `send` would send it: by its partition, else by its key, else to whatever partition has its
-  turn. Rows of one partition keep their order.
-* Nothing is done per row in Python: hashes by numpy, bytes by `kproto.records.column_encoder`.
+* The columns are those of Spark's sink: value, and optionally key, headers, timestamp and partition. Another
+  column raises ConfigError: otherwise it would be lost silently.
+* A row goes to the partition that `send` would choose: its own, or that of its key, or the current one of the
+  sticky partitioner. Rows of one partition keep their order.
+* Nothing is done per row in Python: numpy computes hashes, and `kproto.records.column_encoder` encodes the
+  bytes.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -38,13 +39,13 @@ from .validation import MAX_PARTITION
 Int64s = NDArray[np.int64]
 
 _COLUMNS = ("key", "value", "headers", "timestamp", "partition")
-# Rows that are encoded at once: the first batches are on their way while the last ones are made.
-_STRETCH = 32_768
+# Rows that are encoded at once: the first batches are sent while the last ones are encoded.
+_ROWS_AT_ONCE = 32_768
 _SEED, _M = 0x9747B28C, 0x5BD1E995
 
 
-class Sheet(msgspec.Struct, frozen=True):
-    """The rows of a table, looked at: what can't be sent was refused."""
+class TableColumns(msgspec.Struct, frozen=True):
+    """The checked columns of a table."""
 
     rows: int
     keys: Any
@@ -53,11 +54,11 @@ class Sheet(msgspec.Struct, frozen=True):
     timestamps: Int64s
     partitions: Int64s | None
 
-    def take(self, rows: Int64s) -> Sheet:
-        """These rows alone, in this order."""
+    def take(self, rows: Int64s) -> TableColumns:
+        """Return these rows, in this order."""
         low, high = int(rows[0]), int(rows[-1]) + 1
-        if high - low == len(rows):  # side by side: nothing is copied
-            return Sheet(
+        if high - low == len(rows):  # Adjacent rows are not copied.
+            return TableColumns(
                 len(rows),
                 None if self.keys is None else self.keys.slice(low, len(rows)),
                 None if self.values is None else self.values.slice(low, len(rows)),
@@ -66,7 +67,7 @@ class Sheet(msgspec.Struct, frozen=True):
                 None,
             )
         where = pa.array(rows)
-        return Sheet(
+        return TableColumns(
             len(rows),
             None if self.keys is None else self.keys.take(where),
             None if self.values is None else self.values.take(where),
@@ -76,7 +77,7 @@ class Sheet(msgspec.Struct, frozen=True):
         )
 
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
-        """The rows of each partition, among `count`; None for those that may go anywhere."""
+        """Yield each partition of `count`, and its rows; None for rows that may go to any partition."""
         everywhere = np.arange(self.rows)
         where = np.full(self.rows, -1 if count > 1 else 0, np.int64)
         if self.keys is not None:
@@ -96,7 +97,7 @@ class Sheet(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What goes into one batch, and which rows of the table it has."""
+    """The content of one batch, and its rows in the table."""
 
     partition: int | None
     batch: UnnumberedBatch
@@ -104,13 +105,13 @@ class Piece(msgspec.Struct, frozen=True):
     rows: Int64s
 
 
-def pieces(found: Sheet, count: int, options: ProducerOptions) -> Iterator[Piece]:
-    """The batches of a sheet for a topic of `count` partitions, made one stretch of rows after the other."""
-    room = min(options.batch_size, options.max_request_size)
-    for partition, every in found.divide(count):
-        for first in range(0, len(every), _STRETCH):
-            rows = every[first : first + _STRETCH]
-            part = found.take(rows)
+def encode_batches(table: TableColumns, count: int, options: ProducerOptions) -> Iterator[Piece]:
+    """Yield the batches for a topic of `count` partitions, encoded in stretches of rows."""
+    max_bytes = min(options.batch_size, options.max_request_size)
+    for partition, partition_rows in table.divide(count):
+        for first in range(0, len(partition_rows), _ROWS_AT_ONCE):
+            rows = partition_rows[first : first + _ROWS_AT_ONCE]
+            part = table.take(rows)
             at = 0
             for batch in unnumbered(
                 part.timestamps,
@@ -119,39 +120,39 @@ def pieces(found: Sheet, count: int, options: ProducerOptions) -> Iterator[Piece
                 part.headers,
                 compression=options.compression_type,
                 level=options.compression_level,
-                max_bytes=room,
+                max_bytes=max_bytes,
             ):
                 end = at + batch.count
                 yield Piece(partition, batch, part.timestamps[at:end], rows[at:end])
                 at = end
 
 
-def sheet(batch: Any, now_ms: int) -> Sheet:
-    """Looks at a RecordBatch, a Table, or a mapping of columns. Raises ConfigError for what can't be sent."""
+def check_table(batch: Any, now_ms: int) -> TableColumns:
+    """Check a RecordBatch, a Table, or a mapping of columns. Raises ConfigError for what can't be sent."""
     if isinstance(batch, dict):
         try:
             batch = pa.table(batch)
-        except Exception as error:  # the columns' own, too, when pyarrow looks at them
+        except Exception as error:  # pyarrow raises what its columns raise as well.
             raise ConfigError(
                 "batch", list(cast("dict[str, Any]", batch)), f"columns of one length ({error})"
             ) from None
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise ConfigError("batch", batch, "a pyarrow RecordBatch or Table, or a dict of columns")
     names: Sequence[str] = batch.schema.names
-    strange = [name for name in names if name not in _COLUMNS]
-    if strange or "value" not in names or len(set(names)) < len(names):
-        drop = f"; drop {', '.join(strange)}" if strange else ""
+    unknown = [name for name in names if name not in _COLUMNS]
+    if unknown or "value" not in names or len(set(names)) < len(names):
+        drop = f"; drop {', '.join(unknown)}" if unknown else ""
         allowed = f"the columns {', '.join(_COLUMNS)}: value, and what you like, each once{drop}"
         raise ConfigError("batch", list(names), allowed)
     rows = batch.num_rows
-    found: dict[str, Any] = {name: _whole(batch.column(name)) for name in names}
-    return Sheet(
+    columns: dict[str, Any] = {name: _whole(batch.column(name)) for name in names}
+    return TableColumns(
         rows,
-        _binary("key", found.get("key")),
-        _binary("value", found["value"]),
-        _headers(found.get("headers")),
-        _timestamps(found.get("timestamp"), rows, now_ms),
-        _partitions(found.get("partition")),
+        _binary("key", columns.get("key")),
+        _binary("value", columns["value"]),
+        _headers(columns.get("headers")),
+        _timestamps(columns.get("timestamp"), rows, now_ms),
+        _partitions(columns.get("partition")),
     )
 
 
@@ -167,8 +168,8 @@ def _binary(name: str, column: Any) -> Any:
     kind = column.type
     if kind == pa.binary():
         return column
-    able = (pa.types.is_string, pa.types.is_large_string, pa.types.is_large_binary)
-    if any(test(kind) for test in able) or pa.types.is_fixed_size_binary(kind):
+    convertible = (pa.types.is_string, pa.types.is_large_string, pa.types.is_large_binary)
+    if any(test(kind) for test in convertible) or pa.types.is_fixed_size_binary(kind):
         return column.cast(pa.binary())
     if pa.types.is_dictionary(kind):
         return _binary(name, column.dictionary_decode())
@@ -185,14 +186,16 @@ def _cast(name: str, column: Any, to: Any, *, safe: bool = True) -> Any:
 def _timestamps(column: Any, rows: int, now_ms: int) -> Int64s:
     if column is None:
         return np.full(rows, now_ms, np.int64)
-    if pa.types.is_timestamp(column.type):  # parts of a millisecond are dropped, and nothing else is
+    if pa.types.is_timestamp(column.type):  # Fractions of a millisecond are dropped, and nothing else.
         column = _cast("timestamp", column, pa.timestamp("ms"), safe=column.type.unit == "s").cast(pa.int64())
     if not pa.types.is_integer(column.type):
         raise ConfigError("column timestamp", str(column.type), "int64 (ms since 1970) or a timestamp")
-    found: Int64s = _cast("timestamp", column, pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
-    if rows and found.min() < 0:
-        raise ConfigError("column timestamp", int(found.min()), "milliseconds since 1970, 0 or more")
-    return found
+    timestamps: Int64s = (
+        _cast("timestamp", column, pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
+    )
+    if rows and timestamps.min() < 0:
+        raise ConfigError("column timestamp", int(timestamps.min()), "milliseconds since 1970, 0 or more")
+    return timestamps
 
 
 def _partitions(column: Any) -> Int64s | None:
@@ -200,11 +203,11 @@ def _partitions(column: Any) -> Int64s | None:
         return None
     if not pa.types.is_integer(column.type):
         raise ConfigError("column partition", str(column.type), "a column of integers")
-    found: Int64s = _cast("partition", column, pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    given = found[np.asarray(column.is_valid())]
-    if len(given) and not 0 <= given.min() <= given.max() <= MAX_PARTITION:
-        raise ConfigError("column partition", int(given.min()), "0 or more; null lets the key decide")
-    return found
+    partitions: Int64s = _cast("partition", column, pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    non_null = partitions[np.asarray(column.is_valid())]
+    if len(non_null) and not 0 <= non_null.min() <= non_null.max() <= MAX_PARTITION:
+        raise ConfigError("column partition", int(non_null.min()), "0 or more; null lets the key decide")
+    return partitions
 
 
 def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
@@ -216,21 +219,27 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
         pairs = [() if row is None else tuple(row) for row in column.to_pylist()]
     elif pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
         first, second = (kind.value_type.field(index).name for index in range(2))
-        found: list[Any] = column.to_pylist()
-        for row in found:
-            for one in row or ():
-                if one is None or one[first] is None:
-                    raise ConfigError("column headers", one, "a header is a struct with a key; none is null")
-        pairs = [() if row is None else tuple((one[first], one[second]) for one in row) for row in found]
+        rows: list[Any] = column.to_pylist()
+        for row in rows:
+            for header in row or ():
+                if header is None or header[first] is None:
+                    raise ConfigError(
+                        "column headers", header, "a header is a struct with a key; none is null"
+                    )
+        pairs = [
+            () if row is None else tuple((header[first], header[second]) for header in row) for row in rows
+        ]
     else:
         raise ConfigError("column headers", str(kind), wanted)
-    from .validation import header_pairs  # only for the few who have headers
+    from .validation import header_pairs  # Imported here, as few tables have headers.
 
     return [tuple(header_pairs(row)) if row else () for row in pairs]
 
 
 def murmur2(keys: Any) -> Int64s:
-    """Kafka's murmur2 of each key of a BinaryArray without nulls, as 31 bits: see `engine.partitioning`."""
+    """Return Kafka's murmur2 of each key of a BinaryArray without nulls, as 31 bits; see
+    `engine.producer.partitioner`.
+    """
     _, offsets_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     content = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
@@ -239,23 +248,23 @@ def murmur2(keys: Any) -> Int64s:
     hashes = np.uint32(_SEED) ^ sizes.astype(np.uint32)
     m = np.uint32(_M)
     for word in range(int(sizes.max(initial=0)) // 4 + 1):
-        at = starts + 4 * word
+        positions = starts + 4 * word
         whole = np.flatnonzero(sizes >= 4 * word + 4)
         if len(whole):
-            k = _word(content, at[whole]) * m
+            k = _word(content, positions[whole]) * m
             k = (k ^ (k >> np.uint32(24))) * m
             hashes[whole] = (hashes[whole] * m) ^ k
-        rest = np.flatnonzero((sizes // 4 == word) & (sizes % 4 > 0))
-        if len(rest):
-            kept = (np.uint32(1) << (8 * (sizes[rest] % 4)).astype(np.uint32)) - np.uint32(1)
-            hashes[rest] = (hashes[rest] ^ (_word(content, at[rest]) & kept)) * m
+        tails = np.flatnonzero((sizes // 4 == word) & (sizes % 4 > 0))
+        if len(tails):
+            mask = (np.uint32(1) << (8 * (sizes[tails] % 4)).astype(np.uint32)) - np.uint32(1)
+            hashes[tails] = (hashes[tails] ^ (_word(content, positions[tails]) & mask)) * m
     hashes = (hashes ^ (hashes >> np.uint32(13))) * m
     return ((hashes ^ (hashes >> np.uint32(15))) & np.uint32(0x7FFFFFFF)).astype(np.int64)
 
 
 def _word(content: NDArray[np.uint8], at: Int64s) -> NDArray[np.uint32]:
-    """Four bytes at each place, little-endian."""
-    found = content[at].astype(np.uint32)
+    """Return the four bytes at each index, little-endian."""
+    words = content[at].astype(np.uint32)
     for byte in range(1, 4):
-        found |= content[at + byte].astype(np.uint32) << np.uint32(8 * byte)
-    return found
+        words |= content[at + byte].astype(np.uint32) << np.uint32(8 * byte)
+    return words

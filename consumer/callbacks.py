@@ -1,6 +1,6 @@
-"""Where a producer's delivery callbacks run: in a thread of their own, one after the other.
+"""Runs a producer's delivery callbacks in a thread of their own, one after the other.
 
-So a callback may wait, send, flush and close, and the thread that moves the bytes never waits for it. What a
+So a callback may wait, send, flush and close, and the thread that moves bytes never waits for it. What a
 callback raises is logged, and the next one is called.
 """
 
@@ -15,21 +15,22 @@ from .logs import log
 
 
 class Callbacks:
-    """The thread is started by the first callback."""
+    """A queue of callbacks, and the thread that calls them; the first callback starts it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._lock = threading.RLock()  # a signal handler may close, too
+        self._lock = threading.RLock()  # A signal handler may close as well.
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def put(self, callback: Callable[[], object]) -> None:
+        """Queue a callback. If there is no thread for it, the caller's thread runs it."""
         with self._lock:
             if not self._closed:
                 try:
                     self._start()
-                except RuntimeError:  # no more threads, or the interpreter ends: the caller has to do it
+                except RuntimeError:  # the system has no more threads, or the interpreter exits
                     log.warning("no thread for delivery callbacks: they hold the producer up")
                 else:
                     self._queue.put(callback)
@@ -43,7 +44,7 @@ class Callbacks:
             self._thread = thread
 
     def close(self, timeout: float) -> None:
-        """Waits until what was put has been called, at most `timeout` seconds; from a callback not at all."""
+        """Wait for the queued callbacks, for at most `timeout` seconds; in a callback not at all."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -54,16 +55,18 @@ class Callbacks:
     def _run(self) -> None:
         while (callback := self._queue.get()) is not None:
             run_callback(callback, BaseException)
-            del callback  # it may hold a producer that nobody else has
+            del callback  # It may hold the last reference to a producer.
 
 
-def run_callback(callback: Callable[[], object], what: type[BaseException] = Exception) -> None:
-    """Calls back; what that raises is logged: whoever waits for the next callback has no part in this one.
-    More than an Exception is logged on a thread of our own only: the application has to hear of Ctrl-C."""
+def run_callback(callback: Callable[[], object], caught: type[BaseException] = Exception) -> None:
+    """Call a delivery callback, and log what it raises.
+
+    `caught`: BaseException in a thread of our own; elsewhere Ctrl-C is raised to the application.
+    """
     try:
         answer = callback()
         if iscoroutine(answer):
             answer.close()
             log.error("a delivery callback returned the coroutine %r, which nobody awaits", answer)
-    except what:
+    except caught:
         log.exception("a delivery callback failed")

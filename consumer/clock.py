@@ -1,7 +1,7 @@
-"""The clock of all clients: milliseconds that never go back, and that go on while the machine sleeps.
+"""The clock of all clients: milliseconds that never go back, and that continue while the machine sleeps.
 
-A laptop that was closed for an hour was away for an hour: its group gave its partitions to others. Clocks
-that stand still meanwhile (CLOCK_MONOTONIC on Linux) would hide that, so CLOCK_BOOTTIME is read where it is.
+The group of a laptop that slept for an hour has given its partitions to other members. A clock that stops
+meanwhile (CLOCK_MONOTONIC on Linux) would hide that, so CLOCK_BOOTTIME is used where it exists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `send` returns: a record's way to its offset."""
+"""What `send` returns: a record that is being delivered, and where it was written."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import msgspec
 
 from .engine.producer.batches import ProducerBatch, current_place
-from .errors import again
+from .errors import without_traceback
 from .other_clients import unknown_method
 from .validation import seconds
 
 
 class RecordMetadata(msgspec.Struct, frozen=True):
-    """Where a record is. `offset` is None with acks=0, where nobody says; `timestamp` is in ms."""
+    """Where a record was written. `offset` is None with acks=0, as the broker does not report it. `timestamp`
+    is in ms.
+    """
 
     topic: str
     partition: int
@@ -23,7 +25,7 @@ class RecordMetadata(msgspec.Struct, frozen=True):
 
 
 class Owner(Protocol):
-    """A producer, as a delivery sees it."""
+    """A producer, as its deliveries see it."""
 
     def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None: ...
     def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]: ...
@@ -32,11 +34,11 @@ class Owner(Protocol):
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False):
-    """One record on its way: like a Future, but made some hundred thousand times a second.
+    """A record that is being delivered: like a Future, but created some hundred thousand times a second.
 
-    `result()` blocks (a Producer's), `await delivery` waits (an AsyncProducer's); both return a
-    `RecordMetadata` or raise what went wrong. It always ends, at the latest after delivery_timeout_ms, also
-    when the producer is closed, killed or left behind by a fork.
+    `result()` blocks (with a Producer), `await delivery` waits (with an AsyncProducer); both return a
+    `RecordMetadata` or raise the error. A delivery always ends: at the latest after delivery_timeout_ms, and
+    also when the producer is closed, killed or left behind by a fork.
     """
 
     _batch: ProducerBatch
@@ -48,17 +50,24 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return owner
 
     def done(self) -> bool:
+        """Return whether the delivery has succeeded or failed."""
         return current_place(self._batch, self._index)[0].done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """The record's place; raises RequestTimedOut after `timeout` seconds, or the delivery's own error."""
+        """Return where the record was written.
+
+        Raises RequestTimedOut after `timeout` seconds, or the error of the delivery.
+        """
         error = self.exception(timeout)
         if error is not None:
-            raise again(error)
+            raise without_traceback(error)
         return self._metadata()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What went wrong, None when nothing did; raises RequestTimedOut after `timeout` seconds."""
+        """Return the error of the delivery, None for success;
+
+        raise RequestTimedOut after `timeout` seconds.
+        """
         if timeout is not None:
             timeout = seconds("timeout", timeout)
         if not self.done():
@@ -77,7 +86,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         yield from self._owner.await_delivery(self)
         error = self._error()
         if error is not None:
-            raise again(error)
+            raise without_traceback(error)
         return self._metadata()
 
     def _error(self) -> BaseException | None:

@@ -30,19 +30,19 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
 }
 
-# What these mean depends on what was asked: only a commit can fail as one.
-_MOVED_ON = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
+# Only for a commit do these codes mean that it failed because the group has moved on.
+_GROUP_MOVED_ON = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 
 _TOPIC, _GROUP = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
 _CLUSTER, _ID = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_ON: dict[int, str] = {
+_RESOURCES: dict[int, str] = {
     _TOPIC: "the topic",
     _GROUP: "the group",
     _CLUSTER: "the cluster",
     _ID: "the transactional id",
 }
 
-# What a request's subject must be allowed to, by what it was refused on (KafkaApis).
+# The operation that a request needs, by the error code with which it was rejected (KafkaApis).
 _CREATE, _IDEMPOTENT = (
     "CREATE on the cluster, or on the topic",
     "IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
@@ -81,47 +81,49 @@ _NEEDED: dict[str, dict[int, str]] = {
 }
 
 
-# What a code means in the answer to one request, where its name doesn't say what happened or what to do.
-_MEANT: dict[tuple[str, int], str] = {
+# What a code means in the response to one request, if its name does not say what happened or what to do.
+_MEANINGS: dict[tuple[str, int], str] = {
     ("EndTxn", ErrorCode.INVALID_TXN_STATE): (
-        "the broker has ended this transaction by itself, as it does after transaction_timeout_ms, and takes "
-        "no more from this producer; make a new one"
+        "the broker has aborted this transaction, as it does after transaction_timeout_ms, and rejects this "
+        "producer from now on; make a new one"
     ),
 }
 
 
 def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
-    """The exception for an error code that `request` was answered with."""
+    """Return the exception for an error code in the response to `request`."""
     needed = _NEEDED.get(request, {}).get(code)
     if needed is not None:
-        needed = needed if " on " in needed else f"{needed} on {_ON[code]}"
-        cure = f"whom the broker takes this client for needs an ACL that allows {needed}"
+        needed = needed if " on " in needed else f"{needed} on {_RESOURCES[code]}"
+        advice = f"the principal of this client needs an ACL that allows {needed}"
         if code == _ID:  # which ends a producer (TransactionManager.maybeTransitionToErrorState)
-            cure = f"{cure}; then make a new producer"
-        detail = f"{detail.rstrip('.')}: {cure}" if detail else cure
-    if (meant := _MEANT.get((request, code))) is not None:
+            advice = f"{advice}; then make a new producer"
+        detail = f"{detail.rstrip('.')}: {advice}" if detail else advice
+    if (meant := _MEANINGS.get((request, code))) is not None:
         detail = f"{detail}: {meant}" if detail else meant
-    kind = CommitFailed if request == "OffsetCommit" and code in _MOVED_ON else _SUBCLASSES.get(code)
+    kind = CommitFailed if request == "OffsetCommit" and code in _GROUP_MOVED_ON else _SUBCLASSES.get(code)
     if kind is None:
         kind = Retriable if is_retriable(code) else BrokerError
     return kind(code, request, detail)
 
 
-def again(error: E) -> E:
-    """A kept error, to be raised as if for the first time. Each raise adds its frames to those before, which
-    hold what was in them, so that who is told at every call would be told more each time."""
+def without_traceback(error: E) -> E:
+    """Return a kept error without its traceback, to be raised again.
+
+    Each raise adds its frames to the traceback, and they keep their variables alive.
+    """
     return error.with_traceback(None)
 
 
-def helpful(error: KprotoError) -> KprotoError:
-    """An error of the group protocol's machine, which knows no cures, as `broker_error` has it."""
+def with_advice(error: KprotoError) -> KprotoError:
+    """Return an error of the group protocol's state machine, with the advice of `broker_error`."""
     return (
         broker_error(error.code, error.request, error.detail) if isinstance(error, NotAuthorized) else error
     )
 
 
 def is_retriable(code: int) -> bool:
-    """True when Kafka says that the same request may succeed later; unknown codes are not."""
+    """Return whether Kafka says that the same request may succeed later; False for unknown codes."""
     try:
         return ErrorCode(code).retriable
     except ValueError:

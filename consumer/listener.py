@@ -1,4 +1,4 @@
-"""What an application may want to do when partitions come and go."""
+"""Callbacks for changes of a consumer's assignment."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from kproto.group.subscription import TopicPartition
 
 
 class RebalanceListener:
-    """Override what you need. The methods of an `AsyncConsumer`'s listener may be coroutines.
+    """The callbacks of a rebalance; override those that you need. For an `AsyncConsumer` they may be
+    coroutines.
 
-    They run inside poll, close and unsubscribe, on the caller's thread; the rebalance waits for them, while
-    heartbeats go on. Exceptions are raised from that call, after the rebalance went on.
+    They run inside poll, close and unsubscribe, in the caller's thread. The rebalance waits for them, while
+    heartbeats continue. Exceptions are raised from that call, after the rebalance has continued.
     """
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These were added to the assignment (maybe none). A seek in here comes before the first record."""
+        """These partitions were added (perhaps none). A seek here takes effect before the first record."""
         return None
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These will be given back when this returns: finish, store, commit. Positions are still there."""
+        """These partitions are released when this returns:
+
+        finish, store, commit. Positions are still valid.
+        """
         return None
 
     def lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These belong to somebody else already; nothing can be committed. Calls `revoked`, as in Java."""
+        """Another member owns these partitions already, and nothing can be committed. Calls `revoked`, as
+        Java does.
+        """
         return self.revoked(partitions)

@@ -1,7 +1,7 @@
-"""Where clients write what nobody asked for: the logger `kproto.consumer`.
+"""The logger of the clients, `kproto.consumer`.
 
-Its handlers and filters are the application's code. What one raises is told as `logging` tells of handlers
-that fail (a traceback on stderr, unless `logging.raiseExceptions` is off), and stops no client.
+Its handlers and filters are the application's code. An exception of one is reported as `logging` reports it
+(a traceback on stderr, unless `logging.raiseExceptions` is off), and stops no client.
 """
 
 from __future__ import annotations

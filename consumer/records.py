@@ -1,4 +1,7 @@
-"""What a consumer hands out: single records, or a partition's records as columns."""
+"""What a consumer returns:
+
+single records, a partition's records as columns, and changes of its membership.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerRecord(msgspec.Struct, gc=False):
-    """One record. `timestamp` is in ms since 1970, -1 where the record has none; key and value are bytes."""
+    """One record. `timestamp` is in ms since 1970, -1 if the record has none; key and value are bytes."""
 
     topic: str
     partition: int
@@ -27,13 +30,14 @@ class ConsumerRecord(msgspec.Struct, gc=False):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
     def __str__(self) -> str:
-        """One line, long keys and values cut: "flights-2 @ 17: 'UA' = 'departed'"."""
+        """Return one line with long keys and values cut: "flights-2 @ 17: 'UA' = 'departed'"."""
         from kproto.records.record import format_record
 
         return f"{self.topic_partition} @ {self.offset}: {format_record(self.key, self.value, self.headers)}"
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """The topic and partition of the record."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -46,6 +50,7 @@ class ColumnBatch(msgspec.Struct):
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """The topic and partition of the records."""
         return TopicPartition(self.topic, self.partition)
 
     def __len__(self) -> int:
@@ -53,30 +58,34 @@ class ColumnBatch(msgspec.Struct):
 
 
 class GroupChange(msgspec.Struct, frozen=True):
-    """One thing that happened to this consumer, for logs and timelines; see `Consumer.events`.
+    """A change of this consumer's membership or state, for logs and timelines; see `Consumer.events`.
 
     `kind` is one of
 
-    * "rejoining": a JoinGroup goes out, because of `reason` (empty at the very first);
-    * "assigned": `partitions` were added, `owned` is everything now owned;
-    * "revoked": `partitions` are given back, after the callback and the commit, before anyone else gets them;
-    * "lost": `partitions` belong to somebody else already, nothing could be committed;
-    * "coordinator": a coordinator was found (or lost: the reason says why);
-    * "reset": `partitions` start at `offset` because of `reason`, not where somebody committed; with
-      `before`, a position that the log lacks (now): what is between is passed over, or comes again;
-    * "unsought": a seek waited for these `partitions`, and the group gave them to somebody else: it is over;
-    * "truncated": the log was truncated below the position `before`; reading continues at `offset`;
-    * "uncommitted": `partitions` were given back and their last offsets could not be committed, or an
-      automatic commit was refused: `reason`;
-    * "refused": brokers have refused something for seconds that is tried again without end: `reason` says
-      what, with the broker's error; again after growing gaps (30 s to 10 min) as long as it lasts;
-    * "throttled": a broker asks for a second of quiet or more, as this client exceeds a quota (KIP-219);
-      again after growing gaps;
-    * "unreachable": no broker answers; again after growing gaps. "reachable": one does again;
-    * "missing": a subscribed topic, or an assigned partition, doesn't exist;
+    * "rejoining": the consumer sends JoinGroup, because of `reason` (empty the first time);
+    * "assigned": `partitions` were added; `owned` are all owned partitions;
+    * "revoked": `partitions` are released, after the callback and the commit, and before another member
+      gets them;
+    * "lost": another member owns `partitions` already, and nothing could be committed;
+    * "coordinator": a coordinator was found, or lost (`reason` says why);
+    * "reset": `partitions` start at `offset` because of `reason`, and not at a committed offset. With
+      `before`, the position was not in the log: the records between are skipped, or returned again;
+    * "unsought": a seek waited for `partitions`, and the group assigned them to another member: it was
+      dropped;
+    * "truncated": the log was truncated where `partitions` were being read (`before`); they continue at
+      `offset`;
+    * "uncommitted": `partitions` were released and their last offsets could not be committed, or an
+      automatic commit was rejected (`reason`);
+    * "refused": brokers have rejected for seconds what is retried indefinitely; `reason` says what, with
+      the broker's error. Reported again after growing intervals (30 s to 10 min) while it lasts;
+    * "throttled": a broker asks for a pause of a second or more, as this client exceeds a quota (KIP-219).
+      Reported again after growing intervals;
+    * "unreachable": no broker answers; reported again after growing intervals. "reachable": a broker
+      answers again;
+    * "missing": a subscribed topic, or an assigned partition, does not exist;
     * "left", "closed".
 
-    `at` is milliseconds since 1970.
+    `at` is in milliseconds since 1970.
     """
 
     at: int
@@ -90,7 +99,7 @@ class GroupChange(msgspec.Struct, frozen=True):
     before: int | None = None
 
     def __str__(self) -> str:
-        """One line: "12:00:00.250 UTC assigned t-1; owns t-0, t-1; generation 3"."""
+        """Return one line: "12:00:00.250 UTC assigned t-1; owns t-0, t-1; generation 3"."""
         clock = time.strftime("%H:%M:%S", time.gmtime(self.at // 1000))
         partitions = f" {_listed(self.partitions)}" if self.partitions else ""
         facts = [
@@ -108,7 +117,7 @@ def _listed(partitions: tuple[TopicPartition, ...]) -> str:
 
 
 class GroupMetadata(msgspec.Struct, frozen=True):
-    """Who this consumer is in its group."""
+    """The identity of this consumer in its group."""
 
     group_id: str
     generation: int

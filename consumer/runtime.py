@@ -131,8 +131,8 @@ class Runtime:
         """Wake the waiting calls: something changed."""
         self._waiters.notify()
 
-    async def wait(self, seen: int, deadline: int) -> bool:
-        """Wait until `changes` is no longer `seen`; False at `deadline`."""
+    async def wait(self, last_change: int, deadline: int) -> bool:
+        """Wait until `changes` is no longer `last_change`; False at `deadline`."""
         raise NotImplementedError
 
     async def pause(self) -> None:

@@ -1,5 +1,9 @@
-"""What is given to a broker or a world is looked at before anything happens: a rule for each kind of
-argument, chosen by its name and annotation. What has no rule here is looked at where it is used.
+"""Checks of arguments and of single values; each raises ConfigError, which says what was given and what is
+allowed.
+
+The functions of the first section are for any package. `checked` checks the arguments of a function of the
+broker or of the testing kit before anything else happens: a rule for each kind of argument, found by its name
+and annotation. A parameter without a rule is checked where it is used.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from .errors import ConfigError
 
-# pytest shows where a test called, and not how its arguments were looked at.
+# pytest then shows where a test called, and not the frames of the checks.
 __tracebackhide__ = True
 
 # Kafka writes the length of a text as an int16.
@@ -190,7 +194,7 @@ SECRET: Final = frozenset({"users"})
 
 
 def checked(method: M) -> M:
-    """The method, with its arguments looked at first. Raises ConfigError."""
+    """Decorate a function: check its arguments first. Raises ConfigError."""
     look = looker(method)
 
     @functools.wraps(method)

@@ -95,8 +95,8 @@ class AsyncRuntime(Runtime):
             self._schedule()
             self._publish()
 
-    async def wait(self, seen: int, deadline: int) -> bool:
-        return await self.waiters.wait(seen, deadline)
+    async def wait(self, last_change: int, deadline: int) -> bool:
+        return await self.waiters.wait(last_change, deadline)
 
     async def pause(self) -> None:
         await self.waiters.pause(delivering=self.delivering)

@@ -20,10 +20,10 @@ class TaskWaiters:
         self._futures: list[asyncio.Future[None]] = []
         self._pause_at = -math.inf  # the clock of a machine that has just started is near 0
 
-    async def wait(self, seen: int, deadline: int) -> bool:
-        """Wait until `changes` is no longer `seen`; False at `deadline`."""
+    async def wait(self, last_change: int, deadline: int) -> bool:
+        """Wait until `changes` is no longer `last_change`; False at `deadline`."""
         loop = asyncio.get_running_loop()
-        while self.changes == seen:
+        while self.changes == last_change:
             ms = deadline - now()
             if ms <= 0:
                 return False

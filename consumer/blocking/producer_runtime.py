@@ -62,8 +62,8 @@ class BlockingProducerRuntime(ProducerRuntime):
 
     # ---- waiting
 
-    async def wait(self, seen: int, deadline: int) -> bool:
-        return self.waiters.wait(seen, deadline)
+    async def wait(self, last_change: int, deadline: int) -> bool:
+        return self.waiters.wait(last_change, deadline)
 
     async def pause(self) -> None:
         """Return at once: threads run by themselves."""
@@ -108,10 +108,10 @@ class BlockingProducerRuntime(ProducerRuntime):
         deadline = now() + int((MAX_TIMEOUT_S if timeout is None else timeout) * 1000)
         self.check_may_wait()
         while True:
-            seen = self.changes
+            last_change = self.changes
             if delivery.done():
                 return
-            if not self.waiters.wait(seen, deadline):
+            if not self.waiters.wait(last_change, deadline):
                 batch, _ = current_place(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
                 detail = f"{batch.partition}: {self.engine.open_reason(batch)}"
                 raise RequestTimedOut("Produce", int((timeout or 0) * 1000), detail)

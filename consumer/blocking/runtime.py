@@ -169,10 +169,10 @@ class BlockingRuntime(Runtime):
         self.sockets.wake()
         self.wakes_at = 0
 
-    async def wait(self, seen: int, deadline: int) -> bool:
-        return self.waiters.wait(seen, deadline, self._read)
+    async def wait(self, last_change: int, deadline: int) -> bool:
+        return self.waiters.wait(last_change, deadline, self._read)
 
-    def _read(self, seen: int, timeout: float) -> bool:
+    def _read(self, last_change: int, timeout: float) -> bool:
         """Read the sockets in the thread that waits, as over TLS; False if another thread reads them."""
         if not (self.sockets.uses_tls and self.exclusive):
             return False
@@ -184,7 +184,7 @@ class BlockingRuntime(Runtime):
                     return False
                 try:
                     seconds = self.flush()
-                    if self.changes == seen and not self.stopped:
+                    if self.changes == last_change and not self.stopped:
                         self.sockets.poll(timeout if seconds is None else min(seconds, timeout))
                     if not self.stopped:
                         self.turn(self.sockets.take())

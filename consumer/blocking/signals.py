@@ -1,9 +1,9 @@
-"""Handlers of signals have their turn before the engine is changed, or behind it: what Ctrl-C divides in the
-middle, a join or a fetch, nobody could make whole again.
+"""Delays signal handlers while the engine changes: a join or a fetch that Ctrl-C interrupts could not be
+repaired.
 
-Python calls them in its main thread, wherever that is, and some raise. So a handler that the application set
-is called at the end of a change, some microseconds later (asyncio's Runner does that, too); afterwards all
-handlers are what they were.
+Python calls handlers in its main thread, wherever that is, and some raise. So a handler that the
+application has set is called at the end of a change, some microseconds later (asyncio's Runner does the
+same). After that, all handlers are set as before.
 """
 
 from __future__ import annotations
@@ -15,41 +15,42 @@ from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any
 
-# What `signal` makes enums around: this is asked in each call of a client.
+# The C module, which makes no enums: each call of a client uses it.
 _signal: Any = import_module("_signal")
 
-# Nobody goes on behind these, and some nobody hears of.
-_ENDS = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTRAP"}
+# The process does not survive these, or can't handle them.
+_FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTRAP"}
+# All signals. Each query takes 0.04 microseconds, and half of the signals are those between SIGRTMIN and
+# SIGRTMAX, which few programs use. So each call queries only the signals that had a handler when a client
+# was last made, or waited (`look`).
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
-"""Those of all signals. To ask for each takes 0.04 microseconds, and those between SIGRTMIN and SIGRTMAX, of
-which hardly a program has heard, are as many as the others: each call asks only for those that somebody
-handled when a client was last made, or waited (`look`)."""
 
-_NAMED = {int(one) for one in signal.Signals if one.name not in _ENDS}
-_numbers = tuple(number for number in EVERY if number in _NAMED)
+_named = {int(known) for known in signal.Signals if known.name not in _FATAL}
+_numbers = tuple(number for number in EVERY if number in _named)
 _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 
 
 def look() -> None:
-    """Note which signals without a name somebody handles: they are held from now on, too."""
+    """Note which signals without a name have a handler: they are delayed as well from now on."""
     global _numbers
-    new = [one for one in _NAMELESS if one not in _numbers and callable(_signal.getsignal(one))]
+    new = [number for number in _NAMELESS if number not in _numbers and callable(_signal.getsignal(number))]
     if new:
         _numbers = (*_numbers, *new)
 
 
 class Held:
-    """In this block no handler is called; those that were due are called at its end, and may raise there.
+    """In this block no handler is called; the handlers that were due are called at its end, and may raise
+    there.
 
-    Where the block waits, `came` ends that: it is called when a signal has come.
+    `on_signal` is called when a signal arrives, so that a wait inside the block can end.
     """
 
-    __slots__ = ("_came", "_due", "_handlers", "_numbers")
+    __slots__ = ("_due", "_handlers", "_numbers", "_on_signal")
 
     def __init__(
-        self, came: Callable[[], object] | None = None, numbers: tuple[int, ...] | None = None
+        self, on_signal: Callable[[], object] | None = None, numbers: tuple[int, ...] | None = None
     ) -> None:
-        self._came = came
+        self._on_signal = on_signal
         self._numbers = _numbers if numbers is None else numbers
 
     def __enter__(self) -> None:
@@ -60,38 +61,38 @@ class Held:
         try:
             for number in self._numbers:
                 handler = _signal.getsignal(number)
-                if callable(handler):  # and not the system's, or C's
+                if callable(handler):  # and neither the system's nor a C handler
                     self._handlers.append((number, handler))
-                    _signal.signal(number, self._happened)
+                    _signal.signal(number, self._delay)
         except BaseException as error:
-            _each(_signal.signal, self._handlers)
-            if not isinstance(error, ValueError):  # of Python's other interpreters none hears of signals
+            _call_all(_signal.signal, self._handlers)
+            if not isinstance(error, ValueError):  # a subinterpreter, which gets no signals
                 raise
 
-    def _happened(self, number: int, frame: FrameType | None) -> None:
+    def _delay(self, number: int, frame: FrameType | None) -> None:
         self._due.append((number, frame))
-        if self._came is not None:
-            self._came()
+        if self._on_signal is not None:
+            self._on_signal()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for one in self._handlers:
-                _signal.signal(*one)
-        except BaseException:  # raised by a handler that is back, and others are not
-            _each(_signal.signal, self._handlers)
+            for number_and_handler in self._handlers:
+                _signal.signal(*number_and_handler)
+        except BaseException:  # raised by a handler that is set again, while others are not
+            _call_all(_signal.signal, self._handlers)
             raise
         finally:
             if self._due:
                 handlers = dict(self._handlers)
-                _each(lambda number, frame: handlers[number](number, frame), self._due)
+                _call_all(lambda number, frame: handlers[number](number, frame), self._due)
 
 
-def _each(do: Callable[[int, Any], object], what: list[tuple[int, Any]]) -> None:
-    """With every one of them, whatever the others raise."""
-    if what:
+def _call_all(function: Callable[[int, Any], object], arguments: list[tuple[int, Any]]) -> None:
+    """Call `function` with each pair of arguments, whatever the other calls raise."""
+    if arguments:
         try:
-            do(*what[0])
+            function(*arguments[0])
         finally:
-            _each(do, what[1:])
+            _call_all(function, arguments[1:])

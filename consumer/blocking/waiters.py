@@ -28,21 +28,22 @@ class ThreadWaiters:
         """Return whether a thread waits."""
         return bool(self._locks)
 
-    def wait(self, seen: int, deadline: int, poll: Callable[[int, float], bool] | None = None) -> bool:
-        """Block until `changes` is no longer `seen`; False at `deadline`.
+    def wait(self, last_change: int, deadline: int, poll: Callable[[int, float], bool] | None = None) -> bool:
+        """Block until `changes` is no longer `last_change`; False at `deadline`.
 
-        `poll(seen, seconds)` may read the sockets in this thread; it returns False if another thread does.
+        `poll(last_change, seconds)` may read the sockets in this thread; it returns False if another thread
+        does.
         """
         look()
         lock = threading.Lock()
         lock.acquire()
         try:
             self._locks.add(lock)
-            while self.changes == seen:
+            while self.changes == last_change:
                 ms = deadline - now()
                 if ms <= 0:
                     return False
-                if poll is None or not poll(seen, ms / 1000):
+                if poll is None or not poll(last_change, ms / 1000):
                     lock.acquire(timeout=min(ms / 1000, threading.TIMEOUT_MAX))
         finally:
             self._locks.discard(lock)

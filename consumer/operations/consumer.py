@@ -19,7 +19,7 @@ from ..engine import admin
 from ..engine import events as ev
 from ..engine.admin import OffsetAt, Plan
 from ..engine.requests import CommittedOffset, Offset, triples
-from ..errors import again
+from ..errors import without_traceback
 from ..listener import RebalanceListener
 from ..logs import log
 from ..options import ConsumerConfig
@@ -165,19 +165,19 @@ class ConsumerOperations(PollOperations):
         with runtime.call("position"):
             deadline = now() + limit
             while True:
-                seen = runtime.changes
+                last_change = runtime.changes
                 runtime.check_usable()
                 with runtime.locked():
                     state = self.engine.partitions.get(partition)
                     if state is None:
                         raise IllegalState(f"{partition} is not assigned to this consumer")
                     if state.error is not None:
-                        raise again(state.error)
+                        raise without_traceback(state.error)
                     if state.has_position:
                         return self.held_offsets().get(partition, state.position)
                     if (error := self.engine.core.pop_error()) is not None:
-                        raise again(error)
-                if not await runtime.wait(seen, deadline):
+                        raise without_traceback(error)
+                if not await runtime.wait(last_change, deadline):
                     raise RequestTimedOut("position", limit, str(partition))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -315,7 +315,7 @@ class ConsumerOperations(PollOperations):
         failures: list[Exception] = []
         try:
             while not closing:
-                seen = runtime.changes
+                last_change = runtime.changes
                 if runtime.closed or runtime.forked:  # a child takes no lock of its parent's
                     return
                 with runtime.locked():
@@ -324,7 +324,7 @@ class ConsumerOperations(PollOperations):
                         continue
                 if self.closer == runtime.caller():  # a signal handler interrupted this very call
                     return
-                if not await runtime.wait(seen, deadline):
+                if not await runtime.wait(last_change, deadline):
                     raise RequestTimedOut("close", limit, "another close() is under way, and goes on")
             if runtime.failure is None:
                 await runtime.pause()

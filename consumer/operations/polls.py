@@ -30,7 +30,7 @@ from ..addresses import addresses
 from ..clock import now, wall
 from ..engine import events as ev
 from ..engine.consumer import ConsumerEngine, next_deadline, step
-from ..errors import again
+from ..errors import without_traceback
 from ..listener import RebalanceListener
 from ..logs import log
 from ..options import ConsumerConfig, ConsumerOptions, consumer_options
@@ -184,7 +184,7 @@ class PollOperations:
                     return action
         began: tuple[ev.Event, ...] = (ev.PollBegan(),)
         while True:
-            seen = runtime.changes
+            last_change = runtime.changes
             actions = runtime.apply(*began, take, last=ev.PollEnded())
             began = ()
             self.run_event_callbacks()
@@ -193,10 +193,10 @@ class PollOperations:
                     return action
             if runtime.poll_error is not None:
                 error, runtime.poll_error = runtime.poll_error, None
-                raise again(error)
+                raise without_traceback(error)
             if runtime.listener_call is not None:
                 await self._call_listener(runtime.listener_call)
-            elif not await runtime.wait(seen, deadline):
+            elif not await runtime.wait(last_change, deadline):
                 self.run_event_callbacks()
                 return None
 
@@ -268,14 +268,14 @@ class PollOperations:
         failures: list[Exception] = []
         try:
             while not future.done():
-                seen = runtime.changes
+                last_change = runtime.changes
                 runtime.apply(ev.ServeListener())
                 if runtime.listener_call is not None:
                     try:
                         await self._call_listener(runtime.listener_call, deadline)
                     except Exception as error:
                         failures.append(error)
-                elif not future.done() and not await runtime.wait(seen, deadline):
+                elif not future.done() and not await runtime.wait(last_change, deadline):
                     break
                 self.run_event_callbacks()
         finally:  # the caller does not have the future

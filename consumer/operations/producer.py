@@ -29,7 +29,7 @@ from ..delivery import PieceDelivery
 from ..engine.producer.transaction_states import CALLS, PendingCall, ProducerTransactionState
 from ..engine.producer.transactions import TransactionManager
 from ..engine.requests import Offset, triples
-from ..errors import again
+from ..errors import without_traceback
 from ..logs import log
 from ..producer_runtime import ProducerRuntime, undecided
 from ..records import GroupMetadata
@@ -54,13 +54,13 @@ class ProducerOperations:
     async def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
         topic = check.topic("topic", topic)
         self.runtime.check_call(waits=True)
-        from ..arrow_batches import pieces, sheet
+        from ..arrow_batches import check_table, encode_batches
 
-        columns = sheet(batch, wall())
+        columns = check_table(batch, wall())
         records = self._records
         count = await self.wait_for_room(lambda: records.count(topic))
         deliveries: list[PieceDelivery] = []
-        for piece in pieces(columns, count, self.options):
+        for piece in encode_batches(columns, count, self.options):
             put = partial(
                 records.append_batch, topic, piece.partition, piece.batch, cast("Any", piece.timestamps)
             )
@@ -73,13 +73,13 @@ class ProducerOperations:
         runtime = self.runtime
         deadline = now() + self.options.max_block_ms
         while True:
-            seen = runtime.changes
+            last_change = runtime.changes
             with runtime.locked():
                 result = put()
                 runtime.wake()
             if result is not None:
                 return result
-            if not await runtime.wait(seen, deadline):
+            if not await runtime.wait(last_change, deadline):
                 raise runtime.no_room()
 
     async def flush(self, timeout: float | None) -> None:
@@ -94,12 +94,12 @@ class ProducerOperations:
             pending = list(self._records.open)
             runtime.wake()
         while True:
-            seen = runtime.changes
+            last_change = runtime.changes
             with runtime.locked():
                 pending = undecided(pending)
             if not pending:
                 break
-            if not await runtime.wait(seen, deadline):
+            if not await runtime.wait(last_change, deadline):
                 raise runtime.not_flushed(limit, pending)
         with runtime.locked():
             runtime.raise_not_delivered()
@@ -178,10 +178,10 @@ class ProducerOperations:
         try:
             wish.waiting.add(runtime.caller())
             while True:
-                seen = runtime.changes
+                last_change = runtime.changes
                 if wish.done:
                     break
-                if not await runtime.wait(seen, deadline):
+                if not await runtime.wait(last_change, deadline):
                     raise RequestTimedOut(
                         f"{wish.name}()", limit, self._transactions(wish.name).open_reason()
                     )
@@ -189,7 +189,7 @@ class ProducerOperations:
             wish.waiting.discard(runtime.caller())
         wish.reported = True
         if wish.error is not None:
-            raise again(wish.error)
+            raise without_traceback(wish.error)
 
     # ---- the end
 
@@ -202,7 +202,7 @@ class ProducerOperations:
         failure: KprotoError | None = None
         try:
             while not closing:
-                seen = runtime.changes
+                last_change = runtime.changes
                 with runtime.locked():
                     runtime.closing = True
                     if runtime.closer is None and not runtime.ended:
@@ -214,7 +214,7 @@ class ProducerOperations:
                 if runtime.ended:
                     runtime.wait_for_callbacks(deadline)
                     return
-                if not await runtime.wait(seen, deadline):
+                if not await runtime.wait(last_change, deadline):
                     raise RequestTimedOut("close", limit, "another close() is under way, and goes on")
             failure = await self._leave_transaction(limit, deadline)
             self._records.close(CLOSED)

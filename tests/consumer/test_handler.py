@@ -550,7 +550,7 @@ def test_what_fails_again_and_again_is_told_once(server: Server, caplog: pytest.
     notes.until(lambda: len(notes.records) == 1)  # all five have failed
     loop.group.close()
     listening.join()
-    denied = "whom the broker takes this client for needs an ACL that allows READ on the topic"
+    denied = "the principal of this client needs an ACL that allows READ on the topic"
     errors = [str(error) for error in told if denied in str(error)]
     lines = [line for line in caplog.messages if denied in line]
     assert len(errors) == len(lines) == len({*errors}) > 0  # each partition has its own

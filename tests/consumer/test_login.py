@@ -200,7 +200,7 @@ def test_a_token_is_asked_for_when_it_is_needed() -> None:
         ),
         (
             {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "älice"},
-            "Kafka knows no names for SCRAM but ASCII",
+            "Kafka accepts only ASCII user names for SCRAM",
         ),
         (
             {"sasl_mechanism": "PLAIN", "sasl_password": "right\n"},

@@ -61,7 +61,7 @@ def test_a_transaction_that_the_broker_ended_first_tells_so_and_is_the_producers
 ) -> None:
     producer = make()
     broker.refusals[EndTxnRequest] = [ErrorCode.INVALID_TXN_STATE]
-    told = "the broker has ended this transaction by itself, as it does after transaction_timeout_ms"
+    told = "the broker has aborted this transaction, as it does after transaction_timeout_ms"
     with pytest.raises(BrokerError, match=told), producer.transaction():
         producer.send("t", b"a", partition=0)
     with pytest.raises(BrokerError, match="create a new one"):

@@ -292,6 +292,6 @@ def test_what_fails_again_and_again_is_told_once(server: Server, caplog: pytest.
         assert [next(iter(one)).offset, next(iter(other)).offset] == [0, 0]  # all five have failed
     told += [error for place in errors.values() for error in place]
     for name in ("t-0", "t-1"):
-        denied = f"{name}: whom the broker takes this client for needs an ACL that allows READ on the topic"
+        denied = f"{name}: the principal of this client needs an ACL that allows READ on the topic"
         assert len([text for text in map(str, told) if denied in text]) == 2  # each partition is told of both
         assert len([line for line in caplog.messages if denied in line]) == 1

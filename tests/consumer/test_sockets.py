@@ -23,7 +23,7 @@ import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from consumer.aio.streams import Streams, _Protocol
-from consumer.blocking.socket_reads import AT_ONCE, VERY_LONG
+from consumer.blocking.socket_reads import MIN_WAKEUP_BYTES, VERY_LONG
 from consumer.blocking.sockets import Sockets
 from consumer.engine.network.transport import (
     Answer,
@@ -659,7 +659,7 @@ def test_who_stalls_in_a_long_answer_stops_nobody_else() -> None:
 def test_a_long_answer_that_comes_in_pieces_of_any_size_is_read_at_once() -> None:
     """Nobody is woken for less than a quarter of a MiB of it while much is missing."""
     body = os.urandom(VERY_LONG + (3 << 20))
-    sizes = itertools.cycle([1, 300_000, 7, AT_ONCE, AT_ONCE - 1, 100])
+    sizes = itertools.cycle([1, 300_000, 7, MIN_WAKEUP_BYTES, MIN_WAKEUP_BYTES - 1, 100])
 
     def script(sock: socket.socket) -> None:
         for _ in range(3):

@@ -26,7 +26,7 @@ from kproto.records import AbortedTransactions, Batch, Record, batches
 from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
 from kproto.records.reader import has_many_records
 
-from ...errors import again
+from ...errors import without_traceback
 from ...records import ConsumerRecord
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class CompletedFetch:
             self._rows, self._row = [], 0
             try:
                 if self._error is not None:
-                    raise again(self._error)
+                    raise without_traceback(self._error)
                 batch = self._next()
                 if batch is None:
                     self.position = max(self.position, self.end)

@@ -26,7 +26,7 @@ from kproto.group.members import create_member
 from kproto.group.protocol import ClientMember, Identity, MemberConfig, Purpose
 from kproto.group.subscription import TopicPartition
 
-from ...errors import broker_error, helpful
+from ...errors import broker_error, with_advice
 from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..events import CallListener
@@ -427,7 +427,7 @@ class Membership:
                     self._failing.add(ASSIGNMENT)
                 core.report("rejoining", owned=core.partitions, reason=reason)
             case protocol.Fatal(error=error, final=final):
-                error = helpful(error)
+                error = with_advice(error)
                 if final:
                     self._status.final_error = error
                 self._last_error = error

@@ -36,7 +36,7 @@ from kproto.messages.init_producer_id import InitProducerIdResponse
 from kproto.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kproto.wire.message import Message
 
-from ...errors import again, broker_error
+from ...errors import broker_error, without_traceback
 from ...options import ProducerOptions
 from ...records import GroupMetadata
 from ..core import ClientCore
@@ -178,7 +178,7 @@ class TransactionManager:
         to = CALLS[self.state].get(name)
         if to is None:
             if self.error is not None:
-                raise again(self.error)
+                raise without_traceback(self.error)
             allowed = " or ".join(f"{name}()" for name in CALLS[self.state]) or "a new producer"
             raise IllegalState(f"{name}() of {self.id!r}: {self.state.value}; allowed now: {allowed}")
         return to
