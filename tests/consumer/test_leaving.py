@@ -1,4 +1,4 @@
-"""Who closes, or unsubscribes, while the group rebalances. The whole engine in virtual time."""
+"""Close and unsubscribe during a rebalance, in a consumer in virtual time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ PARTITIONS = [tp("t", number) for number in range(4)]
 
 
 def joining(**options: Any) -> tuple[World, Consumer]:
-    """A member that keeps two partitions while it joins, which takes 2 s more, as another one stands still;
-    it has read five records of each since its last commit."""
+    """Return a member that keeps two partitions during a join of 2 s: another member is frozen.
+
+    It has read five records of each partition since its last commit.
+    """
     world = World({"t": 4})
-    seldom: dict[str, Any] = {**AUTO, "auto_commit_interval_ms": 60_000, "max_poll_interval_ms": 60_000}
-    members = [world.consumer(**{**seldom, **options}) for _ in range(2)]
-    for one in members:
-        one.subscribe("t")
+    options_without_commits: dict[str, Any] = {
+        **AUTO,
+        "auto_commit_interval_ms": 60_000,
+        "max_poll_interval_ms": 60_000,
+    }
+    members = [world.consumer(**{**options_without_commits, **options}) for _ in range(2)]
+    for member in members:
+        member.subscribe("t")
     assert world.run(until=lambda: all(len(member.owns()) == 2 and member.is_stable() for member in members))
     a, b = members
     world.run(2_000)
@@ -37,38 +43,39 @@ def joining(**options: Any) -> tuple[World, Consumer]:
     return world, a
 
 
-def committed(world: World, of: set[Any]) -> list[int | None]:
-    return [world.committed("g", partition) for partition in sorted(of)]
+def committed(world: World, partitions: set[Any]) -> list[int | None]:
+    return [world.committed("g", partition) for partition in sorted(partitions)]
 
 
+@pytest.mark.rule("M97")
 @pytest.mark.parametrize("leave", [Consumer.close, Consumer.unsubscribe])
-def test_what_was_processed_is_committed_also_in_the_middle_of_a_rebalance(
+def test_processed_offsets_are_committed_during_a_rebalance(
     leave: Callable[[Consumer], object],
 ) -> None:
     world, a = joining()
-    kept = a.owns()
-    assert committed(world, kept) == [0, 0]
+    owned = a.owns()
+    assert committed(world, owned) == [0, 0]
     done = leave(a)
     assert world.run(1_000, until=lambda: done in a.done)
     assert a.done[done][1] is None
-    assert committed(world, kept) == [5, 5]
+    assert committed(world, owned) == [5, 5]
     assert not a.changes_of("uncommitted")
 
 
 @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS])
-def test_a_commit_that_the_next_generation_overtakes_is_one_of_that(code: ErrorCode) -> None:
+def test_a_commit_that_arrives_after_the_next_generation_is_repeated_with_it(code: ErrorCode) -> None:
     world, a = joining()
-    kept = a.owns()
+    owned = a.owns()
     answer_commits(world, code)
     done = a.close()
     world.run(10)
     world.tamper = None
     assert world.run(4_000, until=lambda: done in a.done)
     assert a.done[done][1] is None
-    assert committed(world, kept) == [5, 5]
+    assert committed(world, owned) == [5, 5]
 
 
-def test_what_no_generation_takes_is_told() -> None:
+def test_a_commit_that_no_generation_accepts_is_raised() -> None:
     world, a = joining()
     answer_commits(world, ErrorCode.REBALANCE_IN_PROGRESS)
     done = a.close()
@@ -77,7 +84,7 @@ def test_what_no_generation_takes_is_told() -> None:
     assert a.changes_of("uncommitted")
 
 
-def test_a_coordinator_that_says_nothing_holds_up_nobody_who_closes_while_joining() -> None:
+def test_a_silent_coordinator_does_not_delay_close_beyond_its_timeout() -> None:
     world, a = joining()
     world.fault("stall", a)
     done = a.close(timeout_ms=6_000)
@@ -86,19 +93,19 @@ def test_a_coordinator_that_says_nothing_holds_up_nobody_who_closes_while_joinin
     assert a.changes_of("uncommitted")
 
 
-def test_who_has_nothing_to_commit_leaves_at_once() -> None:
+def test_a_member_without_processed_records_leaves_at_once() -> None:
     world, a = joining(enable_auto_commit=False)
-    asked = len(world.requests_of(a, OffsetCommitRequest))
+    commits = len(world.requests_of(a, OffsetCommitRequest))
     done = a.close()
     assert world.run(1_000, until=lambda: done in a.done)
-    assert len(world.requests_of(a, OffsetCommitRequest)) == asked
+    assert len(world.requests_of(a, OffsetCommitRequest)) == commits
 
 
-def test_who_subscribes_again_before_that_commit_is_answered_is_a_member_again() -> None:
+def test_a_subscription_before_the_commit_is_answered_joins_again() -> None:
     world, a = joining()
-    kept = a.owns()
+    owned = a.owns()
     done = a.unsubscribe()
     a.subscribe("t")
     assert world.run(1_000, until=lambda: done in a.done)
-    assert committed(world, kept) == [5, 5]
+    assert committed(world, owned) == [5, 5]
     assert world.run(90_000, until=lambda: a.is_stable() and bool(a.owns()))

@@ -1,6 +1,6 @@
-"""`policy="java"`: what is committed when, and what silence means, as Java's consumer has it.
+"""`policy="java"`: when offsets are committed, and what a session timeout means, as in Java's consumer.
 
-The orders are those that kafka-clients 4.3.1 was seen to keep before a real broker.
+The orders were observed in kafka-clients 4.3.1 with a real broker.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ JAVA: dict[str, Any] = {
     "partition_assignment_strategy": "range",
     "policy": "java",
 }
-OURS = {**JAVA, "policy": "kproto"}
-STORY = {
+KPROTO = {**JAVA, "policy": "kproto"}
+REQUEST_NAMES = {
     OffsetCommitRequest: "commit",
     JoinGroupRequest: "join",
     SyncGroupRequest: "sync",
@@ -47,72 +47,73 @@ STORY = {
 }
 
 
-class Story:
-    """What one member asks of the group and calls back, in order."""
+class MemberLog:
+    """The group requests and callbacks of one member, in order."""
 
     def __init__(self, world: World, **options: Any) -> None:
-        self.told: list[str] = []
+        self.entries: list[str] = []
         self.member: Consumer = world.consumer(**options)
-        self.member.listener = lambda kind, partitions: self.told.append(kind)
+        self.member.listener = lambda kind, partitions: self.entries.append(kind)
         before = world.tamper
 
         def note(client: Client, request: Any, version: int) -> Any:
-            if client is self.member and type(request) in STORY:
-                self.told.append(STORY[type(request)])
+            if client is self.member and type(request) in REQUEST_NAMES:
+                self.entries.append(REQUEST_NAMES[type(request)])
             return before(client, request, version) if before is not None else None
 
         world.tamper = note
 
-    def after(self) -> list[str]:
-        """What was told since the last look."""
-        told, self.told = self.told, []
-        return told
+    def take(self) -> list[str]:
+        """Return the entries since the last call."""
+        entries, self.entries = self.entries, []
+        return entries
 
 
-def reading(world: World, **options: Any) -> Story:
+def reading(world: World, **options: Any) -> MemberLog:
+    """Start a member that has read ten records of t-0."""
     world.write("t", 0, *map(str, range(10)))
-    story = Story(world, **options)
-    story.member.subscribe("t")
-    assert world.run(until=lambda: len(story.member.records) == 10)
+    log = MemberLog(world, **options)
+    log.member.subscribe("t")
+    assert world.run(until=lambda: len(log.member.records) == 10)
     world.run(500)
-    story.after()
-    return story
+    log.take()
+    return log
 
 
 @pytest.mark.rule("M98")
-def test_closing_commits_before_the_callback() -> None:
+def test_close_commits_before_the_callback() -> None:
     world = World({"t": 2})
-    story = reading(world, **JAVA)
-    story.member.close()
+    log = reading(world, **JAVA)
+    log.member.close()
     world.run(500)
-    assert story.after() == ["commit", "revoked", "leave"]
+    assert log.take() == ["commit", "revoked", "leave"]
 
 
-def test_ours_commits_after_the_callback() -> None:
+def test_close_commits_after_the_callback_with_kprotos_policy() -> None:
     world = World({"t": 2})
-    story = reading(world, **OURS)
-    story.member.close()
+    log = reading(world, **KPROTO)
+    log.member.close()
     world.run(500)
-    assert story.after() == ["revoked", "commit", "leave"]
+    assert log.take() == ["revoked", "commit", "leave"]
 
 
 @pytest.mark.rule("M75")
 def test_an_eager_rebalance_commits_then_revokes_then_joins() -> None:
     world = World({"t": 2})
-    story = reading(world, **JAVA)
+    log = reading(world, **JAVA)
     world.consumer(**JAVA).subscribe("t")
     world.run(3000)
-    assert story.after() == ["commit", "revoked", "join", "sync", "assigned"]
+    assert log.take() == ["commit", "revoked", "join", "sync", "assigned"]
 
 
 @pytest.mark.rule("M75")
 def test_a_cooperative_rebalance_commits_before_each_join_and_not_after_the_callback() -> None:
     options = {**JAVA, "partition_assignment_strategy": "cooperative-sticky"}
     world = World({"t": 2})
-    story = reading(world, **options)
+    log = reading(world, **options)
     world.consumer(**options).subscribe("t")
     world.run(3000)
-    assert story.after() == [
+    assert log.take() == [
         "commit",
         "join",
         "sync",
@@ -126,66 +127,68 @@ def test_a_cooperative_rebalance_commits_before_each_join_and_not_after_the_call
 
 
 @pytest.mark.rule("M99")
-def test_unsubscribing_does_not_commit() -> None:
+def test_unsubscribe_does_not_commit() -> None:
     world = World({"t": 2})
-    story = reading(world, **JAVA)
-    story.member.unsubscribe()
+    log = reading(world, **JAVA)
+    log.member.unsubscribe()
     world.run(500)
-    assert story.after() == ["revoked", "leave"]
+    assert log.take() == ["revoked", "leave"]
     assert world.committed("g", tp("t", 0)) is None
 
 
-def test_unsubscribing_commits_where_it_is_ours() -> None:
+def test_unsubscribe_commits_with_kprotos_policy() -> None:
     world = World({"t": 2})
-    story = reading(world, **OURS)
-    story.member.unsubscribe()
+    log = reading(world, **KPROTO)
+    log.member.unsubscribe()
     world.run(500)
     assert world.committed("g", tp("t", 0)) == 10
 
 
 @pytest.mark.rule("M122")
 @pytest.mark.parametrize(("policy", "commits"), [("java", range(9, 12)), ("kproto", range(1, 3))])
-def test_each_interval_commits_though_nothing_is_new(policy: str, commits: range) -> None:
+def test_every_interval_commits_without_new_offsets(policy: str, commits: range) -> None:
     world = World({"t": 1})
-    story = Story(world, **{**JAVA, "auto_commit_interval_ms": 300, "policy": policy})
+    log = MemberLog(world, **{**JAVA, "auto_commit_interval_ms": 300, "policy": policy})
     world.write("t", 0, "x")
-    story.member.subscribe("t")
+    log.member.subscribe("t")
     world.run(3200)
-    assert story.after().count("commit") in commits
+    assert log.take().count("commit") in commits
 
 
-def test_a_start_that_the_policy_chose_is_not_committed_before_its_first_record() -> None:
+def test_a_start_offset_is_not_committed_before_the_first_record() -> None:
     world = World({"t": 1})
-    story = Story(world, **JAVA)
-    story.member.subscribe("t")
+    log = MemberLog(world, **JAVA)
+    log.member.subscribe("t")
     world.run(3000)
-    assert "commit" not in story.after()
+    assert "commit" not in log.take()
 
 
-def test_new_partitions_start_where_every_partition_does() -> None:
+def test_new_partitions_use_the_same_reset_policy() -> None:
     assert consumer_options({"policy": "java"}).on_new_partition == "latest"
     assert consumer_options({"policy": "java", "on_new_partition": "earliest"}).on_new_partition == "earliest"
     assert consumer_options({}).on_new_partition == "earliest"
 
 
-@pytest.mark.parametrize(("asked_first", "look_ups"), [("the coordinator", 0), ("another broker", 1)])
-def test_committed_offsets_are_asked_of_whom_is_known_and_by_names(asked_first: str, look_ups: int) -> None:
+@pytest.mark.parametrize(("asked_node", "lookups"), [("the coordinator", 0), ("another broker", 1)])
+def test_committed_offsets_are_requested_from_the_known_coordinator_by_name(
+    asked_node: str, lookups: int
+) -> None:
     world = World({"t": 2}, brokers=2)
     member = reading(world, **JAVA).member
     member.commit({tp("t", 0): 7})
     world.run(500)
     core, node = member.engine.core, member.engine.coordinator.node
     assert node is not None
-    if asked_first == "another broker":
+    if asked_node == "another broker":
         node = 3 - node
     before = len(world.requests_of(member, FindCoordinatorRequest))
     plan = admin.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, coordinator=node, by_name=True)
     token = member.run(plan)
     assert world.run(until=lambda: token in member.done)
-    found, error = member.done[token]
+    offsets, error = member.done[token]
     assert error is None
-    assert found[tp("t", 0)].offset == 7
-    assert len(world.requests_of(member, FindCoordinatorRequest)) - before == look_ups
+    assert offsets[tp("t", 0)].offset == 7
+    assert len(world.requests_of(member, FindCoordinatorRequest)) - before == lookups
     versions = [
         request[2]
         for request in world.requests
@@ -194,7 +197,7 @@ def test_committed_offsets_are_asked_of_whom_is_known_and_by_names(asked_first: 
     assert max(versions) == 9
 
 
-def test_who_asks_what_is_committed_teaches_the_consumer_its_coordinator() -> None:
+def test_a_request_for_committed_offsets_finds_the_consumers_coordinator() -> None:
     world = World({"t": 1})
     member = world.consumer(**JAVA)
     member.assign({tp("t", 0): 0})
@@ -208,33 +211,33 @@ def test_who_asks_what_is_committed_teaches_the_consumer_its_coordinator() -> No
     assert len(world.requests_of(member, FindCoordinatorRequest)) == 1
 
 
-@pytest.mark.parametrize(("options", "commits"), [(JAVA, 1), (OURS, 0)])
-def test_what_another_member_has_may_be_committed_as_java(options: dict[str, Any], commits: int) -> None:
+@pytest.mark.parametrize(("options", "commits"), [(JAVA, 1), (KPROTO, 0)])
+def test_a_partition_of_another_member_can_be_committed(options: dict[str, Any], commits: int) -> None:
     world = World({"t": 2})
     member = reading(world, **options).member
     world.consumer(**options).subscribe("t")
     assert world.run(until=lambda: len(member.engine.partitions) == 1)
     world.run(500)
-    other = ({tp("t", 0), tp("t", 1)} - set(member.engine.partitions)).pop()
+    foreign = ({tp("t", 0), tp("t", 1)} - set(member.engine.partitions)).pop()
     before = len(world.requests_of(member, OffsetCommitRequest))
-    token = member.commit({other: 3})
+    token = member.commit({foreign: 3})
     assert world.run(until=lambda: token in member.done)
     assert isinstance(member.done[token][1], type(None) if commits else CommitFailed)
     assert len(world.requests_of(member, OffsetCommitRequest)) - before == commits
 
 
-def test_silence_for_longer_than_the_session_loses_nothing() -> None:
+def test_the_session_timeout_loses_no_partitions() -> None:
     world = World({"t": 1})
-    story = reading(world, **JAVA)
+    log = reading(world, **JAVA)
     world.down = True
     world.run(10_000)
-    assert story.member.changes_of("lost") == []
+    assert log.member.changes_of("lost") == []
 
 
-def test_a_fenced_member_raises_once_and_joins_again() -> None:
-    """And fences the other one back, for ever: see docs/differences.md."""
+def test_a_fenced_member_raises_once_and_rejoins() -> None:
+    """It fences the other process, endlessly: see docs/differences.md."""
     world = World({"t": 1})
-    story = reading(world, **JAVA, group_instance_id="one")
+    log = reading(world, **JAVA, group_instance_id="one")
 
     def fence(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, HeartbeatRequest):
@@ -244,126 +247,124 @@ def test_a_fenced_member_raises_once_and_joins_again() -> None:
 
     world.tamper = fence
     world.run(3000)
-    assert [type(error) for error in story.member.errors] == [Fenced]
-    last = world.requests_of(story.member, JoinGroupRequest)[-1]
+    assert [type(error) for error in log.member.errors] == [Fenced]
+    last = world.requests_of(log.member, JoinGroupRequest)[-1]
     assert (last.member_id, last.reason) == ("", "encountered FENCED_INSTANCE_ID from HEARTBEAT response")
-    assert story.member.owns() == {tp("t", 0)}
+    assert log.member.owns() == {tp("t", 0)}
 
 
-def test_a_member_that_was_fenced_while_away_raises_before_it_joins_again() -> None:
-    """As Java's: whoever stops because of the error has not fenced the other one."""
+def test_a_member_fenced_between_polls_raises_before_it_rejoins() -> None:
+    """An application that stops because of the error has not fenced the other process."""
     world = World({"t": 1})
-    story = reading(world, **JAVA, group_instance_id="one")
+    log = reading(world, **JAVA, group_instance_id="one")
 
     def fence(client: Client, request: Any, version: int) -> Any:
         return HeartbeatResponse(error_code=82) if isinstance(request, HeartbeatRequest) else None
 
-    story.member.pause_polling()
+    log.member.pause_polling()
     world.tamper = fence
     world.run(2000)
-    joins = len(world.requests_of(story.member, JoinGroupRequest))
-    while not story.member.errors:
-        story.member.poll()
+    joins = len(world.requests_of(log.member, JoinGroupRequest))
+    while not log.member.errors:
+        log.member.poll()
         world.run(100)
-    assert len(world.requests_of(story.member, JoinGroupRequest)) == joins
+    assert len(world.requests_of(log.member, JoinGroupRequest)) == joins
 
 
-def test_the_callbacks_of_a_commit_that_hangs_are_called_in_the_end() -> None:
+def test_callbacks_run_although_the_commit_before_them_fails() -> None:
     world = World({"t": 2})
-    story = reading(world, **JAVA, request_timeout_ms=1000)
+    log = reading(world, **JAVA, request_timeout_ms=1000)
 
     def silent(client: Client, request: Any, version: int) -> Any:
-        if isinstance(request, OffsetCommitRequest) and client is story.member:
+        if isinstance(request, OffsetCommitRequest) and client is log.member:
             world.cut(client)
         return None
 
     world.tamper = silent
-    token = story.member.close(timeout_ms=5000)
-    assert world.run(6000, until=lambda: token in story.member.done)
-    assert "revoked" in story.after() or "lost" in story.told
-    assert story.member.done[token][1] is not None
+    token = log.member.close(timeout_ms=5000)
+    assert world.run(6000, until=lambda: token in log.member.done)
+    assert "revoked" in log.take() or "lost" in log.entries
+    assert log.member.done[token][1] is not None
 
 
 @pytest.mark.rule("M95")
-@pytest.mark.parametrize(("options", "fails"), [(JAVA, True), (OURS, False)])
-def test_a_commit_during_a_rebalance_fails_as_javas_and_ours_is_sent_again(
+@pytest.mark.parametrize(("options", "fails"), [(JAVA, True), (KPROTO, False)])
+def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
     options: dict[str, Any], fails: bool
 ) -> None:
-    """RebalanceInProgressException: the group was already rebalancing when the commit came."""
+    """RebalanceInProgressException: the group is already rebalancing when the commit arrives."""
     world = World({"t": 2})
-    story = reading(world, **options)
+    log = reading(world, **options)
     refuse_one_commit(world, ErrorCode.REBALANCE_IN_PROGRESS)
-    token = story.member.commit({tp("t", 0): 4})
+    token = log.member.commit({tp("t", 0): 4})
     world.run(3_000)
-    assert isinstance(story.member.done[token][1], CommitFailed if fails else type(None))
+    assert isinstance(log.member.done[token][1], CommitFailed if fails else type(None))
 
 
 @pytest.mark.rule("M130")
-@pytest.mark.parametrize(("options", "once", "sent"), [(JAVA, True, 1), (JAVA, False, 2), (OURS, False, 2)])
+@pytest.mark.parametrize(("options", "once", "sent"), [(JAVA, True, 1), (JAVA, False, 2), (KPROTO, False, 2)])
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
-def test_a_commit_that_nobody_waits_for_is_not_sent_twice_as_java(
+def test_an_asynchronous_commit_is_not_retried(
     options: dict[str, Any], once: bool, sent: int, code: ErrorCode
 ) -> None:
-    """M130. A client of ours sends it again, and those behind it wait."""
+    """With kproto's policy the commit is retried, and later commits wait for it."""
     world = World({"t": 2})
-    story = reading(world, **options)
+    log = reading(world, **options)
     refuse_one_commit(world, code)
-    before = len(world.requests_of(story.member, OffsetCommitRequest))
-    story.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=once))
+    before = len(world.requests_of(log.member, OffsetCommitRequest))
+    log.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=once))
     world.run(3_000)
-    assert isinstance(story.member.done["c"][1], Retriable if once else type(None))
-    assert len(world.requests_of(story.member, OffsetCommitRequest)) - before == sent
+    assert isinstance(log.member.done["c"][1], Retriable if once else type(None))
+    assert len(world.requests_of(log.member, OffsetCommitRequest)) - before == sent
 
 
-def test_a_commit_that_nobody_waits_for_ends_with_its_connection_as_java() -> None:
+def test_an_asynchronous_commit_fails_with_its_connection() -> None:
     world = World({"t": 2})
-    story = reading(world, **JAVA)
+    log = reading(world, **JAVA)
     before = world.tamper
 
     def silent(client: Client, request: Any, version: int) -> Any:
-        if isinstance(request, OffsetCommitRequest) and client is story.member:
+        if isinstance(request, OffsetCommitRequest) and client is log.member:
             world.cut(client)
         return before(client, request, version) if before is not None else None
 
     world.tamper = silent
-    story.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=True))
+    log.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=True))
     world.run(3_000)
-    assert story.member.done["c"][1] is not None
-    assert len(world.requests_of(story.member, OffsetCommitRequest)) == 1
+    assert log.member.done["c"][1] is not None
+    assert len(world.requests_of(log.member, OffsetCommitRequest)) == 1
 
 
-@pytest.mark.parametrize(("options", "fails"), [(JAVA, False), (OURS, True)])
-def test_a_commit_of_a_topic_that_the_coordinator_does_not_know_is_sent_again_as_java(
-    options: dict[str, Any], fails: bool
-) -> None:
+@pytest.mark.parametrize(("options", "fails"), [(JAVA, False), (KPROTO, True)])
+def test_a_commit_of_an_unknown_topic_is_retried(options: dict[str, Any], fails: bool) -> None:
     world = World({"t": 2})
-    story = reading(world, **options)
+    log = reading(world, **options)
     refuse_one_commit(world, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    token = story.member.commit({tp("t", 0): 4})
+    token = log.member.commit({tp("t", 0): 4})
     world.run(3_000)
-    assert isinstance(story.member.done[token][1], UnknownTopic if fails else type(None))
+    assert isinstance(log.member.done[token][1], UnknownTopic if fails else type(None))
 
 
-def test_a_fenced_commit_is_raised_and_the_member_stays_until_its_heartbeat_says_so() -> None:
+def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
     """ConsumerCoordinator.OffsetCommitResponseHandler: the commit fails, and changes nothing else."""
     world = World({"t": 1})
-    story = reading(world, **JAVA, group_instance_id="one")
-    joins = len(world.requests_of(story.member, JoinGroupRequest))
+    log = reading(world, **JAVA, group_instance_id="one")
+    joins = len(world.requests_of(log.member, JoinGroupRequest))
     refuse_one_commit(world, ErrorCode.FENCED_INSTANCE_ID)
-    token = story.member.commit({tp("t", 0): 4})
+    token = log.member.commit({tp("t", 0): 4})
     world.run(3_000)
-    assert isinstance(story.member.done[token][1], Fenced)
-    assert (story.member.errors, story.member.changes_of("lost")) == ([], [])
-    assert len(world.requests_of(story.member, JoinGroupRequest)) == joins
+    assert isinstance(log.member.done[token][1], Fenced)
+    assert (log.member.errors, log.member.changes_of("lost")) == ([], [])
+    assert len(world.requests_of(log.member, JoinGroupRequest)) == joins
 
 
 @pytest.mark.parametrize("by_time", [True, False], ids=["by time", "commit_async"])
-def test_a_fenced_commit_that_nobody_waits_for_is_raised_by_every_poll(by_time: bool) -> None:
-    """ConsumerCoordinator.asyncCommitFenced. Nothing more is read, or committed, or joined."""
+def test_a_fenced_asynchronous_commit_is_raised_by_every_poll(by_time: bool) -> None:
+    """ConsumerCoordinator.asyncCommitFenced: the consumer no longer reads, commits or joins."""
     world = World({"t": 1})
     options = {**JAVA, "auto_commit_interval_ms": 2_000, "enable_auto_commit": by_time}
-    story = reading(world, **options, group_instance_id="one")
-    member = story.member
+    log = reading(world, **options, group_instance_id="one")
+    member = log.member
     joins = len(world.requests_of(member, JoinGroupRequest))
     refuse_one_commit(world, ErrorCode.FENCED_INSTANCE_ID)
     if not by_time:
@@ -382,12 +383,12 @@ def test_a_fenced_commit_that_nobody_waits_for_is_raised_by_every_poll(by_time: 
     assert len(world.requests_of(member, JoinGroupRequest)) == joins
 
 
-@pytest.mark.parametrize(("options", "again"), [(JAVA, False), (OURS, True)])
-def test_topics_and_a_pattern_exclude_each_other_as_java(options: dict[str, Any], again: bool) -> None:
+@pytest.mark.parametrize(("options", "may_change"), [(JAVA, False), (KPROTO, True)])
+def test_topics_and_a_pattern_exclude_each_other(options: dict[str, Any], may_change: bool) -> None:
     world = World({"t": 1})
     member = reading(world, **options).member
     for topics, pattern in ((), "t.*"), (("t",), None):
-        if again:
+        if may_change:
             member.subscribe(*topics, pattern=pattern)
         else:
             with pytest.raises(IllegalState, match="subscribed, and policy="):
@@ -398,9 +399,9 @@ def test_topics_and_a_pattern_exclude_each_other_as_java(options: dict[str, Any]
         assert world.run(until=lambda: member.owns() == {tp("t", 0)})
 
 
-@pytest.mark.parametrize("options", [JAVA, OURS])
-def test_who_read_by_hand_before_joins_where_it_committed(options: dict[str, Any]) -> None:
-    """And says as Java's that it has left before: any unsubscribe leaves the group."""
+@pytest.mark.parametrize("options", [JAVA, KPROTO])
+def test_a_member_with_a_manual_assignment_before_joins_the_group(options: dict[str, Any]) -> None:
+    """The first JoinGroup has the reason of a leave, as in Java: every unsubscribe leaves the group."""
     world = World({"t": 1})
     member = world.consumer(**options)
     member.assign({tp("t", 0): None})
@@ -415,6 +416,7 @@ def test_who_read_by_hand_before_joins_where_it_committed(options: dict[str, Any
 
 
 def refuse_one_commit(world: World, code: ErrorCode) -> None:
+    """Answer the next OffsetCommit with `code`."""
     before, refused = world.tamper, []
 
     def once(client: Client, request: Any, version: int) -> Any:
@@ -428,6 +430,7 @@ def refuse_one_commit(world: World, code: ErrorCode) -> None:
 
 
 def offset_commit_refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
+    """Return a response with `code` for every partition of the request."""
     topics = [
         OffsetCommitResponseTopic(
             name=topic.name,
