@@ -81,7 +81,7 @@ class Stage:
         self.broker = Broker(Settings.from_properties(named), Node(1, "localhost", 9092), served())
         self.now = 1_000_000
         self.closed: dict[int, str] = {}
-        self.told: list[GroupCoordinatorStep | TransactionCoordinatorStep] = []
+        self.reports: list[GroupCoordinatorStep | TransactionCoordinatorStep] = []
         self._ids = count(1)
         self._clients: dict[int, Client] = {}
         for name, partitions in (topics or {}).items():
@@ -108,7 +108,7 @@ class Stage:
             elif isinstance(action, Disconnect):
                 self.closed[action.conn] = action.reason
             elif not isinstance(action, LogsCleaned):
-                self.told.append(action)
+                self.reports.append(action)
         return actions
 
     def wait(self, ms: int) -> None:
@@ -208,10 +208,12 @@ class Client:
         epoch: int = -1,
         version: int | None = None,
     ) -> ListOffsetsPartitionResponse:
-        asked = ListOffsetsPartition(
+        requested = ListOffsetsPartition(
             partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch
         )
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[requested])]
+        )
         result: ListOffsetsPartitionResponse = self.ask(request, version).topics[0].partitions[0]
         return result
 
@@ -241,14 +243,14 @@ def fetch_topic(
     fetched_epoch: int = -1,
 ) -> FetchTopic:
     """Return a topic of a Fetch request with one partition."""
-    asked = FetchPartition(
+    requested = FetchPartition(
         partition=partition,
         fetch_offset=offset,
         partition_max_bytes=max_bytes,
         current_leader_epoch=epoch,
         last_fetched_epoch=fetched_epoch,
     )
-    return FetchTopic(topic=topic, topic_id=topic_id, partitions=[asked])
+    return FetchTopic(topic=topic, topic_id=topic_id, partitions=[requested])
 
 
 def fetch_request(

@@ -41,10 +41,10 @@ from tests.rules import rule
 
 
 def test_both_brokers_return_the_same_metadata(two_brokers: TwoBrokers) -> None:
-    told = [two_brokers.ask(node, MetadataRequest(topics=None), 12) for node in (1, 2)]
-    assert told[0] == told[1]
-    assert [(broker.node_id, broker.host) for broker in told[0].brokers] == [(1, "one"), (2, "two")]  # type: ignore[union-attr]
-    assert [partition.leader_id for partition in told[0].topics[0].partitions] == [1, 2]  # type: ignore[union-attr]
+    responses = [two_brokers.ask(node, MetadataRequest(topics=None), 12) for node in (1, 2)]
+    assert responses[0] == responses[1]
+    assert [(broker.node_id, broker.host) for broker in responses[0].brokers] == [(1, "one"), (2, "two")]  # type: ignore[union-attr]
+    assert [partition.leader_id for partition in responses[0].topics[0].partitions] == [1, 2]  # type: ignore[union-attr]
 
 
 def test_only_the_leader_serves_produce_and_fetch(two_brokers: TwoBrokers) -> None:
@@ -118,8 +118,8 @@ def test_waiting_members_are_answered_when_the_coordinator_moves(two_brokers: Tw
     assert two_brokers.ask(1, join_request("", group="f"), 3) is None
     two_brokers.step(1, MoveCoordinator("f", 2))
     assert two_brokers.answers[two_brokers.conns[1]].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
-    again = join_request(first.member_id, group="f")  # type: ignore[attr-defined]
-    assert two_brokers.ask(2, again, 3) is None  # the waiting member still belongs to the group
+    rejoin = join_request(first.member_id, group="f")  # type: ignore[attr-defined]
+    assert two_brokers.ask(2, rejoin, 3) is None  # the waiting member still belongs to the group
 
 
 # Groups.
@@ -146,9 +146,9 @@ def test_groups_are_spread_over_the_brokers(two_brokers: TwoBrokers) -> None:
         for node in (1, 2)
         for name in (FIRSTS, SECONDS)
     }
-    refused, taken = ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_MEMBER_ID
+    refused, accepted = ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_MEMBER_ID
     assert {place: answer.error_code for place, answer in codes.items()} == {
-        (1, FIRSTS): taken, (1, SECONDS): refused, (2, FIRSTS): refused, (2, SECONDS): taken,
+        (1, FIRSTS): accepted, (1, SECONDS): refused, (2, FIRSTS): refused, (2, SECONDS): accepted,
     }  # fmt: skip
 
 
@@ -170,17 +170,17 @@ def test_a_broker_that_loads_a_group_lists_none(two_brokers: TwoBrokers) -> None
 
 def test_a_request_for_several_groups_is_served_for_the_own_ones(two_brokers: TwoBrokers) -> None:
     founded(two_brokers)
-    both, refused = [SECONDS, FIRSTS], ErrorCode.NOT_COORDINATOR
-    described = said(two_brokers, 1, DescribeGroupsRequest(groups=both), 5).groups
+    groups, refused = [SECONDS, FIRSTS], ErrorCode.NOT_COORDINATOR
+    described = said(two_brokers, 1, DescribeGroupsRequest(groups=groups), 5).groups
     assert {group.group_id: (group.error_code, group.group_state) for group in described} == {
         FIRSTS: (0, "Empty"), SECONDS: (refused, ""),
     }  # fmt: skip
-    wanted = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in both]
+    wanted = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in groups]
     fetched = said(two_brokers, 1, OffsetFetchRequest(groups=wanted), 8).groups
     assert {group.group_id: (group.error_code, len(group.topics)) for group in fetched} == {
         FIRSTS: (0, 1), SECONDS: (refused, 0),
     }  # fmt: skip
-    deleted = said(two_brokers, 1, DeleteGroupsRequest(groups_names=both), 2).results
+    deleted = said(two_brokers, 1, DeleteGroupsRequest(groups_names=groups), 2).results
     assert {result.group_id: result.error_code for result in deleted} == {FIRSTS: 0, SECONDS: refused}
     assert list(two_brokers.cluster.classic_coordinator.groups) == [SECONDS]
 

@@ -190,8 +190,8 @@ def test_the_last_compacted_batch_is_kept_without_records(stage: Stage, client: 
     write(client, ("c", None))
     stage.step(CleanLogs())
     stage.step(CleanLogs())
-    (left,) = stage.log("t").all_batches()
-    assert (left.base_offset, left.last_offset, left.count) == (2, 2, 0)
+    (batch,) = stage.log("t").all_batches()
+    assert (batch.base_offset, batch.last_offset, batch.count) == (2, 2, 0)
     write(client, ("d", "1"))
     assert held(stage) == [(3, "d", "1")]
 
@@ -343,10 +343,10 @@ def check_table(written: list[list[Pair]], cleanings: list[int]) -> None:
         for _ in range(cleanings.count(number)):
             stage.step(CleanLogs())
             stage.now += 5
-    left = held(stage)
-    assert [at for at, _, _ in left] == sorted({at for at, _, _ in left})
-    assert all(all_of_them[at] == (key, value) for at, key, value in left)
-    read: dict[str, str | None] = {key: value for _, key, value in left}
+    records = held(stage)
+    assert [at for at, _, _ in records] == sorted({at for at, _, _ in records})
+    assert all(all_of_them[at] == (key, value) for at, key, value in records)
+    read: dict[str, str | None] = {key: value for _, key, value in records}
     assert {key: value for key, value in read.items() if value is not None} == table
     log = stage.log("t")
     for at in range(log.end_offset):
@@ -359,22 +359,21 @@ def check_table(written: list[list[Pair]], cleanings: list[int]) -> None:
         ]
 
 
-def first_of_each_key(found: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]) -> dict[bytes, int]:
+def first_of_each_key(old: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]) -> dict[bytes, int]:
     latest: dict[bytes, int] = {}
-    for one in (record for batch in found for record in batch.records()):
-        latest.setdefault(one.key or b"", one.offset)
+    for batch in old:
+        for record in batch.records():
+            latest.setdefault(record.key or b"", record.offset)
     return latest
 
 
-def without_tombstones(
-    found: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]
-) -> dict[bytes, int]:
-    there = [record for batch in found for record in batch.records() if record.value is not None]
-    return {record.key or b"": record.offset for record in there}
+def without_tombstones(old: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]) -> dict[bytes, int]:
+    records = [record for batch in old for record in batch.records() if record.value is not None]
+    return {record.key or b"": record.offset for record in records}
 
 
-def renumbered(batch: Batch, before: list[Record], left: list[Record], horizon: int | None) -> Batch:
-    closer = [replace(record, offset=batch.base_offset + number) for number, record in enumerate(left)]
+def renumbered(batch: Batch, before: list[Record], remaining: list[Record], horizon: int | None) -> Batch:
+    closer = [replace(record, offset=batch.base_offset + number) for number, record in enumerate(remaining)]
     return WHOLE(batch, before, closer, horizon)
 
 

@@ -63,9 +63,9 @@ def test_a_value_for_one_broker_has_precedence(client: Client) -> None:
     values: list[tuple[str, str]] = [("", "7000"), ("1", "8000")]
     for broker, value in values:
         altered(client, "message.max.bytes", value, broker=broker)
-    one = told(client)["message.max.bytes"]
-    assert (one.value, one.config_source, one.read_only) == ("8000", 2, False)
-    assert [(synonym.source, synonym.value) for synonym in one.synonyms] == [
+    config = told(client)["message.max.bytes"]
+    assert (config.value, config.config_source, config.read_only) == ("8000", 2, False)
+    assert [(synonym.source, synonym.value) for synonym in config.synonyms] == [
         (2, "8000"), (3, "7000"), (4, "5000"), (5, "1048588"),
     ]  # fmt: skip
     topic = told(client, "t", kind=2)["max.message.bytes"]
@@ -76,14 +76,18 @@ def test_a_value_for_one_broker_has_precedence(client: Client) -> None:
 def test_configs_for_all_brokers_are_described_if_they_are_set(client: Client) -> None:
     assert told(client, "") == {}
     altered(client, "message.max.bytes", "7000", broker="")
-    (one,) = told(client, "").values()
-    assert (one.value, one.config_source, [synonym.source for synonym in one.synonyms]) == ("7000", 3, [3])
+    (config,) = told(client, "").values()
+    assert (config.value, config.config_source, [synonym.source for synonym in config.synonyms]) == (
+        "7000",
+        3,
+        [3],
+    )
 
 
 def test_static_configs_are_read_only(client: Client) -> None:
-    for name, one in told(client).items():
-        code, why = altered(client, name, one.value, only=True)
-        assert (code, one.read_only) == ((0, False) if name in DYNAMIC else (E.INVALID_REQUEST, True))
+    for name, config in told(client).items():
+        code, why = altered(client, name, config.value, only=True)
+        assert (code, config.read_only) == ((0, False) if name in DYNAMIC else (E.INVALID_REQUEST, True))
         assert code == 0 or why.startswith(f"Cannot update these configs dynamically: {name};")
 
 
@@ -137,8 +141,10 @@ def test_the_documentation_says_whether_a_config_has_an_effect(client: Client) -
     for kind, name in ((2, "t"), (4, "1")):
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[resource], include_documentation=True)
-        told = {config.name: config.documentation for config in client.ask(request).results[0].configs}
-        idle = {name for name, words in told.items() if "does nothing" in words}
+        documentation = {
+            config.name: config.documentation for config in client.ask(request).results[0].configs
+        }
+        idle = {name for name, words in documentation.items() if "does nothing" in words}
         assert idle == (
             {name for name, config in TOPIC_CONFIGS.items() if not config.acts} if kind == 2 else set()
         )

@@ -112,12 +112,12 @@ def test_a_session_remembers_the_name_of_a_deleted_topic_id(
         client.send(fetch_request(named, wait=500), 13)
     operator = stage.client()
     operator.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
-    gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert set(codes(client.answer())) == {gone}
+    unknown_topic = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(codes(client.answer())) == {unknown_topic}
     if session > 0:
         stage.step(CreateTopic("t", 1, stage.random_id()))
         anew = client.fetch(fetch_request(session=(session, 2)), 13)
-        assert codes(anew) == [ErrorCode.INCONSISTENT_TOPIC_ID, gone]
+        assert codes(anew) == [ErrorCode.INCONSISTENT_TOPIC_ID, unknown_topic]
     assert codes(client.fetch(fetch_request(named), 13)) == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
@@ -150,8 +150,8 @@ def test_a_delayed_fetch_omits_a_partition_that_was_removed_meanwhile(stage: Sta
     session = opened(client, 0, 1)
     client.send(fetch_request(session=(session, 1), wait=500), 12)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
-    again = stage.client().fetch(fetch_request(session=(session, 2), forget=forget, wait=0))
-    assert again.error_code == ErrorCode.NONE
+    second_response = stage.client().fetch(fetch_request(session=(session, 2), forget=forget, wait=0))
+    assert second_response.error_code == ErrorCode.NONE
     stage.wait(500)
     assert said(client.answer()) == []
 
@@ -252,8 +252,8 @@ def test_a_partition_with_records_moves_to_the_end_of_the_order(client: Client, 
     for partition in (0, 1, 0, 1):
         producer.produce(batch_of(b"a" * 100), partition=partition)
     size = len(batch_of(b"a" * 100))
-    both = [fetch_topic(partition=p) for p in (0, 1)]
-    first = client.fetch(fetch_request(*both, session=(0, 0), max_bytes=size))
+    topics = [fetch_topic(partition=p) for p in (0, 1)]
+    first = client.fetch(fetch_request(*topics, session=(0, 0), max_bytes=size))
     assert [bool(data.records) for data in partitions_of(first)] == [True, False]
     second = client.fetch(fetch_request(session=(first.session_id, 1), max_bytes=size))
     assert [data.partition_index for data in partitions_of(second) if data.records] == [1]

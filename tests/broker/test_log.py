@@ -210,7 +210,7 @@ def test_a_truncation_keeps_earlier_records(sizes: list[int], start: int, cut: i
     cut = max(log.start_offset, min(cut, log.end_offset))
     log.truncate(cut)
     assert log.start_offset <= log.end_offset <= cut
-    kept = [
+    remaining = [
         o for o in offsets(log.read(log.start_offset, 1 << 20, at_least_one=True)) if o >= log.start_offset
     ]
-    assert kept == [offset for offset in before if offset < log.end_offset]
+    assert remaining == [offset for offset in before if offset < log.end_offset]

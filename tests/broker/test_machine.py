@@ -41,8 +41,8 @@ def hello(**fields: str) -> ApiVersionsRequest:
     return ApiVersionsRequest(**{"client_software_name": "a", "client_software_version": "1", **fields})
 
 
-def raw(key: int, version: int, correlation: int, rest: bytes = b"\xff\xff") -> bytes:
-    return key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big") + rest
+def raw(key: int, version: int, correlation: int, tail: bytes = b"\xff\xff") -> bytes:
+    return key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big") + tail
 
 
 _NOT_STABLE = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
@@ -79,11 +79,11 @@ def test_requests_of_a_closed_connection_are_ignored(stage: Stage, client: Clien
 
 
 def test_an_invalid_request_does_not_affect_other_clients(stage: Stage, client: Client) -> None:
-    other = stage.client()
-    other.send(fetch_request(fetch_topic(), wait=10_000), 12)
+    second_client = stage.client()
+    second_client.send(fetch_request(fetch_topic(), wait=10_000), 12)
     client.send_bytes(b"garbage")
     stage.client().produce(batch_of(b"a"))
-    assert other.answer().error_code == 0
+    assert second_client.answer().error_code == 0
 
 
 def test_a_request_after_a_delayed_fetch_waits_for_it(stage: Stage, client: Client) -> None:
@@ -104,14 +104,14 @@ def test_responses_are_in_the_order_of_the_requests(stage: Stage, client: Client
 def test_a_heartbeat_after_a_delayed_join_is_served_after_the_join(stage: Stage, client: Client) -> None:
     """As Kafka 4.3.1: the generation has changed by then."""
     member = stable(client)
-    other = stage.client()
-    other_id = other.ask(join_request()).member_id
-    other.send(join_request(other_id))  # delayed until the first member rejoins
-    other.send(HeartbeatRequest(group_id="g", generation_id=1, member_id=other_id))
-    assert other.answers == []
+    second_client = stage.client()
+    other_id = second_client.ask(join_request()).member_id
+    second_client.send(join_request(other_id))  # delayed until the first member rejoins
+    second_client.send(HeartbeatRequest(group_id="g", generation_id=1, member_id=other_id))
+    assert second_client.answers == []
     client.send(join_request(member))
-    assert other.answer().generation_id == 2
-    assert other.answer().error_code == ErrorCode.ILLEGAL_GENERATION
+    assert second_client.answer().generation_id == 2
+    assert second_client.answer().error_code == ErrorCode.ILLEGAL_GENERATION
 
 
 def test_a_client_that_does_not_read_is_served_one_request_at_a_time(stage: Stage, client: Client) -> None:
@@ -205,12 +205,12 @@ def test_an_oversized_response_becomes_an_error_and_the_next_request_is_served(c
 
 
 def test_an_oversized_join_response_does_not_affect_other_members(stage: Stage) -> None:
-    long, other = stage.client(), stage.client()
+    long, second_client = stage.client(), stage.client()
     long.send_bytes(encode_request(join_request(), 3, 1, "x" * 32_767))  # it becomes a member
-    other.send(join_request(), 3)
+    second_client.send(join_request(), 3)
     stage.wait(120_000)
     assert stage.closed == {}
-    assert other.answer().error_code == ErrorCode.NONE
+    assert second_client.answer().error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", [0, 1])

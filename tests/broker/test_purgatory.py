@@ -32,8 +32,8 @@ ONE, OTHER = Partition(), Partition()
 def test_waiting_requests_are_found_in_the_order_of_their_arrival() -> None:
     purgatory = Purgatory()
     requests = [Request(3, 9, ONE), Request(2, 9, OTHER), Request(1, 9, ONE, OTHER)]
-    for one in requests:
-        purgatory.add(one)
+    for request in requests:
+        purgatory.add(request)
     assert purgatory.waiting_for([ONE]) == [requests[0], requests[2]]
     assert purgatory.waiting_for([OTHER, ONE]) == requests
     assert purgatory.waiting_for([Partition()]) == []

@@ -95,7 +95,7 @@ def test_a_topic_without_retention_ms_keeps_old_records(stage: Stage, client: Cl
 
 
 @pytest.mark.parametrize(
-    ("given", "start"),
+    ("properties", "start"),
     [
         ({"log.retention.hours": 168}, 1),
         ({"log.retention.hours": 168, "log.retention.ms": -1}, 0),
@@ -107,14 +107,14 @@ def test_a_topic_without_retention_ms_keeps_old_records(stage: Stage, client: Cl
 )
 @pytest.mark.parametrize("later", [False, True])
 def test_the_brokers_retention_applies_to_topics_without_their_own(
-    given: dict[str, int | str], start: int, later: bool
+    properties: dict[str, int | str], start: int, later: bool
 ) -> None:
     """`later`: the config is changed while the broker runs, if it is dynamic."""
-    dynamic = later and given.keys() <= {*DYNAMIC}
-    stage = Stage({"t": 1, "own": 1}, **({} if dynamic else given))
+    dynamic = later and properties.keys() <= {*DYNAMIC}
+    stage = Stage({"t": 1, "own": 1}, **({} if dynamic else properties))
     stage.now = 20_000 * HOUR
     if dynamic:
-        stage.broker.cluster.dynamic.set("", {name: str(value) for name, value in given.items()})
+        stage.broker.cluster.dynamic.set("", {name: str(value) for name, value in properties.items()})
     own = stage.topic("own").configs
     own.update({"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"})
     for name in ("t", "own"):

@@ -57,10 +57,10 @@ def test_a_request_that_arrives_byte_by_byte_is_answered() -> None:
 
 def test_requests_that_arrive_together_are_answered_in_order() -> None:
     with running() as server, connected(server.bootstrap) as client:
-        asked = [encode_request(ApiVersionsRequest(), 0, number, "me") for number in range(500)]
-        client.socket.sendall(b"".join(map(frame, asked)))
+        frames = [encode_request(ApiVersionsRequest(), 0, number, "me") for number in range(500)]
+        client.socket.sendall(b"".join(map(frame, frames)))
         got = []
-        for _ in asked:
+        for _ in frames:
             (size,) = struct.unpack(">i", client.receive(4))
             got.append(decode_response(client.receive(size), response_class(18), 0)[0])
         assert got == list(range(500))
@@ -123,11 +123,11 @@ def test_a_client_that_never_reads_does_not_exhaust_the_memory() -> None:
         reader.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
         with connected(server.bootstrap) as lazy:
             lazy.socket.setblocking(False)
-            asked = frame(encode_request(fetch_request(fetch_topic(), wait=0), 12, 1, "me")) * 1000
+            frames = frame(encode_request(fetch_request(fetch_topic(), wait=0), 12, 1, "me")) * 1000
             sent, idle = 0, time.monotonic() + 1
             while time.monotonic() < idle and sent < 64 << 20:
                 try:
-                    sent += lazy.socket.send(asked)
+                    sent += lazy.socket.send(frames)
                     idle = time.monotonic() + 0.5
                 except BlockingIOError:
                     time.sleep(0.01)
@@ -222,25 +222,27 @@ def test_five_hundred_clients_can_connect_at_once() -> None:
 
 
 def test_observers_receive_the_steps_of_the_group_coordinator() -> None:
-    seen: list[tuple[coordinator.CoordinatorEvent, tuple[coordinator.CoordinatorAction, ...], int]] = []
+    steps: list[tuple[coordinator.CoordinatorEvent, tuple[coordinator.CoordinatorAction, ...], int]] = []
     with (
         running(settings={"group.initial.rebalance.delay.ms": 0}) as server,
         connected(server.bootstrap) as client,
     ):
-        server.observe(lambda *step: seen.append(step))
+        server.observe(lambda *step: steps.append(step))
         member = client.ask(join_request(), 9).member_id
         client.ask(join_request(member), 9)
     requests = [
-        type(event.request).__name__ for event, _, _ in seen if isinstance(event, coordinator.RequestReceived)
+        type(event.request).__name__
+        for event, _, _ in steps
+        if isinstance(event, coordinator.RequestReceived)
     ]
     assert requests == ["JoinGroupRequest", "JoinGroupRequest"]
-    assert any(isinstance(action, coordinator.SendResponse) for _, actions, _ in seen for action in actions)
+    assert any(isinstance(action, coordinator.SendResponse) for _, actions, _ in steps for action in actions)
 
 
 def test_observers_receive_the_steps_of_the_transaction_coordinator() -> None:
-    seen: list[tuple[Any, tuple[Any, ...]]] = []
+    steps: list[tuple[Any, tuple[Any, ...]]] = []
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
-        server.observe(lambda event, actions, _: seen.append((event, actions)))
+        server.observe(lambda event, actions, _: steps.append((event, actions)))
         named = client.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), 4)
         added = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="x",
@@ -257,11 +259,11 @@ def test_observers_receive_the_steps_of_the_transaction_coordinator() -> None:
         )
         client.ask(end, 4)
     requests = [
-        type(event.request).__name__ for event, _ in seen if isinstance(event, transactions.RequestReceived)
+        type(event.request).__name__ for event, _ in steps if isinstance(event, transactions.RequestReceived)
     ]
     assert requests == ["InitProducerIdRequest", "AddPartitionsToTxnRequest", "EndTxnRequest"]
     marked = [
-        action for _, actions in seen for action in actions if isinstance(action, transactions.WriteMarkers)
+        action for _, actions in steps for action in actions if isinstance(action, transactions.WriteMarkers)
     ]
     assert [(marker.transactional_id, marker.committed, marker.partitions) for marker in marked] == [
         ("x", True, (("t", 0),))
@@ -294,11 +296,11 @@ def test_ctrl_c_during_the_start_stops_the_server(
         called = traceback.extract_stack(sys._current_frames()[main])
         return [frame.name for frame in called[-2:]] == ["result", "wait"]
 
-    def interrupted(*given: Any, **options: Any) -> socket.socket:
+    def interrupted(*args: Any, **options: Any) -> socket.socket:
         while not waits():
             time.sleep(0.001)
         signal.pthread_kill(main, signal.SIGINT)
-        return listen(*given, **options)
+        return listen(*args, **options)
 
     monkeypatch.setattr(socket, "create_server", interrupted)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
@@ -413,7 +415,7 @@ def test_a_restarted_broker_has_no_fetch_sessions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "value"),
     [
         ("topics", ["a"]),
         ("topics", {"a": "3"}),
@@ -432,11 +434,11 @@ def test_a_restarted_broker_has_no_fetch_sessions() -> None:
         ("highest", {"Fetch": "11"}),
     ],
 )
-def test_invalid_arguments_are_refused(name: str, given: Any) -> None:
+def test_invalid_arguments_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigError) as refused:
-        Server(**{name: given})
+        Server(**{name: value})
     assert refused.value.option == name
-    with pytest.raises(ConfigError), running(**{name: given}):
+    with pytest.raises(ConfigError), running(**{name: value}):
         pass
 
 
@@ -447,7 +449,7 @@ def test_no_error_contains_a_password() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "given"),
+    ("call", "arguments"),
     [
         ("create_topic", ("u", "3")),
         ("create_topic", ("u", True)),
@@ -460,6 +462,6 @@ def test_no_error_contains_a_password() -> None:
         ("observe", (5,)),
     ],
 )
-def test_invalid_arguments_of_operator_calls_are_refused(call: str, given: tuple[Any, ...]) -> None:
+def test_invalid_arguments_of_operator_calls_are_refused(call: str, arguments: tuple[Any, ...]) -> None:
     with running(topics={"t": 3}) as server, pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
-        getattr(server, call)(*given)
+        getattr(server, call)(*arguments)

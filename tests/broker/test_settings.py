@@ -22,7 +22,7 @@ def test_an_unknown_name_is_refused_with_the_known_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "ms"),
+    ("properties", "ms"),
     [
         ({}, None),
         ({"log.retention.hours": "168"}, 604_800_000),
@@ -35,8 +35,8 @@ def test_an_unknown_name_is_refused_with_the_known_names() -> None:
         ({"log.retention.minutes": "0", "log.retention.ms": "-1"}, -1),
     ],
 )
-def test_the_finest_retention_unit_has_precedence(given: dict[str, str], ms: int | None) -> None:
-    settings = Settings.from_properties(given)
+def test_the_finest_retention_unit_has_precedence(properties: dict[str, str], ms: int | None) -> None:
+    settings = Settings.from_properties(properties)
     assert settings.retention_ms == ms
     assert Settings.from_properties(settings.properties()) == settings
 
@@ -73,9 +73,12 @@ def test_an_invalid_value_is_refused(name: str, value: str) -> None:
 
 
 def test_super_users_are_parsed_as_in_kafka() -> None:
-    given = {"super.users": ";  User:bob  ; User:CN=a,O=b:c;", "authorizer.class.name": "StandardAuthorizer"}
-    settings = Settings.from_properties(given)
-    assert (settings.super_users, settings.authorizer_class_name) == tuple(given.values())
+    properties = {
+        "super.users": ";  User:bob  ; User:CN=a,O=b:c;",
+        "authorizer.class.name": "StandardAuthorizer",
+    }
+    settings = Settings.from_properties(properties)
+    assert (settings.super_users, settings.authorizer_class_name) == tuple(properties.values())
 
 
 def test_settings_survive_a_round_trip() -> None:

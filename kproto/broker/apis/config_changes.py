@@ -173,6 +173,6 @@ def _alter_broker(broker: Broker, resource: AlterConfigsResource, *, validate_on
         return ErrorCode.INVALID_REQUEST, fault
     if not validate_only:
         dynamic.set(name, values)
-        for other in broker.cluster.brokers.values():
-            other.settings = dynamic.settings(other.node.id)
+        for member in broker.cluster.brokers.values():
+            member.settings = dynamic.settings(member.node.id)
     return ErrorCode.NONE, None

@@ -19,9 +19,9 @@ from tests.broker.security.stage import LoginStage
 
 def test_scram_credentials_are_set_from_a_salted_password() -> None:
     stage = LoginStage("PLAINTEXT")
-    made = salted("SCRAM-SHA-256", "carol's", b"salt", 4096)
+    salted_password = salted("SCRAM-SHA-256", "carol's", b"salt", 4096)
     wanted = ScramCredentialUpsertion(
-        name="carol", mechanism=1, iterations=4096, salt=b"salt", salted_password=made
+        name="carol", mechanism=1, iterations=4096, salt=b"salt", salted_password=salted_password
     )
     request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[wanted])
     answer: AlterUserScramCredentialsResponse = stage.ask(request, 0)

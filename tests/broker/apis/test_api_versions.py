@@ -42,8 +42,8 @@ def test_all_versions_of_kafka_4_3_are_advertised(client: Client) -> None:
     assert ranges == kafka
 
 
-def raw(key: int, version: int, correlation: int, rest: bytes = b"\xff\xff") -> bytes:
-    return key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big") + rest
+def raw(key: int, version: int, correlation: int, tail: bytes = b"\xff\xff") -> bytes:
+    return key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big") + tail
 
 
 @pytest.mark.parametrize("version", [5, 99])

@@ -50,8 +50,8 @@ def stage_of(*rules: Acl) -> LoginStage:
     for name in ("t", "u"):
         stage.step(CreateTopic(name, 1, RANDOM))
     assert stage.broker.acls is not None
-    for one in rules:
-        stage.broker.acls.add(one)
+    for acl in rules:
+        stage.broker.acls.add(acl)
     stage.step(ClientConnected(1, HOST, "SSL", BOB))
     return stage
 
@@ -64,8 +64,8 @@ def test_lists_omit_denied_resources() -> None:
 
 
 def test_a_missing_topic_is_answered_like_a_denied_one() -> None:
-    asked = [MetadataRequestTopic(name=name) for name in ("u", "absent")]
-    response = stage_of().ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
+    topics = [MetadataRequestTopic(name=name) for name in ("u", "absent")]
+    response = stage_of().ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [("u", 29), ("absent", 29)]
 
 
@@ -75,8 +75,8 @@ def test_denied_topics_are_refused_beside_permitted_ones() -> None:
     part = [OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")]
     topics = [OffsetCommitRequestTopic(name=name, partitions=part) for name in ("t", "u")]
     response = stage.ask(OffsetCommitRequest(group_id="g", member_id="", topics=topics), 5)
-    found = {topic.name: topic.partitions[0].error_code for topic in response.topics}
-    assert found == {"t": 0, "u": 29}
+    codes = {topic.name: topic.partitions[0].error_code for topic in response.topics}
+    assert codes == {"t": 0, "u": 29}
 
 
 @pytest.mark.rule("R103")
@@ -155,8 +155,8 @@ def test_without_describe_no_cluster_operation_is_reported() -> None:
     configs = rule("kafka-cluster", Op.ALTER_CONFIGS, resource=Resource.CLUSTER)
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     assert stage_of(configs).ask(request, 0).cluster_authorized_operations == 0
-    both = stage_of(configs, rule("kafka-cluster", Op.DESCRIBE, resource=Resource.CLUSTER))
-    assert both.ask(request, 0).cluster_authorized_operations == 1 << 8 | 1 << 10 | 1 << 11
+    stage = stage_of(configs, rule("kafka-cluster", Op.DESCRIBE, resource=Resource.CLUSTER))
+    assert stage.ask(request, 0).cluster_authorized_operations == 1 << 8 | 1 << 10 | 1 << 11
 
 
 @pytest.mark.parametrize(("kind", "code"), [(2, 29), (4, 31), (8, 31), (16, 31), (32, 30), (99, 42)])
@@ -172,8 +172,8 @@ def test_duplicates_are_refused_for_every_caller() -> None:
     partitions = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names]
     response = stage.ask(CreatePartitionsRequest(topics=partitions, timeout_ms=1, validate_only=True), 3)
     assert {(result.name, result.error_code) for result in response.results} == {("t", 42), ("u", 29)}
-    asked = [MetadataRequestTopic(name=name) for name in names]
-    response = stage.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    response = stage.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [("t", 29), ("u", 29)]
     response = stage.ask(DeleteGroupsRequest(groups_names=["g", "g"]), 2)
     assert [result.error_code for result in response.results] == [30]

@@ -20,8 +20,10 @@ def client(stage: Stage) -> Client:
 
 
 def delete(client: Client, offset: int, partition: int = 0) -> tuple[int, int]:
-    asked = DeleteRecordsPartition(partition_index=partition, offset=offset)
-    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1)
+    requested = DeleteRecordsPartition(partition_index=partition, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name="t", partitions=[requested])], timeout_ms=1
+    )
     [result] = client.ask(request).topics[0].partitions
     return result.error_code, result.low_watermark
 

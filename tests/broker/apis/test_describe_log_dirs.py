@@ -71,8 +71,8 @@ def test_truncated_records_do_not_count() -> None:
 
 def test_a_broker_describes_only_its_own_replicas(led_by_the_second: TwoBrokers) -> None:
     has = [led_by_the_second.ask(node, DescribeLogDirsRequest(topics=None), 5) for node in (1, 2)]
-    told: list[Any] = [response.results[0].topics for response in has if response is not None]  # type: ignore[attr-defined]
-    assert [{t.name: [p.partition_index for p in t.partitions] for t in entry} for entry in told] == [
+    topics: list[Any] = [response.results[0].topics for response in has if response is not None]  # type: ignore[attr-defined]
+    assert [{t.name: [p.partition_index for p in t.partitions] for t in entry} for entry in topics] == [
         {"t": [0], "r": [0]},
         {"t": [1], "r": [0]},
     ]

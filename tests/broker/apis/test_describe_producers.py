@@ -26,7 +26,7 @@ def test_producers_are_described_with_their_ongoing_transactions(
     request = TopicRequest(name="t", partition_indexes=[0, 9])
 
     def looked() -> list[tuple[int, ...]]:
-        found, missing = client.ask(DescribeProducersRequest(topics=[request])).topics[0].partitions
+        known, missing = client.ask(DescribeProducersRequest(topics=[request])).topics[0].partitions
         assert missing.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
         return [
             (
@@ -35,7 +35,7 @@ def test_producers_are_described_with_their_ongoing_transactions(
                 producer.coordinator_epoch,
                 producer.current_txn_start_offset,
             )
-            for producer in found.active_producers
+            for producer in known.active_producers
         ]
 
     assert looked() == []

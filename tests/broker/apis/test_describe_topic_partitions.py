@@ -19,15 +19,15 @@ def stage() -> Stage:
 
 def pages(client: Client, names: list[str], limit: int) -> list[list[tuple[str, list[int]]]]:
     """Return all pages: the topics of each, with their partition indexes."""
-    cursor, found = None, []
+    cursor, pages_read = None, []
     while True:
         request = DescribeTopicPartitionsRequest(
             topics=[TopicRequest(name=name) for name in names], response_partition_limit=limit, cursor=cursor
         )
         response = client.ask(request)
-        found.append([(t.name, [p.partition_index for p in t.partitions]) for t in response.topics])
+        pages_read.append([(t.name, [p.partition_index for p in t.partitions]) for t in response.topics])
         if response.next_cursor is None:
-            return found
+            return pages_read
         where = response.next_cursor
         cursor = DescribeTopicPartitionsRequestCursor(
             topic_name=where.topic_name, partition_index=where.partition_index

@@ -16,8 +16,8 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def electing(*partitions: int, topic: str = "t", how: int = PREFERRED, **fields: Any) -> ElectLeadersRequest:
-    asked = [TopicPartitions(topic=topic, partitions=list(partitions))]
-    return ElectLeadersRequest(election_type=how, topic_partitions=asked, **fields)
+    topics = [TopicPartitions(topic=topic, partitions=list(partitions))]
+    return ElectLeadersRequest(election_type=how, topic_partitions=topics, **fields)
 
 
 def elected(response: Any) -> list[tuple[int, str | None]]:

@@ -99,14 +99,14 @@ def test_the_first_batch_is_returned_whatever_its_size(client: Client, producer:
 def test_only_the_first_partition_may_exceed_the_limit(client: Client, producer: Client) -> None:
     for partition in (0, 1):
         producer.produce(batch_of(b"a" * 1000), partition=partition)
-    both = (fetch_topic(partition=0, max_bytes=10), fetch_topic(partition=1, max_bytes=10))
-    assert [len(values_of(data)) for data in partitions_of(client.fetch(fetch_request(*both)))] == [1, 0]
+    topics = (fetch_topic(partition=0, max_bytes=10), fetch_topic(partition=1, max_bytes=10))
+    assert [len(values_of(data)) for data in partitions_of(client.fetch(fetch_request(*topics)))] == [1, 0]
 
 
 def test_an_empty_partition_does_not_count_as_the_first(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a" * 1000), partition=1)
-    both = (fetch_topic(partition=0, max_bytes=10), fetch_topic(partition=1, max_bytes=10))
-    assert [len(values_of(data)) for data in partitions_of(client.fetch(fetch_request(*both)))] == [0, 1]
+    topics = (fetch_topic(partition=0, max_bytes=10), fetch_topic(partition=1, max_bytes=10))
+    assert [len(values_of(data)) for data in partitions_of(client.fetch(fetch_request(*topics)))] == [0, 1]
 
 
 def test_partition_max_bytes_limits_a_partition(client: Client, producer: Client) -> None:
@@ -169,10 +169,10 @@ def test_an_unknown_topic_id_is_answered_with_that_id(stage: Stage, client: Clie
 
 def test_a_re_created_topic_is_unknown_by_its_old_id(stage: Stage, client: Client) -> None:
     old = stage.topic("t").id
-    other = stage.client()
-    other.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
+    second_client = stage.client()
+    second_client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
-    other.ask(CreateTopicsRequest(topics=[topic]))
+    second_client.ask(CreateTopicsRequest(topics=[topic]))
     assert stage.topic("t").id not in (old, NO_ID)
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(topic_id=old)), 13))
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -282,9 +282,9 @@ def test_unsent_responses_limit_a_fetch_to_one_batch(
         producer.produce(batch_of(b"x" * 1000))
     monkeypatch.setattr("kproto.broker.apis.fetch.MOST_UNSENT", 5000)
     lazy = [stage.client() for _ in range(3)]
-    for one in lazy:
-        one.reads = False
-        one.send(fetch_request(fetch_topic()), 12)
+    for slow_client in lazy:
+        slow_client.reads = False
+        slow_client.send(fetch_request(fetch_topic()), 12)
     batches = [len(values_of(partitions_of(client.answer())[0])) for client in lazy]
     assert batches == [4, 1, 1]
     held = stage.broker.cluster.unsent
@@ -292,6 +292,6 @@ def test_unsent_responses_limit_a_fetch_to_one_batch(
     stage.step(ResponseSent(lazy[0].conn))
     assert stage.broker.cluster.unsent < 3000
     assert len(values_of(partitions_of(producer.fetch(fetch_request(fetch_topic())))[0])) > 1
-    for one in lazy:
-        one.leave()
+    for slow_client in lazy:
+        slow_client.leave()
     assert stage.broker.cluster.unsent == 0

@@ -22,8 +22,13 @@ def test_the_only_broker_coordinates_every_group(client: Client, version: int) -
         FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest(key="g")
     )
     response = client.ask(request, version)
-    found = response.coordinators[0] if version >= 4 else response
-    assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "localhost", 9092)
+    coordinator = response.coordinators[0] if version >= 4 else response
+    assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (
+        0,
+        1,
+        "localhost",
+        9092,
+    )
 
 
 @pytest.mark.parametrize("kind", [2, 7])
@@ -31,6 +36,6 @@ def test_the_only_broker_coordinates_every_group(client: Client, version: int) -
 def test_other_coordinator_types_are_refused_with_a_message(client: Client, version: int, kind: int) -> None:
     keys: dict[str, Any] = {"coordinator_keys": ["x"]} if version >= 4 else {"key": "x"}
     response = client.ask(FindCoordinatorRequest(key_type=kind, **keys), version)
-    found = response.coordinators[0] if version >= 4 else response
-    assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
-    assert found.error_message
+    coordinator = response.coordinators[0] if version >= 4 else response
+    assert (coordinator.error_code, coordinator.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert coordinator.error_message

@@ -89,22 +89,25 @@ def test_deleting_a_topic_deletes_its_offsets(client: Client) -> None:
 
 def test_a_member_that_disconnects_during_a_join_does_not_affect_others(stage: Stage, client: Client) -> None:
     member = stable(client)
-    other = stage.client()
-    other_id = other.ask(join_request()).member_id
-    other.send(join_request(other_id))
-    other.leave()
+    second_client = stage.client()
+    other_id = second_client.ask(join_request()).member_id
+    second_client.send(join_request(other_id))
+    second_client.leave()
     client.send(join_request(member))
     assert client.answer().generation_id == 2
-    assert other.answers == []
+    assert second_client.answers == []
 
 
 def test_steps_of_the_coordinator_are_reported(stage: Stage, client: Client) -> None:
     stable(client)
     settled = [
-        a for told in stage.told for a in told.actions if isinstance(a, coordinator.RebalanceCompleted)
+        action
+        for report in stage.reports
+        for action in report.actions
+        if isinstance(action, coordinator.RebalanceCompleted)
     ]
     assert [(step.group_id, step.generation) for step in settled] == [("g", 1)]
-    assert all(isinstance(told, GroupCoordinatorStep) for told in stage.told)
+    assert all(isinstance(report, GroupCoordinatorStep) for report in stage.reports)
 
 
 def test_clients_are_described_as_kafka_does(stage: Stage, client: Client) -> None:

@@ -27,14 +27,14 @@ def test_latest_and_earliest_in_every_version(client: Client, version: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "offset", "found"),
+    ("timestamp", "offset", "found_timestamp"),
     [(0, 0, 100), (100, 0, 100), (101, 1, 300), (300, 1, 300), (301, -1, -1)],
 )
 def test_a_timestamp_finds_the_first_record_that_is_not_older(
-    client: Client, timestamp: int, offset: int, found: int
+    client: Client, timestamp: int, offset: int, found_timestamp: int
 ) -> None:
     answer = client.list_offsets(timestamp)
-    assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, found)
+    assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, found_timestamp)
 
 
 def test_max_timestamp_finds_the_latest_record(client: Client) -> None:

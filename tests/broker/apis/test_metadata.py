@@ -85,13 +85,13 @@ def test_no_topic_is_created_if_the_client_disables_it(stage: Stage, client: Cli
     assert stage.broker.topics.named("new") is None
 
 
-@pytest.mark.parametrize(("there", "name"), [("a.b", "a_b"), ("t", "__cluster_metadata")])
-def test_an_invalid_topic_is_not_auto_created(there: str, name: str) -> None:
+@pytest.mark.parametrize(("existing", "name"), [("a.b", "a_b"), ("t", "__cluster_metadata")])
+def test_an_invalid_topic_is_not_auto_created(existing: str, name: str) -> None:
     """Kafka's controller refuses the topic, so that it stays unknown."""
-    stage = Stage({there: 1})
+    stage = Stage({existing: 1})
     [topic] = stage.client().ask(named(name)).topics
     assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
-    assert [topic.name for topic in stage.broker.topics] == [there]
+    assert [topic.name for topic in stage.broker.topics] == [existing]
 
 
 def test_no_topic_is_created_if_the_setting_disables_it() -> None:
@@ -107,8 +107,8 @@ def test_an_invalid_name_is_refused_by_metadata_and_create_topics(client: Client
 
 
 def test_authorized_operations_are_returned_on_request_only(client: Client) -> None:
-    asked = client.ask(named("t", include_topic_authorized_operations=True)).topics[0]
-    assert asked.topic_authorized_operations == 3576
+    topic = client.ask(named("t", include_topic_authorized_operations=True)).topics[0]
+    assert topic.topic_authorized_operations == 3576
     assert client.ask(named("t")).topics[0].topic_authorized_operations == -(2**31)
 
 

@@ -27,10 +27,12 @@ def test_the_end_offset_of_an_epoch_is_returned(stage: Stage, client: Client) ->
     client.produce(batch_of(b"e"))
 
     def end(epoch: int, current: int = -1, partition: int = 0) -> tuple[int, int, int]:
-        asked = OffsetForLeaderPartition(
+        requested = OffsetForLeaderPartition(
             partition=partition, leader_epoch=epoch, current_leader_epoch=current
         )
-        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])])
+        request = OffsetForLeaderEpochRequest(
+            topics=[OffsetForLeaderTopic(topic="t", partitions=[requested])]
+        )
         [answer] = client.ask(request).topics[0].partitions
         return answer.error_code, answer.leader_epoch, answer.end_offset
 

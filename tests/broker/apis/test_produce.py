@@ -185,9 +185,9 @@ def test_a_duplicate_is_answered_with_the_first_offset_and_not_stored(stage: Sta
 
 def test_only_the_last_five_batches_are_recognized_as_duplicates(client: Client) -> None:
     offsets = [client.produce(from_producer(sequence)).base_offset for sequence in range(6)]
-    again = [client.produce(from_producer(sequence)) for sequence in range(6)]
-    assert again[0].error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert [answer.base_offset for answer in again[1:]] == offsets[1:]
+    retried = [client.produce(from_producer(sequence)) for sequence in range(6)]
+    assert retried[0].error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [answer.base_offset for answer in retried[1:]] == offsets[1:]
 
 
 def test_a_gap_in_the_sequence_is_out_of_order(stage: Stage, client: Client) -> None:
@@ -266,8 +266,8 @@ def test_after_an_unclean_election_the_last_five_remaining_batches_are_known(
         client.produce(from_producer(sequence))
     stage.step(TruncateLog("t", 0, 3))
     assert client.produce(from_producer(12)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    again = [client.produce(from_producer(sequence)) for sequence in range(4)]
-    assert [(answer.error_code, answer.base_offset) for answer in again] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    retried = [client.produce(from_producer(sequence)) for sequence in range(4)]
+    assert [(answer.error_code, answer.base_offset) for answer in retried] == [(0, 0), (0, 1), (0, 2), (0, 3)]
     assert stage.log("t").end_offset == 4
 
 

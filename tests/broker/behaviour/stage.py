@@ -54,13 +54,13 @@ class TransactionalProducer:
     ) -> Any:
         """Produce a batch; with `keeps` the next batch has the same sequence."""
         at = self.sequences.get((topic, partition), 0)
-        given: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "producer_id": self.id,
             "producer_epoch": self.epoch,
             "base_sequence": at,
             "is_transactional": True,
         }
-        batch = batch_of(*(data or (b"v",)), **{**given, **fields})
+        batch = batch_of(*(data or (b"v",)), **{**defaults, **fields})
         request = ProduceRequest(
             transactional_id=self.name,
             acks=-1,
@@ -96,7 +96,7 @@ class TransactionalProducer:
         return code
 
     def commit(self, offset: int, *, group: str = "g", version: int = 5, partition: int = 0) -> list[int]:
-        one = TxnOffsetCommitRequestPartition(
+        partition_commit = TxnOffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=None
         )
         request = TxnOffsetCommitRequest(
@@ -104,7 +104,7 @@ class TransactionalProducer:
             group_id=group,
             producer_id=self.id,
             producer_epoch=self.epoch,
-            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[one])],
+            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition_commit])],
         )
         return [
             partition.error_code
@@ -141,20 +141,20 @@ def read_committed(client: Client, **more: Any) -> list[bytes | None]:
     data = read_partition(client, **more)
     aborted = sorted(data.aborted_transactions, key=lambda entry: entry.first_offset)
     out: set[int] = set()
-    found: list[bytes | None] = []
+    values: list[bytes | None] = []
     for batch in batches(data.records):
         while aborted and aborted[0].first_offset <= batch.last_offset:
             out.add(aborted.pop(0).producer_id)
         if batch.is_control:
             out.discard(batch.producer_id)
         elif not (batch.is_transactional and batch.producer_id in out):
-            found += [record.value for record in batch.records()]
-    return found
+            values += [record.value for record in batch.records()]
+    return values
 
 
 def committed_offset(client: Client, group: str = "g", *, stable: bool = False) -> tuple[int, int]:
     topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-    asked = OffsetFetchRequestGroup(group_id=group, topics=topics)
-    response = client.ask(OffsetFetchRequest(groups=[asked], require_stable=stable), 9)
-    one = response.groups[0].topics[0].partitions[0]
-    return one.error_code, one.committed_offset
+    group_request = OffsetFetchRequestGroup(group_id=group, topics=topics)
+    response = client.ask(OffsetFetchRequest(groups=[group_request], require_stable=stable), 9)
+    committed = response.groups[0].topics[0].partitions[0]
+    return committed.error_code, committed.committed_offset

@@ -23,12 +23,12 @@ def beat(group: str) -> bytes:
 
 
 def test_another_client_waits_for_at_most_one_turn_of_a_connection() -> None:
-    heard: list[str] = []
+    groups: list[str] = []
     held, free, done = threading.Event(), threading.Event(), threading.Event()
 
     def observer(event: Any, actions: tuple[Any, ...], now: int) -> None:
         group = getattr(getattr(event, "request", None), "group_id", "")
-        heard.append(group)
+        groups.append(group)
         if group == "hold":
             held.set()
             free.wait(PATIENCE)
@@ -40,17 +40,17 @@ def test_another_client_waits_for_at_most_one_turn_of_a_connection() -> None:
         with (
             connected(server.bootstrap) as holder,
             connected(server.bootstrap) as flood,
-            connected(server.bootstrap) as other,
+            connected(server.bootstrap) as second_client,
         ):
-            for client in (holder, flood, other):
+            for client in (holder, flood, second_client):
                 client.ask(MetadataRequest(topics=[]), 12)
             holder.socket.sendall(beat("hold"))
             assert held.wait(PATIENCE)
             flood.socket.sendall(beat("flood") * 1500)
-            other.socket.sendall(beat("other"))
+            second_client.socket.sendall(beat("other"))
             free.set()
             assert done.wait(PATIENCE)
-            before = heard[: heard.index("other")].count("flood")
+            before = groups[: groups.index("other")].count("flood")
             assert before <= 2 * REQUESTS_PER_TURN
 
 
@@ -68,12 +68,12 @@ def silent_produce() -> bytes:
 
 
 def test_requests_that_arrived_before_the_close_are_served() -> None:
-    with running(topics={"t": 1}) as server, connected(server.bootstrap) as other:
+    with running(topics={"t": 1}) as server, connected(server.bootstrap) as second_client:
         with connected(server.bootstrap) as client:
             client.socket.sendall(silent_produce() * 10 * REQUESTS_PER_TURN)
         end = time.monotonic() + PATIENCE
-        while end_of(other) < 10 * REQUESTS_PER_TURN:
-            assert time.monotonic() < end, end_of(other)
+        while end_of(second_client) < 10 * REQUESTS_PER_TURN:
+            assert time.monotonic() < end, end_of(second_client)
 
 
 def test_requests_after_a_delayed_one_are_served() -> None:

@@ -73,9 +73,9 @@ def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
             part = [PartitionProduceData(index=0, records=batch_of(b"x" * 15_000_000))]
             data = [TopicProduceData(name="t", partition_data=part)]
             writer.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
-        with connected(server.bootstrap) as gone:
+        with connected(server.bootstrap) as silent_client:
             for _ in range(2):  # a request after the unread response changes nothing
-                gone.send(fetch_request(fetch_topic(), wait=0), 12)
+                silent_client.send(fetch_request(fetch_topic(), wait=0), 12)
             end = time.monotonic() + PATIENCE
             while not server.broker.cluster.unsent:
                 assert time.monotonic() < end

@@ -45,9 +45,9 @@ class Reader:
             return
         some = random.sample(range(PARTITIONS), random.choice([0, 0, 1, 2, PARTITIONS]))
         named: list[FetchTopic] = []
-        for one in some if self.epoch else range(PARTITIONS):
-            end = self.ends.get(one, 0)
-            named.append(fetch_topic(random.choice([end, end, end, max(end - 1, 0), 0]), one))
+        for index in some if self.epoch else range(PARTITIONS):
+            end = self.ends.get(index, 0)
+            named.append(fetch_topic(random.choice([end, end, end, max(end - 1, 0), 0]), index))
         forget = random.sample(range(PARTITIONS), 1) if self.epoch and random.random() < 0.1 else []
         request = fetch_request(
             *named,
@@ -68,7 +68,7 @@ def told(seed: int) -> list[bytes]:
     stage = Stage({"t": PARTITIONS})
     acls = Acls(allow_everyone=True)
     stage.broker.acls = acls  # type: ignore[misc]
-    heard: list[bytes] = []
+    responses: list[bytes] = []
     writer, operator, readers = TransactionalProducer(stage), stage.client(), [Reader(stage), Reader(stage)]
 
     def deleted() -> None:
@@ -114,9 +114,9 @@ def told(seed: int) -> list[bytes]:
     for event in random.choices([*happens], [*happens.values()], k=150):
         event()
         for reader in readers:
-            heard += reader.client.answers
+            responses += reader.client.answers
             reader.heard()
-    return heard
+    return responses
 
 
 def awake(*_: Any) -> None:
@@ -129,10 +129,10 @@ def test_responses_are_the_same_as_without_idle_partitions(
 ) -> None:
     slept = 0
 
-    def sleep(session: FetchSession, *given: Any, really: Any = FetchSession.set_idle) -> None:
+    def sleep(session: FetchSession, *args: Any, really: Any = FetchSession.set_idle) -> None:
         nonlocal slept
         slept += 1
-        really(session, *given)
+        really(session, *args)
 
     for seed in seeds(20, first):
         with repeatable(seed, ""):
@@ -154,9 +154,9 @@ def test_a_fetch_reads_only_changed_partitions(monkeypatch: pytest.MonkeyPatch) 
     looked: list[int] = []
     really: Any = DelayedFetch._read_partition
 
-    def read(self: DelayedFetch, key: Any, topic: Any, asked: Any, *more: Any, **named: Any) -> Any:
-        looked.append(asked.partition)
-        return really(self, key, topic, asked, *more, **named)
+    def read(self: DelayedFetch, key: Any, topic: Any, requested: Any, *more: Any, **named: Any) -> Any:
+        looked.append(requested.partition)
+        return really(self, key, topic, requested, *more, **named)
 
     monkeypatch.setattr(DelayedFetch, "_read_partition", read)
     client.send(fetch_request(session=(session, 2)), 12)

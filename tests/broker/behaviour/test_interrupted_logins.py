@@ -64,8 +64,8 @@ def server(files: Certificates) -> Iterator[Server]:
 def parts() -> Counter[str]:
     """Count the objects of connections in the process, by type; cancelled timers do not count."""
     gc.collect()
-    there = [obj for obj in gc.get_objects() if not (isinstance(obj, TimerHandle) and obj.cancelled())]
-    names = Counter(type(record).__name__ for record in there)
+    objects = [obj for obj in gc.get_objects() if not (isinstance(obj, TimerHandle) and obj.cancelled())]
+    names = Counter(type(record).__name__ for record in objects)
     return Counter({name: names[name] for name in PARTS})
 
 
@@ -149,25 +149,25 @@ def test_interrupted_logins_leave_no_state_behind(server: Server, files: Certifi
     draw = Random(SEED)
     broker = server.broker
     before, open_before = parts(), descriptors()
-    there: list[Guest] = []
+    guests: list[Guest] = []
     for _ in range(MANY):
         guest = Guest(server, files, draw)
         guest.come()
-        if draw.random() < 0.3 and len(there) < MOST_OPEN:
-            there.append(guest)  # stays half-open while others connect and leave
+        if draw.random() < 0.3 and len(guests) < MOST_OPEN:
+            guests.append(guest)  # stays half-open while others connect and leave
         else:
             guest.leave()
-    for guest in there:
+    for guest in guests:
         guest.leave()
-    del there, guest
+    del guests, guest
     end = time.monotonic() + 120
     while (broker.connections or descriptors() > open_before) and time.monotonic() < end:
         time.sleep(0.05)
-    told = f"KPROTO_SEED={SEED}"
-    assert not broker.connections, told
-    assert not broker.pending_closes, told
-    assert descriptors() <= open_before, told
-    assert parts() - before == Counter(), told
+    hint = f"KPROTO_SEED={SEED}"
+    assert not broker.connections, hint
+    assert not broker.pending_closes, hint
+    assert descriptors() <= open_before, hint
+    assert parts() - before == Counter(), hint
 
 
 def test_a_client_is_served_after_interrupted_logins(server: Server, files: Certificates) -> None:

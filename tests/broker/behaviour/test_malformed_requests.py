@@ -115,8 +115,8 @@ def deleting(*offsets: int) -> DeleteRecordsRequest:
 
 def test_the_latest_record_is_found_before_the_log_start(client: Client) -> None:
     client.ask(deleting(2))
-    found = client.list_offsets(-3)
-    assert (found.offset, found.timestamp) == (1, 1001)
+    latest = client.list_offsets(-3)
+    assert (latest.offset, latest.timestamp) == (1, 1001)
     client.ask(deleting(-1))
     assert client.list_offsets(-3).offset == 1
 
@@ -138,15 +138,15 @@ def test_the_last_of_duplicate_partitions_is_used(stage: Stage, client: Client) 
     ] == [(0, 1)]
     parts = [PartitionProduceData(index=0, records=batch_of(value)) for value in (b"x", b"y")]
     data = [TopicProduceData(name="t", partition_data=[part]) for part in parts]
-    (told,) = client.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=data), 9).responses
-    assert [response.base_offset for response in told.partition_responses] == [3]
+    (topic_response,) = client.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=data), 9).responses
+    assert [response.base_offset for response in topic_response.partition_responses] == [3]
     assert stage.log("t").end_offset == 4
 
 
 def test_list_offsets_answers_duplicate_partitions_once(client: Client) -> None:
     topic = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
-    (told,) = client.ask(ListOffsetsRequest(replica_id=-1, topics=[topic, topic]), 6).topics
-    assert [part.error_code for part in told.partitions] == [E.INVALID_REQUEST]
+    (topic_response,) = client.ask(ListOffsetsRequest(replica_id=-1, topics=[topic, topic]), 6).topics
+    assert [part.error_code for part in topic_response.partitions] == [E.INVALID_REQUEST]
 
 
 def test_duplicate_topics_are_described_once_and_by_id_if_there_is_one(stage: Stage, client: Client) -> None:
@@ -208,8 +208,8 @@ def test_an_unknown_group_is_reported_before_unknown_partitions(client: Client) 
 
 def test_a_topic_named_by_name_and_id_is_not_deleted(stage: Stage, client: Client) -> None:
     topic = stage.topic("t")
-    both = [DeleteTopicState(name="t", topic_id=NO_ID), DeleteTopicState(name=None, topic_id=topic.id)]
-    answer = client.ask(DeleteTopicsRequest(topics=both, timeout_ms=1))
+    states = [DeleteTopicState(name="t", topic_id=NO_ID), DeleteTopicState(name=None, topic_id=topic.id)]
+    answer = client.ask(DeleteTopicsRequest(topics=states, timeout_ms=1))
     assert [(response.name, response.topic_id, response.error_code) for response in answer.responses] == [
         ("t", topic.id, E.INVALID_REQUEST)
     ]
@@ -275,10 +275,10 @@ def test_an_unknown_operation_fails_the_whole_request(stage: Stage, client: Clie
 
 
 def test_configs_are_described_as_kafka_parses_them(client: Client) -> None:
-    given = {"min.cleanable.dirty.ratio": " 1d ", "retention.ms": "+5", "preallocate": "TRUE"}
-    given["cleanup.policy"] = "compact , delete,compact"
-    assert altered(client, altering("t", *((name, 0, value) for name, value in given.items()))) == [0]
-    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=list(given))
+    configs = {"min.cleanable.dirty.ratio": " 1d ", "retention.ms": "+5", "preallocate": "TRUE"}
+    configs["cleanup.policy"] = "compact , delete,compact"
+    assert altered(client, altering("t", *((name, 0, value) for name, value in configs.items()))) == [0]
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=list(configs))
     (result,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
     assert {config.name: config.value for config in result.configs} == {
         "min.cleanable.dirty.ratio": "1.0",
@@ -298,10 +298,10 @@ def test_an_unknown_resource_type_fails_describe_configs(client: Client) -> None
 
 
 def test_endpoints_that_are_neither_brokers_nor_controllers_are_not_supported(client: Client) -> None:
-    asked = [
+    requests = [
         DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=n) for n in (2, 3)
     ]
-    codes = [client.ask(entry).error_code for entry in asked]
+    codes = [client.ask(entry).error_code for entry in requests]
     assert codes == [E.MISMATCHED_ENDPOINT_TYPE, E.UNSUPPORTED_ENDPOINT_TYPE]
 
 
@@ -391,8 +391,8 @@ def test_an_unreadable_batch_header_fails_the_whole_request(client: Client) -> N
         PartitionProduceData(index=1, records=b"\0" * 61),
     ]
     data = TopicProduceData(name="t", partition_data=parts)
-    (told,) = client.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), 9).responses
-    assert [response.error_code for response in told.partition_responses] == [E.CORRUPT_MESSAGE] * 2
+    (topic_response,) = client.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), 9).responses
+    assert [response.error_code for response in topic_response.partition_responses] == [E.CORRUPT_MESSAGE] * 2
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"\0" * 8 + b"\0\0\0\x50", batch_of(b"b")[:-1]])

@@ -36,11 +36,11 @@ def test_the_client_library_works_with_older_versions() -> None:
                 producer.send("t", b"%d" % number)
         with Consumer(server.bootstrap, group_id="g", auto_offset_reset="earliest") as consumer:
             consumer.subscribe(["t"])
-            seen: list[bytes | None] = []
-            while len(seen) < 20:
-                seen += [record.value for record in consumer.poll(5.0)]
+            values: list[bytes | None] = []
+            while len(values) < 20:
+                values += [record.value for record in consumer.poll(5.0)]
             consumer.commit()
-    assert sorted(int(value or b"-1") for value in seen) == list(range(20))
+    assert sorted(int(value or b"-1") for value in values) == list(range(20))
 
 
 @pytest.mark.parametrize("highest", [{"Nonsense": 1}, {"Fetch": 3}, {"Fetch": 99}])

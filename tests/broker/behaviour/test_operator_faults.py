@@ -66,8 +66,12 @@ def test_a_failed_produce_writes_nothing_and_the_next_one_does() -> None:
     stage = Stage({"t": 1})
     me = stage.client()
     stage.step(FailRequests(FAILING["Produce"], ErrorCode.NOT_ENOUGH_REPLICAS, 2))
-    heard = [me.produce(batch_of(b"a")) for _ in range(3)]
-    assert [(response.error_code, response.base_offset) for response in heard] == [(19, -1), (19, -1), (0, 0)]
+    responses = [me.produce(batch_of(b"a")) for _ in range(3)]
+    assert [(response.error_code, response.base_offset) for response in responses] == [
+        (19, -1),
+        (19, -1),
+        (0, 0),
+    ]
 
 
 def test_a_fetch_session_continues_after_a_failed_fetch() -> None:
@@ -174,8 +178,8 @@ def test_a_broker_stops_with_held_responses() -> None:
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         server.slow(math.inf)
         client.send(MetadataRequest(topics=[]), 12)
-    with pytest.raises(ConfigError, match="seconds=-1"), running() as other:
-        other.slow(-1)
+    with pytest.raises(ConfigError, match="seconds=-1"), running() as second_server:
+        second_server.slow(-1)
 
 
 def test_a_call_to_a_silent_broker_times_out() -> None:
@@ -202,9 +206,9 @@ def test_a_restarted_broker_keeps_its_records() -> None:
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
         producer.send("t", b"a").result(20)
         server.down()
-        kept = producer.send("t", b"b")
+        pending = producer.send("t", b"b")
         server.up()
-        assert kept.result(30).offset == 1
+        assert pending.result(30).offset == 1
 
 
 @rule("R175")

@@ -39,9 +39,9 @@ def test_a_throttled_response_is_immediate_and_mutes_the_connection() -> None:
 def test_other_connections_and_apis_are_not_throttled() -> None:
     stage, me = throttled(METADATA)
     me.ask(MetadataRequest(topics=[]))
-    other = stage.client()
-    assert other.produce(batch_of(b"c")).error_code == 0
-    assert other.produce(batch_of(b"d")).base_offset == 3
+    second_client = stage.client()
+    assert second_client.produce(batch_of(b"c")).error_code == 0
+    assert second_client.produce(batch_of(b"d")).base_offset == 3
 
 
 def test_a_throttled_fetch_returns_no_records_and_opens_no_session() -> None:
@@ -51,8 +51,8 @@ def test_a_throttled_fetch_returns_no_records_and_opens_no_session() -> None:
     assert partitions_of(first) == []
     stage.step(ThrottleClients(FETCH, 0))
     stage.wait(2_000)
-    again = me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
-    assert (again.throttle_time_ms, len(partitions_of(again))) == (0, 1)
+    retried = me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
+    assert (retried.throttle_time_ms, len(partitions_of(retried))) == (0, 1)
 
 
 def test_a_fetch_session_continues_after_a_throttled_fetch() -> None:
@@ -86,8 +86,8 @@ def test_on_a_socket_the_next_response_waits_for_the_throttle_time() -> None:
         began = time.monotonic()
         for _ in range(2):
             client.send(MetadataRequest(topics=[]), 12)
-        heard: Any = client.answer(MetadataResponse, 12)
-        assert heard.throttle_time_ms == 300
+        response: Any = client.answer(MetadataResponse, 12)
+        assert response.throttle_time_ms == 300
         client.answer(MetadataResponse, 12)
         assert time.monotonic() - began >= 0.25
 

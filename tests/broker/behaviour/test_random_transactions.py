@@ -125,9 +125,9 @@ class Transacting(RuleBasedStateMachine):
             process.producer = TransactionalProducer(self.stage, process.name, timeout=TIMEOUT)
         else:
             assert process.producer.take() == E.NONE
-        for one in (before, process):
-            if one is not None:
-                self.decided(one, committed=False)
+        for owner in (before, process):
+            if owner is not None:
+                self.decided(owner, committed=False)
         self.owners[process.name] = process
 
     @rule(who=WHO, partition=st.sampled_from(PARTITIONS), version=st.sampled_from([9, 11, 12, 13]))
@@ -199,8 +199,8 @@ class Transacting(RuleBasedStateMachine):
                     (process.producer.id, process.producer.epoch),
                     *was,
                 )
-                again = process.producer.end(committed=commits)
-                assert again == E.NONE, "who asks again is not told the same"
+                retried = process.producer.end(committed=commits)
+                assert retried == E.NONE, "who asks again is not told the same"
                 assert (process.producer.id, process.producer.epoch) == now
         elif code == E.NONE and version == 5 and not commits:
             self.owners[process.name] = process  # it has the newest epoch, possibly again
@@ -221,9 +221,11 @@ class Transacting(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS), part=st.floats(0, 1))
     def delete(self, partition: int, part: float) -> None:
-        there = self.stage.topic("t").partitions[partition]
-        offset = there.log.start_offset + int(part * (there.log.end_offset - there.log.start_offset))
-        there.delete_before(offset)
+        partition_state = self.stage.topic("t").partitions[partition]
+        offset = partition_state.log.start_offset + int(
+            part * (partition_state.log.end_offset - partition_state.log.start_offset)
+        )
+        partition_state.delete_before(offset)
         self.start[partition] = offset
 
     # Invariants.
@@ -346,8 +348,8 @@ def _marks_one_partition_only(self: Broker, wanted: WriteMarkers, now: int) -> N
 
 
 def _marks_no_offsets(self: Broker, wanted: WriteMarkers, now: int) -> None:
-    kept = tuple(partition for partition in wanted.partitions if partition[0] == "t")
-    _MARK(self, msgspec.structs.replace(wanted, partitions=kept), now)
+    remaining = tuple(partition for partition in wanted.partitions if partition[0] == "t")
+    _MARK(self, msgspec.structs.replace(wanted, partitions=remaining), now)
 
 
 def _commits_all_offsets(self: Broker, event: Any, now: int) -> None:
@@ -433,10 +435,10 @@ MUTANTS: dict[str, Change] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
-    with pytest.raises((AssertionError, ExceptionGroup)) as found:
+    with pytest.raises((AssertionError, ExceptionGroup)) as raised:
         # Most of the first examples fail; Hypothesis may disable a rule in an example.
         explore(1500, mutant=True)
-    several = found.value.exceptions if isinstance(found.value, ExceptionGroup) else (found.value,)
+    several = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else (raised.value,)
     assert all(isinstance(error, AssertionError) for error in several), (
         several
     )  # other errors: the mutant itself is broken

@@ -96,15 +96,15 @@ def test_a_fetch_lists_the_aborted_transactions_of_its_range(
     producer.write(b"b")
     producer.end(committed=False)
     client.produce(batch_of(b"plain"))
-    other = TransactionalProducer(stage, "y")
-    other.write(b"c")
-    other.end(committed=False)
+    second_producer = TransactionalProducer(stage, "y")
+    second_producer.write(b"c")
+    second_producer.end(committed=False)
     assert read_committed(client) == [b"plain"]
-    told = [
+    offsets = [
         [aborted.first_offset for aborted in read_partition(client, at).aborted_transactions]
         for at in range(7)
     ]
-    assert told == [[0, 4], [0, 4], [0, 4], [4], [4], [4], []]
+    assert offsets == [[0, 4], [0, 4], [0, 4], [4], [4], [4], []]
     assert read_partition(client, isolation=0).aborted_transactions is None
     small = read_partition(client, max_bytes=1)
     assert [aborted.first_offset for aborted in small.aborted_transactions] == [0]
@@ -193,13 +193,13 @@ def test_a_fenced_producer_writes_nothing(
     stage: Stage, client: Client, producer: TransactionalProducer
 ) -> None:
     producer.write(b"mine")
-    other = TransactionalProducer(stage)
+    second_producer = TransactionalProducer(stage)
     assert producer.write(b"late").error_code == E.INVALID_PRODUCER_EPOCH
     assert producer.write(b"late", partition=1, version=9).error_code == E.INVALID_PRODUCER_EPOCH
     assert producer.commit(9) == [E.INVALID_PRODUCER_EPOCH]
     assert producer.end() == E.PRODUCER_FENCED
-    other.write(b"other's")
-    other.end()
+    second_producer.write(b"other's")
+    second_producer.end()
     assert read_committed(client) == [b"other's"]
 
 
@@ -348,9 +348,9 @@ def test_a_transaction_is_aborted_after_its_timeout(stage: Stage, client: Client
     assert committed_offset(client, stable=True) == (0, -1)
     markers = [
         action
-        for told in stage.told
-        if isinstance(told, TransactionCoordinatorStep)
-        for action in told.actions
+        for step in stage.reports
+        if isinstance(step, TransactionCoordinatorStep)
+        for action in step.actions
         if isinstance(action, WriteMarkers)
     ]
     assert [(marker.committed, marker.reason) for marker in markers] == [
@@ -397,20 +397,20 @@ def test_one_node_coordinates_and_all_nodes_accept_transactional_batches() -> No
     stage = Stage()
     stage.broker = second
     client = stage.client()
-    asked = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
-    assert client.ask(asked).error_code == E.NOT_COORDINATOR
-    asked.transactional_id = None
-    assert client.ask(asked).error_code == 0
-    found = client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])).coordinators[0]
-    assert (found.error_code, found.node_id) == (0, 1)
+    init_request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
+    assert client.ask(init_request).error_code == E.NOT_COORDINATOR
+    init_request.transactional_id = None
+    assert client.ask(init_request).error_code == 0
+    coordinator = client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])).coordinators[0]
+    assert (coordinator.error_code, coordinator.node_id) == (0, 1)
     (state,) = client.ask(DescribeTransactionsRequest(transactional_ids=["x"])).transaction_states
     assert state.error_code == E.NOT_COORDINATOR
     listed = client.ask(ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
     assert (listed.error_code, listed.transaction_states) == (0, [])
     del cluster.nodes[1]
     assert first.transactions is second.transactions
-    found = client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])).coordinators[0]
-    assert found.error_code == E.COORDINATOR_NOT_AVAILABLE
+    coordinator = client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])).coordinators[0]
+    assert coordinator.error_code == E.COORDINATOR_NOT_AVAILABLE
     stage.step(CreateTopic("t", 1, stage.random_id()))
     cluster.leaders[stage.topic("t").partitions[0]] = 2
     producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}

@@ -17,15 +17,15 @@ BOB, HOST = "User:bob", "10.0.0.7"
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 
 
-def rule(name: str = "t", operation: int = Op.READ, permission: int = ALLOW, **other: Any) -> Acl:
-    fields = {"resource": Resource.TOPIC, "pattern": Pattern.LITERAL, "principal": BOB, "host": "*", **other}
+def rule(name: str = "t", operation: int = Op.READ, permission: int = ALLOW, **more: Any) -> Acl:
+    fields = {"resource": Resource.TOPIC, "pattern": Pattern.LITERAL, "principal": BOB, "host": "*", **more}
     return Acl(name=name, operation=operation, permission=permission, **fields)
 
 
 def may(operation: int, *rules: Acl, name: str = "t", who: str = BOB, **settings: Any) -> bool:
     acls = Acls(**settings)
-    for one in rules:
-        acls.add(one)
+    for acl in rules:
+        acls.add(acl)
     return acls.allows(who, HOST, operation, Resource.TOPIC, name)
 
 
@@ -75,8 +75,8 @@ def test_super_users_may_do_everything() -> None:
 def test_a_match_filter_finds_all_acls_that_cover_a_name() -> None:
     acls = Acls()
     known = [rule(), rule("*"), rule("t", pattern=Pattern.PREFIXED), rule("other")]
-    for one in known:
-        acls.add(one)
+    for acl in known:
+        acls.add(acl)
     everything = {"principal": None, "host": None, "operation": Op.ANY, "permission": Permission.ANY}
     match = AclFilter(Resource.TOPIC, "t", Pattern.MATCH, **everything)
     assert acls.matching(match) == known[:3]

@@ -173,10 +173,12 @@ def test_a_session_without_expiry_refuses_re_authentication() -> None:
 @given(
     st.lists(st.binary(max_size=60), max_size=4), st.sampled_from(["PLAIN", "SCRAM-SHA-256"]), st.booleans()
 )
-def test_no_messages_authenticate_without_a_password(said: list[bytes], mechanism: str, raw: bool) -> None:
+def test_no_messages_authenticate_without_a_password(
+    messages: list[bytes], mechanism: str, raw: bool
+) -> None:
     stage = LoginStage(connection_failed_authentication_delay_ms="0")
     stage.ask(SaslHandshakeRequest(mechanism=mechanism), 0 if raw else 1)
-    for data in said:
+    for data in messages:
         if raw:
             stage.step(FrameReceived(1, data, RANDOM))
         else:

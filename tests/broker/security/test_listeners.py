@@ -61,19 +61,21 @@ def server(files: Certificates) -> Iterator[Any]:
         users={"alice": PASSWORD},
         tokens=unsecured(lambda: int(time.time() * 1000)),
         tls=files.context("requested"),
-    ) as made:
-        yield made
+    ) as server:
+        yield server
 
 
 def options(protocol: str, mechanism: str, files: Certificates) -> dict[str, Any]:
-    found: dict[str, Any] = {"security_protocol": protocol}
+    given_options: dict[str, Any] = {"security_protocol": protocol}
     if protocol.endswith("SSL"):
-        found["ssl_cafile"] = files.ca
+        given_options["ssl_cafile"] = files.ca
     if mechanism == "OAUTHBEARER":
-        found["sasl_oauth_token_provider"] = lambda: unsecured_token("alice", int(time.time() * 1000), 60_000)
+        given_options["sasl_oauth_token_provider"] = lambda: unsecured_token(
+            "alice", int(time.time() * 1000), 60_000
+        )
     elif mechanism:
-        found |= {"sasl_username": "alice", "sasl_password": PASSWORD}
-    return found | ({"sasl_mechanism": mechanism} if mechanism else {})
+        given_options |= {"sasl_username": "alice", "sasl_password": PASSWORD}
+    return given_options | ({"sasl_mechanism": mechanism} if mechanism else {})
 
 
 @pytest.mark.parametrize(
@@ -101,9 +103,9 @@ def test_the_principal_is_that_of_the_client_certificate(server: Any, files: Cer
 
 def test_an_expired_certificate_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("trustme")
-    made = certificates(tmp_path, expired=True)
-    with running(listen=["SSL://127.0.0.1:0"], tls=made.context()) as server:
-        how = options("SSL", "", made)
+    expired = certificates(tmp_path, expired=True)
+    with running(listen=["SSL://127.0.0.1:0"], tls=expired.context()) as server:
+        how = options("SSL", "", expired)
         with (
             Cluster(server.bootstrap, **how) as cluster,
             pytest.raises(AuthenticationFailed, match="has expired"),
@@ -128,7 +130,7 @@ def test_no_log_or_error_contains_a_secret(
     """Errors of each kind are covered: wrong passwords, wrong ports, no mechanism."""
     caplog.set_level(0)
     secret = "not-to-be-told-42"
-    told: list[str] = []
+    texts: list[str] = []
     for protocol, mechanism in (
         ("SASL_SSL", "PLAIN"),
         ("SASL_SSL", "SCRAM-SHA-256"),
@@ -140,8 +142,8 @@ def test_no_log_or_error_contains_a_secret(
                 consumer.subscribe(["flights"])
                 with pytest.raises(KprotoError) as caught:
                     consumer.poll(60)
-                told += [str(caught.value), repr(caught.value), repr(consumer.options), repr(vars(consumer))]
-    assert secret not in "\n".join([*told, caplog.text])
+                texts += [str(caught.value), repr(caught.value), repr(consumer.options), repr(vars(consumer))]
+    assert secret not in "\n".join([*texts, caplog.text])
 
 
 def test_large_requests_are_read_only_after_the_login() -> None:

@@ -35,11 +35,11 @@ def place(files: Certificates) -> Iterator[tuple[str, int]]:
 
 def asking(files: Certificates, ciphers: str = "ALL:COMPLEMENTOFALL:@SECLEVEL=0") -> ssl.SSLContext:
     """Return the context of a client that accepts every protocol and cipher."""
-    made = ssl.create_default_context(cafile=files.ca)
-    made.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-    made.options &= ~(ssl.OP_NO_TLSv1 | ssl.OP_NO_TLSv1_1 | ssl.OP_NO_COMPRESSION)
-    made.set_ciphers(ciphers)
-    return made
+    context = ssl.create_default_context(cafile=files.ca)
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    context.options &= ~(ssl.OP_NO_TLSv1 | ssl.OP_NO_TLSv1_1 | ssl.OP_NO_COMPRESSION)
+    context.set_ciphers(ciphers)
+    return context
 
 
 def shaken(place: tuple[str, int], context: ssl.SSLContext) -> ssl.SSLSocket:
@@ -59,10 +59,10 @@ def test_an_ssl_context_for_clients_is_refused() -> None:
 def test_tls_1_2_and_1_3_are_accepted(place: tuple[str, int], files: Certificates, version: str) -> None:
     context = asking(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
-    with shaken(place, context) as made:
-        assert made.version() == version.replace("_", ".")
-        assert made.compression() is None
-        name, _, bits = made.cipher() or ("", "", 0)
+    with shaken(place, context) as connection:
+        assert connection.version() == version.replace("_", ".")
+        assert connection.compression() is None
+        name, _, bits = connection.cipher() or ("", "", 0)
         assert bits >= 128
         assert name.startswith(("TLS_", "ECDHE-", "DHE-"))  # forward secrecy
 
@@ -104,9 +104,9 @@ def test_a_missing_client_certificate_is_answered_with_an_alert(files: Certifica
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
 
     def talk(bootstrap: str) -> None:
-        with context.wrap_socket(raw(bootstrap), server_hostname="localhost") as made:
-            made.sendall(bytes(1000))
-            made.recv(1)
+        with context.wrap_socket(raw(bootstrap), server_hostname="localhost") as connection:
+            connection.sendall(bytes(1000))
+            connection.recv(1)
 
     with (
         running(listen=["SSL://127.0.0.1:0"], tls=files.context("required")) as server,
@@ -154,17 +154,17 @@ def test_a_client_that_closes_after_a_request_causes_no_log(
     files: Certificates, secured: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     listen = ["SSL://127.0.0.1:0" if secured else "PLAINTEXT://127.0.0.1:0"]
-    asked = b"".join(
+    requests = b"".join(
         bytes(frame(encode_request(MetadataRequest(topics=None), 12, number, "me"))) for number in range(50)
     )
     with running({"t": 1}, listen=listen, tls=files.context()) as server:
         for _ in range(10):
             with raw(server.bootstrap) as plain:
                 if not secured:
-                    plain.sendall(asked)
+                    plain.sendall(requests)
                     continue
-                with asking(files).wrap_socket(plain, server_hostname="localhost") as made:
-                    made.sendall(asked)
+                with asking(files).wrap_socket(plain, server_hostname="localhost") as connection:
+                    connection.sendall(requests)
         how: SecurityConfig = {"security_protocol": "SSL", "ssl_cafile": files.ca} if secured else {}
         with Producer(server.bootstrap, **how) as producer:
             assert producer.send("t", b"x").result(60).offset == 0

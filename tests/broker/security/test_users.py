@@ -17,10 +17,10 @@ def test_a_changed_password_takes_effect_immediately() -> None:
 def test_the_salt_of_an_unknown_name_is_constant() -> None:
     """Otherwise two logins would reveal that the user does not exist."""
     for name in ("alice", "eve"):
-        asked = set()
+        challenges = set()
         for _ in range(2):
             stage = LoginStage()
             stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
             data = ScramClient("SCRAM-SHA-256", name, "x", "n").begin()
-            asked.add(bytes(stage.ask(SaslAuthenticateRequest(auth_bytes=data), 2).auth_bytes))
-        assert len(asked) == 1
+            challenges.add(bytes(stage.ask(SaslAuthenticateRequest(auth_bytes=data), 2).auth_bytes))
+        assert len(challenges) == 1
