@@ -96,8 +96,8 @@ class Stage:
         self.members.append(member)
         return member
 
-    def call_later(self, ms: int, what: Callable[[], None]) -> None:
-        heapq.heappush(self.queue, (self.now + ms, next(self.order), what))
+    def call_later(self, ms: int, callback: Callable[[], None]) -> None:
+        heapq.heappush(self.queue, (self.now + ms, next(self.order), callback))
 
     def run(self, ms: int = 60_000, until: Callable[[], bool] | None = None) -> bool:
         """Advance the time, or stop when `until` holds; return whether it held."""
@@ -124,8 +124,8 @@ class Stage:
         deadline = machine.next_deadline(self.broker)
         if deadline is not None and deadline <= self.now:
             self._broker(machine.Tick())
-        for one in self.members:
-            one.turn()
+        for member in self.members:
+            member.turn()
 
     # ---- connections
 
@@ -229,7 +229,7 @@ class Member:
         self.commands: list[str] = []
         self.alive, self.closed = True, False
         self.print_line("ready")
-        offered = {key: (one.min_version, one.max_version) for key, one in served().items()}
+        offered = {key: (api.min_version, api.max_version) for key, api in served().items()}
         self.do(c.Started((("broker", 9092),), offered))
 
     # ---- for tests
@@ -239,8 +239,8 @@ class Member:
         """Return the group's requests with their responses, with the proxy's names for members."""
         return [str(line) for line in self.lines if line.is_shown]
 
-    def has_printed(self, what: str, times: int = 1) -> bool:
-        return sum(1 for *_, line in self.printed if line.startswith(what)) >= times
+    def has_printed(self, prefix: str, times: int = 1) -> bool:
+        return sum(1 for *_, line in self.printed if line.startswith(prefix)) >= times
 
     def run_command(self, command: str) -> None:
         self.commands.append(command)
@@ -373,7 +373,7 @@ class Member:
                 self.do(c.UnsubscribeCalled())
             case "assign":
                 self.polling = True
-                self.do(c.AssignCalled(dict(_parse_partition(one) for one in arguments)))
+                self.do(c.AssignCalled(dict(_parse_partition(text) for text in arguments)))
             case "seek":
                 where, offset = _parse_partition(arguments[0])
                 self.do(c.SeekCalled(where, offset or 0))
@@ -463,8 +463,8 @@ class Line:
         )
 
 
-def _comma_separated(found: Iterable[Any]) -> str:
-    return ",".join(map(str, found)) or "none"
+def _comma_separated(values: Iterable[Any]) -> str:
+    return ",".join(map(str, values)) or "none"
 
 
 def _error(api: str, answer: Any) -> int:
@@ -488,13 +488,13 @@ def _describe_find(line: Line) -> str:
 def _describe_join(line: Line) -> str:
     x = line.request
     protocols = []
-    for one in x.protocols:
-        version = int.from_bytes(one.metadata[:2], "big")
-        text = f"{one.name}(v{version}"
+    for protocol in x.protocols:
+        version = int.from_bytes(protocol.metadata[:2], "big")
+        text = f"{protocol.name}(v{version}"
         try:
-            sub = Subscription.decode(one.metadata)
+            sub = Subscription.decode(protocol.metadata)
         except DecodeError:  # Old releases of sarama claim version 1 but leave out its fields.
-            sub, version = read_subscription(one.metadata), 0
+            sub, version = read_subscription(protocol.metadata), 0
         text += f" topics={_comma_separated(sub.topics)}"
         if version >= 1:
             text += f" own={_comma_separated(sorted(f'{tp.topic}:{tp.partition}' for tp in sub.owned))}"
@@ -531,7 +531,9 @@ def _decode_partitions(assignment: bytes) -> list[str]:
 
 
 def _describe_sync(line: Line) -> str:
-    assignments = {one.member_id: _decode_partitions(one.assignment) for one in line.request.assignments}
+    assignments = {
+        member.member_id: _decode_partitions(member.assignment) for member in line.request.assignments
+    }
     text = " ".join(
         f"{k}={_comma_separated(p)}" for k, p in sorted(assignments.items(), key=lambda x: str(x[1]))
     )
@@ -588,12 +590,12 @@ def _describe_offset_fetch(line: Line) -> str:
 
 def _describe_fetched_offsets(line: Line, code: int) -> str:
     body = line.answer.groups[0] if line.answer.groups else line.answer
-    found = {
+    offsets = {
         f"{t.name}:{partition.partition_index}": partition.committed_offset
         for t in body.topics
         for partition in t.partitions
     }
-    return " " + _comma_separated(f"{key}@{offset}" for key, offset in sorted(found.items()))
+    return " " + _comma_separated(f"{key}@{offset}" for key, offset in sorted(offsets.items()))
 
 
 def _describe_list_offsets(line: Line) -> str:
@@ -607,12 +609,12 @@ def _describe_list_offsets(line: Line) -> str:
 
 
 def _describe_listed_offsets(line: Line, code: int) -> str:
-    found = {
+    offsets = {
         f"{t.name}:{partition.partition_index}": partition.offset
         for t in line.answer.topics
         for partition in t.partitions
     }
-    return " " + _comma_separated(f"{key}@{offset}" for key, offset in sorted(found.items()))
+    return " " + _comma_separated(f"{key}@{offset}" for key, offset in sorted(offsets.items()))
 
 
 def _describe_epoch_end(line: Line) -> str:
@@ -663,8 +665,8 @@ def with_error(api: str, answer: Any, code: int) -> Any:
         api == "OffsetFetch" and not hasattr(answer, "error_code")
     ):
         for topic in answer.topics:
-            for one in topic.partitions:
-                one.error_code = code
+            for partition in topic.partitions:
+                partition.error_code = code
     else:
         answer.error_code = code
     return answer

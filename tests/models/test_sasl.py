@@ -17,7 +17,7 @@ def test_plain_after_handshake_v0_is_a_bare_frame() -> None:
 
 def test_plain_after_handshake_v1_is_a_sasl_authenticate_request() -> None:
     first, second = sasl.plain_frames(1, "alice", "secret", "c")
-    assert [decode_request(one[4:]).version for one in (first, second)] == [1, 0]
+    assert [decode_request(frame[4:]).version for frame in (first, second)] == [1, 0]
     assert decode_request(second[4:]).request.auth_bytes == b"\0alice\0secret"  # type: ignore[attr-defined]
 
 

@@ -35,15 +35,15 @@ USUAL: dict[str, Any] = {
 
 
 def join_kproto(world: World, name: str, **options: Any) -> Consumer:
-    given = {**QUICK, "partition_assignment_strategy": "range", **options}
-    made: Consumer = world.join(name, topics=["t"], **given)
-    return made
+    settings = {**QUICK, "partition_assignment_strategy": "range", **options}
+    consumer: Consumer = world.join(name, topics=["t"], **settings)
+    return consumer
 
 
 def join_model(world: World, kind: str, **options: Any) -> Member:
     machine, own = OTHERS[kind]
-    made: Member = world.join(kind, machine, topics=["t"], **{**USUAL, **own, **options})
-    return made
+    member: Member = world.join(kind, machine, topics=["t"], **{**USUAL, **own, **options})
+    return member
 
 
 @pytest.mark.parametrize("kind", OTHERS)

@@ -105,10 +105,10 @@ def test_s1_10_a_new_topic_that_the_whitelist_wants_is_a_rebalance_within_its_ti
     stage.topic("t-bad", 1)
     stage.run(30_000)
     assert len(requests_of(a, "Join")) == 1
-    made = stage.now
+    created_at = stage.now
     stage.topic("t-new", 1)
     assert stage.run(until=lambda: a.has_printed("assigned t-new:0 t:0 t:1"))
-    assert stage.now - made <= 10_000 + 5_000 + 1_000
+    assert stage.now - created_at <= 10_000 + 5_000 + 1_000
 
 
 @pytest.mark.parametrize(("code", "told"), [(27, False), (16, False), (25, True), (22, True), (14, True)])
@@ -152,11 +152,15 @@ def test_a_sync_while_rebalancing_does_not_leave() -> None:
 def test_an_offset_that_cannot_be_fetched_leaves_the_group() -> None:
     stage, a = stage_with_member()
     a.inject("Heartbeat", 27)
-    left, do = [14], a.do
+    codes, do = [14], a.do
 
     def refuse(event: c.ModelEvent) -> None:
-        if left and isinstance(event, c.ResponseReceived) and isinstance(event.response, OffsetFetchResponse):
-            event.response.topics[0].partitions[0].error_code = left.pop()
+        if (
+            codes
+            and isinstance(event, c.ResponseReceived)
+            and isinstance(event.response, OffsetFetchResponse)
+        ):
+            event.response.topics[0].partitions[0].error_code = codes.pop()
         do(event)
 
     a.do = refuse  # type: ignore[method-assign]
@@ -178,11 +182,11 @@ def test_a_failing_commit_is_tried_four_times_and_ends_the_cycle() -> None:
 def test_notifications_tell_what_was_claimed_and_released() -> None:
     stage, a = stage_with_member()
     add_second_member(stage)
-    told = [line for *_, line in a.printed if line.startswith("error rebalance")]
-    assert told[0] == "error rebalance start current: "
-    assert told[1] == "error rebalance OK claimed: t-0 t-1; released: ; current: t-0 t-1"
-    assert told[2] == "error rebalance start current: t-0 t-1"
-    assert told[3] == "error rebalance OK claimed: ; released: t-1; current: t-0"
+    lines = [line for *_, line in a.printed if line.startswith("error rebalance")]
+    assert lines[0] == "error rebalance start current: "
+    assert lines[1] == "error rebalance OK claimed: t-0 t-1; released: ; current: t-0 t-1"
+    assert lines[2] == "error rebalance start current: t-0 t-1"
+    assert lines[3] == "error rebalance OK claimed: ; released: t-1; current: t-0"
 
 
 def test_notifications_are_an_option() -> None:
@@ -222,8 +226,8 @@ def members(*names: str) -> dict[str, Subscription]:
 
 
 def test_ranges_round_their_borders() -> None:
-    found = balancer.divide("range", members("a", "b", "c"), {"t": 5})
-    assert {name: len(some) for name, some in found.items()} == {"a": 2, "b": 1, "c": 2}
+    plan = balancer.divide("range", members("a", "b", "c"), {"t": 5})
+    assert {name: len(some) for name, some in plan.items()} == {"a": 2, "b": 1, "c": 2}
     # Of one partition and two members, member 0 has those from round(0) to round(0.5), which is 1.
     assert balancer.divide("range", members("a", "b"), {"t": 1}) == {"a": [TopicPartition("t", 0)]}
 
