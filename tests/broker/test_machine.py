@@ -11,7 +11,6 @@ from kproto.broker.apis.table import APIS
 from kproto.broker.machine import CreateTopic, GrowTopic, next_deadline
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError
-from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
@@ -24,9 +23,9 @@ from kproto.messages.index import API_NAMES, request_class, response_class
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.metadata import MetadataRequest
-from kproto.messages.sync_group import SyncGroupRequest
 from kproto.messages.write_txn_markers import WriteTxnMarkersRequest
 from kproto.testing.strategies import versioned
+from tests.broker.apis.stage import api_versions_request, join_alone, request_bytes
 from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic, join_request
 
 SERVED = sorted(APIS)
@@ -35,14 +34,6 @@ SERVED = sorted(APIS)
 @pytest.fixture
 def stage() -> Stage:
     return Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
-
-
-def hello(**fields: str) -> ApiVersionsRequest:
-    return ApiVersionsRequest(**{"client_software_name": "a", "client_software_version": "1", **fields})
-
-
-def raw(key: int, version: int, correlation: int, tail: bytes = b"\xff\xff") -> bytes:
-    return key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big") + tail
 
 
 _NOT_STABLE = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
@@ -56,12 +47,12 @@ _NOT_SERVED = WriteTxnMarkersRequest(markers=[])  # sent between brokers only
     [
         (b"", "RequestHeader"),
         (b"\x00\x03", "RequestHeader"),
-        (raw(3, 99, 1), "MetadataRequest: version 99"),
-        (raw(0, 2, 1), "ProduceRequest: version 2"),
-        (raw(9999, 0, 1), "9999"),
+        (request_bytes(3, 99, 1), "MetadataRequest: version 99"),
+        (request_bytes(0, 2, 1), "ProduceRequest: version 2"),
+        (request_bytes(9999, 0, 1), "9999"),
         (encode_request(_NOT_STABLE, 6, 1, "me"), "InitProducerIdRequest"),
         (encode_request(_NOT_SERVED, 1, 1, "me"), "WriteTxnMarkersRequest"),
-        (raw(3, 1, 1, b"\xff\xff\x7f\xff\xff\xff"), "MetadataRequest"),
+        (request_bytes(3, 1, 1, b"\xff\xff\x7f\xff\xff\xff"), "MetadataRequest"),
     ],
 )
 def test_an_unreadable_request_closes_the_connection_with_a_reason(
@@ -74,7 +65,7 @@ def test_an_unreadable_request_closes_the_connection_with_a_reason(
 
 def test_requests_of_a_closed_connection_are_ignored(stage: Stage, client: Client) -> None:
     client.send_bytes(b"garbage")
-    client.send(hello(), expects=False)
+    client.send(api_versions_request(), expects=False)
     assert client.answers == []
 
 
@@ -103,7 +94,7 @@ def test_responses_are_in_the_order_of_the_requests(stage: Stage, client: Client
 
 def test_a_heartbeat_after_a_delayed_join_is_served_after_the_join(stage: Stage, client: Client) -> None:
     """As Kafka 4.3.1: the generation has changed by then."""
-    member = stable(client)
+    member = join_alone(client)
     second_client = stage.client()
     other_id = second_client.ask(join_request()).member_id
     second_client.send(join_request(other_id))  # delayed until the first member rejoins
@@ -137,23 +128,6 @@ def test_there_is_no_deadline_if_nothing_waits(stage: Stage, client: Client) -> 
     assert next_deadline(stage.broker) == stage.now + 500
     stage.wait(500)
     assert next_deadline(stage.broker) is None
-
-
-def stable(client: Client) -> str:
-    """Join as the only member; returns its id in generation 1."""
-    member: str = client.ask(join_request()).member_id
-    client.ask(join_request(member))
-    client.ask(
-        SyncGroupRequest(
-            group_id="g",
-            generation_id=1,
-            member_id=member,
-            protocol_type="consumer",
-            protocol_name="range",
-            assignments=[],
-        )
-    )
-    return member
 
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: API_NAMES[key])
@@ -219,7 +193,7 @@ def test_an_oversized_error_message_is_replaced_by_an_error(client: Client, vers
     resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[config])
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
     assert client.ask(request, version).responses[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert client.ask(hello()).error_code == 0
+    assert client.ask(api_versions_request()).error_code == 0
 
 
 def test_invalid_operator_events_raise_config_errors() -> None:

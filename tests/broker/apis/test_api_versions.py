@@ -8,6 +8,7 @@ from kproto.broker.apis.table import APIS
 from kproto.error_codes import ErrorCode
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import decode_response
+from tests.broker.apis.stage import api_versions_request, request_bytes
 from tests.broker.stage import Client, Stage
 
 SERVED = sorted(APIS)
@@ -18,18 +19,18 @@ def stage() -> Stage:
     return Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
 
 
-def hello(**fields: str) -> ApiVersionsRequest:
-    return ApiVersionsRequest(**{"client_software_name": "a", "client_software_version": "1", **fields})
-
-
 @pytest.mark.parametrize("version", range(5))
 def test_exactly_the_served_apis_are_advertised(client: Client, version: int) -> None:
-    answer: ApiVersionsResponse = client.ask(hello() if version >= 3 else ApiVersionsRequest(), version)
+    answer: ApiVersionsResponse = client.ask(
+        api_versions_request() if version >= 3 else ApiVersionsRequest(), version
+    )
     assert [api.api_key for api in answer.api_keys] == SERVED
 
 
 def test_all_versions_of_kafka_4_3_are_advertised(client: Client) -> None:
-    ranges = {api.api_key: (api.min_version, api.max_version) for api in client.ask(hello()).api_keys}
+    ranges = {
+        api.api_key: (api.min_version, api.max_version) for api in client.ask(api_versions_request()).api_keys
+    }
     # As Kafka 4.3.1 answers. Produce from v0 and InitProducerId up to v5 differ from the declared versions.
     kafka = {
         0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9),
@@ -42,21 +43,17 @@ def test_all_versions_of_kafka_4_3_are_advertised(client: Client) -> None:
     assert ranges == kafka
 
 
-def raw(key: int, version: int, correlation: int, tail: bytes = b"\xff\xff") -> bytes:
-    return key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big") + tail
-
-
 @pytest.mark.parametrize("version", [5, 99])
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
     stage: Stage, client: Client, version: int
 ) -> None:
-    client.send_bytes(raw(18, version, 41, b"whatever"))
+    client.send_bytes(request_bytes(18, version, 41, b"whatever"))
     correlation, answer = decode_response(client.answers.pop(), ApiVersionsResponse, 0)
     assert (correlation, answer.error_code) == (41, ErrorCode.UNSUPPORTED_VERSION)
     assert [(api.api_key, api.max_version) for api in answer.api_keys] == [(18, 4)]
-    assert client.ask(hello()).error_code == 0
+    assert client.ask(api_versions_request()).error_code == 0
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a\n"])
 def test_an_invalid_software_name_is_refused(client: Client, name: str) -> None:
-    assert client.ask(hello(client_software_name=name)).error_code == ErrorCode.INVALID_REQUEST
+    assert client.ask(api_versions_request(client_software_name=name)).error_code == ErrorCode.INVALID_REQUEST

@@ -8,16 +8,11 @@ import pytest
 
 from kproto.broker.machine import CreateTopic
 from kproto.broker.topic_configs import TOPIC_CONFIGS
-from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
     CreateTopicsRequest,
 )
-from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.broker.apis.stage import create_topic, delete_topic, topic_to_create
 from tests.broker.stage import Client, Stage, batch_of
 
 
@@ -26,40 +21,14 @@ def stage() -> Stage:
     return Stage({"t": 2, "u": 1})
 
 
-def creating(
-    name: str = "new",
-    count: int = 3,
-    factor: int = 1,
-    configs: dict[str, str | None] | None = None,
-    assignments: list[list[int]] | None = None,
-) -> CreatableTopic:
-    return CreatableTopic(
-        name=name,
-        num_partitions=count,
-        replication_factor=factor,
-        assignments=[
-            CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
-            for index, ids in enumerate(assignments or [])
-        ],
-        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
-    )
-
-
-def created(client: Client, version: int = 7, validate: bool = False, **topic: Any) -> CreatableTopicResult:
-    request = CreateTopicsRequest(topics=[creating(**topic)], validate_only=validate)
-    [result] = client.ask(request, version).topics
-    assert isinstance(result, CreatableTopicResult)
-    return result
-
-
 @pytest.mark.parametrize("version", range(2, 8))
 def test_a_topic_is_created_in_every_version(stage: Stage, client: Client, version: int) -> None:
-    assert created(client, version).error_code == 0
+    assert create_topic(client, version).error_code == 0
     assert len(stage.topic("new").partitions) == 3
 
 
 def test_the_response_describes_the_new_topic(stage: Stage, client: Client) -> None:
-    result = created(client, count=-1, factor=-1, configs={"retention.ms": "5"})
+    result = create_topic(client, count=-1, factor=-1, configs={"retention.ms": "5"})
     assert (result.num_partitions, result.replication_factor) == (1, 1)
     assert result.topic_id == stage.topic("new").id
     configs = {config.name: (config.value, config.config_source) for config in result.configs or []}
@@ -69,7 +38,7 @@ def test_the_response_describes_the_new_topic(stage: Stage, client: Client) -> N
 
 
 def test_validate_only_creates_no_topic(stage: Stage, client: Client) -> None:
-    assert created(client, validate=True).error_code == 0
+    assert create_topic(client, validate=True).error_code == 0
     assert stage.broker.topics.named("new") is None
 
 
@@ -106,28 +75,32 @@ def test_an_invalid_topic_is_refused_with_kafkas_code(
     stage: Stage, client: Client, topic: dict[str, Any], error: ErrorCode
 ) -> None:
     stage.step(CreateTopic("one_two.three", 1, stage.random_id()))
-    result = created(client, **topic)
+    result = create_topic(client, **topic)
     assert result.error_code == error
     assert result.error_message
     assert len(stage.broker.topics) == 3
 
 
 def test_a_name_that_collides_with_a_deleted_topic_is_accepted(stage: Stage, client: Client) -> None:
-    assert created(client, name="a.b").error_code == 0
-    deleted(client, 6, name="a.b")
-    assert created(client, name="a_b").error_code == 0
+    assert create_topic(client, name="a.b").error_code == 0
+    delete_topic(client, 6, name="a.b")
+    assert create_topic(client, name="a_b").error_code == 0
 
 
 def test_new_names_of_one_request_do_not_collide_with_each_other(stage: Stage, client: Client) -> None:
-    response = client.ask(CreateTopicsRequest(topics=[creating("a.b"), creating("a_b")]))
+    response = client.ask(CreateTopicsRequest(topics=[topic_to_create("a.b"), topic_to_create("a_b")]))
     assert [result.error_code for result in response.topics] == [0, 0]
-    deleted(client, 6, name="a.b")
-    assert created(client, name="a.b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    delete_topic(client, 6, name="a.b")
+    assert create_topic(client, name="a.b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: Client) -> None:
-    topics = [creating("one", count=5_000), creating("..", count=5_000), creating("two", count=1)]
-    twice = [creating("twice", count=9_000)] * 2  # duplicates do not count, and are answered twice
+    topics = [
+        topic_to_create("one", count=5_000),
+        topic_to_create("..", count=5_000),
+        topic_to_create("two", count=1),
+    ]
+    twice = [topic_to_create("twice", count=9_000)] * 2  # duplicates do not count, and are answered twice
     response = client.ask(CreateTopicsRequest(topics=[*topics, *twice]))
     assert [result.error_code for result in response.topics] == [ErrorCode.POLICY_VIOLATION] * 5
     assert len(stage.broker.topics) == 2
@@ -137,33 +110,22 @@ def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: 
 
 
 def test_a_manual_assignment_sets_the_partition_count(stage: Stage, client: Client) -> None:
-    assert created(client, count=-1, factor=-1, assignments=[[1], [1]]).error_code == 0
+    assert create_topic(client, count=-1, factor=-1, assignments=[[1], [1]]).error_code == 0
     assert len(stage.topic("new").partitions) == 2
 
 
 def test_a_duplicate_topic_is_not_created(stage: Stage, client: Client) -> None:
-    response = client.ask(CreateTopicsRequest(topics=[creating(), creating()]))
+    response = client.ask(CreateTopicsRequest(topics=[topic_to_create(), topic_to_create()]))
     assert [result.error_code for result in response.topics] == [ErrorCode.INVALID_REQUEST]
     assert stage.broker.topics.named("new") is None
 
 
 def test_two_topics_of_one_request_have_different_ids(stage: Stage, client: Client) -> None:
-    client.ask(CreateTopicsRequest(topics=[creating("one"), creating("two")]))
+    client.ask(CreateTopicsRequest(topics=[topic_to_create("one"), topic_to_create("two")]))
     assert stage.topic("one").id != stage.topic("two").id
 
 
 def test_a_config_of_the_topic_applies_to_produce(stage: Stage, client: Client) -> None:
-    created(client, configs={"message.timestamp.type": "LogAppendTime"})
+    create_topic(client, configs={"message.timestamp.type": "LogAppendTime"})
     assert client.produce(batch_of(b"a"), "new").log_append_time_ms == stage.now
     assert client.produce(batch_of(b"a"), "t").log_append_time_ms == -1
-
-
-def deleted(client: Client, version: int, **state: Any) -> int:
-    request = DeleteTopicsRequest(timeout_ms=1)
-    if version >= 6:
-        request.topics = [DeleteTopicState(name=state.get("name"), topic_id=state.get("topic_id", NO_ID))]
-    else:
-        request.topic_names = [state["name"]]
-    [result] = client.ask(request, version).responses
-    code: int = result.error_code
-    return code

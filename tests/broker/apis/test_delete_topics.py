@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.broker.apis.stage import delete_topic
 from tests.broker.stage import Client, Stage
 
 
@@ -18,31 +18,20 @@ def stage() -> Stage:
     return Stage({"t": 2, "u": 1})
 
 
-def deleted(client: Client, version: int, **state: Any) -> int:
-    request = DeleteTopicsRequest(timeout_ms=1)
-    if version >= 6:
-        request.topics = [DeleteTopicState(name=state.get("name"), topic_id=state.get("topic_id", NO_ID))]
-    else:
-        request.topic_names = [state["name"]]
-    [result] = client.ask(request, version).responses
-    code: int = result.error_code
-    return code
-
-
 @pytest.mark.parametrize("version", range(1, 7))
 def test_a_topic_is_deleted_by_name_in_every_version(stage: Stage, client: Client, version: int) -> None:
-    assert deleted(client, version, name="t") == 0
+    assert delete_topic(client, version, name="t") == 0
     assert [topic.name for topic in stage.broker.topics] == ["u"]
 
 
 def test_a_topic_is_deleted_by_id(stage: Stage, client: Client) -> None:
-    assert deleted(client, 6, topic_id=stage.topic("t").id) == 0
+    assert delete_topic(client, 6, topic_id=stage.topic("t").id) == 0
     assert [topic.name for topic in stage.broker.topics] == ["u"]
 
 
 def test_a_missing_topic_is_refused(client: Client) -> None:
-    assert deleted(client, 6, name="none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert deleted(client, 6, topic_id=UUID(int=5)) == ErrorCode.UNKNOWN_TOPIC_ID
+    assert delete_topic(client, 6, name="none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete_topic(client, 6, topic_id=UUID(int=5)) == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 @pytest.mark.parametrize(
@@ -63,4 +52,4 @@ def test_an_ambiguous_deletion_is_refused(
 
 def test_deletion_can_be_disabled() -> None:
     client = Stage({"t": 1}, delete_topic_enable="false").client()
-    assert deleted(client, 6, name="t") == ErrorCode.TOPIC_DELETION_DISABLED
+    assert delete_topic(client, 6, name="t") == ErrorCode.TOPIC_DELETION_DISABLED

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from kproto.broker.machine import ElectLeader, TruncateLog
-from kproto.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from kproto.broker.machine import TruncateLog
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from tests.broker.stage import Stage, TwoBrokers, batch_of
-
-
-@pytest.fixture
-def led_by_the_second() -> TwoBrokers:
-    """Return two brokers, and a partition with replicas on both whose second replica leads."""
-    two = TwoBrokers()
-    chosen = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
-    topic = CreatableTopic(name="r", num_partitions=-1, replication_factor=-1, assignments=chosen, configs=[])
-    two.ask(1, CreateTopicsRequest(topics=[topic]), 7)
-    two.step(1, ElectLeader("r", 0, 2))
-    return two
 
 
 def sizes(stage: Stage, topics: list[DescribableLogDirTopic] | None = None) -> dict[str, dict[int, int]]:
@@ -69,8 +55,8 @@ def test_truncated_records_do_not_count() -> None:
     assert sizes(stage) == {"t": {0: 2 * len(batch)}}
 
 
-def test_a_broker_describes_only_its_own_replicas(led_by_the_second: TwoBrokers) -> None:
-    has = [led_by_the_second.ask(node, DescribeLogDirsRequest(topics=None), 5) for node in (1, 2)]
+def test_a_broker_describes_only_its_own_replicas(led_by_second_broker: TwoBrokers) -> None:
+    has = [led_by_second_broker.ask(node, DescribeLogDirsRequest(topics=None), 5) for node in (1, 2)]
     topics: list[Any] = [response.results[0].topics for response in has if response is not None]  # type: ignore[attr-defined]
     assert [{t.name: [p.partition_index for p in t.partitions] for t in entry} for entry in topics] == [
         {"t": [0], "r": [0]},

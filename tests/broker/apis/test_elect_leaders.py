@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.machine import ElectLeader
 from kproto.error_codes import ErrorCode
-from kproto.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.broker.stage import Stage, TwoBrokers
 
@@ -55,17 +53,6 @@ def test_an_empty_request_is_not_validated(fields: dict[str, int]) -> None:
     assert (response.error_code, response.replica_election_results) == (0, [])
 
 
-@pytest.fixture
-def led_by_the_second() -> TwoBrokers:
-    """Return two brokers, and a partition with replicas on both whose second replica leads."""
-    two = TwoBrokers()
-    chosen = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
-    topic = CreatableTopic(name="r", num_partitions=-1, replication_factor=-1, assignments=chosen, configs=[])
-    two.ask(1, CreateTopicsRequest(topics=[topic]), 7)
-    two.step(1, ElectLeader("r", 0, 2))
-    return two
-
-
 def leader(two: TwoBrokers) -> tuple[int, int]:
     topic = two.cluster.topics.named("r")
     assert topic is not None
@@ -73,24 +60,24 @@ def leader(two: TwoBrokers) -> tuple[int, int]:
     return two.cluster.leader(partition, 0), partition.log.leader_epoch
 
 
-def test_the_preferred_replica_leads_again_in_a_new_epoch(led_by_the_second: TwoBrokers) -> None:
-    assert leader(led_by_the_second) == (2, 1)
-    response = led_by_the_second.ask(2, ElectLeadersRequest(topic_partitions=None), 2)
+def test_the_preferred_replica_leads_again_in_a_new_epoch(led_by_second_broker: TwoBrokers) -> None:
+    assert leader(led_by_second_broker) == (2, 1)
+    response = led_by_second_broker.ask(2, ElectLeadersRequest(topic_partitions=None), 2)
     assert elected(response) == [(0, None)]
-    assert leader(led_by_the_second) == (1, 2)
+    assert leader(led_by_second_broker) == (1, 2)
 
 
-def test_a_preferred_replica_that_is_down_is_not_elected(led_by_the_second: TwoBrokers) -> None:
-    del led_by_the_second.cluster.nodes[1]
-    response = led_by_the_second.ask(2, electing(0, topic="r"), 2)
+def test_a_preferred_replica_that_is_down_is_not_elected(led_by_second_broker: TwoBrokers) -> None:
+    del led_by_second_broker.cluster.nodes[1]
+    response = led_by_second_broker.ask(2, electing(0, topic="r"), 2)
     assert elected(response) == [(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, None)]
-    assert leader(led_by_the_second) == (2, 1)
+    assert leader(led_by_second_broker) == (2, 1)
 
 
 def test_an_unclean_election_takes_a_live_replica_if_there_is_no_leader(
-    led_by_the_second: TwoBrokers,
+    led_by_second_broker: TwoBrokers,
 ) -> None:
-    two = led_by_the_second
+    two = led_by_second_broker
     assert elected(two.ask(1, electing(0, topic="r", how=UNCLEAN), 2))[0][0] == ErrorCode.ELECTION_NOT_NEEDED
     del two.cluster.nodes[2]
     assert elected(two.ask(1, electing(0, topic="r", how=UNCLEAN), 2)) == [(0, None)]

@@ -15,30 +15,13 @@ from kproto.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kproto.messages.sync_group import SyncGroupRequest
+from tests.broker.apis.stage import join_alone
 from tests.broker.stage import Client, Stage, join_request
 
 
 @pytest.fixture
 def stage() -> Stage:
     return Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
-
-
-def stable(client: Client) -> str:
-    """Join as the only member; returns its id in generation 1."""
-    member: str = client.ask(join_request()).member_id
-    client.ask(join_request(member))
-    client.ask(
-        SyncGroupRequest(
-            group_id="g",
-            generation_id=1,
-            member_id=member,
-            protocol_type="consumer",
-            protocol_name="range",
-            assignments=[],
-        )
-    )
-    return member
 
 
 def committing(offset: int, topic: str = "t", member: str = "", generation: int = -1) -> OffsetCommitRequest:
@@ -62,7 +45,7 @@ def committed(client: Client) -> dict[str, int]:
 
 
 def test_a_group_is_served_by_the_coordinator(stage: Stage, client: Client) -> None:
-    member = stable(client)
+    member = join_alone(client)
     assert client.ask(committing(5, member=member, generation=1), 9).topics[0].partitions[0].error_code == 0
     assert committed(client) == {"t": 5}
     listed = client.ask(ListGroupsRequest()).groups
@@ -70,7 +53,7 @@ def test_a_group_is_served_by_the_coordinator(stage: Stage, client: Client) -> N
 
 
 def test_a_member_without_heartbeats_is_removed(stage: Stage, client: Client) -> None:
-    stable(client)
+    join_alone(client)
     stage.wait(10_000)
     [group] = client.ask(ListGroupsRequest()).groups
     assert group.group_state == "Empty"
@@ -88,7 +71,7 @@ def test_deleting_a_topic_deletes_its_offsets(client: Client) -> None:
 
 
 def test_a_member_that_disconnects_during_a_join_does_not_affect_others(stage: Stage, client: Client) -> None:
-    member = stable(client)
+    member = join_alone(client)
     second_client = stage.client()
     other_id = second_client.ask(join_request()).member_id
     second_client.send(join_request(other_id))
@@ -99,7 +82,7 @@ def test_a_member_that_disconnects_during_a_join_does_not_affect_others(stage: S
 
 
 def test_steps_of_the_coordinator_are_reported(stage: Stage, client: Client) -> None:
-    stable(client)
+    join_alone(client)
     settled = [
         action
         for report in stage.reports
@@ -111,7 +94,7 @@ def test_steps_of_the_coordinator_are_reported(stage: Stage, client: Client) -> 
 
 
 def test_clients_are_described_as_kafka_does(stage: Stage, client: Client) -> None:
-    stable(client)
+    join_alone(client)
     from kproto.messages.describe_groups import DescribeGroupsRequest
 
     [group] = client.ask(DescribeGroupsRequest(groups=["g"], include_authorized_operations=False)).groups

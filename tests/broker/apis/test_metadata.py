@@ -8,14 +8,8 @@ import pytest
 
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
-from kproto.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-)
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker.apis.stage import create_topic
 from tests.broker.stage import Client, Stage
 
 
@@ -103,36 +97,10 @@ def test_no_topic_is_created_if_the_setting_disables_it() -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250])
 def test_an_invalid_name_is_refused_by_metadata_and_create_topics(client: Client, name: str) -> None:
     assert client.ask(named(name)).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert created(client, name=name).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert create_topic(client, name=name).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_authorized_operations_are_returned_on_request_only(client: Client) -> None:
     topic = client.ask(named("t", include_topic_authorized_operations=True)).topics[0]
     assert topic.topic_authorized_operations == 3576
     assert client.ask(named("t")).topics[0].topic_authorized_operations == -(2**31)
-
-
-def creating(
-    name: str = "new",
-    count: int = 3,
-    factor: int = 1,
-    configs: dict[str, str | None] | None = None,
-    assignments: list[list[int]] | None = None,
-) -> CreatableTopic:
-    return CreatableTopic(
-        name=name,
-        num_partitions=count,
-        replication_factor=factor,
-        assignments=[
-            CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
-            for index, ids in enumerate(assignments or [])
-        ],
-        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
-    )
-
-
-def created(client: Client, version: int = 7, validate: bool = False, **topic: Any) -> CreatableTopicResult:
-    request = CreateTopicsRequest(topics=[creating(**topic)], validate_only=validate)
-    [result] = client.ask(request, version).topics
-    assert isinstance(result, CreatableTopicResult)
-    return result
