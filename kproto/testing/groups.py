@@ -1,4 +1,4 @@
-"""A group of your consumers to which anything may happen: a Hypothesis state machine over `World`.
+"""A random group of your consumers: a Hypothesis state machine over `World`.
 
     from kproto.testing.groups import Group
 
@@ -11,31 +11,32 @@
 
     TestMine = Mine.TestCase                      # for pytest and unittest
 
-Members join, leave, die, sleep, commit, pause; topics grow; brokers stop, coordinators and leaders move, the
-network breaks: in virtual time, so an hour costs what happens in it. After each of an application's steps
-the claims of `kproto.testing.invariants` that hold at every moment are looked at, and in the end, when all
-faults are healed and everybody polls, all of them: one owner for each partition, every record handed out,
-nothing committed that wasn't, and so on. A failure is a short list of calls:
+Members join, leave, crash, freeze, commit and pause. Topics grow, brokers stop, coordinators and leaders
+move, and the network fails. All of it happens in virtual time. After each observation of an application the
+invariants `ALWAYS` are checked. At the end all faults are healed, all applications poll, and all invariants
+of `kproto.testing.invariants` are checked: one owner per partition, every record delivered, nothing committed
+that was not delivered, and so on. A failure is a short list of calls:
 
     state = Mine()
     state.begin(seed=0)
     ...
     state.teardown()
 
-Run them in a test of their own, and `state.world` is the world that fails: see its `trace()`; its `back()`,
-for which `application` is called again, with the members of the world that is played; and its `save()`, which
-keeps an assignor of yours by its name, for `World.load(path, assignors=[my_assignor])`, and nothing of what
-your application called: a world that is loaded has members that only read.
+Run them in a test of their own. Then `state.world` is the failing world: see its `trace()`, `rewind()` and
+`save()`. A replayed world calls `application` again with its own members. `save()` keeps the names of your
+assignors, for `World.load(path, assignors=[my_assignor])`, and nothing of your applications: the members of a
+loaded world only read.
 
-What an application does is an object of yours. Of these methods it has those that it needs:
+An application is an object of yours, with those of these methods that it needs:
 
-* `assigned(partitions)`, `revoked(partitions)`, `lost(partitions)`: a `consumer.RebalanceListener`. It may
-  call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`); nothing in a world
-  waits.
-* `records(records)`: what it does with the records of each poll, before it polls again.
+* `assigned(partitions)`, `revoked(partitions)`, `lost(partitions)`, as in `consumer.RebalanceListener`. They
+  may call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`), but nothing in a
+  world waits.
+* `records(records)`: processes the records of each poll before the next poll.
 
-A claim of your own is a `@invariant()` method, or a function in `claims` that raises `Broken`; it sees the
-`world`, and your applications in `applications`, by the names of their consumers; killed ones are not there.
+Your own invariants are `@invariant()` methods, or functions in `final_invariants` that raise
+`InvariantBroken`. They can use `world`, and `applications` by the names of their consumers, without those
+that were killed.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ try:
 except ImportError as error:
     raise MissingExtra("kproto.testing.groups", "hypothesis", "testing") from error
 
-from .invariants import ALWAYS, Claim, check
-from .schedules import QUICK, rest
+from .invariants import ALWAYS, Invariant, check
+from .schedules import QUICK, settle
 from .world import Consumer, World
 from .world.user_code import reject_awaitable
 
@@ -63,23 +64,23 @@ _ANY = st.integers(0, 99)
 
 
 class Group(RuleBasedStateMachine):
-    """Derive from it, and set what is yours; the class attributes are the defaults."""
+    """Derive your state machine from this class. The class attributes are the defaults."""
 
-    topics: ClassVar[Mapping[str, int]] = {"t": 4}  # Topics and how many partitions they begin with.
+    topics: ClassVar[Mapping[str, int]] = {"t": 4}  # Topic -> number of partitions at the start.
 
-    # Options of `consumer.Consumer`. Of several, each member that joins has some: a rolling upgrade.
+    # Options of `consumer.Consumer`. With several, each new member gets one of them, as in a rolling upgrade.
     options: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
-    most_members: ClassVar[int] = 4
+    max_members: ClassVar[int] = 4
 
     brokers: ClassVar[int] = 2
 
-    trouble: ClassVar[bool] = True  # Whether members die and sleep, brokers stop, and the network breaks.
+    trouble: ClassVar[bool] = True  # Whether members crash and freeze, brokers stop, and the network fails.
 
-    claims: ClassVar[Sequence[Claim]] = ()  # More of them, for the end.
+    final_invariants: ClassVar[Sequence[Invariant]] = ()  # More invariants to check at the end.
 
     def application(self, consumer: Consumer) -> object | None:
-        """What this member's application does; None for one that only reads."""
+        """Return the application of this member, or None for one that only reads."""
         return None
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class Group(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 9))
     def begin(self, seed: int) -> None:
-        """Two members and some records to begin with."""
+        """Start with two members and some records."""
         self.world = World(self.topics, seed=seed, brokers=self.brokers, trace=False, latency=(1, 9))
         self.world.watch(*ALWAYS)
         for partition in self.world.partitions():
@@ -100,14 +101,14 @@ class Group(RuleBasedStateMachine):
         self.join(0)
         self.join(1)
 
-    @precondition(lambda self: len(self._members()) < self.most_members)
+    @precondition(lambda self: len(self._members()) < self.max_members)
     @rule(options=_ANY)
     def join(self, options: int) -> None:
         self._count += 1
-        given = {**QUICK, **self.options[options % len(self.options)]}
-        made: Consumer = self.world.join(f"member{self._count}", **given)
-        made.configure(self._behave)
-        made.subscribe(*self.topics)
+        options_of_member = {**QUICK, **self.options[options % len(self.options)]}
+        consumer: Consumer = self.world.join(f"member{self._count}", **options_of_member)
+        consumer.configure(self._set_up_application)
+        consumer.subscribe(*self.topics)
 
     @precondition(lambda self: len(self._members()) > 1)
     @rule(member=_ANY, leave=st.booleans())
@@ -117,21 +118,21 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self.trouble and len(self._members()) > 1)
     @rule(member=_ANY)
     def kill(self, member: int) -> None:
-        dying = self._member(member)
-        self.world.kill(dying)
-        self.applications.pop(dying.name, None)  # what it remembered died, too
+        victim = self._member(member)
+        self.world.kill(victim)
+        self.applications.pop(victim.name, None)  # its state died with the process
 
     @precondition(lambda self: self.trouble and self._members())
     @rule(member=_ANY, ms=st.sampled_from((50, 1_000, 5_000)))
     def sleep(self, member: int, ms: int) -> None:
-        """SIGSTOP."""
+        """Freeze the process (SIGSTOP)."""
         self._member(member).freeze(ms)
 
     @precondition(lambda self: self._members())
     @rule(member=_ANY, works_ms=st.sampled_from((0, 50, 1_500)), callback_ms=st.sampled_from((0, 50, 1_500)))
     def slow_down(self, member: int, works_ms: int, callback_ms: int) -> None:
-        one = self._member(member)
-        one.works_ms, one.callback_ms = works_ms, callback_ms
+        consumer = self._member(member)
+        consumer.works_ms, consumer.callback_ms = works_ms, callback_ms
 
     @precondition(lambda self: self._members())
     @rule(member=_ANY)
@@ -148,22 +149,22 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self._members())
     @rule(member=_ANY, partition=_ANY)
     def pause(self, member: int, partition: int) -> None:
-        one = self._member(member)
-        owned = sorted(one.owned & one.owns())
+        consumer = self._member(member)
+        owned = sorted(consumer.owned & consumer.owns())
         if owned:
-            with contextlib.suppress(IllegalState):  # lost at this moment
-                one.pause(owned[partition % len(owned)])
+            with contextlib.suppress(IllegalState):  # the partition was lost at this moment
+                consumer.pause(owned[partition % len(owned)])
 
     @precondition(lambda self: self._members())
     @rule(member=_ANY)
     def resume(self, member: int) -> None:
-        one = self._member(member)
-        paused = [partition for partition in one.owns() if one.engine.partitions[partition].paused]
+        consumer = self._member(member)
+        paused = [partition for partition in consumer.owns() if consumer.engine.partitions[partition].paused]
         if paused:
             with contextlib.suppress(IllegalState):
-                one.resume(*sorted(paused))
+                consumer.resume(*sorted(paused))
 
-    # ---- the cluster, and time
+    # ---- the cluster and time
 
     @rule(ms=_MS)
     def wait(self, ms: int) -> None:
@@ -185,17 +186,17 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self.world.brokers)
     @rule(partition=_ANY, node=_ANY)
     def elect(self, partition: int, node: int) -> None:
-        self.world.elect(*self._partition(partition), self._up(node))
+        self.world.elect(*self._partition(partition), self._broker_up(node))
 
     @precondition(lambda self: self.trouble and self.world.brokers)
     @rule(node=_ANY, loading_ms=st.sampled_from((0, 500)))
     def move_coordinator(self, node: int, loading_ms: int) -> None:
-        self.world.move_coordinator(QUICK["group_id"], self._up(node), loading_ms=loading_ms)
+        self.world.move_coordinator(QUICK["group_id"], self._broker_up(node), loading_ms=loading_ms)
 
     @precondition(lambda self: self.trouble and self.world.brokers)
     @rule(node=_ANY)
     def stop_broker(self, node: int) -> None:
-        self.world.stop_broker(self._up(node))
+        self.world.stop_broker(self._broker_up(node))
 
     @precondition(lambda self: len(self.world.brokers) < len(self.world.nodes))
     @rule()
@@ -212,28 +213,29 @@ class Group(RuleBasedStateMachine):
         self.world.fault(kind, self._member(member), ms=300, lasts=lasts)
 
     def teardown(self) -> None:
-        """Everything is healed, everybody polls; then all claims are looked at."""
+        """Heal all faults, let all applications poll, then check all invariants."""
         world = self.world
         if not self._members():
             self.join(0)
-        rest(world)
+        settle(world)
         check(world)
-        if self.claims:
-            check(world, *self.claims)
+        if self.final_invariants:
+            check(world, *self.final_invariants)
 
-    # ---- inside
+    # ---- helpers
 
-    def _behave(self, consumer: Consumer) -> None:
+    def _set_up_application(self, consumer: Consumer) -> None:
+        """Set up the application of a consumer; replayed worlds call this with their own consumer."""
         application = self.application(consumer)
         if application is None:
             return
-        if consumer.world is self.world:  # and is not played again
+        if consumer.world is self.world:  # not a replay
             self.applications[consumer.name] = application
         consumer.listener = _listener(application)
         consumer.worker = getattr(application, "records", consumer.worker)
 
     def _members(self) -> list[Consumer]:
-        return [one for one in self.world.alive_clients(Consumer) if not one.is_closing]
+        return [consumer for consumer in self.world.alive_clients(Consumer) if not consumer.is_closing]
 
     def _member(self, index: int) -> Consumer:
         members = self._members()
@@ -243,15 +245,19 @@ class Group(RuleBasedStateMachine):
         partitions = self.world.partitions()
         return partitions[index % len(partitions)]
 
-    def _up(self, index: int) -> int:
+    def _broker_up(self, index: int) -> int:
+        """Return the id of a broker that is up."""
         return sorted(self.world.brokers)[index % len(self.world.brokers)]
 
 
 def _listener(application: object) -> Any:
+    """Return the listener that calls the methods of `application`."""
     foreign = sorted(name for name in dir(application) if name.startswith("on_partitions_"))
     if foreign:
         allowed = "assigned(partitions), revoked(partitions), lost(partitions)"
-        raise ConfigError("application", application, f"{foreign[0]} is another library's name; {allowed}")
+        raise ConfigError(
+            "application", application, f"{foreign[0]} is a name of another library; use {allowed}"
+        )
 
     def call(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
         method = getattr(application, kind, None)

@@ -1,15 +1,16 @@
-"""What must hold of one part by itself, whatever it is given: an assignor, a decoder, a reader of batches.
+"""Properties of single parts for any input: an assignor, a decoder, a reader of batches.
 
-    def test_mine_is_a_function():
+    def test_my_assignor_is_a_function():
         an_assignor_is_a_function(lambda: my_assignor(partitions, members, {}))
 
     @given(st.binary())
-    def test_mine_reads_anything(data):
+    def test_my_decoder_takes_any_bytes(data):
         a_decoder_takes_any_bytes(my_decoder, data)
 
-Each raises `Broken`, which says what was seen. What takes too long is stopped after so many lines of Python,
-and not after a time: the answer is the same on every machine. The numbers are those of `invariants`. Not
-stopped is a loop without a line of Python in it (`max(itertools.count())`), nor one that catches `Broken`.
+Each raises `InvariantBroken` with the reason. Slow code is stopped after a number of executed Python lines,
+not after a time, so the result is the same on every machine. The limit cannot stop a loop that executes no
+Python line (`max(itertools.count())`), nor one that catches `InvariantBroken`. The numbers (I6, ...) are
+those of the invariants.
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ from typing import Any, Final
 from ..errors import ConfigError, KprotoError
 from ..group.subscription import TopicPartition
 from ..validation import checked
-from .invariants import Broken
+from .invariants import InvariantBroken
 from .world.user_code import reject_awaitable
 
-# Lines of Python that an assignor may take; a thousand partitions for a hundred members take a tenth.
+# Limit of Python lines for an assignor; 1,000 partitions for 100 members need a tenth of it.
 MOST_LINES: Final = 2_000_000
 
-# What a decoder may take for each byte that it is given: lines, and bytes of memory.
+# Limits of a decoder per byte of input: Python lines, and bytes of memory.
 LINES_A_BYTE, BYTES_A_BYTE = 500, 200
 
-LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20  # What it may take for none at all: compiling, imports.
+# Minimum limits, whatever the input: room for compilation and imports.
+LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 
 _JUMPS: Final = frozenset((*dis.hasjrel, *dis.hasjabs))
 
@@ -44,44 +46,50 @@ _JUMPS: Final = frozenset((*dis.hasjrel, *dis.hasjabs))
 def an_assignor_is_a_function(
     assign: Callable[[], object], *, times: int = 2, most_lines: int = MOST_LINES
 ) -> None:
-    """I6: it ends, and gives the same for the same, `times` times."""
+    """I6: check that `assign` returns within `most_lines` Python lines, and the same value `times` times."""
     if times < 2:
-        raise ConfigError("times", times, "at least 2: what is asked once can't differ")
+        raise ConfigError("times", times, "at least 2: a single call has nothing to be compared with")
     with _at_most(most_lines):
         first = reject_awaitable("assign", assign, assign())
     for _ in range(times - 1):
-        if (again := assign()) != first:
-            raise Broken(f"the same question has two answers: {first!r} and {again!r}")
+        if (repeated := assign()) != first:
+            raise InvariantBroken(f"two calls with the same input returned {first!r} and {repeated!r}")
 
 
 @checked
 def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) -> None:
-    """I18: it returns a value or raises one of kproto's errors, and takes no more lines and memory than the
-    bytes pay for. One that gives what it read piece by piece (a generator) is read to its end.
+    """I18: check that `decode` returns or raises a KprotoError, for any bytes.
+
+    It may use lines and memory only in proportion to `data`. If it returns a generator, the generator is
+    consumed.
     """
-    most = BYTES_AT_LEAST + BYTES_A_BYTE * len(data)
+    memory_limit = BYTES_AT_LEAST + BYTES_A_BYTE * len(data)
     tracing = tracemalloc.is_tracing()
     if not tracing:
         tracemalloc.start()
     tracemalloc.reset_peak()
-    before, _ = tracemalloc.get_traced_memory()
-    answer: object = None
+    memory_before, _ = tracemalloc.get_traced_memory()
+    decoded: object = None
     try:
         with _at_most(LINES_AT_LEAST + LINES_A_BYTE * len(data)):
-            answer = decode(data)
-            _read(answer)
-    except (KprotoError, Broken) as error:
-        if isinstance(error, Broken):
+            decoded = decode(data)
+            _read(decoded)
+    except (KprotoError, InvariantBroken) as error:
+        if isinstance(error, InvariantBroken):
             raise
     except Exception as error:
-        raise Broken(f"{type(error).__name__} comes out for {data[:40].hex(' ')}: {error}") from error
+        raise InvariantBroken(
+            f"{type(error).__name__} was raised for {data[:40].hex(' ')}: {error}"
+        ) from error
     finally:
         _, peak = tracemalloc.get_traced_memory()
         if not tracing:
             tracemalloc.stop()
-    reject_awaitable("decode", decode, answer)
-    if peak - before > most:
-        raise Broken(f"{len(data)} bytes took {peak - before} bytes of memory; {most} are allowed")
+    reject_awaitable("decode", decode, decoded)
+    if peak - memory_before > memory_limit:
+        raise InvariantBroken(
+            f"{len(data)} bytes needed {peak - memory_before} bytes of memory; {memory_limit} are allowed"
+        )
 
 
 @checked
@@ -90,52 +98,57 @@ def a_batch_ends_where_its_rows_end(
     end: Mapping[TopicPartition, int],
     rows: Sequence[tuple[TopicPartition, int]],
 ) -> None:
-    """I20: an end offset moves if and only if there are rows up to it (Spark's micro batches)."""
-    for partition in dict.fromkeys([*end, *(where for where, _ in rows)]):
-        offsets = [offset for where, offset in rows if where == partition]
+    """I20: check that the end offset moves exactly if there are rows up to it (Spark's micro batches).
+
+    `start` and `end` are the offsets of the batch by partition; `rows` are (partition, offset).
+    """
+    for partition in dict.fromkeys([*end, *(row_partition for row_partition, _ in rows)]):
+        offsets = [offset for row_partition, offset in rows if row_partition == partition]
         begin = start.get(partition, 0)
         stop = end.get(partition, begin)
         if offsets and not begin <= min(offsets) <= max(offsets) < stop:
-            raise Broken(
+            raise InvariantBroken(
                 f"{partition}: rows {min(offsets)} to {max(offsets)} in a batch from {begin} to {stop}"
             )
         if not offsets and stop != begin:
-            raise Broken(f"{partition}: the batch goes from {begin} to {stop}, and has no rows")
+            raise InvariantBroken(f"{partition}: the batch goes from {begin} to {stop}, but has no rows")
 
 
-def _read(answer: object) -> None:
-    """Let all of it run, where that is a generator."""
-    pieces: Any = answer
-    if isinstance(answer, Iterator):
+def _read(decoded: object) -> None:
+    """Consume a generator to its end."""
+    pieces: Any = decoded
+    if isinstance(decoded, Iterator):
         for _ in pieces:
             pass
 
 
 @contextmanager
 def _at_most(lines: int) -> Generator[None]:
-    """Stops what runs in here after so many lines."""
-    left = lines
+    """Raise InvariantBroken in the block after this many Python lines."""
+    lines_left = lines
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        nonlocal left
+        nonlocal lines_left
         if event == "call" and _stands_still(frame.f_code):
             frame.f_trace_opcodes = True
-        left -= 1
-        if left < 0:
-            raise Broken(f"not over after {lines} lines of Python, in {frame.f_code.co_qualname}")
+        lines_left -= 1
+        if lines_left < 0:
+            raise InvariantBroken(
+                f"not finished after {lines} lines of Python, in {frame.f_code.co_qualname}"
+            )
         return trace
 
-    before = sys.gettrace()
+    previous_trace = sys.gettrace()
     sys.settrace(trace)
     try:
         yield
     finally:
-        sys.settrace(before)
+        sys.settrace(previous_trace)
 
 
 @lru_cache(maxsize=1_000)
 def _stands_still(code: CodeType) -> bool:
-    """A jump in it goes to itself (`while True: pass`): a line that Python 3.11 tells but once."""
+    """Return whether a jump goes to itself (`while True: pass`): Python 3.11 traces such a line only once."""
     return any(
         instruction.argval == instruction.offset
         for instruction in dis.get_instructions(code)

@@ -1,15 +1,15 @@
-"""Random stories of a world: from a seed, a cluster, a group and everything that can befall it.
+"""Random schedules of a world: a cluster, a group and all kinds of faults, determined by a seed.
 
     from kproto.testing.invariants import ALWAYS, check
     from kproto.testing.schedules import play
 
-    world = play(4711, watch=ALWAYS)          # a virtual minute of trouble, then rest
+    world = play(4711, watch=ALWAYS)          # a virtual minute with faults, then recovery
     check(world)
 
-A story is decided by its seed: `play(4711)` is the same today and tomorrow, in every process. `Story` is
-the same in pieces: change its `options` to try your own assignors or policies, `world.watch(...)` your own
-claims, or drop `moves` that your application never makes. With `others` a story's group is mixed: members of
-other clients, which are named as in `kproto.models.index`, come, work, and go as well.
+A schedule is determined by its seed: `play(4711)` is identical in every process and on every machine.
+`Schedule` offers the same in steps: set `options` to test your own assignors or policies, watch your own
+invariants, or remove `moves` that your application never makes. With `others`, models of other clients join,
+work and leave too; their names are those of `kproto.models.index`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..group.subscription import TopicPartition
 from ..models.index import load_model
 from ..records import BatchBuilder
 from ..validation import checked
-from .invariants import AT_REST, GRACE_MS, Broken, check
+from .invariants import AT_REST, GRACE_MS, InvariantBroken, check
 from .world import Consumer, Invariant, Member, World
 from .world.members import Machine
 
-# Options under which a story of seconds holds what takes others minutes.
+# Short timeouts: what takes minutes with the defaults then fits into a few seconds.
 QUICK: Final[dict[str, Any]] = {
     "group_id": "g",
     "auto_offset_reset": "earliest",
@@ -42,22 +42,22 @@ QUICK: Final[dict[str, Any]] = {
     "socket_connection_setup_timeout_ms": 1_000,
 }
 
-# Which assignors the members of one story offer: any two of a line have one in common.
+# The assignors that members of one schedule use. Any two of a line have one in common.
 STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
     (("sticky",), ("sticky", "range")),
-    (("range",), ("cooperative-sticky", "range")),  # the first half of a rolling upgrade, and its way back
+    (("range",), ("cooperative-sticky", "range")),  # the first half of a rolling upgrade, and its rollback
     (("cooperative-sticky", "range"), ("cooperative-sticky",)),  # the second half
 )
 
-# What members offer in a mixed group: all clients have range.
-WITH_OTHERS: Final = (("range",), ("cooperative-sticky", "range"))
+# The assignors of kproto's members in a mixed group: all clients support range.
+MIXED_GROUP_STRATEGIES: Final = (("range",), ("cooperative-sticky", "range"))
 
-PAUSES: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
-REST_MS: Final = 30_000
-# A connection that lost bytes is silent until a timeout tells, which is a minute with librdkafka.
-REST_WITH_OTHERS_MS: Final = 150_000
+PAUSES_MS: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
+SETTLE_MS: Final = 30_000
+# Longer with models: after lost bytes, librdkafka notices a silent connection after one minute.
+SETTLE_WITH_MODELS_MS: Final = 150_000
 
 
 @checked
@@ -70,22 +70,27 @@ def play(
     others: Sequence[str] = (),
     **options: Any,
 ) -> World:
-    """A whole story: the trouble, then `rest`. `watch` as `World.watch`; `options` are the consumers' own."""
-    story = Story(seed, trace=trace, others=others, **options)
-    story.world.watch(*watch)
-    story.run(steps)
-    if not story.world.alive_clients(Consumer):
-        story.join()
-    rest(story.world, REST_WITH_OTHERS_MS if others else REST_MS)
-    return story.world
+    """Run a random schedule of `steps` moves, then let the world settle. Return the world.
+
+    `watch` are invariants for `World.watch`. `others` are models that take part. `options` are options of the
+    consumers. Raises InvariantBroken if a watched invariant does not hold.
+    """
+    schedule = Schedule(seed, trace=trace, others=others, **options)
+    schedule.world.watch(*watch)
+    schedule.run(steps)
+    if not schedule.world.alive_clients(Consumer):
+        schedule.join()
+    settle(schedule.world, SETTLE_WITH_MODELS_MS if others else SETTLE_MS)
+    return schedule.world
 
 
 @checked
-def rest(world: World, ms: int = REST_MS) -> None:
-    """Let a world come to rest: all faults healed, brokers up, applications polling without pauses.
+def settle(world: World, ms: int = SETTLE_MS) -> None:
+    """Let a world settle: heal all faults, start all brokers, and let all applications poll.
 
-    It takes at most `ms`, and less when what holds at rest holds, and for longer than any timeout of a
-    membership no application saw anything: what comes after that is heartbeats and fetches.
+    It takes at most `ms` of virtual time. It ends earlier if the invariants `AT_REST` hold and no application
+    observed anything for longer than any membership timeout. After that only heartbeats and fetches can
+    follow.
     """
     world.heal()
     for node in world.nodes:
@@ -100,47 +105,45 @@ def rest(world: World, ms: int = REST_MS) -> None:
             consumer.resume_polling()
     options = [consumer.options for consumer in world.alive_clients(Consumer)]
     timeouts = [max(option.max_poll_interval_ms, option.session_timeout_ms) for option in options]
-    _settle(world, ms // 2, max(timeouts, default=ms))
+    _run_until_quiet(world, ms // 2, max(timeouts, default=ms))
     for consumer in world.alive_clients(Consumer):
         _resume(consumer)
     for partition in world.partitions():
         batch = BatchBuilder()
-        batch.append(world.now, b"", b"the last")  # compacted topics want a key
+        batch.append(world.now, b"", b"the last")  # compacted topics require a key
         world.append(partition.topic, partition.partition, batch.build())
-    _settle(world, ms // 2, max((option.metadata_max_age_ms for option in options), default=ms))
+    _run_until_quiet(world, ms // 2, max((option.metadata_max_age_ms for option in options), default=ms))
 
 
-def _settle(world: World, ms: int, quiet_ms: int) -> None:
-    """Let time pass until no application saw anything for longer than `quiet_ms`, and what holds at rest
-    holds.
-    """
-    end, since, looked = world.now + ms, world.now, len(world.observations)
+def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
+    """Let time pass until no application observed anything for `quiet_ms` and `AT_REST` holds."""
+    end, since, checked = world.now + ms, world.now, len(world.observations)
 
     def is_quiet() -> bool:
-        nonlocal since, looked
-        for seen in world.observations[looked:]:
-            if seen.kind != "stored":  # Java's consumer commits on and on
+        nonlocal since, checked
+        for seen in world.observations[checked:]:
+            if seen.kind != "stored":  # Java's consumer commits without end
                 since = seen.at
-        looked = len(world.observations)
+        checked = len(world.observations)
         return world.now > since + quiet_ms + GRACE_MS
 
     world.run(ms, until=is_quiet)
     try:
         check(world, *AT_REST)
-    except Broken:
+    except InvariantBroken:
         world.run(end - world.now)
 
 
 def _resume(consumer: Consumer) -> None:
-    """Resume what is paused; what the engine finds lost at that moment is no matter."""
-    paused = [own for own in consumer.owns() if consumer.engine.partitions[own].paused]
+    """Resume paused partitions. Ignore it if the engine lost them at this moment."""
+    paused = [partition for partition in consumer.owns() if consumer.engine.partitions[partition].paused]
     if paused:
         with contextlib.suppress(IllegalState):
             consumer.resume(*sorted(paused))
 
 
-class Story:
-    """A random story, step by step."""
+class Schedule:
+    """A random schedule, step by step."""
 
     def __init__(self, seed: int, *, trace: bool = False, others: Sequence[str] = (), **options: Any) -> None:
         self.random = random = Random(f"{seed}/story")
@@ -153,11 +156,11 @@ class Story:
             trace=trace,
         )
         for name in others:
-            load_model(name)  # a name that is none is told now, and not when it is drawn, if ever
+            load_model(name)  # report an unknown name now, not when it is drawn
         self.others = others
-        self.strategies = WITH_OTHERS if others else random.choice(STRATEGIES)
+        self.strategies = MIXED_GROUP_STRATEGIES if others else random.choice(STRATEGIES)
         self.topics = random.choice((("t",), ("t", "u")))
-        self.gentle = random.random() < 0.25
+        self.is_gentle = random.random() < 0.25
         self.moves: list[tuple[int, Callable[[], None]]] = [
             (10, self.write),
             (6, self.join),
@@ -171,13 +174,13 @@ class Story:
             (2, self.subscribe),
             (1, self.unsubscribe),
             (2, self.rejoin),
-            (2, self.stay_away),
-            (3, self.come_back),
+            (2, self.pause_polling),
+            (3, self.resume_polling),
             (2, self.elect),
-            (1, self.mark),
+            (1, self.write_marker),
             (2, self.slow_down),
         ]
-        if not self.gentle:
+        if not self.is_gentle:
             self.moves += [
                 (2, self.kill),
                 (2, self.freeze),
@@ -190,7 +193,7 @@ class Story:
                 (1, self.truncate),
             ]
         if others:
-            self.moves += [(6, self.join_another), (3, self.end_another)]
+            self.moves += [(6, self.join_model), (3, self.end_model)]
         self._members = 0
         for partition in self.world.partitions():
             self._write(partition)
@@ -199,20 +202,21 @@ class Story:
 
     @checked
     def run(self, steps: int) -> None:
-        """Make random moves, with random time between them."""
+        """Make `steps` random moves, with random times between them."""
         weights, moves = zip(*self.moves, strict=True)
         for move in self.random.choices(moves, weights, k=steps):
             move()
-            self.world.run(self.random.choice(PAUSES))
+            self.world.run(self.random.choice(PAUSES_MS))
 
-    # ---- moves: each does nothing when there is nothing to do it to
+    # ---- moves: each does nothing if it is not possible
 
     def join(self) -> None:
+        """Start one of kproto's consumers with random options."""
         random = self.random
         if len(self.world.alive_clients(Consumer)) >= 5:
             return
         self._members += 1
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             **QUICK,
             "partition_assignment_strategy": random.choice(self.strategies),
             "enable_auto_commit": random.random() < 0.7,
@@ -221,23 +225,23 @@ class Story:
             **self.options,
         }
         if random.random() < 0.2:
-            taken = {one.options.group_instance_id for one in self.world.alive_clients(Consumer)}
-            free = [name for name in ("i1", "i2") if name not in taken]
+            used_ids = {consumer.options.group_instance_id for consumer in self.world.alive_clients(Consumer)}
+            free = [name for name in ("i1", "i2") if name not in used_ids]
             if free:
-                given["group_instance_id"] = random.choice(free)
-        made: Consumer = self.world.join(f"c{self._members}", topics=self.topics, **given)
-        made.callback_ms = random.choice((0, 0, 0, 5, 200))
-        made.works_ms = random.choice((0, 0, 5, 100))
+                options["group_instance_id"] = random.choice(free)
+        consumer: Consumer = self.world.join(f"c{self._members}", topics=self.topics, **options)
+        consumer.callback_ms = random.choice((0, 0, 0, 5, 200))
+        consumer.works_ms = random.choice((0, 0, 5, 100))
 
-    def join_another(self) -> None:
-        """A member of another client."""
+    def join_model(self) -> None:
+        """Start a model of another client."""
         random = self.random
         if len(self.world.alive_clients(Member)) >= 4:
             return
         self._members += 1
         name = random.choice(self.others)
         machine = cast("Machine", load_model(name))
-        made: Member = self.world.join(
+        model: Member = self.world.join(
             f"{name}{self._members}",
             machine,
             topics=self.topics,
@@ -251,17 +255,17 @@ class Story:
             auto_commit_ms=400,
             reset="earliest",
         )
-        made.callback_ms = random.choice((0, 0, 0, 5, 200))
-        made.works_ms = random.choice((0, 0, 5, 100))
+        model.callback_ms = random.choice((0, 0, 0, 5, 200))
+        model.works_ms = random.choice((0, 0, 5, 100))
 
-    def end_another(self) -> None:
-        living = self.world.alive_clients(Member)
-        if living:
-            one = self.random.choice(living)
-            if self.gentle or self.random.random() < 0.5:
-                one.close()
+    def end_model(self) -> None:
+        models = self.world.alive_clients(Member)
+        if models:
+            model = self.random.choice(models)
+            if self.is_gentle or self.random.random() < 0.5:
+                model.close()
             else:
-                self.world.kill(one)
+                self.world.kill(model)
 
     def write(self) -> None:
         self._write(self.random.choice(self.world.partitions()))
@@ -271,36 +275,37 @@ class Story:
             count = self.random.choice((1, 2, 10))
             self.world.write(partition.topic, partition.partition, *["x"] * count)
 
-    def mark(self) -> None:
+    def write_marker(self) -> None:
+        """Write a transaction marker: an offset without a record."""
         partition = self.random.choice(self.world.partitions())
         self.world.write_marker(partition.topic, partition.partition)
 
     def close(self) -> None:
-        for one in self._some():
-            one.close(leave=self.random.random() < 0.8, timeout_ms=self.random.choice((500, 5_000)))
+        for consumer in self._one_consumer():
+            consumer.close(leave=self.random.random() < 0.8, timeout_ms=self.random.choice((500, 5_000)))
 
     def kill(self) -> None:
-        for one in self._some():
-            self.world.kill(one)
+        for consumer in self._one_consumer():
+            self.world.kill(consumer)
 
     def freeze(self) -> None:
-        for one in self._some():
-            one.freeze(self.random.choice((50, 1_000, 5_000)))
+        for consumer in self._one_consumer():
+            consumer.freeze(self.random.choice((50, 1_000, 5_000)))
 
     def commit(self) -> None:
-        for one in self._some():
-            one.commit(timeout_ms=self.random.choice((300, 5_000)))
+        for consumer in self._one_consumer():
+            consumer.commit(timeout_ms=self.random.choice((300, 5_000)))
 
     def commit_some(self) -> None:
-        for one in self._some():
-            given = sorted(partition for partition in one.positions if partition in one.owns())
-            if given:
-                partition = self.random.choice(given)
-                one.commit({partition: one.positions[partition]})
+        for consumer in self._one_consumer():
+            owned = sorted(partition for partition in consumer.positions if partition in consumer.owns())
+            if owned:
+                partition = self.random.choice(owned)
+                consumer.commit({partition: consumer.positions[partition]})
 
     def seek(self) -> None:
-        for one in self._some():
-            owned = sorted(one.owned & one.owns())
+        for consumer in self._one_consumer():
+            owned = sorted(consumer.owned & consumer.owns())
             if owned:
                 partition = self.random.choice(owned)
                 log = self.world.log(partition)
@@ -308,21 +313,21 @@ class Story:
                     offset = self.random.randint(log.start_offset, log.end_offset)
                     while (partition, offset) in self.world.marker_offsets:
                         offset += 1
-                    self._allowed(lambda: one.seek(partition, offset))  # noqa: B023
+                    self._try(lambda: consumer.seek(partition, offset))  # noqa: B023
                 else:
-                    where = self.random.choice(("earliest", "latest", "committed"))
-                    self._allowed(lambda: one.seek_to(where, partition))  # noqa: B023
+                    target = self.random.choice(("earliest", "latest", "committed"))
+                    self._try(lambda: consumer.seek_to(target, partition))  # noqa: B023
 
     def pause(self) -> None:
-        for one in self._some():
-            owned = sorted(one.owned & one.owns())
+        for consumer in self._one_consumer():
+            owned = sorted(consumer.owned & consumer.owns())
             if owned:
                 partition = self.random.choice(owned)
-                self._allowed(lambda: one.pause(partition))  # noqa: B023
+                self._try(lambda: consumer.pause(partition))  # noqa: B023
 
     def resume(self) -> None:
-        for one in self._some():
-            _resume(one)
+        for consumer in self._one_consumer():
+            _resume(consumer)
 
     def grow(self) -> None:
         name = self.random.choice(("t", "u"))
@@ -331,30 +336,30 @@ class Story:
             self.world.grow(name, count + self.random.randint(1, 2))
 
     def subscribe(self) -> None:
-        for one in self._some():
-            self._allowed(lambda: one.subscribe(*self.topics))  # noqa: B023
+        for consumer in self._one_consumer():
+            self._try(lambda: consumer.subscribe(*self.topics))  # noqa: B023
 
     def unsubscribe(self) -> None:
-        for one in self._some():
-            self._allowed(one.unsubscribe)
+        for consumer in self._one_consumer():
+            self._try(consumer.unsubscribe)
 
     def rejoin(self) -> None:
-        for one in self._some():
-            self._allowed(one.rejoin)
+        for consumer in self._one_consumer():
+            self._try(consumer.rejoin)
 
-    def stay_away(self) -> None:
-        for one in self._some():
-            one.pause_polling()
+    def pause_polling(self) -> None:
+        for consumer in self._one_consumer():
+            consumer.pause_polling()
 
-    def come_back(self) -> None:
-        for one in self.world.alive_clients(Consumer):
-            if not one.engine.closed and one.engine.topics:
-                one.resume_polling()
+    def resume_polling(self) -> None:
+        for consumer in self.world.alive_clients(Consumer):
+            if not consumer.engine.closed and consumer.engine.topics:
+                consumer.resume_polling()
 
     def slow_down(self) -> None:
-        for one in self._some():
-            one.callback_ms = self.random.choice((0, 50, 1_500, 7_000))
-            one.works_ms = self.random.choice((0, 50, 1_500, 7_000))
+        for consumer in self._one_consumer():
+            consumer.callback_ms = self.random.choice((0, 50, 1_500, 7_000))
+            consumer.works_ms = self.random.choice((0, 50, 1_500, 7_000))
 
     def elect(self) -> None:
         partition = self.random.choice(self.world.partitions())
@@ -378,10 +383,10 @@ class Story:
 
     def fault(self) -> None:
         random = self.random
-        one: Sequence[Consumer | None] = [None, *self._some()]
+        clients: Sequence[Consumer | None] = [None, *self._one_consumer()]
         self.world.fault(
             random.choice(("delay", "drop", "stall", "refuse")),
-            one[-1],
+            clients[-1],
             random.choice((None, *self.world.nodes)),
             ms=random.choice((5, 300, 1_500)),
             chance=random.choice((0.05, 0.5, 1.0)),
@@ -389,8 +394,8 @@ class Story:
         )
 
     def cut(self) -> None:
-        for one in self._some():
-            self.world.fault(self.random.choice(("cut", "half_close")), one)
+        for consumer in self._one_consumer():
+            self.world.fault(self.random.choice(("cut", "half_close")), consumer)
 
     def delete_before(self) -> None:
         if self.world.brokers:
@@ -407,12 +412,12 @@ class Story:
                 partition.topic, partition.partition, self.random.randint(log.start_offset, log.end_offset)
             )
 
-    def _some(self) -> list[Consumer]:
-        """One of those that are alive and not about to end; none if there is none."""
-        able = [one for one in self.world.alive_clients(Consumer) if not one.is_closing]
-        return [self.random.choice(able)] if able else []
+    def _one_consumer(self) -> list[Consumer]:
+        """Return one random consumer that is alive and not closing, or an empty list."""
+        candidates = [consumer for consumer in self.world.alive_clients(Consumer) if not consumer.is_closing]
+        return [self.random.choice(candidates)] if candidates else []
 
-    def _allowed(self, move: Callable[[], object]) -> None:
-        """Something that a consumer may refuse as it is now: that it does so is all that matters."""
+    def _try(self, move: Callable[[], object]) -> None:
+        """Make a move; ignore it if the consumer rejects it in its current state."""
         with contextlib.suppress(IllegalState):
             move()

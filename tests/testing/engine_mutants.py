@@ -28,10 +28,10 @@ from kproto.testing import invariants as claims
 
 Patch = pytest.MonkeyPatch
 Change = Callable[[Patch], None]
-MUTANTS: dict[str, tuple[Change, claims.Claim]] = {}
+MUTANTS: dict[str, tuple[Change, claims.Invariant]] = {}
 
 
-def mutant(claim: claims.Claim) -> Callable[[Change], Change]:
+def mutant(claim: claims.Invariant) -> Callable[[Change], Change]:
     def add(change: Change) -> Change:
         MUTANTS[change.__name__] = (change, claim)
         return change

@@ -175,13 +175,13 @@ def test_a_command_that_is_no_utf_8_is_heard_with_what_it_has_escaped_and_so_are
 
 
 def test_the_end_of_an_input_that_breaks_is_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(io.StringIO):
+    class InvariantBroken(io.StringIO):
         def __next__(self) -> str:
             raise OSError(errno.EIO, "Input/output error")
 
     shown: SimpleQueue[threading.ExceptHookArgs] = SimpleQueue()
     monkeypatch.setattr(threading, "excepthook", shown.put)
-    assert Commands(Broken()).next(20) == "close"
+    assert Commands(InvariantBroken()).next(20) == "close"
     assert shown.get(timeout=20).exc_type is OSError
 
 

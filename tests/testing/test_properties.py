@@ -18,7 +18,7 @@ from kproto.messages.fetch import FetchResponse
 from kproto.messages.join_group import JoinGroupResponse
 from kproto.messages.metadata import MetadataResponse
 from kproto.records import batches
-from kproto.testing.invariants import Broken
+from kproto.testing.invariants import InvariantBroken
 from kproto.testing.properties import (
     a_batch_ends_where_its_rows_end,
     a_decoder_takes_any_bytes,
@@ -78,7 +78,7 @@ def stands_still(partitions: Any, members: Any, racks: Any) -> object:
 @pytest.mark.parametrize("assign", [drawn, counted, endless, stands_still])
 def test_what_is_no_function_is_found(assign: Callable[..., object]) -> None:
     group: Group = {"t": 9}, {name: ["t"] for name in "abcdefgh"}
-    with pytest.raises(Broken):
+    with pytest.raises(InvariantBroken):
         an_assignor_is_a_function(asked(assign, group), times=20)
 
 
@@ -150,15 +150,15 @@ async def waits(data: bytes) -> object:
 @pytest.mark.parametrize(
     ("decode", "data", "why"),
     [
-        (leaks_later, b"\xff", "KeyError comes out"),
-        (never_ends, b"\xff", "not over after"),
-        (leaks, b"\xff", "IndexError comes out"),
-        (hangs, b"\x02\x01\x00", "not over after"),
+        (leaks_later, b"\xff", "KeyError was raised"),
+        (never_ends, b"\xff", "not finished after"),
+        (leaks, b"\xff", "IndexError was raised"),
+        (hangs, b"\x02\x01\x00", "not finished after"),
         (allocates, b"\x7f\xff\xff\xff", "bytes of memory"),
     ],
 )
 def test_a_decoder_that_does_not_is_found(decode: Callable[[bytes], object], data: bytes, why: str) -> None:
-    with pytest.raises(Broken, match=why):
+    with pytest.raises(InvariantBroken, match=why):
         a_decoder_takes_any_bytes(decode, data)
 
 
@@ -190,5 +190,5 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
     ],
 )
 def test_a_batch_that_ends_elsewhere_is_found(end: dict[TopicPartition, int], rows: list[Any]) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(InvariantBroken):
         a_batch_ends_where_its_rows_end({T0: 3, T1: 0}, end, rows)

@@ -1,18 +1,20 @@
-"""What must hold in every world, whatever happens in it: functions named by what they claim.
+"""Invariants: what must hold in every world, whatever happens in it. Functions named by what they check.
 
-    world.watch(*ALWAYS)      # after whatever an application sees
+    world.watch(*ALWAYS)      # check after each event that an application observes
     ... world.run(...) ...
-    check(world)              # what can only be said of the whole story, when it has come to rest
+    check(world)              # check the whole run, after `settle`
 
-Each takes a `World` and raises `Broken`, which says who, when and what. They look at kproto's consumers;
-members of other kinds count where what they do touches these (two owners), and only as far as their own
-rules go.
+Each invariant takes a `World` and raises `InvariantBroken`, which names the client, the reason and the time.
+Invariants are about kproto's consumers. Models of other clients matter only where they affect these (two
+owners of a partition), and only as far as their own rules go.
 
-What must hold of a part by itself (an assignor, a decoder, a reader of batches) is in `properties`. The
-numbers I1 to I20 are those of the bugs of other clients from which these claims were learnt.
+`kproto.testing.properties` has properties of single parts: an assignor, a decoder, a reader of batches. The
+numbers I1 to I20 are those of `docs/rules/invariants.md`: bugs of other clients that led to these invariants.
 
-What holds at every moment is in `moment`, of a story in `story`, at rest in `rest`, of one rebalance or
-commit in `change`.
+* `always`: what holds at every moment
+* `history`: what holds for the whole run so far
+* `at_rest`: what holds in a settled world
+* `single_change`: what holds for one rebalance or one commit
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ from .at_rest import (
     what_is_owned_is_read,
     what_was_assigned_is_owned,
 )
-from .claim import GRACE_MS, Broken, Claim, raised
 from .history import (
     a_clean_handover_loses_no_commit,
     a_commit_costs_no_partition,
@@ -44,6 +45,7 @@ from .history import (
     what_commit_reported_is_committed,
     what_is_committed_was_delivered,
 )
+from .queries import GRACE_MS, Invariant, InvariantBroken, last_errors_of
 from .single_change import (
     a_commit_blocks_no_fetch,
     a_cooperative_rebalance_moves_no_more_than_it_must,
@@ -54,9 +56,9 @@ __all__ = [
     "ALWAYS",
     "AT_REST",
     "GRACE_MS",
-    "OF_THE_STORY",
-    "Broken",
-    "Claim",
+    "HISTORY",
+    "Invariant",
+    "InvariantBroken",
     "a_clean_handover_loses_no_commit",
     "a_commit_blocks_no_fetch",
     "a_commit_costs_no_partition",
@@ -82,11 +84,11 @@ __all__ = [
     "what_was_assigned_is_owned",
 ]
 
-# For `World.watch`: they look at this moment.
-ALWAYS: Final[tuple[Claim, ...]] = (no_partition_has_two_owners, a_fenced_member_is_silent)
+# For `World.watch`: they check the current moment.
+ALWAYS: Final[tuple[Invariant, ...]] = (no_partition_has_two_owners, a_fenced_member_is_silent)
 
-# They look at all that was seen, at any time.
-OF_THE_STORY: Final[tuple[Claim, ...]] = (
+# They check the observations of the whole run, at any time.
+HISTORY: Final[tuple[Invariant, ...]] = (
     nothing_of_a_revoked_partition_is_delivered,
     nothing_is_skipped_or_repeated_while_owned,
     a_partition_starts_where_the_group_committed,
@@ -102,8 +104,8 @@ OF_THE_STORY: Final[tuple[Claim, ...]] = (
     every_error_has_an_exit,
 )
 
-# They hold when a world has come to rest: see `kproto.testing.schedules.rest`.
-AT_REST: Final[tuple[Claim, ...]] = (
+# They hold in a settled world; see `kproto.testing.schedules.settle`.
+AT_REST: Final[tuple[Invariant, ...]] = (
     what_is_owned_is_read,
     every_record_was_delivered,
     the_group_converges,
@@ -111,16 +113,16 @@ AT_REST: Final[tuple[Claim, ...]] = (
 )
 
 
-def check(world: World, *claims: Claim) -> None:
-    """Look at these claims, or at all that can be made of a world that has come to rest (`rest`).
+def check(world: World, *invariants: Invariant) -> None:
+    """Check these invariants, by default all invariants that hold in a settled world (see `settle`).
 
-    Raises `Broken`, which also says what each client raised last: that may be why.
+    Raises `InvariantBroken`. Its text contains the last error of each client, which may be the cause.
     """
     try:
-        for claim in claims or (*ALWAYS, *OF_THE_STORY, *AT_REST):
-            check_invariant(claim, world)
-    except Broken as found:
-        told = raised(world)
-        if told:
-            raise Broken(f"{found}; {told}") from found
+        for invariant in invariants or (*ALWAYS, *HISTORY, *AT_REST):
+            check_invariant(invariant, world)
+    except InvariantBroken as error:
+        last_errors = last_errors_of(world)
+        if last_errors:
+            raise InvariantBroken(f"{error}; {last_errors}") from error
         raise

@@ -1,19 +1,18 @@
-"""What holds at every moment; these are for `World.watch`."""
+"""Invariants that hold at every moment, for `World.watch`."""
 
 from __future__ import annotations
 
 from ...group.classic.coordinator.state import ClassicGroup
 from ...group.subscription import Assignment, TopicPartition
 from ..world import Client, Member, World
-from .claim import broken
+from .queries import violation
 
 
 def no_partition_has_two_owners(world: World) -> None:
-    """I4: of those who are members in the group's generation, one works on a partition.
+    """I4: among the members of a group's generation, at most one works on a partition.
 
-    Who was put out of the group and has not heard of it yet is no owner: nobody could have told it. So it is
-    with a static member that a rebalance did not wait for, and with a member of another client that joined
-    without giving back what it had.
+    A member that was removed but has not been told yet does not count as an owner. Neither does a static
+    member for which a rebalance did not wait, nor a model that joined without revoking its partitions.
     """
     owners: dict[tuple[str, TopicPartition], str] = {}
     for client in world.clients.values():
@@ -26,26 +25,27 @@ def no_partition_has_two_owners(world: World) -> None:
         for partition in client.owned:
             if partition in leaving:
                 continue
-            other = owners.setdefault((client.group, partition), client.name)
-            if other != client.name and not any(
-                _was_not_given(group, world.clients[one], partition) for one in (other, client.name)
+            owner = owners.setdefault((client.group, partition), client.name)
+            if owner != client.name and not any(
+                _is_unassigned_to_model(group, world.clients[name], partition)
+                for name in (owner, client.name)
             ):
-                raise broken(world, client.name, f"{partition} is with {other}, too")
+                raise violation(world, client.name, f"{partition} is also owned by {owner}")
 
 
-def _was_not_given(group: ClassicGroup, client: Client, partition: TopicPartition) -> bool:
-    """Whether another client's member holds what its generation has not given it.
+def _is_unassigned_to_model(group: ClassicGroup, client: Client, partition: TopicPartition) -> bool:
+    """Return whether a model owns a partition that its generation did not assign to it.
 
-    librdkafka's does: when its topics grow while its application is being assigned partitions, it joins
-    without a REVOKE (rd_kafka_cgrp_revoke_all_rejoin).
+    librdkafka does that: if its topics grow while its application gets an assignment, it joins without a
+    REVOKE (rd_kafka_cgrp_revoke_all_rejoin).
     """
     plan = group.members[client.member_id].assignment
     return isinstance(client, Member) and partition not in Assignment.decode(plan).partitions
 
 
 def a_fenced_member_is_silent(world: World) -> None:
-    """I3: who hears that it is no member any more hands out nothing until it is assigned something anew; but
-    for sarama-cluster, which does.
+    """I3: a fenced client delivers nothing until its next assignment. sarama-cluster is exempt, because it
+    does.
     """
     last = world.observations[-1] if world.observations else None
     if last is None or last.kind != "delivered":
@@ -53,12 +53,12 @@ def a_fenced_member_is_silent(world: World) -> None:
     client = world.clients[last.source]
     if isinstance(client, Member) and not client.is_silent_when_fenced:
         return
-    for seen in reversed(world.observations):
-        if seen.source != last.source:
+    for observation in reversed(world.observations):
+        if observation.source != last.source:
             continue
-        if seen.kind in ("assigned", "subscribed"):
+        if observation.kind in ("assigned", "subscribed"):
             return
-        if seen.kind == "fenced":
-            raise broken(
-                world, last.source, f"was fenced ({seen.detail}) and hands out {last.partitions}", last
+        if observation.kind == "fenced":
+            raise violation(
+                world, last.source, f"was fenced ({observation.detail}) and delivers {last.partitions}", last
             )

@@ -1,78 +1,83 @@
-"""What holds when the world has come to rest: all faults healed, all applications polling, some time gone."""
+"""Invariants of a settled world: all faults healed, all applications polling, some time passed."""
 
 from __future__ import annotations
 
 from ...group.subscription import Assignment, TopicPartition
 from ..world import Member, World
-from .claim import (
-    broken,
+from .queries import (
     consumers,
-    not_given,
-    passed_over_by_others,
+    first_undelivered,
+    skipped_by_models,
+    violation,
 )
 
 
 def what_is_owned_is_read(world: World) -> None:
-    """I1, I15: whoever polls has read what it owns to the end; offsets without records are no lag."""
+    """I1, I15: a consumer that polls has read its partitions to the end, up to offsets without records."""
     for consumer in consumers(world):
         if not consumer.alive or not consumer.is_polling:
             continue
         for partition in consumer.owned.intersection(world.partitions()):
             state = consumer.engine.partitions.get(partition)
             if state is None:
-                raise broken(
-                    world, consumer.name, f"was assigned {partition}, and its engine doesn't have it"
+                raise violation(
+                    world, consumer.name, f"was assigned {partition}, which its engine does not know"
                 )
             end = world.log(partition).end_offset
             if not state.paused and (not state.has_position or state.position != end):
-                where = state.position if state.has_position else state.state.value
-                raise broken(
-                    world, consumer.name, f"{partition} stands at {where}, and its log ends at {end}"
+                position = state.position if state.has_position else state.state.value
+                raise violation(
+                    world,
+                    consumer.name,
+                    f"the position of {partition} is {position}, and its log ends at {end}",
                 )
 
 
 def every_record_was_delivered(world: World) -> None:
-    """I10, I14: each record since the group began was given to one of its members, also of new partitions.
-    Not of those that a leader of another client can't see (sarama-cluster's: S1-9).
+    """I10, I14: each record since the group began was delivered to a member, also of new partitions.
+
+    Partitions that a model as the leader does not notice are exempt (sarama-cluster's leader: S1-9).
     """
     for group in {consumer.group for consumer in consumers(world) if consumer.group is not None}:
         members = [consumer for consumer in consumers(world) if consumer.group == group]
         if not any(member.alive and member.is_polling and not member.has_final_error for member in members):
             continue
-        given: dict[TopicPartition, set[int]] = {}
-        skipped = {partition for name, partition in passed_over_by_others(world) if name == group}
-        for seen in world.observations:
-            client = world.clients.get(seen.source)
+        delivered: dict[TopicPartition, set[int]] = {}
+        skipped = {partition for name, partition in skipped_by_models(world) if name == group}
+        for observation in world.observations:
+            client = world.clients.get(observation.source)
             if client is None or client.group != group:
                 continue
-            if seen.kind == "delivered":
-                given.setdefault(seen.partitions[0], set()).update(seen.detail)
-            elif seen.kind == "sought":
-                skipped.update(seen.partitions or world.partitions())
+            if observation.kind == "delivered":
+                delivered.setdefault(observation.partitions[0], set()).update(observation.detail)
+            elif observation.kind == "sought":
+                skipped.update(observation.partitions or world.partitions())
         if any(member.options.auto_offset_reset != "earliest" for member in members):
             continue
-        skipped |= _unseen(world, group)
-        wanted = {topic for member in members if member.alive for topic in member.engine.topics}
+        skipped |= _unnoticed_by_leader(world, group)
+        subscribed_topics = {topic for member in members if member.alive for topic in member.engine.topics}
         for partition in world.partitions():
-            if partition.topic in wanted and partition not in skipped | world.disturbed:
+            if partition.topic in subscribed_topics and partition not in skipped | world.disturbed:
                 end = world.log(partition).end_offset
-                missing = not_given(world, partition, given.get(partition, set()), end)
+                missing = first_undelivered(world, partition, delivered.get(partition, set()), end)
                 if missing is not None:
-                    raise broken(world, group, f"record {missing} of {partition} was given to nobody")
+                    raise violation(
+                        world, group, f"record {missing} of {partition} was delivered to no member"
+                    )
 
 
-def _unseen(world: World, group_id: str) -> set[TopicPartition]:
-    """What nobody is assigned, where who divides doesn't look for new partitions."""
+def _unnoticed_by_leader(world: World, group_id: str) -> set[TopicPartition]:
+    """Return the partitions that are assigned to no member because the leader does not notice new ones."""
     group = world.cluster.classic_coordinator.groups.get(group_id)
-    others = [one for one in world.alive_clients(Member) if one.group == group_id]
-    if group is None or all(one.sees_growth or one.member_id != group.leader for one in others):
+    models = [model for model in world.alive_clients(Member) if model.group == group_id]
+    if group is None or all(model.sees_growth or model.member_id != group.leader for model in models):
         return set()
     plans = [Assignment.decode(member.assignment).partitions for member in group.members.values()]
     return set(world.partitions()).difference(*plans)
 
 
 def the_group_converges(world: World) -> None:
-    """I9, I17, I19: the group is stable, and each partition that is wanted is with one of its members."""
+    """I9, I17, I19: the group is stable, and each subscribed partition is owned by one of its members."""
     for group_id in {
         client.group for client in world.clients.values() if client.alive and client.group is not None
     }:
@@ -82,28 +87,28 @@ def the_group_converges(world: World) -> None:
             for member in members
             if member.is_polling and member.engine.topics and not member.has_final_error
         ]
-        others = [one for one in world.alive_clients(Member) if one.group == group_id]
-        if not able or others or len(able) < len([member for member in members if member.engine.topics]):
+        models = [model for model in world.alive_clients(Member) if model.group == group_id]
+        if not able or models or len(able) < len([member for member in members if member.engine.topics]):
             continue
         group = world.cluster.classic_coordinator.groups.get(group_id)
         if not world.is_stable(group_id) or group is None:
             state = "gone" if group is None else group.state.value
-            raise broken(world, group_id, f"is {state}, with {', '.join(one.name for one in able)}")
-        outside = [one.name for one in able if one.member_id not in group]
+            raise violation(world, group_id, f"is {state}, with {', '.join(one.name for one in able)}")
+        outside = [model.name for model in able if model.member_id not in group]
         if outside:
-            raise broken(world, group_id, f"is without {', '.join(outside)}")
-        owned = [partition for one in able for partition in one.owned]
-        wanted = {
+            raise violation(world, group_id, f"does not contain {', '.join(outside)}")
+        owned = [partition for model in able for partition in model.owned]
+        subscribed = {
             partition
             for partition in world.partitions()
-            if any(partition.topic in one.engine.topics for one in able)
+            if any(partition.topic in model.engine.topics for model in able)
         }
-        if len(owned) != len(set(owned)) or set(owned) != wanted:
-            raise broken(world, group_id, f"owns {sorted(owned)}, and should own {sorted(wanted)}")
+        if len(owned) != len(set(owned)) or set(owned) != subscribed:
+            raise violation(world, group_id, f"owns {sorted(owned)}, and should own {sorted(subscribed)}")
 
 
 def what_was_assigned_is_owned(world: World) -> None:
-    """I11: each member works on what its coordinator assigned, whether its metadata shows it or not."""
+    """I11: each member works on what its coordinator assigned, whether its metadata contains it or not."""
     for consumer in consumers(world):
         group = world.cluster.classic_coordinator.groups.get(consumer.group or "")
         if group is None or not world.is_stable(group.group_id) or not consumer.is_stable():
@@ -113,5 +118,5 @@ def what_was_assigned_is_owned(world: World) -> None:
             continue
         assigned = set(Assignment.decode(member.assignment).partitions)
         if assigned != consumer.owned:
-            why = f"owns {sorted(consumer.owned)}, and is assigned {sorted(assigned)}"
-            raise broken(world, consumer.name, why)
+            why = f"owns {sorted(consumer.owned)}, but is assigned {sorted(assigned)}"
+            raise violation(world, consumer.name, why)

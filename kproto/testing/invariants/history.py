@@ -1,223 +1,252 @@
-"""What holds of the whole story, at any time."""
+"""Invariants of the whole run so far, at any time."""
 
 from __future__ import annotations
 
 from ...group.subscription import TopicPartition
 from ..world import Member, World
-from .claim import (
-    ENDS,
+from .queries import (
+    END_KINDS,
     GRACE_MS,
-    MOVES,
-    broken,
+    POSITION_CHANGES,
     consumers,
-    not_given,
-    passed_over_by_others,
+    first_undelivered,
+    histories,
     readable,
-    stories,
+    skipped_by_models,
+    violation,
 )
 
 
 def nothing_of_a_revoked_partition_is_delivered(world: World) -> None:
-    """I12: from the return of the callback until the next assignment nothing comes from a partition."""
-    for name, story in stories(world):
+    """I12: after the "revoked" or "lost" callback, nothing of the partition is delivered until it is assigned
+    again.
+    """
+    for name, history in histories(world):
         owned: set[TopicPartition] = set()
-        for seen in story:
-            if seen.kind == "assigned":
-                owned.update(seen.partitions)
-            elif seen.kind in ("revoked", "lost"):
-                owned.difference_update(seen.partitions)
-            elif seen.kind == "delivered" and not owned.issuperset(seen.partitions):
-                raise broken(world, name, f"delivers {seen.partitions[0]}, which it doesn't have", seen)
+        for observation in history:
+            if observation.kind == "assigned":
+                owned.update(observation.partitions)
+            elif observation.kind in ("revoked", "lost"):
+                owned.difference_update(observation.partitions)
+            elif observation.kind == "delivered" and not owned.issuperset(observation.partitions):
+                raise violation(
+                    world, name, f"delivers {observation.partitions[0]}, which it does not own", observation
+                )
 
 
 def nothing_is_skipped_or_repeated_while_owned(world: World) -> None:
-    """Records of a partition come one after the other, each once, until a seek or the partition's end here.
+    """Records of a partition are delivered in order, each once, until a seek or the loss of the partition.
 
-    I15: offsets without records (deleted, control batches) are passed over.
+    I15: offsets without records (deleted records, control batches) are skipped.
     """
-    for name, story in stories(world):
+    for name, history in histories(world):
         expected: dict[TopicPartition, int] = {}
-        for seen in story:
-            if seen.kind in MOVES:
-                for partition in seen.partitions or tuple(expected):
+        for observation in history:
+            if observation.kind in POSITION_CHANGES:
+                for partition in observation.partitions or tuple(expected):
                     expected.pop(partition, None)
-            elif seen.kind == "delivered":
-                [partition] = seen.partitions
+            elif observation.kind == "delivered":
+                [partition] = observation.partitions
                 if partition in world.disturbed:
                     continue
-                for offset in seen.detail:
-                    wanted = expected.get(partition)
-                    if wanted is not None and offset != readable(world, partition, wanted):
-                        why = f"{partition} goes on with {offset}, where {wanted} comes next"
-                        raise broken(world, name, why, seen)
+                for offset in observation.detail:
+                    next_offset = expected.get(partition)
+                    if next_offset is not None and offset != readable(world, partition, next_offset):
+                        why = f"{partition} continues with {offset}, but {next_offset} comes next"
+                        raise violation(world, name, why, observation)
                     expected[partition] = offset + 1
 
 
 def a_partition_starts_where_the_group_committed(world: World) -> None:
-    """I13: the first record after an assignment is the one that the group's commit says, whoever had it
-    before. With other clients in the group it may be an earlier one: sarama commits with the leader epoch of
-    the commit that it began at, and who checks epochs (KIP-320) has to go back to that one's end.
+    """I13: the first record after an assignment is at the group's committed offset, whichever member had it.
+
+    In a group with models it may be an earlier record. sarama commits with the leader epoch at which it began
+    to read, and a client that checks epochs (KIP-320) has to return to the end of that epoch.
     """
     mixed = any(isinstance(client, Member) for client in world.clients.values())
     for consumer in consumers(world):
         fresh: dict[TopicPartition, int | None] = {}
         stored: dict[TopicPartition, int] = {}
-        for seen in world.observations:
-            if seen.kind == "stored" and seen.source == consumer.group:
-                stored.update(seen.detail)
-            if seen.source != consumer.name:
+        for observation in world.observations:
+            if observation.kind == "stored" and observation.source == consumer.group:
+                stored.update(observation.detail)
+            if observation.source != consumer.name:
                 continue
-            if seen.kind == "assigned":
-                fresh.update({partition: stored.get(partition) for partition in seen.partitions})
-            elif seen.kind == "sought" or seen.kind in ENDS:
-                for partition in seen.partitions or tuple(fresh):
+            if observation.kind == "assigned":
+                fresh.update({partition: stored.get(partition) for partition in observation.partitions})
+            elif observation.kind == "sought" or observation.kind in END_KINDS:
+                for partition in observation.partitions or tuple(fresh):
                     fresh.pop(partition, None)
-            elif seen.kind == "delivered":
-                [partition] = seen.partitions
+            elif observation.kind == "delivered":
+                [partition] = observation.partitions
                 if partition in fresh:
                     start = fresh.pop(partition)
-                    first = seen.detail[0]
+                    first = observation.detail[0]
                     if start is None and consumer.options.auto_offset_reset != "earliest":
                         continue
                     if partition in world.disturbed:
                         continue
-                    wanted = readable(world, partition, start or 0)
-                    if first > wanted or (first < wanted and not mixed):
-                        why = f"{partition} starts at {first}, and the group has committed {start}"
-                        raise broken(world, consumer.name, why, seen)
+                    expected = readable(world, partition, start or 0)
+                    if first > expected or (first < expected and not mixed):
+                        why = f"{partition} starts at {first}, but the group has committed {start}"
+                        raise violation(world, consumer.name, why, observation)
 
 
 def the_last_seek_wins(world: World) -> None:
-    """I8: after a seek the next record of the partition is the one sought, whatever was under way; where the
-    log ended before it, the one where the reset policy put the client.
+    """I8: after a seek, the next record is the one at the sought offset, whatever was in flight.
+
+    If the log ends before that offset, the next record is where the reset policy moved the client.
     """
-    for name, story in stories(world):
+    for name, history in histories(world):
         sought: dict[TopicPartition, int] = {}
         beyond: set[TopicPartition] = set()
-        for seen in story:
-            if seen.kind == "beyond":
-                beyond.update(seen.partitions)
-            elif seen.kind == "reset":
-                for partition in beyond.intersection(seen.partitions, sought):
-                    sought[partition] = seen.detail[0]
-                beyond.difference_update(seen.partitions)
-            elif seen.kind == "sought":
-                beyond.difference_update(seen.partitions)
-                for partition in seen.partitions:
+        for observation in history:
+            if observation.kind == "beyond":
+                beyond.update(observation.partitions)
+            elif observation.kind == "reset":
+                for partition in beyond.intersection(observation.partitions, sought):
+                    sought[partition] = observation.detail[0]
+                beyond.difference_update(observation.partitions)
+            elif observation.kind == "sought":
+                beyond.difference_update(observation.partitions)
+                for partition in observation.partitions:
                     sought.pop(partition, None)
-                    if isinstance(seen.detail, int):
-                        sought[partition] = seen.detail
-            elif seen.kind in ENDS or seen.kind == "assigned":
-                for partition in seen.partitions or tuple(sought):
+                    if isinstance(observation.detail, int):
+                        sought[partition] = observation.detail
+            elif observation.kind in END_KINDS or observation.kind == "assigned":
+                for partition in observation.partitions or tuple(sought):
                     sought.pop(partition, None)
-            elif seen.kind == "delivered" and seen.partitions[0] in sought:
-                [partition] = seen.partitions
-                wanted = readable(world, partition, sought.pop(partition))
-                if partition not in world.disturbed and seen.detail[0] != wanted:
-                    why = f"{partition} was sought to {wanted}, and goes on with {seen.detail[0]}"
-                    raise broken(world, name, why, seen)
+            elif observation.kind == "delivered" and observation.partitions[0] in sought:
+                [partition] = observation.partitions
+                expected = readable(world, partition, sought.pop(partition))
+                if partition not in world.disturbed and observation.detail[0] != expected:
+                    why = f"{partition} was sought to {expected}, but continues with {observation.detail[0]}"
+                    raise violation(world, name, why, observation)
 
 
 def nothing_paused_is_delivered(world: World) -> None:
-    """I13: a paused partition hands out nothing until it is resumed, or assigned anew."""
-    for name, story in stories(world):
+    """I13: nothing of a paused partition is delivered until it is resumed or assigned again."""
+    for name, history in histories(world):
         paused: set[TopicPartition] = set()
-        for seen in story:
-            if seen.kind == "paused":
-                paused.update(seen.partitions)
-            elif seen.kind == "resumed" or seen.kind in ENDS or seen.kind == "assigned":
-                paused.difference_update(seen.partitions or tuple(paused))
-            elif seen.kind == "delivered" and paused.intersection(seen.partitions):
-                raise broken(world, name, f"delivers {seen.partitions[0]}, which is paused", seen)
+        for observation in history:
+            if observation.kind == "paused":
+                paused.update(observation.partitions)
+            elif (
+                observation.kind == "resumed"
+                or observation.kind in END_KINDS
+                or observation.kind == "assigned"
+            ):
+                paused.difference_update(observation.partitions or tuple(paused))
+            elif observation.kind == "delivered" and paused.intersection(observation.partitions):
+                raise violation(
+                    world, name, f"delivers {observation.partitions[0]}, which is paused", observation
+                )
 
 
 def what_is_committed_was_delivered(world: World) -> None:
-    """I14: below a committed offset there is no record that no member of the group was given; but for those
-    below where a policy such as "latest" began, unless the partition is new.
+    """I14: every record before a committed offset was delivered to a member of the group.
+
+    Exempt are records before the start of a policy such as "latest", unless the partition is new.
     """
     groups = {name: client.group for name, client in world.clients.items()}
-    given: dict[tuple[str, TopicPartition], set[int]] = {}
-    excused = passed_over_by_others(world)
+    delivered: dict[tuple[str, TopicPartition], set[int]] = {}
+    excused = skipped_by_models(world)
     late = {
         consumer.name for consumer in consumers(world) if consumer.options.auto_offset_reset != "earliest"
     }
     grown: set[TopicPartition] = set()
-    for seen in world.observations:
-        if seen.kind == "stored":
-            for partition, offset in seen.detail.items():
-                key = (seen.source, partition)
-                missing = not_given(world, partition, given.get(key, set()), offset)
+    for observation in world.observations:
+        if observation.kind == "stored":
+            for partition, offset in observation.detail.items():
+                key = (observation.source, partition)
+                missing = first_undelivered(world, partition, delivered.get(key, set()), offset)
                 if missing is not None and key not in excused and partition not in world.disturbed:
-                    raise broken(
-                        world, seen.source, f"{partition} is committed at {offset} without {missing}", seen
+                    raise violation(
+                        world,
+                        observation.source,
+                        f"{partition} is committed at {offset}, but record {missing} was not delivered",
+                        observation,
                     )
             continue
-        if seen.kind == "grown":
-            grown.update(seen.partitions)
-        group = groups.get(seen.source)
+        if observation.kind == "grown":
+            grown.update(observation.partitions)
+        group = groups.get(observation.source)
         if group is None:
             continue
-        if seen.kind == "delivered":
-            given.setdefault((group, seen.partitions[0]), set()).update(seen.detail)
-        elif seen.kind == "reset" and seen.source in late:
-            for partition in set(seen.partitions) - grown:
-                given.setdefault((group, partition), set()).update(range(seen.detail[0]))
-        elif seen.kind == "sought":  # the application's own wish to leave something out
-            excused.update((group, partition) for partition in seen.partitions or world.partitions())
+        if observation.kind == "delivered":
+            delivered.setdefault((group, observation.partitions[0]), set()).update(observation.detail)
+        elif observation.kind == "reset" and observation.source in late:
+            for partition in set(observation.partitions) - grown:
+                delivered.setdefault((group, partition), set()).update(range(observation.detail[0]))
+        elif observation.kind == "sought":  # the application chose to skip records
+            excused.update((group, partition) for partition in observation.partitions or world.partitions())
 
 
 def what_commit_reported_is_committed(world: World) -> None:
-    """When a commit has said yes, the coordinator had these offsets, or later ones of the same group."""
+    """If a commit succeeded, the coordinator stored its offsets, or later ones of the same group."""
     stored: dict[tuple[str, TopicPartition], list[int]] = {}
-    for seen in world.observations:
-        if seen.kind == "stored":
-            for partition, offset in seen.detail.items():
-                stored.setdefault((seen.source, partition), []).append(readable(world, partition, offset))
-        elif seen.kind == "committed" and seen.detail[2] is None:
-            group = world.clients[seen.source].group or ""
-            for partition, offset in seen.detail[1].items():
+    for observation in world.observations:
+        if observation.kind == "stored":
+            for partition, offset in observation.detail.items():
+                stored.setdefault((observation.source, partition), []).append(
+                    readable(world, partition, offset)
+                )
+        elif observation.kind == "committed" and observation.detail[2] is None:
+            group = world.clients[observation.source].group or ""
+            for partition, offset in observation.detail[1].items():
                 if readable(world, partition, offset) not in stored.get((group, partition), []):
-                    why = f"a commit of {partition} at {offset} said yes, and nothing was stored"
-                    raise broken(world, seen.source, why, seen)
+                    why = f"a commit of {partition} at {offset} succeeded, but nothing was stored"
+                    raise violation(world, observation.source, why, observation)
 
 
 def a_commit_costs_no_partition(world: World) -> None:
-    """I2: what a commit is answered takes nothing from who is still a member: whoever loses its partitions
-    over it was put out of the group.
+    """I2: the response to a commit does not cost a member its partitions.
+
+    A member that loses its partitions after a commit was fenced.
     """
-    for name, story in stories(world):
+    for name, history in histories(world):
         fenced = False
-        for seen in story:
-            if seen.kind == "assigned":
+        for observation in history:
+            if observation.kind == "assigned":
                 fenced = False
-            elif seen.kind == "fenced":
+            elif observation.kind == "fenced":
                 fenced = True
-            elif seen.kind == "losing" and "OFFSET_COMMIT" in (seen.detail or "") and not fenced:
-                raise broken(world, name, f"is a member, and loses {seen.partitions}: {seen.detail}", seen)
+            elif (
+                observation.kind == "losing" and "OFFSET_COMMIT" in (observation.detail or "") and not fenced
+            ):
+                raise violation(
+                    world,
+                    name,
+                    f"is a member, but loses {observation.partitions}: {observation.detail}",
+                    observation,
+                )
 
 
 def no_committed_offset_is_reset(world: World) -> None:
-    """I7: what the group has committed, and the log still has, is never replaced by the reset policy."""
+    """I7: the reset policy never replaces an offset that the group has committed and the log still has."""
     for consumer in consumers(world):
         stored: dict[TopicPartition, int] = {}
         sought: set[TopicPartition] = set()
-        for seen in world.observations:
-            if seen.kind == "stored" and seen.source == consumer.group:
-                stored.update(seen.detail)
-            elif seen.source == consumer.name and seen.kind == "assigned":
-                sought.difference_update(seen.partitions)
-            elif seen.source == consumer.name and seen.kind == "sought":
-                sought.update(seen.partitions or world.partitions())
-            elif seen.source == consumer.name and seen.kind == "reset":
-                for partition in seen.partitions:
+        for observation in world.observations:
+            if observation.kind == "stored" and observation.source == consumer.group:
+                stored.update(observation.detail)
+            elif observation.source == consumer.name and observation.kind == "assigned":
+                sought.difference_update(observation.partitions)
+            elif observation.source == consumer.name and observation.kind == "sought":
+                sought.update(observation.partitions or world.partitions())
+            elif observation.source == consumer.name and observation.kind == "reset":
+                for partition in observation.partitions:
                     if partition in stored and partition not in sought | world.disturbed:
-                        why = f"{partition} is reset to {seen.detail}, and {stored[partition]} is committed"
-                        raise broken(world, consumer.name, why, seen)
+                        committed = stored[partition]
+                        why = f"{partition} is reset to {observation.detail}, but {committed} is committed"
+                        raise violation(world, consumer.name, why, observation)
 
 
 def a_clean_handover_loses_no_commit(world: World) -> None:
-    """I14: in a world where nothing broke, what was handed out before "revoked" is committed after it; unless
-    close had less time than the callback took, or the group: then the application hears of a loss.
+    """I14: in a world without faults, what was delivered before "revoked" is committed after it.
+
+    Exempt is a callback that takes longer than the timeout of close or of the rebalance: then the application
+    gets "lost".
     """
     if not world.is_fault_free:
         return
@@ -229,79 +258,84 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
         stored: dict[TopicPartition, int] = {}
         revoking: tuple[TopicPartition, ...] = ()
         over: int | None = None
-        for seen in world.observations:
-            if seen.kind == "stored" and seen.source == consumer.group:
-                for partition, offset in seen.detail.items():
+        for observation in world.observations:
+            if observation.kind == "stored" and observation.source == consumer.group:
+                for partition, offset in observation.detail.items():
                     stored[partition] = readable(world, partition, offset)
-                    for kept in (positions, waiting):
-                        if kept.get(partition) == stored[partition]:
-                            del kept[partition]
-            elif seen.kind == "assigned" and seen.source != consumer.name:
-                if world.clients[seen.source].group != consumer.group:
+                    for pending in (positions, waiting):
+                        if pending.get(partition) == stored[partition]:
+                            del pending[partition]
+            elif observation.kind == "assigned" and observation.source != consumer.name:
+                if world.clients[observation.source].group != consumer.group:
                     continue
-                for partition in seen.partitions:
-                    if partition in revoking:  # the group didn't wait so long
+                for partition in observation.partitions:
+                    if partition in revoking:  # the group did not wait so long
                         positions.pop(partition, None)
                     if partition in waiting:
-                        why = f"{partition} went to {seen.source} without a commit at {waiting[partition]}"
-                        raise broken(world, consumer.name, why, seen)
-            elif seen.source != consumer.name:
+                        new_owner = observation.source
+                        why = f"{partition} moved to {new_owner} without a commit at {waiting[partition]}"
+                        raise violation(world, consumer.name, why, observation)
+            elif observation.source != consumer.name:
                 continue
-            elif seen.kind == "closing":
-                over = seen.at + consumer.close_timeout_ms
-            elif seen.kind == "revoking":
-                revoking = seen.partitions
-            elif seen.kind == "revoked" and over is not None and seen.at >= over:
+            elif observation.kind == "closing":
+                over = observation.at + consumer.close_timeout_ms
+            elif observation.kind == "revoking":
+                revoking = observation.partitions
+            elif observation.kind == "revoked" and over is not None and observation.at >= over:
                 positions.clear()
-            elif seen.kind == "delivered":
-                [partition] = seen.partitions
-                positions[partition] = readable(world, partition, seen.detail[-1] + 1)
-            elif seen.kind == "revoked":
+            elif observation.kind == "delivered":
+                [partition] = observation.partitions
+                positions[partition] = readable(world, partition, observation.detail[-1] + 1)
+            elif observation.kind == "revoked":
                 revoking = ()
-                for partition in seen.partitions:
+                for partition in observation.partitions:
                     if partition in positions and positions[partition] != stored.get(partition):
                         waiting[partition] = positions[partition]
                     positions.pop(partition, None)
-            elif seen.kind == "losing":
-                for partition in seen.partitions:
+            elif observation.kind == "losing":
+                for partition in observation.partitions:
                     waiting.pop(partition, None)
-            elif seen.kind in MOVES:
-                for partition in seen.partitions or tuple(positions):
+            elif observation.kind in POSITION_CHANGES:
+                for partition in observation.partitions or tuple(positions):
                     positions.pop(partition, None)
 
 
 def every_future_ends(world: World) -> None:
-    """Each call that gives a promise is answered, once, at the latest when its timeout is over."""
-    killed = {seen.source for seen in world.observations if seen.kind == "killed"}
+    """Each call that returns a token is done once, at the latest when its timeout ends."""
+    killed = {observation.source for observation in world.observations if observation.kind == "killed"}
     for consumer in consumers(world):
         for token, until in consumer.deadlines.items():
             late = world.now - until - consumer.slept_ms
             if token not in consumer.done and consumer.name not in killed and late > GRACE_MS:
-                raise broken(world, consumer.name, f"{token} should have ended {late} ms ago")
+                raise violation(world, consumer.name, f"{token} should have been done {late} ms ago")
 
 
 def close_ends_in_time(world: World) -> None:
-    """I16: close is over within its timeout, from every state; callbacks take what they take on top."""
-    for name, story in stories(world):
+    """I16: close ends within its timeout, from every state. Callbacks add their own duration."""
+    for name, history in histories(world):
         consumer = world.clients[name]
-        began = next((seen for seen in story if seen.kind == "closing"), None)
-        if began is None:
+        closing = next((observation for observation in history if observation.kind == "closing"), None)
+        if closing is None:
             continue
-        ended = next((seen.at for seen in story if seen.kind in ("closed", "killed")), world.now)
+        ended = next(
+            (observation.at for observation in history if observation.kind in ("closed", "killed")), world.now
+        )
         limit = consumer.close_timeout_ms + consumer.slowest_ms * 4 + consumer.slept_ms + GRACE_MS
-        if ended > began.at + limit:
-            raise broken(world, name, f"close was asked for at {began.at} ms, and took until {ended} ms")
+        if ended > closing.at + limit:
+            raise violation(world, name, f"close began at {closing.at} ms, and took until {ended} ms")
 
 
 def every_error_has_an_exit(world: World) -> None:
-    """What went wrong is raised, in a future, or in a report: nothing waits where nobody looks."""
+    """Every error is raised, set on a future or reported. No error waits without being reported."""
     for consumer in consumers(world):
         if consumer.alive and consumer.is_polling and not consumer.engine.closed:
             waiting = list(consumer.engine.core.errors.values())
             if waiting:
-                raise broken(world, consumer.name, f"polls, and is never told {waiting[0]!r}")
+                raise violation(world, consumer.name, f"polls, but {waiting[0]!r} is never raised")
             for partition, state in consumer.engine.partitions.items():
                 if state.error is not None and not any(
                     type(error) is type(state.error) for error in consumer.errors
                 ):
-                    raise broken(world, consumer.name, f"{partition} stands still over {state.error!r}")
+                    raise violation(
+                        world, consumer.name, f"{partition} makes no progress because of {state.error!r}"
+                    )

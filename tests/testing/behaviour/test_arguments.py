@@ -51,7 +51,7 @@ CALLS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
     ("rows", "with offsets", lambda bad: ends({}, {}, bad), [None, "x"]),
     ("steps", "a whole number", lambda bad: schedules.play(1, steps=bad), [None, "x"]),
     ("watch", "a list of functions", lambda bad: schedules.play(1, watch=bad), [None, 1]),
-    ("world", "World", schedules.rest, [None, "x"]),
+    ("world", "World", schedules.settle, [None, "x"]),
     ("cls", "the class of a message", strategies.versions, [None, "Fetch", int]),
     ("cls", "the class of a message", strategies.versioned, [None, "Fetch", int]),
     ("apis", "give a list", strategies.requests, [1.5, "Fetch"]),

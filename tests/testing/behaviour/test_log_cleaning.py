@@ -8,7 +8,7 @@ import pytest
 
 from kproto.records import BatchBuilder
 from kproto.testing.invariants import ALWAYS, check
-from kproto.testing.schedules import QUICK, rest
+from kproto.testing.schedules import QUICK, settle
 from kproto.testing.world import World, tp
 
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "1000"}
@@ -35,7 +35,7 @@ def test_what_was_cleaned_away_is_no_matter_for_claims(configs: Mapping[str, str
     a = world.join("a", topics=["t"], **QUICK)
     world.run(5_000)
     assert 0 < len(a.records) < 40
-    rest(world)
+    settle(world)
     check(world)
 
 

@@ -11,7 +11,7 @@ import os
 import pytest
 
 from kproto.models.index import model_names
-from kproto.testing.invariants import ALWAYS, Broken, check
+from kproto.testing.invariants import ALWAYS, InvariantBroken, check
 from kproto.testing.schedules import play
 from kproto.testing.world import Member
 from tests.seeds import repeatable, seeds
@@ -56,5 +56,5 @@ def test_a_mutant_is_seen_among_others_too(name: str, monkeypatch: pytest.Monkey
         for seed in range(FIRST, FIRST + 40):
             check(play(seed, watch=ALWAYS, others=model_names()))
 
-    with pytest.raises(Broken):
+    with pytest.raises(InvariantBroken):
         stories()

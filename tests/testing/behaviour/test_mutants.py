@@ -290,7 +290,7 @@ LOST_BY_WISH = {an_impossible_topic, a_silent_cluster, a_close_into_silence}  # 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_the_true_engine_keeps_every_claim(story: Callable[[], World]) -> None:
     world = story()
-    claims.check(world, *claims.ALWAYS, *claims.OF_THE_STORY)
+    claims.check(world, *claims.ALWAYS, *claims.HISTORY)
     if story not in LOST_BY_WISH:
         claims.check(world, *claims.AT_REST)
 
@@ -299,7 +299,7 @@ def test_a_cooperative_handover_is_short_and_small() -> None:
     claims.check(a_cooperative_handover())
 
 
-def killed(claim: claims.Claim) -> bool:
+def killed(claim: claims.Invariant) -> bool:
     if claim is claims.a_cooperative_rebalance_takes_two_rounds:
         return fails(claim, a_cooperative_handover)
     return any(fails(claim, story) for story in STORIES) or any(
@@ -307,12 +307,12 @@ def killed(claim: claims.Claim) -> bool:
     )
 
 
-def fails(claim: claims.Claim, story: Callable[[], World]) -> bool:
+def fails(claim: claims.Invariant, story: Callable[[], World]) -> bool:
     try:
         world = story()
-        if claim in (*claims.ALWAYS, *claims.OF_THE_STORY, *claims.AT_REST):
+        if claim in (*claims.ALWAYS, *claims.HISTORY, *claims.AT_REST):
             claim(world)
-    except claims.Broken:
+    except claims.InvariantBroken:
         return True
     except TypeError:  # the mutant itself is out of date
         raise

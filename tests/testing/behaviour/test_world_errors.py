@@ -16,8 +16,8 @@ from kproto.messages.join_group import JoinGroupRequest
 from kproto.scenarios.group_life import page
 from kproto.scenarios.history import counted
 from kproto.scenarios.scenario import Moment
-from kproto.testing.invariants import Broken, check
-from kproto.testing.schedules import rest
+from kproto.testing.invariants import InvariantBroken, check
+from kproto.testing.schedules import settle
 from kproto.testing.world import Consumer, World
 
 STATIC: dict[str, Any] = {"topics": ["t"], "group_id": "g", "group_instance_id": "seat"}
@@ -98,9 +98,10 @@ def test_what_two_clients_say_in_turns_is_counted_for_each() -> None:
 
 def test_a_broken_claim_says_what_the_clients_raised() -> None:
     world = with_boom()
-    rest(world)
+    settle(world)
     with pytest.raises(
-        Broken, match=r"was given to nobody .*; a raised \d+ times, the last: .*'boom' failed: .*no seat"
+        InvariantBroken,
+        match=r"was delivered to no member .*; a raised \d+ times, the last: .*'boom' failed: .*no seat",
     ):
         check(world)
 

@@ -9,7 +9,7 @@ import pytest
 from kproto.errors import ConfigError
 from kproto.records import BatchBuilder
 from kproto.testing.invariants import ALWAYS, check
-from kproto.testing.schedules import QUICK, rest
+from kproto.testing.schedules import QUICK, settle
 from kproto.testing.world import World, tp
 
 
@@ -52,7 +52,7 @@ def test_partitions_that_are_made_while_a_broker_is_down_are_led_by_another() ->
     everything = sorted(map(str, world.partitions()))
     assert world.run(10_000, until=lambda: sorted(a.values()) == everything)
     world.start_broker(2)
-    rest(world)
+    settle(world)
     check(world)
 
 
@@ -68,7 +68,7 @@ def test_claims_can_be_made_of_a_world_without_one_of_its_topics(anew: bool) -> 
     if anew:
         world.run(3_000)
         world.create("t", 3)
-    rest(world)
+    settle(world)
     check(world)
     assert members[0].owned | members[1].owned == set(world.partitions())
 

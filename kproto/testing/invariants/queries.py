@@ -1,0 +1,107 @@
+"""What all invariants share: queries of a world, and the error that they raise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ...group.subscription import TopicPartition
+from ..world import Consumer, Member, Observation, World
+
+Invariant = Callable[[World], None]
+
+END_KINDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
+# Observations that end the work on partitions, and those that change a position.
+POSITION_CHANGES: Final = ("assigned", "sought", *END_KINDS)
+
+# Tolerance for deadlines in ms: one tick, and whatever else happens in the same millisecond.
+GRACE_MS: Final = 1_000
+
+
+class InvariantBroken(AssertionError):
+    """An invariant does not hold."""
+
+
+def violation(
+    world: World, name: str, reason: str, observation: Observation | None = None
+) -> InvariantBroken:
+    """Return the error of an invariant: which client or group broke it, why and when."""
+    when = (
+        f"turn {observation.turn}, {observation.at} ms"
+        if observation
+        else f"turn {world.turns}, {world.now} ms"
+    )
+    return InvariantBroken(f"{name}: {reason} ({when} of World(seed={world.seed}))")
+
+
+def last_errors_of(world: World) -> str:
+    """Return the last error of each client and how often it raised; empty if none raised."""
+    times = Counter(observation.source for observation in world.observations if observation.kind == "raised")
+    last = {
+        observation.source: observation for observation in world.observations if observation.kind == "raised"
+    }
+    return "; ".join(
+        f"{who} raised {times[who]} times, the last: {observation.detail!r} ({observation.at} ms)"
+        for who, observation in last.items()
+    )
+
+
+def consumers(world: World) -> list[Consumer]:
+    """Return kproto's own consumers, alive or not."""
+    return [client for client in world.clients.values() if isinstance(client, Consumer)]
+
+
+def histories(world: World) -> Iterator[tuple[str, list[Observation]]]:
+    """Yield the name and the observations of each consumer that was ever assigned partitions."""
+    by_name: dict[str, list[Observation]] = {
+        consumer.name: [] for consumer in consumers(world) if consumer.group is not None
+    }
+    for observation in world.observations:
+        if observation.source in by_name:
+            by_name[observation.source].append(observation)
+    yield from (
+        (name, history) for name, history in by_name.items() if any(s.kind == "assigned" for s in history)
+    )
+
+
+def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
+    """Return the partitions, by group, for which a model committed records that it had not delivered.
+
+    librdkafka does that: it commits the records of a batch that it has not returned yet.
+    """
+    skipped: set[tuple[str, TopicPartition]] = set()
+    if not any(isinstance(client, Member) for client in world.clients.values()):
+        return skipped
+    owners: dict[tuple[str | None, TopicPartition], object] = {}
+    delivered: dict[tuple[str | None, TopicPartition], set[int]] = {}
+    for observation in world.observations:
+        client = world.clients.get(observation.source)
+        if observation.kind == "stored":
+            for partition, offset in observation.detail.items():
+                key = (observation.source, partition)
+                missing = first_undelivered(world, partition, delivered.get(key, set()), offset)
+                if missing is not None and isinstance(owners.get(key), Member):
+                    skipped.add(key)
+        elif client is not None and observation.kind == "assigned":
+            owners.update(((client.group, partition), client) for partition in observation.partitions)
+        elif client is not None and observation.kind == "delivered":
+            delivered.setdefault((client.group, observation.partitions[0]), set()).update(observation.detail)
+    return skipped
+
+
+def readable(world: World, partition: TopicPartition, offset: int) -> int:
+    """Return the first offset from `offset` on that holds a record."""
+    while (partition, offset) in world.marker_offsets:
+        offset += 1
+    return offset
+
+
+def first_undelivered(world: World, partition: TopicPartition, delivered: set[int], end: int) -> int | None:
+    """Return the first record before `end` that is not in `given`; None if there is none or no such topic."""
+    if world.partition(partition) is None:
+        return None
+    for offset in range(world.log(partition).start_offset, end):
+        if offset not in delivered and (partition, offset) not in world.marker_offsets:
+            return offset
+    return None
