@@ -1,8 +1,8 @@
-"""Requests that can be decoded and that no sane client sends: boundary numbers, odd names, one thing twice.
+"""Valid requests that no sane client sends: boundary numbers, odd names, duplicates.
 
-A request is drawn field by field as it is declared. Most fields take a usual value, so that the odd one is
-what the broker stumbles over. The same dice throw the same request for two brokers: what each of them gave
-out itself (ids of topics, producers, members) stands at the same places of their `Scene`s.
+A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker
+reaches the odd one. The same seed draws the same request for two brokers. Ids that a broker chose itself
+(topics, producers, members) come from its `Scene`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kproto.wire.types import Primitive
 
 NO_ID, SOME_ID = uuid.UUID(int=0), uuid.UUID(int=9)
 NOW: Final = int(time.time() * 1000) // 60_000 * 60_000
-ODD: Final = 0.12  # How often a field is odd.
+ODD: Final = 0.12  # The probability that a field is odd.
 
 Pool = tuple[Sequence[Any], Sequence[Any]]
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
-# Fields that stay what they are: replicas' own, and what would be a request of another broker.
+# Fields with a fixed value: those of replicas, and those that only another broker would set.
 _FIXED: Final[Mapping[str, Any]] = {
     "replica_id": -1,
     "replica_directory_id": NO_ID,
@@ -37,7 +37,7 @@ _FIXED: Final[Mapping[str, Any]] = {
 
 @dataclass
 class Scene:
-    """What one broker has: its names are the same on both, the ids are its own."""
+    """The test data of one broker: both brokers have the same names, each has its own ids."""
 
     title: str
     ids: dict[str, uuid.UUID] = field(default_factory=dict[str, uuid.UUID])
@@ -56,7 +56,7 @@ def edges(bits: int) -> list[int]:
 
 
 def _batches(scene: Scene) -> Pool:
-    """Of each kind one; the first are fine."""
+    """Return valid batches, and one batch of each invalid kind."""
 
     def batch(*values: bytes, key: bytes | None = b"k", at: int = NOW, **fields: Any) -> bytes:
         first = fields.get("base_offset", 0)
@@ -65,18 +65,18 @@ def _batches(scene: Scene) -> Pool:
 
     own, epoch = scene.idempotent
     wrong = bytearray(batch())
-    wrong[16] = 1  # magic
+    wrong[16] = 1  # The magic byte.
     flipped = bytearray(batch())
     flipped[-1] ^= 1
     strange = bytearray(batch())
-    strange[22] |= 0x80  # a bit of the attributes that nobody uses
+    strange[22] |= 0x80  # An unused bit of the attributes.
     producers = [
         {"producer_id": pid, "producer_epoch": e, "base_sequence": s}
         for pid in (own, 5_000_000)
         for e in (epoch, epoch + 1, -1)
         for s in (0, 1, -1, 2**31 - 1)
     ]
-    # Of none at all (null) Kafka 4.3.1 says nothing, and its client waits: ours calls it INVALID_RECORD.
+    # Kafka 4.3.1 sends no response for null records; the embedded broker answers INVALID_RECORD.
     odd: list[bytes | None] = [b"", b"\0", b"\0" * 61, bytes(wrong), bytes(flipped), bytes(strange)]
     odd += [batch()[:-1], batch() + b"\0", batch() + batch(), batch(base_offset=7), batch(last_offset=9)]
     odd += [batch(at=-1), batch(at=-2), batch(at=NOW + 10**9), batch(at=0), batch(key=None)]
@@ -86,7 +86,7 @@ def _batches(scene: Scene) -> Pool:
         batch(max_timestamp=-1),
     ]
     odd += [encode_batch([], last_offset=0)]
-    odd += [batch(compression=one) for one in ("gzip", "lz4", "snappy", "zstd")]
+    odd += [batch(compression=codec) for codec in ("gzip", "lz4", "snappy", "zstd")]
     odd += [
         batch(timestamp_type="LogAppendTime"),
         batch(partition_leader_epoch=5),
@@ -94,16 +94,18 @@ def _batches(scene: Scene) -> Pool:
     ]
     odd += [batch(**producer) for producer in producers]
     pid, epoch = scene.producer
-    # A stranger of its own: Kafka remembers the sequence of a batch that it refused in a transaction.
+    # An unknown producer id: Kafka remembers the sequence of a batch that it rejected in a transaction.
     for of in ((pid, epoch), (pid, epoch - 1), (6_000_000, 0)):
-        it = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
-        odd += [batch(base_sequence=s, is_control=c, **it) for s in (0, 3, -1) for c in (False, True)]
+        transactional = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
+        odd += [
+            batch(base_sequence=s, is_control=c, **transactional) for s in (0, 3, -1) for c in (False, True)
+        ]
     odd += [batch(is_control=True), batch(is_transactional=True)]
     return [batch(), batch(b"1", b"2")], odd
 
 
 def pools(scene: Scene) -> dict[str, Pool]:
-    """The values of fields, by class and name or by name alone: usual ones, and odd ones."""
+    """Return usual and odd values of fields, by class and name or by name alone."""
     name = scene.name
     topics = [name("t"), name("t"), name("t"), name("e")]
     odd_topics = [
@@ -124,7 +126,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
     members, odd_members = [scene.member, ""], ["ghost", "x" * 300]
     fresh = [name(f"n{scene.count}"), name(f"n{scene.count}b"), name(f"n{scene.count}c")]
     epochs = [-1, 0]
-    # No small ones: a broker counts them up.
+    # Brokers assign small producer ids themselves.
     strangers = [-2, -1, 9_000_000, 2**63 - 1, -(2**63)]
     configs = ["retention.ms", "cleanup.policy", "segment.bytes", "min.cleanable.dirty.ratio"]
     odd_configs = ["", "no.such", *sorted(TOPIC_CONFIGS)]
@@ -158,7 +160,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "topic_names": (topics, odd_topics),
         "topic_name": (topics, odd_topics),
         "topic_id": (ids, [NO_ID, SOME_ID]),
-        # Of one without an id and another one behind it Kafka 4.3.1 makes a NullPointerException.
+        # Kafka 4.3.1 throws a NullPointerException on a topic without an id before another one.
         "FetchTopic.topic_id": (ids, [SOME_ID]),
         "partition": ([0, 0, 0, 1], [*edges(32), 99]),
         "partitions": ([0, 0, 0, 1], [*edges(32), 99]),
@@ -188,7 +190,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "key": ([*groups, *txns], odd_groups),
         "coordinator_keys": ([*groups, *txns], odd_groups),
         "key_type": ([0, 1], [-2, -1, 3, 127, -128]),
-        # A commit founds the group without a name, which is there for the next scene, too.
+        # A commit creates the group with the empty name, which would exist in the next scene, too.
         "OffsetCommitRequest.group_id": (groups, odd_groups[1:]),
         "TxnOffsetCommitRequest.group_id": (groups, odd_groups[1:]),
         "generation_id": ([scene.generation], edges(32)),
@@ -229,8 +231,9 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "transactional_id": (txns, odd_txns),
         "transactional_ids": (txns, odd_txns),
         "v3_and_below_transactional_id": (txns, odd_txns),
-        # Under a wrong id Kafka says INVALID_PRODUCER_EPOCH to who is behind a marker in the offsets' log;
-        # ours knows that of the coordinator only, and says that the id is wrong.
+        # With a wrong producer id Kafka answers INVALID_PRODUCER_EPOCH if the epoch is older than a marker in
+        # the offsets log. The embedded broker knows the coordinator's epochs only, and answers that the id is
+        # wrong.
         "TxnOffsetCommitRequest.transactional_id": (txns, []),
         "InitProducerIdRequest.transactional_id": ([*txns, None], odd_txns),
         "ProduceRequest.transactional_id": ([None, *txns], odd_txns),
@@ -241,7 +244,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "ProduceRequest.timeout_ms": ([5000], edges(32)),
         "DeleteRecordsRequest.timeout_ms": ([5000], edges(32)),
         "ListOffsetsRequest.timeout_ms": ([5000], edges(32)),
-        # With very few milliseconds Kafka's controller is sometimes late.
+        # With a timeout of few milliseconds the response of Kafka's controller varies.
         "ElectLeadersRequest.timeout_ms": ([5000], [0, -1, -(2**31)]),
         "election_type": ([0, 1], edges(8)),
         "transaction_timeout_ms": ([60_000], [*edges(32), 900_000, 900_001]),
@@ -280,7 +283,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
     }
 
 
-# Lists that are mostly empty or null in a usual request, as they say what the broker would choose itself.
+# Lists that are mostly empty or null in a usual request, so that the broker chooses.
 _SPARSE: Final = {
     "forgotten_topics_data",
     "CreatableTopic.assignments",
@@ -296,20 +299,20 @@ _SPARSE: Final = {
 }
 
 
-# Lists of which clients send one entry, and for which no two entries have an answer that means something.
+# Lists in which clients send one entry, and in which two entries have no defined response.
 _ALONE: Final = {"transactions", "protocols"}
 
 
-# What is there twice is the very same: Kafka does the one and tells of the other.
+# Duplicate entries are identical: Kafka processes one and answers for the other.
 _TWICE_ALIKE: Final = {"topic_data", "partition_data"}
 
 
-def _names(one: Any) -> Any:
-    return (one.name, one.topic_id) if hasattr(one, "topic_id") else one.index
+def _names(entry: Any) -> Any:
+    return (entry.name, entry.topic_id) if hasattr(entry, "topic_id") else entry.index
 
 
 class Drawing:
-    """One request of `kind` in `version`, as `dice` throw it for a scene."""
+    """Draws a request in `version` for a scene."""
 
     def __init__(self, scene: Scene, dice: Random, version: int, odd: float = ODD) -> None:
         self._scene = scene
@@ -320,66 +323,68 @@ class Drawing:
 
     def draw(self, kind: type[Any]) -> Any:
         values = {
-            one.name: self._value(kind, one) for one in kind.__fields__ if self._version in one.versions
+            field.name: self._value(kind, field)
+            for field in kind.__fields__
+            if self._version in field.versions
         }
         if values.get("assignments") and kind.__name__ == "CreatableTopic" and not self._is_odd():
-            values |= {"num_partitions": -1, "replication_factor": -1}  # as who assigns has to say
+            values |= {"num_partitions": -1, "replication_factor": -1}  # An assignment requires -1 for both.
         return kind(**values)
 
     def _is_odd(self) -> bool:
         return self._dice.random() < self._odd
 
-    def _value(self, owner: type[Struct], one: Field) -> Any:
-        if one.name in _FIXED:
-            return _FIXED[one.name]
-        if one.default is FRESH:
-            return one.initial()
-        places = {one.name, f"{owner.__name__}.{one.name}"}
+    def _value(self, owner: type[Struct], field: Field) -> Any:
+        if field.name in _FIXED:
+            return _FIXED[field.name]
+        if field.default is FRESH:
+            return field.initial()
+        places = {field.name, f"{owner.__name__}.{field.name}"}
         sparse = not places.isdisjoint(_SPARSE)
-        null = self._version in one.nullable
-        if isinstance(one.kind, Array):
+        null = self._version in field.nullable
+        if isinstance(field.kind, Array):
             if null and self._dice.random() < (0.6 if sparse else 0.05):
                 return None
-            element = one.kind.element
+            element = field.kind.element
             odd = self._is_odd()
-            if one.name in _ALONE:
-                return [self._one(owner, one, element)]
+            if field.name in _ALONE:
+                return [self._one(owner, field, element)]
             if sparse and not odd and self._dice.random() < 0.7:
                 return []
             size = self._dice.choice([0, 2, 3] if odd else [1, 1, 1, 2])
-            made = [self._one(owner, one, element) for _ in range(size)]
-            if one.name in _TWICE_ALIKE:
-                made = list({_names(each): each for each in made}.values())
-            if one.name == "assignments" and not odd:
-                for index, each in enumerate(made):
+            entries = [self._one(owner, field, element) for _ in range(size)]
+            if field.name in _TWICE_ALIKE:
+                entries = list({_names(each): each for each in entries}.values())
+            if field.name == "assignments" and not odd:
+                for index, each in enumerate(entries):
                     if hasattr(each, "partition_index"):
                         each.partition_index = index
-            if made and self._is_odd():  # the same twice
-                made.append(self._dice.choice(made))
-            return made
-        if null and not isinstance(one.kind, Primitive):
-            return None if self._dice.random() < 0.8 else self.draw(one.kind)
-        value = self._one(owner, one, one.kind)
-        if null and one.name != "records" and self._dice.random() < 0.03:
+            if entries and self._is_odd():  # A duplicate entry.
+                entries.append(self._dice.choice(entries))
+            return entries
+        if null and not isinstance(field.kind, Primitive):
+            return None if self._dice.random() < 0.8 else self.draw(field.kind)
+        value = self._one(owner, field, field.kind)
+        if null and field.name != "records" and self._dice.random() < 0.03:
             return None
         if value is None and not null:
-            return one.default
+            return field.default
         return value
 
-    def _one(self, owner: type[Struct], one: Field, kind: Any) -> Any:
+    def _one(self, owner: type[Struct], field: Field, kind: Any) -> Any:
         if not isinstance(kind, Primitive):
             return self.draw(kind)
-        found = self._pools.get(f"{owner.__name__}.{one.name}") or self._pools.get(one.name)
-        if one.name == "records":
-            found = _batches(self._scene)
-        if found is None:
+        pool = self._pools.get(f"{owner.__name__}.{field.name}") or self._pools.get(field.name)
+        if field.name == "records":
+            pool = _batches(self._scene)
+        if pool is None:
             if kind.name == "bool":
                 return self._dice.random() < 0.3
-            raise AssertionError(f"no values for {owner.__name__}.{one.name}")
-        usual, odd = found
+            raise AssertionError(f"no values for {owner.__name__}.{field.name}")
+        usual, odd = pool
         return self._dice.choice(odd if odd and self._is_odd() else usual)
 
 
 def drawn(kind: type[Message], version: int, scene: Scene, seed: str, odd: float = ODD) -> Any:
-    """A request; the same for the same seed, but for what the scene's broker gave out."""
+    """Draw a request; the same seed gives the same one, except for the ids of the scene's broker."""
     return Drawing(scene, Random(seed), version, odd).draw(kind)

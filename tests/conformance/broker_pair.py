@@ -1,4 +1,4 @@
-"""Two brokers, each with the same scene: what one odd request after the other does to them, side by side."""
+"""Send the same boundary requests to a real Kafka and the embedded broker, and compare the effects."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from tests.conformance.boundary_requests import NO_ID, NOW, SOME_ID, Scene, draw
 
 RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 30.0
-# Seconds after which a request is taken for one that waits, where the other broker is as silent; one that is
-# silent alone may be slow, and is given PATIENCE.
+# Seconds after which a request counts as waiting if both brokers are silent. If only one is silent, it may be
+# slow: it gets PATIENCE.
 SILENCE = 4.0
 
 CLIENT_IDS: Final = (None, "", "é /=\0", "x" * 32_767)
-# Numbers of tagged fields that nobody declares; what is in them is passed over.
+# Unknown tagged field numbers; brokers must ignore their contents.
 STRANGE_TAGS: Final = (99, 2**31 - 1)
 
 NOT_READY: Final = {
@@ -53,17 +53,17 @@ NOT_READY: Final = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
 }
-# Those behind which Kafka's broker hears from its controller a little later.
+# APIs whose effects reach the broker from its controller only after the response.
 SLOW: Final = {"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs"}
-# Words, addresses, and what depends on the moment.
+# Fields that are not compared: texts, addresses, times and sizes.
 FREE: Final = {
     "error_message", "batch_index_error_message", "cluster_id", "host", "port", "documentation", "synonyms",
     "throttle_time_ms", "last_timestamp", "transaction_start_time_ms", "record_errors", "supported_features",
     "finalized_features", "finalized_features_epoch", "log_dir", "total_bytes", "usable_bytes",
 }  # fmt: skip
-# Answers that tell of everything there is, and where.
+# Responses that list every topic, group or transaction, and the field with the list.
 ALL: Final = {"Metadata": "topics", "ListGroups": "groups", "ListTransactions": "transaction_states"}
-# Those that do where this is null.
+# Responses that list everything if this request field is null.
 IF_NULL: Final = {
     "DescribeLogDirs": ("topics", "results"),
     "ElectLeaders": ("topic_partitions", "replica_election_results"),
@@ -71,7 +71,7 @@ IF_NULL: Final = {
 
 
 class Side:
-    """One broker and its scene."""
+    """One broker and its test data."""
 
     def __init__(self, bootstrap: str, title: str) -> None:
         self.bootstrap = bootstrap
@@ -83,7 +83,7 @@ class Side:
         self.socket.socket.close()
 
     def ask(self, request: Message, version: int) -> Any:
-        """The answer, or the word for there being none."""
+        """Send a request and return the response, or "waits" or "closed"."""
         self.socket.send(request, version)
         return self.answer(request, version)
 
@@ -92,7 +92,8 @@ class Side:
         end = time.monotonic() + PATIENCE if until is None else until
         self.socket.socket.settimeout(max(end - time.monotonic(), 0.2))
         try:
-            if getattr(request, "acks", None) == 0:  # nothing is said, or the connection is closed
+            # There is no response; a broker may close the connection instead.
+            if getattr(request, "acks", None) == 0:
                 return self.ask(MetadataRequest(topics=[]), 12)
             return self.socket.answer(response_class(request.__api_key__), version)
         except TimeoutError:
@@ -104,7 +105,7 @@ class Side:
         return word
 
     def silent(self, until: float) -> bool:
-        """Does nothing come before?"""
+        """Return whether no response arrives before `until`."""
         return not select.select([self.socket.socket], [], [], max(until - time.monotonic(), 0.0))[0]
 
     def until(self, request: Message, version: int, ready: Any) -> Any:
@@ -116,39 +117,41 @@ class Side:
 
     def build(self) -> None:
         scene, name = self.scene, self.scene.name
-        made = [
-            CreatableTopic(name=name(one), num_partitions=n, replication_factor=1, assignments=[], configs=[])
-            for one, n in (("t", 2), ("e", 1))
-        ]
-        answer = self.ask(CreateTopicsRequest(topics=made), 7)
-        scene.ids = {topic.name.rpartition("-")[2]: topic.topic_id for topic in answer.topics}
-        for one, index in (("t", 0), ("t", 1), ("e", 0)):
-            asked = ListOffsetsPartition(partition_index=index, timestamp=-1)
-            listed = ListOffsetsRequest(
-                replica_id=-1, topics=[ListOffsetsTopic(name=name(one), partitions=[asked])]
+        topics = [
+            CreatableTopic(
+                name=name(topic), num_partitions=n, replication_factor=1, assignments=[], configs=[]
             )
-            self.until(listed, 5, lambda said: not said.topics[0].partitions[0].error_code)
+            for topic, n in (("t", 2), ("e", 1))
+        ]
+        answer = self.ask(CreateTopicsRequest(topics=topics), 7)
+        scene.ids = {topic.name.rpartition("-")[2]: topic.topic_id for topic in answer.topics}
+        for topic, index in (("t", 0), ("t", 1), ("e", 0)):
+            partition = ListOffsetsPartition(partition_index=index, timestamp=-1)
+            listed = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsTopic(name=name(topic), partitions=[partition])]
+            )
+            self.until(listed, 5, lambda response: not response.topics[0].partitions[0].error_code)
         for values in ((b"a", b"b"), (b"c",)):
             records = [Record(n, NOW + n, b"k", value) for n, value in enumerate(values)]
             part = PartitionProduceData(index=0, records=encode_batch(records))
             data = TopicProduceData(name=name("t"), partition_data=[part])
             self.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
-        for kind in (0, 1):  # a new Kafka makes its own topics when it is asked for them
+        for kind in (0, 1):  # A new Kafka creates its internal topics on the first FindCoordinator.
             finding = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name("g")])
-            self.until(finding, 6, lambda said: not said.coordinators[0].error_code)
+            self.until(finding, 6, lambda response: not response.coordinators[0].error_code)
         idempotent = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = self.until(idempotent, 4, lambda said: said.error_code not in NOT_READY)
+        answer = self.until(idempotent, 4, lambda response: response.error_code not in NOT_READY)
         scene.idempotent = answer.producer_id, answer.producer_epoch
         named = InitProducerIdRequest(transactional_id=name("x"), transaction_timeout_ms=60_000)
-        answer = self.until(named, 4, lambda said: said.error_code not in NOT_READY)
+        answer = self.until(named, 4, lambda response: response.error_code not in NOT_READY)
         scene.producer = answer.producer_id, answer.producer_epoch
-        one = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
         commit = OffsetCommitRequest(
             group_id=name("g"),
             member_id="",
-            topics=[OffsetCommitRequestTopic(name=name("t"), partitions=[one])],
+            topics=[OffsetCommitRequestTopic(name=name("t"), partitions=[partition])],
         )
-        self.until(commit, 8, lambda said: said.topics[0].partitions[0].error_code not in NOT_READY)
+        self.until(commit, 8, lambda response: response.topics[0].partitions[0].error_code not in NOT_READY)
         join = JoinGroupRequest(
             group_id=name("m"),
             session_timeout_ms=60_000,
@@ -157,7 +160,7 @@ class Side:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
-        join.member_id = self.until(join, 5, lambda said: said.error_code not in NOT_READY).member_id
+        join.member_id = self.until(join, 5, lambda response: response.error_code not in NOT_READY).member_id
         answer = self.ask(join, 5)
         scene.member, scene.generation = answer.member_id, answer.generation_id
         plan = [SyncGroupRequestAssignment(member_id=scene.member, assignment=b"plan")]
@@ -172,18 +175,21 @@ class Side:
         )
 
     def settle(self) -> None:
-        """Until the markers of the scene's transaction are written."""
-        asked = DescribeTransactionsRequest(transactional_ids=[self.scene.name("x")])
-        self.until(asked, 0, lambda said: "Prepare" not in said.transaction_states[0].transaction_state)
+        """Wait until the markers of the scene's transaction are written."""
+        request = DescribeTransactionsRequest(transactional_ids=[self.scene.name("x")])
+        self.until(
+            request, 0, lambda response: "Prepare" not in response.transaction_states[0].transaction_state
+        )
 
     def look(self) -> dict[str, Any]:
-        """What became of the scene."""
+        """Describe the scene: topics, offsets, configs, committed offsets and transactions."""
         name = self.scene.name
         n = self.scene.count
-        found: dict[str, Any] = {}
+        state: dict[str, Any] = {}
         odd = ("T", "t.t", "t_t")
         names = [
-            name(one) for one in ("t", "e", *odd, *(f"n{i}{x}" for i in range(n + 1) for x in ("", "b", "c")))
+            name(topic)
+            for topic in ("t", "e", *odd, *(f"n{i}{x}" for i in range(n + 1) for x in ("", "b", "c")))
         ]
         names += [name("x" * 249)[:249], name("t").replace("-", "_")]
         described = self.ask(
@@ -192,31 +198,32 @@ class Side:
             ),
             12,
         )
-        found["topics"] = self.seen(described)
+        state["topics"] = self.seen(described)
         for timestamp in (-1, -2):
             parts = [ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in (0, 1)]
             listed = ListOffsetsRequest(
                 replica_id=-1,
                 topics=[ListOffsetsTopic(name=name("t"), partitions=parts)],
             )
-            found[f"ends {timestamp}"] = self.seen(self.ask(listed, 6))
+            state[f"ends {timestamp}"] = self.seen(self.ask(listed, 6))
         resources = [
-            DescribeConfigsResource(resource_type=2, resource_name=name(one), configuration_keys=None)
-            for one in ("t", "e", *odd)
+            DescribeConfigsResource(resource_type=2, resource_name=name(topic), configuration_keys=None)
+            for topic in ("t", "e", *odd)
         ]
-        found["configs"] = self.seen(self.ask(DescribeConfigsRequest(resources=resources), 4))
-        groups = [OffsetFetchRequestGroup(group_id=name(one), topics=None) for one in ("g", "m")]
-        found["offsets"] = self.seen(self.ask(OffsetFetchRequest(groups=groups), 9))
+        state["configs"] = self.seen(self.ask(DescribeConfigsRequest(resources=resources), 4))
+        groups = [OffsetFetchRequestGroup(group_id=name(group), topics=None) for group in ("g", "m")]
+        state["offsets"] = self.seen(self.ask(OffsetFetchRequest(groups=groups), 9))
         ids = DescribeTransactionsRequest(transactional_ids=[name("x")])
-        found["transactions"] = self.seen(self.ask(ids, 0))
-        return found
+        state["transactions"] = self.seen(self.ask(ids, 0))
+        return state
 
     def seen(self, value: Any, name: str = "", kind: str = "") -> Any:
-        """What of an answer is compared."""
+        """Return the comparable part of a response: ids and other random values become words."""
         scene = self.scene
         if name in FREE:
             return None
-        if name == "records":  # markers have a time of their own, and producers their ids
+        # Batches are compared by their headers: markers have their own times, producers their own ids.
+        if name == "records":
             return [
                 (batch.base_offset, batch.count, batch.is_control, batch.size)
                 for batch in batches(value or b"")
@@ -227,7 +234,7 @@ class Side:
             known = {scene.producer[0]: "own", scene.idempotent[0]: "idempotent", -1: -1, 0: 0}
             return known.get(value, "an id")
         if isinstance(value, uuid.UUID):
-            known_ids = {one: short for short, one in scene.ids.items()}
+            known_ids = {topic_id: short for short, topic_id in scene.ids.items()}
             return value if value in (NO_ID, SOME_ID) else known_ids.get(value, "an id")
         if isinstance(value, str):
             if "member" in name or name == "leader":
@@ -236,15 +243,15 @@ class Side:
         if name == "log_append_time_ms" and value > 0:
             return "now"
         if isinstance(value, list):
-            if name == "api_keys":  # of what both serve, the versions
-                value = [one for one in value if one.api_key in APIS]
+            if name == "api_keys":  # Compare the versions of the APIs that both brokers serve.
+                value = [api for api in value if api.api_key in APIS]
             items = [self.seen(item) for item in value if not empty(item)]
             if name in ("responses", "topics") and all("partitions" in item for item in items):
                 items = by_topic(items)
             if all(isinstance(item, dict) for item in items):
-                # Kafka shuffles some: one topic that is there twice is told apart by the errors.
+                # Kafka shuffles some lists: entries of a duplicate topic are sorted by their error codes.
                 return sorted(
-                    items, key=lambda one: (repr({**one, "error_code": 0}), str(one.get("error_code")))
+                    items, key=lambda item: (repr({**item, "error_code": 0}), str(item.get("error_code")))
                 )
             return sorted(items, key=repr) if name == "partitions" else items
         if name == "error_code" or name == "partition_error_code":
@@ -256,28 +263,29 @@ class Side:
             }
             if (
                 inside.get("name") == "min.insync.replicas"
-            ):  # Kafka's elections make it a setting of the cluster
+            ):  # Kafka's unclean elections set it in the cluster's defaults.
                 inside["config_source"] = None
-            if inside.get("topic") == OFFSETS_TOPIC:  # the two have other numbers of them
+            # The brokers have different partition counts for this topic.
+            if inside.get("topic") == OFFSETS_TOPIC:
                 inside["partitions"] = []
             if len(inside.get("members") or ()) != 1 and "skip_assignment" in inside:
-                # Kafka's next leader is the first of a hash map, by ids that are random.
+                # Kafka chooses the next leader from a hash map of random ids.
                 inside |= dict.fromkeys(("leader", "members", "skip_assignment"))
-            if inside.get("resource_type") == 4:  # the two have other settings
+            if inside.get("resource_type") == 4:  # Broker configs differ.
                 inside["configs"] = None
             return inside
         return value
 
 
 def listing_everything(api: str, request: Any) -> bool:
-    """Does the request ask for all there is, in pages that others' topics fill?"""
+    """Return whether the request lists everything in pages, which topics of other tests fill."""
     if api == "DescribeUserScramCredentials":
         return not request.users
     return api == "DescribeTopicPartitions" and (not request.topics or request.cursor is not None)
 
 
 class Pair:
-    """A real Kafka and the embedded broker, each with a scene of this title."""
+    """A real Kafka and the embedded broker, each with a scene of the same title."""
 
     def __init__(self, real: str, embedded: str, title: str) -> None:
         self.sides = (Side(real, title), Side(embedded, title))
@@ -288,7 +296,7 @@ class Pair:
             side.close()
 
     def differences(self, api: str, seed: str, odd: float, version: int | None = None) -> Iterator[str]:
-        """Asks both one request of an API, and says where the answers differ."""
+        """Send one random request of an API to both brokers and yield the differences of the responses."""
         key = {name: key for key, name in API_NAMES.items()}[api]
         kind = request_class(key)
         dice = Random(seed)
@@ -299,8 +307,8 @@ class Pair:
             version = dice.choice([dice.randint(low, high), high])
         answers: list[Any] = []
         requests = [drawn(kind, version, side.scene, f"{seed} {version}", odd) for side in self.sides]
-        asked = requests[0]
-        if listing_everything(api, asked):
+        kafka_request = requests[0]
+        if listing_everything(api, kafka_request):
             return
         client_id = dice.choice(CLIENT_IDS) if dice.random() < odd else "me"
         if version in kind.__flexible__ and dice.random() < odd:
@@ -310,8 +318,9 @@ class Pair:
         for side, request in zip(self.sides, requests, strict=True):
             side.socket.send(request, version, client_id)
         end = time.monotonic() + SILENCE
-        told = getattr(asked, "acks", None) != 0  # else it comes with the next request
-        if not told or len({side.silent(end) for side in self.sides}) > 1:
+        # With acks=0 the result shows only in the response to the next request.
+        has_response = getattr(kafka_request, "acks", None) != 0
+        if not has_response or len({side.silent(end) for side in self.sides}) > 1:
             end = time.monotonic() + PATIENCE
         for side, request in zip(self.sides, requests, strict=True):
             answer = side.answer(request, version, end)
@@ -322,18 +331,20 @@ class Pair:
                 answers.append(side.seen(answer if where is None else mine(answer, where, side.scene)))
         if api in ("EndTxn", "InitProducerId"):
             self.sides[0].settle()
-        self.last = f"{api} v{version} {brief(asked)}", answers
+        self.last = f"{api} v{version} {brief(kafka_request)}", answers
         if answers[0] != answers[1]:
-            yield f"{api} v{version} {brief(asked)}\n{different(answers[0], answers[1])}"
+            yield f"{api} v{version} {brief(kafka_request)}\n{different(answers[0], answers[1])}"
         elif api in SLOW:
-            yield from (f"{api} v{version} {brief(asked)}\n{one}" for one in self.what_became())
+            yield from (
+                f"{api} v{version} {brief(kafka_request)}\n{difference}" for difference in self.what_became()
+            )
 
     def what_became(self) -> Iterator[str]:
-        """Where the two scenes differ after all that."""
+        """Yield the differences between the two scenes after the requests."""
         ours = self.sides[1].look()
         end = time.monotonic() + PATIENCE
         while (kafka := self.sides[0].look()) != ours and time.monotonic() < end:
-            time.sleep(0.02)  # a real one does some of it behind its answer
+            time.sleep(0.02)  # A real Kafka finishes some changes after its response.
         for part in kafka:
             if kafka[part] != ours[part]:
                 yield f"afterwards: {part}\n{different(kafka[part], ours[part])}"
@@ -344,69 +355,69 @@ class Pair:
 
 
 def everything_of(api: str, request: Any) -> str | None:
-    """Where the answer tells of everything, if the request asks for that."""
-    given, told = IF_NULL.get(api, ("", None))
-    return told if told is not None and getattr(request, given) is None else None
+    """Return the response field that lists everything, if this request asks for everything."""
+    request_field, response_field = IF_NULL.get(api, ("", None))
+    return response_field if response_field is not None and getattr(request, request_field) is None else None
 
 
 def mine(answer: Any, where: str, scene: Scene) -> Any:
-    """Of an answer that tells of everything, what is the scene's."""
+    """Remove entries of other scenes from a response that lists everything."""
     names = ("name", "topic", "group_id", "transactional_id")
-    for one in getattr(answer, where):
-        if hasattr(one, "log_dir"):
-            mine(one, "topics", scene)
-    kept = [
-        one
-        for one in getattr(answer, where)
-        if any(str(getattr(one, name, "")).startswith(scene.title) for name in names)
-        or one_error(one)
-        or hasattr(one, "log_dir")
+    for entry in getattr(answer, where):
+        if hasattr(entry, "log_dir"):
+            mine(entry, "topics", scene)
+    entries = [
+        entry
+        for entry in getattr(answer, where)
+        if any(str(getattr(entry, name, "")).startswith(scene.title) for name in names)
+        or has_error(entry)
+        or hasattr(entry, "log_dir")
     ]
-    setattr(answer, where, kept)
+    setattr(answer, where, entries)
     return answer
 
 
-def one_error(one: Any) -> bool:
-    return bool(getattr(one, "error_code", 0))
+def has_error(entry: Any) -> bool:
+    return bool(getattr(entry, "error_code", 0))
 
 
 def empty(item: Any) -> bool:
-    """A topic of which nothing is told."""
+    """Return whether the response has nothing about this topic."""
     return not hasattr(item, "error_code") and getattr(item, "partitions", None) == []
 
 
 def by_topic(items: list[Any]) -> list[Any]:
-    """What is told of one topic in several places, in one."""
-    found: dict[Any, Any] = {}
+    """Merge the entries of each topic into one."""
+    merged: dict[Any, Any] = {}
     for item in items:
         key = tuple(item.get(part) for part in ("topic", "name", "topic_id"))
-        found.setdefault(key, {**item, "partitions": []})["partitions"] += item["partitions"]
-    return [{**one, "partitions": sorted(one["partitions"], key=repr)} for one in found.values()]
+        merged.setdefault(key, {**item, "partitions": []})["partitions"] += item["partitions"]
+    return [{**topic, "partitions": sorted(topic["partitions"], key=repr)} for topic in merged.values()]
 
 
 def records(data: bytes) -> str:
-    """What the head of a batch says, if it is one."""
+    """Show the header of a record batch."""
     attributes, last, _, _, pid, epoch, sequence, count = struct.unpack_from(">hiqqqhii", data, 21)
-    told = f"base {data[7]} magic {data[16]} attributes {attributes:x} last {last} count {count}"
-    return f"<{len(data)} bytes: {told} producer {pid} epoch {epoch} sequence {sequence}>"
+    header = f"base {data[7]} magic {data[16]} attributes {attributes:x} last {last} count {count}"
+    return f"<{len(data)} bytes: {header} producer {pid} epoch {epoch} sequence {sequence}>"
 
 
 def brief(value: Any) -> str:
-    """A request without what is at its default."""
+    """Show a request without the fields that have their default."""
     if isinstance(value, list):
         return f"[{', '.join(map(brief, value))}]"
     if not hasattr(type(value), "__fields__"):
         return records(value) if isinstance(value, bytes) and len(value) > 60 else f"{value!r:.60}"
-    told = [
-        f"{one.name}={brief(getattr(value, one.name))}"
-        for one in type(value).__fields__
-        if getattr(value, one.name) != one.initial() or one.default is REQUIRED
+    fields = [
+        f"{field.name}={brief(getattr(value, field.name))}"
+        for field in type(value).__fields__
+        if getattr(value, field.name) != field.initial() or field.default is REQUIRED
     ]
-    return f"({', '.join(told)})"
+    return f"({', '.join(fields)})"
 
 
 def different(kafka: Any, ours: Any, path: str = "") -> str:
-    """Where two answers differ, a line for each place."""
+    """Describe where two responses differ, one line for each place."""
     if isinstance(kafka, dict) and isinstance(ours, dict):
         lines = [different(kafka[key], ours.get(key), f"{path}.{key}") for key in kafka]
         return "\n".join(line for line in lines if line)
@@ -422,8 +433,8 @@ def different(kafka: Any, ours: Any, path: str = "") -> str:
 
 @contextlib.contextmanager
 def pair(real: str, embedded: str, title: str) -> Iterator[Pair]:
-    made = Pair(real, embedded, title)
+    new_pair = Pair(real, embedded, title)
     try:
-        yield made
+        yield new_pair
     finally:
-        made.close()
+        new_pair.close()

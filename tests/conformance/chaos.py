@@ -1,4 +1,4 @@
-"""Chaos on real sockets: a Kafka that is killed, a network that breaks, and what may be read then."""
+"""Chaos on real sockets: a Kafka that is killed and a broken network, and the checks on records read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
 
 @dataclass
 class Book:
-    """What one group read, and what it was told to be committed."""
+    """The records that one group read, and its committed offsets."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     read: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
@@ -41,9 +41,9 @@ class Book:
     doubled: int = 0
     count: int = 0
     last_at: float = 0.0
-    # From when to when nothing came, where that was longer than a second.
+    # Intervals of more than a second without records.
     silences: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-    # Without the time that the broker was away, from each death to the first answer.
+    # The longest such interval, without the time from a broker's death to its first response.
     longest_silence: float = 0.0
 
     def note(self, who: str, expected: dict[int, int], records: list[Any]) -> None:
@@ -56,13 +56,15 @@ class Book:
             for record in records:
                 partition, offset = record.partition, record.offset
                 if partition in expected and offset != expected[partition]:
-                    self.wrong.append(f"{who}: {partition}-{offset} where {expected[partition]} comes next")
+                    self.wrong.append(f"{who}: read {partition}-{offset}, expected {expected[partition]}")
                 expected[partition] = offset + 1
                 if offset in self.read[partition]:
                     self.doubled += 1
                     if offset < self.committed[partition]:
                         below = self.committed[partition]
-                        self.wrong.append(f"{who}: {partition}-{offset} again, and {below} is committed")
+                        self.wrong.append(
+                            f"{who}: read {partition}-{offset} again, although {below} is committed"
+                        )
                 else:
                     self.count += 1
                 self.read[partition][offset] = int(bytes(record.value))
@@ -74,7 +76,7 @@ class Book:
 
 
 class Assigned(RebalanceListener):
-    """After an assignment a partition may begin anywhere that is not committed yet."""
+    """After an assignment, reading may start at any uncommitted offset."""
 
     def __init__(self, expected: dict[int, int]) -> None:
         self.expected = expected
@@ -124,7 +126,9 @@ async def waiting(
 
 
 def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> dict[str, Book]:
-    """Move `records` through a broker that dies `kills` times behind a network in trouble for `seconds`."""
+    """Send `records` through a broker that is killed `kills` times, behind a network with faults for
+    `seconds`.
+    """
     port = judges.free_port()
     kafka = Killable(scratch, advertised=port)
     kafka.start()
@@ -136,16 +140,16 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
                 cluster.create_topics({"t": PARTITIONS})
             threads: list[threading.Thread] = []
             for group, strategy in (("eager", "range"), ("cooperative", "cooperative-sticky")):
-                given = {"group_id": group, "partition_assignment_strategy": strategy}
+                options = {"group_id": group, "partition_assignment_strategy": strategy}
                 common = (proxy.bootstrap, "t", books[group], over)
-                target = lambda common=common, given=given, group=group: blocking(  # noqa: E731
-                    f"{group}-blocking", *common, **given
+                target = lambda common=common, options=options, group=group: blocking(  # noqa: E731
+                    f"{group}-blocking", *common, **options
                 )
                 threads.append(threading.Thread(target=target))
-                other = lambda common=common, given=given, group=group: asyncio.run(  # noqa: E731
-                    waiting(f"{group}-asyncio", *common, **given)
+                async_target = lambda common=common, options=options, group=group: asyncio.run(  # noqa: E731
+                    waiting(f"{group}-asyncio", *common, **options)
                 )
-                threads.append(threading.Thread(target=other))
+                threads.append(threading.Thread(target=async_target))
             threads.append(threading.Thread(target=produce, args=(proxy.bootstrap, records, seconds)))
             threads.append(threading.Thread(target=proxy.trouble, args=(seed, seconds)))
             for thread in threads:
@@ -168,8 +172,8 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
             for thread in threads:
                 thread.join()
             for book in books.values():
-                heard = (until - since - lost_time(since, until, away) for since, until in book.silences)
-                book.longest_silence = max(heard, default=0.0)
+                silences = (until - since - lost_time(since, until, away) for since, until in book.silences)
+                book.longest_silence = max(silences, default=0.0)
     finally:
         over.set()
         kafka.kill()
@@ -177,12 +181,12 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
 
 
 def lost_time(since: float, until: float, away: list[tuple[float, float]]) -> float:
-    """How much of this time the broker was away."""
+    """Return how much of this interval the broker was down."""
     return sum(max(0.0, min(until, back) - max(since, died)) for died, back in away)
 
 
 def produce(bootstrap: str, records: int, seconds: float) -> None:
-    """Numbered records, over the whole time, each acknowledged."""
+    """Produce numbered records over the whole time; each must be acknowledged."""
     with Producer(bootstrap, request_timeout_ms=3_000, delivery_timeout_ms=120_000) as producer:
         deliveries = []
         pace = max(1, records // 100)
@@ -196,21 +200,21 @@ def produce(bootstrap: str, records: int, seconds: float) -> None:
 
 
 def judged(books: dict[str, Book], records: int) -> list[str]:
-    """What is wrong with what the groups read; nothing, if all is well."""
-    found = []
+    """Return the errors in the records that the groups read."""
+    errors = []
     for group, book in books.items():
-        found += [f"{group}: {wrong}" for wrong in book.wrong[:5]]
+        errors += [f"{group}: {wrong}" for wrong in book.wrong[:5]]
         values = [value for offsets in book.read.values() for value in offsets.values()]
         lost = set(range(records)) - set(values)
         if lost:
-            found.append(f"{group}: {len(lost)} records were lost, such as {min(lost)}")
+            errors.append(f"{group}: {len(lost)} records were lost, such as {min(lost)}")
         if len(values) != len(set(values)):
-            found.append(f"{group}: the log holds {len(values) - len(set(values))} records twice")
+            errors.append(f"{group}: the log holds {len(values) - len(set(values))} records twice")
         for partition, offsets in book.read.items():
             in_order = [offsets[offset] for offset in sorted(offsets)]
             if in_order != sorted(in_order):
-                found.append(f"{group}: partition {partition} is out of order")
-    return found
+                errors.append(f"{group}: partition {partition} is out of order")
+    return errors
 
 
 __all__ = ["Book", "TopicPartition", "judged", "run"]

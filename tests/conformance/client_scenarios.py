@@ -1,9 +1,8 @@
-"""Plays for one client: what its application does and what befalls it, the same for an original and its
-machine.
+"""Scenarios for one client, run with the original client and with its model.
 
-A play is a function of a `Stage`; `PLAYS` has them by name. It says which abilities it needs, and a client
-that lacks one (`LACKS`) doesn't play it. What is compared afterwards is what each member said to the
-coordinator (`tap.told`) and what its application heard (`Member.heard`).
+A scenario is a function of a `Stage`; `PLAYS` lists them by name, each with the ability that it needs. A
+client that lacks the ability (`LACKS`) skips the scenario. The comparison covers the requests of each member
+to the coordinator (`request_lines`) and the events that its application received (`Member.events`).
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ LACKS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def only_some(case: object, cases: Iterable[object]) -> None:
-    """Skips a case that this run didn't draw, three of four: plays wait, and a run of all judges shall end.
+    """Skip a case that this run did not draw: each run draws a quarter, because the scenarios wait.
 
-    KPROTO_ALL_PLAYS=1 plays all (tox -e soak), and KPROTO_SEED draws the same quarter.
+    `KPROTO_ALL_PLAYS=1` runs all (tox -e soak). The same `KPROTO_SEED` draws the same quarter.
     """
     every = sorted(map(repr, cases))
     drawn = Random(SEED).sample(every, math.ceil(len(every) / 4))
     if repr(case) not in drawn and not os.environ.get("KPROTO_ALL_PLAYS"):
-        pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 plays all")
+        pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 runs all")
 
 
 class Member:
-    """A program that obeys its stdin, original or machine."""
+    """A client program that is controlled through stdin: an original client or its model."""
 
     def __init__(self, name: str, order: Sequence[str]) -> None:
         self.name = name
@@ -59,7 +58,7 @@ class Member:
         )
         self.lines: list[str] = []
         self.arrived: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.at = 0  # how many lines `until` has looked at
+        self.at = 0  # The number of lines that `until` has read.
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -74,7 +73,7 @@ class Member:
         self.process.stdin.flush()
 
     def until(self, start: str, count: int = 1, patience: float = PATIENCE) -> str:
-        """Wait for lines that begin so, not counting those that earlier calls have passed."""
+        """Wait for `count` lines with this start; lines that earlier calls have passed do not count."""
         end = time.monotonic() + patience
         while True:
             while self.at < len(self.lines):
@@ -86,7 +85,7 @@ class Member:
             self._next(start, end)
 
     def until_read(self, count: int, patience: float = PATIENCE) -> None:
-        """Wait until it has read so much in all: records and callbacks may come on two channels."""
+        """Wait until `count` records were read in all: records and callbacks may arrive on two channels."""
         end = time.monotonic() + patience
         while len(self.read()) < count:
             self._next(f"{count} times 'R '", end)
@@ -96,7 +95,7 @@ class Member:
         try:
             self.lines.append(self.arrived.get(timeout=max(0.01, end - time.monotonic())))
         except queue.Empty:
-            raise AssertionError(f"{self.name} did not say {wanted!r}: {self.lines[-12:]}") from None
+            raise AssertionError(f"{self.name} did not print {wanted!r}: {self.lines[-12:]}") from None
 
     def close(self) -> None:
         self.say("close")
@@ -107,19 +106,19 @@ class Member:
         self.process.kill()
         self.process.wait(PATIENCE)
 
-    def heard(self) -> list[str]:
-        """What the application heard of its group: callbacks, and what became of its commits."""
-        found: list[str] = []
+    def events(self) -> list[str]:
+        """Return the rebalance callbacks and commit results that the application received."""
+        events: list[str] = []
         for line in self.lines:
-            word, _, rest = line.partition(" ")
+            word, _, result = line.partition(" ")
             if word in ("assigned", "revoked", "lost", "setup", "cleanup", "answer"):
-                found.append(line.rstrip())
+                events.append(line.rstrip())
             elif word == "commit":
-                found.append(line if rest == "ok" else f"commit {rest.split()[0]}")
-        return found
+                events.append(line if result == "ok" else f"commit {result.split()[0]}")
+        return events
 
     def errors(self) -> list[str]:
-        """The names of the errors that it heard: they come on another channel, at a time of their own."""
+        """Return the names of reported errors, which arrive on a channel and at a time of their own."""
         return [line.split()[1] for line in self.lines if line.startswith("error ")]
 
     def read(self) -> list[str]:
@@ -128,7 +127,7 @@ class Member:
 
 @dataclass
 class Stage:
-    """One run of a play: members by name, the proxy before the broker, and what an operator does."""
+    """One run of a scenario: its members, the proxy before the broker, and the operator's actions."""
 
     start: Callable[[str, str, str, Mapping[str, Any]], Member]
     tap: Tap
@@ -145,11 +144,11 @@ class Stage:
         return f"{member}-{self.run}"
 
     def of(self, name: str) -> list[Member]:
-        """The processes that had this name, in order."""
+        """Return the processes that had this name, in order of their start."""
         return [member for member in self.members if member.name == name]
 
     def member(self, name: str, **conf: Any) -> Member:
-        """Start a member of the play's group."""
+        """Start a member of the scenario's group."""
         usual: dict[str, Any] = {
             "assignors": ["range"],
             "session_ms": 4_000,
@@ -160,17 +159,17 @@ class Stage:
             "reset": "earliest",
             "metadata_ms": 800,
         }
-        made = self.start(name, self.name(name), f"g-{self.run}", {**usual, **conf})
-        self.members.append(made)
-        made.until("ready")
-        return made
+        member = self.start(name, self.name(name), f"g-{self.run}", {**usual, **conf})
+        self.members.append(member)
+        member.until("ready")
+        return member
 
     def subscribed(self, name: str, **conf: Any) -> Member:
-        """Start a member, and wait until it has partitions."""
-        made = self.member(name, **conf)
-        made.say(f"subscribe {self.topic}")
-        made.until("assigned")
-        return made
+        """Start a member, subscribe it, and wait until it has partitions."""
+        member = self.member(name, **conf)
+        member.say(f"subscribe {self.topic}")
+        member.until("assigned")
+        return member
 
     def produce(self, count: int, partitions: int = 2) -> None:
         for number in range(count):
@@ -183,24 +182,24 @@ class Stage:
     def inject(self, member: str, api: str, *codes: int) -> None:
         self.tap.inject(self.name(member), api, *codes)
 
-    def said(self, member: str, api: str, *, again: bool = False) -> None:
-        """Wait until a member has asked this; `again`: once more than now."""
+    def wait_for_request(self, member: str, api: str, *, repeated: bool = False) -> None:
+        """Wait until a member has sent this request; `repeated`: once more than until now."""
         end = time.monotonic() + PATIENCE
-        before = self._asked(member, api) if again else 0
+        before = self._asked(member, api) if repeated else 0
         while self._asked(member, api) <= before:
             if time.monotonic() > end:
                 raise AssertionError(f"{member} did not send {api}")
             time.sleep(0.02)
 
     def _asked(self, member: str, api: str) -> int:
-        return sum(one.api == api for one in self.tap.heard(self.name(member)))
+        return sum(request.api == api for request in self.tap.requests(self.name(member)))
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
 
 def join(stage: Stage) -> None:
-    """One member joins, reads, commits by itself, closes."""
+    """One member joins, reads, commits automatically and closes."""
     stage.produce(20)
     a = stage.subscribed("A")
     a.until_read(20)
@@ -209,7 +208,7 @@ def join(stage: Stage) -> None:
 
 
 def second(stage: Stage) -> None:
-    """A second member joins, and leaves again."""
+    """A second member joins and leaves again."""
     stage.produce(20)
     a = stage.subscribed("A")
     a.until_read(20)
@@ -224,7 +223,7 @@ def second(stage: Stage) -> None:
 
 
 def growth(stage: Stage) -> None:
-    """The topic grows: who looks sees it, and joins again."""
+    """The topic grows: a client that refreshes its metadata rejoins."""
     stage.produce(10)
     a = stage.subscribed("A")
     a.until_read(10)
@@ -236,7 +235,7 @@ def growth(stage: Stage) -> None:
 
 
 def crash(stage: Stage) -> None:
-    """A member dies; the other takes over when its session is over."""
+    """A member dies; the other one gets its partitions when the session has expired."""
     stage.produce(20)
     a = stage.subscribed("A")
     a.until_read(20)
@@ -251,19 +250,19 @@ def crash(stage: Stage) -> None:
 
 
 def restart(stage: Stage) -> None:
-    """A static member goes and comes back in time, however slowly its process starts."""
+    """A static member restarts within its session timeout, however slowly its process starts."""
     stage.produce(10)
     a = stage.subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
     a.until_read(10)
     stage.pause(0.8)
     a.close()
-    again = stage.subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
+    restarted = stage.subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
     stage.pause(0.8)
-    again.close()
+    restarted.close()
 
 
 def manual(stage: Stage) -> None:
-    """Nothing is committed but by the application."""
+    """Only the application commits."""
     stage.produce(20)
     a = stage.subscribed("A", auto_commit=False)
     a.until_read(20)
@@ -275,9 +274,9 @@ def manual(stage: Stage) -> None:
 
 
 def heartbeat_errors(stage: Stage) -> None:
-    """Each error that a heartbeat can be answered with, one after the other.
+    """Answer heartbeats with each error code in turn.
 
-    Without automatic commits: whether an interval of Java's ends before or after an error is chance.
+    Automatic commits are off: whether one of Java's commit intervals ends before or after an error is random.
     """
     stage.produce(10)
     a = stage.subscribed("A", auto_commit=False)
@@ -290,7 +289,7 @@ def heartbeat_errors(stage: Stage) -> None:
 
 
 def commit_errors(stage: Stage) -> None:
-    """Each error that a commit of the application's can be answered with."""
+    """Answer the application's commits with each error code in turn."""
     stage.produce(10)
     a = stage.subscribed("A", auto_commit=False)
     a.until_read(10)
@@ -304,37 +303,37 @@ def commit_errors(stage: Stage) -> None:
 
 
 def join_errors(stage: Stage) -> None:
-    """Errors in the answer to the first JoinGroup."""
+    """Answer the first JoinGroup with an error."""
     for number, code in enumerate((15, 25)):
         name = f"A{number}"
         stage.inject(name, "JoinGroup", code)
-        made = stage.subscribed(name)
+        member = stage.subscribed(name)
         stage.pause(1.5)
-        made.close()
+        member.close()
 
 
 def sync_errors(stage: Stage) -> None:
-    """Errors in the answer to the first SyncGroup."""
+    """Answer the first SyncGroup with an error."""
     for number, code in enumerate((27, 22, 25)):
         name = f"A{number}"
         stage.inject(name, "SyncGroup", code)
-        made = stage.subscribed(name)
+        member = stage.subscribed(name)
         stage.pause(1.5)
-        made.close()
+        member.close()
 
 
 def start_errors(stage: Stage) -> None:
-    """Errors where a member looks its coordinator and its offsets up."""
+    """Answer the first FindCoordinator or OffsetFetch with an error."""
     for number, (api, code) in enumerate((("FindCoordinator", 15), ("OffsetFetch", 14))):
         name = f"A{number}"
         stage.inject(name, api, code)
-        made = stage.subscribed(name)
+        member = stage.subscribed(name)
         stage.pause(1.0)
-        made.close()
+        member.close()
 
 
 def unsubscribe(stage: Stage) -> None:
-    """The application gives up its topics, and takes them again."""
+    """The application unsubscribes and subscribes again."""
     stage.produce(10)
     a = stage.subscribed("A")
     a.until_read(10)
@@ -348,7 +347,7 @@ def unsubscribe(stage: Stage) -> None:
 
 
 def cooperative(stage: Stage) -> None:
-    """A second member joins, and only what it gets is taken away."""
+    """A second member joins; only the partitions that it gets are revoked."""
     stage.produce(20)
     a = stage.subscribed("A", assignors=["cooperative-sticky"])
     a.until_read(20)
@@ -365,7 +364,7 @@ def cooperative(stage: Stage) -> None:
 
 
 def sticky(stage: Stage) -> None:
-    """A second member comes and goes, and what each owned is in the user data of its next JoinGroup."""
+    """A second member joins and leaves; the user data of the next JoinGroup lists owned partitions."""
     stage.produce(20)
     a = stage.subscribed("A", assignors=["sticky"])
     a.until_read(20)
@@ -380,19 +379,19 @@ def sticky(stage: Stage) -> None:
 
 
 def close_while_joining(stage: Stage) -> None:
-    """The application closes while the answer to its JoinGroup is held back."""
+    """The application closes while the JoinGroup response is delayed."""
     a = stage.member("A")
     stage.tap.hold(stage.name("A"), "JoinGroup", 1.5)
     a.say(f"subscribe {stage.topic}")
-    stage.said("A", "JoinGroup")
+    stage.wait_for_request("A", "JoinGroup")
     stage.pause(0.2)
     a.close()
 
 
 def fencing(stage: Stage) -> None:
-    """A second process comes with the same instance id: the first one hears of it, and is killed.
+    """A second process uses the same instance id: the first one is fenced, and is killed.
 
-    At once, however long the second one takes: Java's would join again, and fence the second one.
+    It is killed immediately, because Java's client would rejoin and fence the second process.
     """
     stage.produce(10)
     conf: dict[str, Any] = {
@@ -413,7 +412,7 @@ def fencing(stage: Stage) -> None:
 
 
 def commit_while_joining(stage: Stage) -> None:
-    """The application commits while the answer to its JoinGroup is held back."""
+    """The application commits while the JoinGroup response is delayed."""
     stage.produce(10)
     a = stage.subscribed("A", auto_commit=False)
     a.until_read(10)
@@ -421,7 +420,7 @@ def commit_while_joining(stage: Stage) -> None:
     stage.tap.hold(stage.name("A"), "JoinGroup", 1.5)
     b = stage.member("B", auto_commit=False)
     b.say(f"subscribe {stage.topic}")
-    stage.said("A", "JoinGroup", again=True)
+    stage.wait_for_request("A", "JoinGroup", repeated=True)
     stage.pause(0.3)
     a.say("commit")
     a.until("assigned")
@@ -434,7 +433,7 @@ def commit_while_joining(stage: Stage) -> None:
 
 
 def pattern(stage: Stage) -> None:
-    """Topics by a pattern: one is there, another one comes."""
+    """Subscribe to a pattern: one topic exists, a second one is created later."""
     stage.produce(10)
     a = stage.member("A")
     a.say(f"pattern ^{stage.topic}.*")
@@ -448,7 +447,7 @@ def pattern(stage: Stage) -> None:
 
 
 Play = Callable[[Stage], None]
-# Name -> the play, and the ability that it needs.
+# Name -> the scenario and the ability that it needs.
 PLAYS: Final[Mapping[str, tuple[Play, str]]] = {
     "join": (join, ""),
     "second": (second, ""),

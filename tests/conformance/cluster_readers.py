@@ -1,9 +1,8 @@
-"""Those who read, and ask, while an operator works on the brokers, and what they saw.
+"""Clients that read and send requests during operator actions, and their results.
 
-ledger = Ledger()
-with Readers(bootstrap, "t", ledger, ("blocking", "asyncio"), group_id="g"):
+ledger = Ledger() with Readers(bootstrap, "t", ledger, ("blocking", "asyncio"), group_id="g"):
     with Writer(bootstrap, "t", 6) as writer:
-        ...                                 # the operator's work
+        ...                                 # the operator's actions
     until(lambda: ledger.count >= len(writer.sent), "all is read")
 assert ledger.wrong(writer.sent) == []
 """
@@ -31,15 +30,15 @@ from consumer import (
 from kproto.errors import ConnectionFailed, KprotoError
 from tests.conformance.cluster_workers import CLOSE_S, Closes, InThread
 
-# A handler commits what it marked after so many records.
+# A handler commits after this many marked records.
 MARKED = 50
-# How long a question may take, with its retries.
+# The timeout of a request with its retries, in seconds.
 ASKED_S = 60.0
 OPTIONS: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
 
 
 class Ledger:
-    """What one group read, by partition and offset; what was committed, raised and reported meanwhile."""
+    """Records that one group read by partition and offset, its commits, errors and events."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -69,15 +68,17 @@ class Ledger:
                 partition, offset = record.partition, record.offset
                 self.silences[partition] = max(self.silences[partition], now - self.last.get(partition, now))
                 self.last[partition] = now
-                # Markers of transactions take offsets, too.
+                # Transaction markers take offsets, too.
                 if offset < expected.get(partition, 0):
-                    self.odd.append(f"{who}: {partition}-{offset} behind {expected[partition] - 1}")
+                    self.odd.append(f"{who}: read {partition}-{offset} after {expected[partition] - 1}")
                 expected[partition] = offset + 1
                 if offset in self.read[partition]:
                     self.doubled += 1
                     if offset < self.committed[partition]:
                         below = self.committed[partition]
-                        self.odd.append(f"{who}: {partition}-{offset} again, and {below} is committed")
+                        self.odd.append(
+                            f"{who}: read {partition}-{offset} again, although {below} is committed"
+                        )
                 self.read[partition][offset] = int(bytes(record.value))
 
     def was_committed(self, positions: dict[int, int]) -> None:
@@ -89,19 +90,19 @@ class Ledger:
         return [f"{who} {change}" for _, who, change in self.changes if change.kind in wanted]
 
     def wrong(self, sent: Iterable[int]) -> list[str]:
-        """What is wrong with what was read; nothing, if all is well."""
-        found = self.odd[:5]
+        """Return the errors in the records read."""
+        errors = self.odd[:5]
         values = [value for offsets in self.read.values() for value in offsets.values()]
         lost = set(sent) - set(values)
         if lost:
-            found.append(f"{len(lost)} were lost, such as {min(lost)}")
+            errors.append(f"{len(lost)} records are lost, such as {min(lost)}")
         if len(values) != len(set(values)):
-            found.append(f"the log holds {len(values) - len(set(values))} twice")
+            errors.append(f"the log holds {len(values) - len(set(values))} records twice")
         for partition, offsets in self.read.items():
             in_order = [offsets[offset] for offset in sorted(offsets)]
             if in_order != sorted(in_order):
-                found.append(f"partition {partition} is out of order")
-        return found
+                errors.append(f"partition {partition} is out of order")
+        return errors
 
 
 class _Assigned(RebalanceListener):
@@ -116,7 +117,7 @@ class _Assigned(RebalanceListener):
 
 
 class _Numbers:
-    """sarama's handler, of a group by threads."""
+    """sarama's handler, in threads."""
 
     def __init__(self, ledger: Ledger, name: str) -> None:
         self._ledger, self._name = ledger, name
@@ -133,12 +134,12 @@ class _Numbers:
             session.mark_message(record)
             if count % MARKED == 0:
                 session.commit()
-                if not claim.ended:  # else nothing was marked
+                if not claim.ended:  # Otherwise the mark had no effect.
                     self._ledger.was_committed(expected)
 
 
 class _AsyncNumbers(_Numbers):
-    """The same, in asyncio."""
+    """sarama's handler, in asyncio."""
 
     async def consume_claim(self, session: Any, claim: Any) -> None:
         expected: dict[int, int] = {}
@@ -155,8 +156,7 @@ class _AsyncNumbers(_Numbers):
 
 
 class Readers:
-    """Members of one group, each in a thread of its own: "blocking", "asyncio", or sarama's "handler" and
-    "async handler"."""
+    """Members of one group in threads: "blocking", "asyncio", and sarama's "handler" and "async handler"."""
 
     def __init__(
         self, bootstrap: str, topic: str, ledger: Ledger, kinds: Iterable[str] = ("blocking",), **options: Any
@@ -173,8 +173,10 @@ class Readers:
         }
         for number, kind in enumerate(kinds):
             name = f"{options.get('group_id')}-{number}-{kind}"
-            given = {**OPTIONS, "client_id": name, **options}
-            thread = threading.Thread(target=work[kind], args=(bootstrap, topic, name, given), daemon=True)
+            member_options = {**OPTIONS, "client_id": name, **options}
+            thread = threading.Thread(
+                target=work[kind], args=(bootstrap, topic, name, member_options), daemon=True
+            )
             self._threads.append(thread)
 
     def __enter__(self) -> Readers:
@@ -278,8 +280,10 @@ class Readers:
 
 
 class Asker(InThread):
-    """Asks a cluster about one topic and one group, all the time: "blocking" or "asyncio". `refused` says
-    when no broker was there at all."""
+    """Sends requests about one topic and one group all the time: "blocking" or "asyncio".
+
+    `refused` lists the errors while no broker was available.
+    """
 
     def __init__(self, bootstrap: str, topic: str, group: str, kind: str) -> None:
         super().__init__()
@@ -337,10 +341,12 @@ class Asker(InThread):
 
 
 def _ends_before(committed: Any, ends: Any) -> list[str]:
-    """What is committed behind a partition's end. A leader that stood still tells once, when it wakes up, the
-    end that it knew: Kafka promises no more."""
+    """Return the partitions whose committed offset is after their end.
+
+    A frozen leader may return its old end once after it resumes, which Kafka allows.
+    """
     return [
-        f"{partition}: {at.offset} is committed, and it ends at {ends[partition].offset}"
+        f"{partition}: {at.offset} is committed, but the end is {ends[partition].offset}"
         for partition, at in committed.items()
         if at is not None and at.offset > ends[partition].offset
     ]

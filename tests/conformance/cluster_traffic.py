@@ -1,9 +1,10 @@
-"""Who reads and writes while an operator works on a fleet: readers by blocking, by asyncio and by sarama's
-handlers; producers by both, idempotent and transactional; and those who move on, exactly once, what is
-committed.
+"""Clients that read and write during operator actions on a cluster.
+
+Consumers run blocking, in asyncio, and with sarama's handlers. Producers are idempotent or transactional.
+Movers copy committed records exactly once.
 
     with traffic(fleet) as seen:
-        ...                                     # the operator's work
+        ...                                     # the operator's actions
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.conformance.cluster_writers import Mover, Writer
 from tests.conformance.kafka_cluster import Fleet, until
 
 PARTITIONS = 6
-# A broker may take half a minute to start on a machine that does other work, too; 45 s is the default.
+# A broker may take 30 s to start on a busy machine. 45 s is the default.
 SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 1_000}
 LOOPS = ("blocking", "asyncio")
 GROUPS: Final[dict[str, dict[str, Any]]] = {
@@ -37,7 +38,7 @@ READERS: Final = {
     "committed": LOOPS,
     "moved": ("handler",),
 }
-# Nobody who has a broker left is silent for longer, on a machine that does other work, too.
+# The longest time without records for a reader that has a broker, also on a busy machine.
 LONGEST_SILENCE = 45.0
 _names = count(1)
 
@@ -51,13 +52,13 @@ def topic(fleet: Fleet, partitions: int = PARTITIONS, replication_factor: int = 
 
 @dataclass
 class Seen:
-    """One group of readers, what they read, and who wrote it."""
+    """One group of readers, what they read, and its writers."""
 
     topic: str
     group: str
     book: Ledger
     writers: list[Writer]
-    # How long there was no broker at all, in seconds.
+    # How long no broker was available, in seconds.
     away: float = 0.0
 
     @property
@@ -67,11 +68,12 @@ class Seen:
 
 @contextmanager
 def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict[str, Seen]]:
-    """Two groups read what is written, a third what is committed, and a fourth what was moved on in
-    transactions, until all is read; then all is judged. Two ask the cluster about it.
+    """Run readers and writers during the block, wait until everything is read, and check the results.
 
-    They know one broker only when they begin, or what `bootstrap` says; then all may be away for a while.
-    `options` are those of the members beside SESSION.
+    Two groups read plain records, a third one committed records, a fourth one the records that movers copied
+    in transactions. Two more clients send metadata and group requests. The clients start with one address
+    only (`bootstrap`), and then all brokers may be down for a while. `options` are member options besides
+    SESSION.
     """
     session = {**SESSION, **options}
     plain, committed, moved = topic(fleet), topic(fleet), topic(fleet)
@@ -105,65 +107,74 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
         )
         for kind in LOOPS
     ]
-    seen = {
+    readers_by_name = {
         "cooperative": Seen(plain, f"{plain}-cooperative", Ledger(), plain_writers),
         "range": Seen(plain, f"{plain}-range", Ledger(), plain_writers),
         "committed": Seen(committed, f"{committed}-committed", Ledger(), careful_writers),
         "moved": Seen(moved, f"{moved}-moved", Ledger(), careful_writers),
     }
-    askers = [Asker(first, plain, seen["range"].group, kind) for kind in LOOPS]
+    askers = [Asker(first, plain, readers_by_name["range"].group, kind) for kind in LOOPS]
     before = ours(fleet)
     with ExitStack() as stack:
         readers = [
             stack.enter_context(
                 Readers(
-                    first, one.topic, one.book, READERS[name], group_id=one.group, **session, **GROUPS[name]
+                    first,
+                    group.topic,
+                    group.book,
+                    READERS[name],
+                    group_id=group.group,
+                    **session,
+                    **GROUPS[name],
                 )
             )
-            for name, one in seen.items()
+            for name, group in readers_by_name.items()
         ]
         with ExitStack() as moving:
             with ExitStack() as writing:
-                for one in (*movers, *plain_writers, *careful_writers):
-                    (moving if one in movers else writing).enter_context(one)
-                for one in seen.values():
-                    until(partial(_has, one.book, 50), "everybody reads")
+                for client in (*movers, *plain_writers, *careful_writers):
+                    (moving if client in movers else writing).enter_context(client)
+                for group in readers_by_name.values():
+                    until(partial(_has, group.book, 50), "every group reads")
                 for asker in askers:
                     writing.enter_context(asker)
-                until(lambda: all(asker.answered for asker in askers), "both were answered")
-                yield seen
-            for one in seen.values():
-                with suppress(AssertionError):  # `wrong` says more
-                    until(partial(_has, one.book, len(one.sent)), "all is read", 60)
-    for name, one in seen.items():
-        print(f"{name}: {one.book.count} read, {one.book.doubled} twice, {one.book.silence:.1f} s of silence")
+                until(lambda: all(asker.answered for asker in askers), "both clients got responses")
+                yield readers_by_name
+            for group in readers_by_name.values():
+                with suppress(AssertionError):  # `wrong` gives more details.
+                    until(partial(_has, group.book, len(group.sent)), "all is read", 60)
+    for name, group in readers_by_name.items():
+        book = group.book
+        print(f"{name}: {book.count} read, {book.doubled} twice, {book.silence:.1f} s of silence")
     for mover in movers:
         print(f"moved: {mover.moved}, {len(mover.aborted)} aborted, {mover.longest:.1f} s at most")
     for asker in askers:
         print(f"asked: {asker.answered} times, {asker.longest:.1f} s at most")
     closed = [reader.closes for reader in (*readers, *movers, *plain_writers, *careful_writers)]
-    print(f"closed: {max(one.longest for one in closed):.1f} s at most")
-    for one in (*movers, *plain_writers, *careful_writers, *askers):
-        assert not one.errors, (type(one).__name__, one.errors)
+    print(f"closed: {max(close.longest for close in closed):.1f} s at most")
+    for client in (*movers, *plain_writers, *careful_writers, *askers):
+        assert not client.errors, (type(client).__name__, client.errors)
     for asker in askers:
         assert bootstrap or not asker.refused, asker.refused
-    for name, one in seen.items():
-        assert not one.book.errors, (name, one.book.errors)
-        assert not (wrong := one.book.wrong(one.sent)), (name, wrong)
-        assert one.book.silence < LONGEST_SILENCE + one.away, (name, one.book.silence, one.away)
-    assert max(one.longest for one in closed) < CLOSE_S + 1
+    for name, group in readers_by_name.items():
+        assert not group.book.errors, (name, group.book.errors)
+        assert not (wrong := group.book.wrong(group.sent)), (name, wrong)
+        assert group.book.silence < LONGEST_SILENCE + group.away, (name, group.book.silence, group.away)
+    assert max(close.longest for close in closed) < CLOSE_S + 1
     assert not (new := left(fleet, before)), new
 
 
 def ours(fleet: Fleet) -> set[str]:
-    """The threads and sockets of this process's clients, but for the fleet's own, which comes and goes."""
+    """Return the threads and sockets of this process's clients, except the cluster's own client."""
     with fleet.unasked():
         return at_hand()
 
 
 def left(fleet: Fleet, before: set[str]) -> set[str]:
-    """What is new, two seconds later at the latest: a Proxy closes its ends a moment after its client. (What
-    others had left behind may go meanwhile.)"""
+    """Return threads and sockets that are new and remain for two seconds: a Proxy closes after its client.
+
+    Threads and sockets of earlier tests may disappear meanwhile.
+    """
     with fleet.unasked():
         end = time.monotonic() + 2
         while (new := at_hand() - before) and time.monotonic() < end:

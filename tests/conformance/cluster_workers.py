@@ -1,6 +1,4 @@
-"""Who works in a thread, or in an event loop of its own, while an operator works on the brokers; and how its
-clients are closed.
-"""
+"""Clients that work in a thread or an event loop during operator actions, and how they are closed."""
 
 from __future__ import annotations
 
@@ -15,12 +13,12 @@ from typing import Any
 
 from kproto.errors import KprotoError
 
-# How long who closes a client waits at most.
+# The timeout of each close, in seconds.
 CLOSE_S = 15.0
 
 
 class Closes:
-    """How long closing took, of every client; and what it raised."""
+    """The longest close of all clients, and the errors raised."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -28,7 +26,7 @@ class Closes:
 
     @contextmanager
     def closing(self, client: Any) -> Iterator[Any]:
-        """The client's block: its close is given CLOSE_S, and timed."""
+        """Close the client after the block within CLOSE_S, and measure the time."""
         try:
             yield client
         finally:
@@ -41,7 +39,7 @@ class Closes:
 
     @asynccontextmanager
     async def closing_async(self, client: Any) -> AsyncIterator[Any]:
-        """The same; and no task of the client's is left."""
+        """Do the same in asyncio; no task of the client may remain."""
         try:
             yield client
         finally:
@@ -52,12 +50,12 @@ class Closes:
                 self.errors.append(f"close: {type(error).__name__}: {error}")
             self.longest = max(self.longest, time.monotonic() - began)
             await asyncio.sleep(0)
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            self.errors += [f"close left the task {task.get_coro()}" for task in left]
+            remaining = asyncio.all_tasks() - {asyncio.current_task()}
+            self.errors += [f"close left the task {task.get_coro()}" for task in remaining]
 
 
 class InThread:
-    """Runs `_work` in a thread of its own while its block lasts, a coroutine in an event loop."""
+    """Runs `_work` in a thread during the block; a coroutine runs in its own event loop."""
 
     errors: list[str]
 
@@ -90,15 +88,19 @@ class InThread:
 
 
 def at_hand() -> set[str]:
-    """Our clients' threads and the sockets that this process has open, each by a name that no other has."""
-    threads = {f"{one.name} ({one.ident})" for one in threading.enumerate() if one.name.startswith("kproto")}
+    """Return the threads of our clients and the open sockets of this process, each by a unique name."""
+    threads = {
+        f"{thread.name} ({thread.ident})"
+        for thread in threading.enumerate()
+        if thread.name.startswith("kproto")
+    }
     files = {socket_at(int(entry)) for entry in os.listdir("/proc/self/fd")}
     return threads | files - {""}
 
 
 def socket_at(file: int) -> str:
-    """The socket with this number; "" for other files, and where none is open any more."""
+    """Return the socket with this number; "" for other files and closed ones."""
     with suppress(OSError):
-        if (found := os.readlink(f"/proc/self/fd/{file}")).startswith("socket:"):
-            return found
+        if (target := os.readlink(f"/proc/self/fd/{file}")).startswith("socket:"):
+            return target
     return ""

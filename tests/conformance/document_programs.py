@@ -21,7 +21,7 @@ from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
 from tests.conformance import judges, original_clients
 from tests.conformance.client_scenarios import SEED
-from tests.conformance.recording_proxy import Heard, Tap
+from tests.conformance.recording_proxy import RecordedRequest, Tap
 
 NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
 # sarama's: whose source document 003 reads, the last one of its old name, and the one our machine is.
@@ -104,7 +104,7 @@ class Program:
                 self.lines.append(line.strip())
                 self._new.notify_all()
 
-    def said(self, word: str) -> list[str]:
+    def printed(self, word: str) -> list[str]:
         return [line.removeprefix(word).strip() for line in list(self.lines) if line.split()[0] == word]
 
     def when(self, word: str) -> list[float]:
@@ -114,19 +114,19 @@ class Program:
     def until(self, word: str, least: int = 1) -> list[str]:
         """What it says with this word, once that is so many."""
         with self._new:
-            enough = self._new.wait_for(lambda: len(self.said(word)) >= least, PATIENCE)
+            enough = self._new.wait_for(lambda: len(self.printed(word)) >= least, PATIENCE)
         assert enough, (word, least, self.lines[-10:])
-        return self.said(word)
+        return self.printed(word)
 
     @property
     def read(self) -> list[tuple[int, int]]:
-        return [(int(a), int(b)) for a, b in (one.split() for one in self.said("R"))]
+        return [(int(a), int(b)) for a, b in (one.split() for one in self.printed("R"))]
 
     def offsets(self, partition: int) -> list[int]:
         return [offset for one, offset in self.read if one == partition]
 
-    def heard(self, api: str) -> list[Heard]:
-        return [one for one in self.place.tap.heard(self.name) if one.api == api]
+    def requests(self, api: str) -> list[RecordedRequest]:
+        return [one for one in self.place.tap.requests(self.name) if one.api == api]
 
     def read_on(self, partitions: Sequence[int], most: float = PATIENCE) -> None:
         """Write into these partitions until some of each is read, and as long as all is not."""

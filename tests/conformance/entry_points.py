@@ -1,8 +1,9 @@
-"""Each door by which somebody comes to a cluster, who is not let in: how it is told, and how often.
+"""Every entry point through which a client can fail to authenticate or be unauthorized.
 
-In the same process a door is a call: (place, options) -> None, and raises. A command is a process of its own:
-(place, a client.properties) -> its lines. Doors that go on by themselves are left open for a while after they
-told.
+An entry point in this process is a function of the bootstrap address and the options, and raises the error. A
+command runs as a process of its own: a function of the address, a client.properties file and a folder, which
+returns the lines printed. Entry points that continue after the error stay open for a while, to see whether
+they repeat it.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from consumer import (
 )
 from kproto.errors import KprotoError
 
-Door = Callable[[str, dict[str, Any]], None]
+EntryPoint = Callable[[str, dict[str, Any]], None]
 T0 = TopicPartition("flights", 0)
-WAIT = 30.0  # Seconds that each call would wait for a broker.
-SOON = {"max_block_ms": 3_000}  # Of producers: who is not refused for good is waited for so long.
+WAIT = 30.0  # The timeout of each call, in seconds.
+SOON = {"max_block_ms": 3_000}  # Producers: an error that may pass is retried for this time.
 
 
 def message() -> ProducerMessage:
@@ -49,7 +50,7 @@ def message() -> ProducerMessage:
 
 
 class Nothing:
-    """A handler that is never called."""
+    """A handler whose callbacks are never called."""
 
     def setup(self, session: Any) -> None:
         raise AssertionError
@@ -61,124 +62,124 @@ class Nothing:
 # ---- threads
 
 
-def cluster(call: Callable[[Cluster], object]) -> Door:
+def cluster(call: Callable[[Cluster], object]) -> EntryPoint:
     def come(place: str, how: dict[str, Any]) -> None:
-        with Cluster(place, timeout=WAIT, **how) as one:
-            call(one)
+        with Cluster(place, timeout=WAIT, **how) as client:
+            call(client)
 
     return come
 
 
-def consumer(call: Callable[[Consumer], object], **more: Any) -> Door:
+def consumer(call: Callable[[Consumer], object], **more: Any) -> EntryPoint:
     def come(place: str, how: dict[str, Any]) -> None:
-        with Consumer(place, group_id="told", **how) as one:
+        with Consumer(place, group_id="told", **how) as client:
             if more.get("assigned"):
-                one.assign([T0])
+                client.assign([T0])
             else:
-                one.subscribe(["flights"])
+                client.subscribe(["flights"])
             with contextlib.suppress(KprotoError):
-                call(one)
-            call(one)  # whoever asks again hears the same, and the log is silent
+                call(client)
+            call(client)  # A repeated call raises the same error, and nothing is logged again.
 
     return come
 
 
 def producer(place: str, how: dict[str, Any]) -> None:
-    with Producer(place, **SOON, **how) as one:
-        one.send("flights", b"x").result(WAIT)
+    with Producer(place, **SOON, **how) as client:
+        client.send("flights", b"x").result(WAIT)
 
 
 def transaction(place: str, how: dict[str, Any]) -> None:
-    with Producer(place, transactional_id="told", **SOON, **how) as one, one.transaction():
-        one.send("flights", b"x")
+    with Producer(place, transactional_id="told", **SOON, **how) as client, client.transaction():
+        client.send("flights", b"x")
 
 
 def group(place: str, how: dict[str, Any]) -> None:
-    with ConsumerGroup(place, group_id="told", **how) as one:
-        one.consume(["flights"], Nothing())
+    with ConsumerGroup(place, group_id="told", **how) as client:
+        client.consume(["flights"], Nothing())
 
 
 def partitions(place: str, how: dict[str, Any]) -> None:
-    with PartitionConsumers(place, **how) as one:
-        one.consume_partition("flights", 0, OLDEST)
+    with PartitionConsumers(place, **how) as client:
+        client.consume_partition("flights", 0, OLDEST)
 
 
 def sync_producer(place: str, how: dict[str, Any]) -> None:
-    with SyncProducer(place, **SOON, **how) as one:
-        one.send_message(message())
+    with SyncProducer(place, **SOON, **how) as client:
+        client.send_message(message())
 
 
 def queue_producer(place: str, how: dict[str, Any]) -> None:
-    one = QueueProducer(place, **SOON, **how)
-    one.input(message())
-    one.async_close()
-    [error] = one.errors()
+    client = QueueProducer(place, **SOON, **how)
+    client.input(message())
+    client.async_close()
+    [error] = client.errors()
     raise error.error
 
 
 # ---- asyncio
 
 
-def awaited(come: Callable[[str, dict[str, Any]], Coroutine[Any, Any, None]]) -> Door:
+def awaited(come: Callable[[str, dict[str, Any]], Coroutine[Any, Any, None]]) -> EntryPoint:
     return lambda place, how: asyncio.run(asyncio.wait_for(come(place, how), 2 * WAIT))
 
 
-def async_cluster(call: Callable[[AsyncCluster], Coroutine[Any, Any, object]]) -> Door:
+def async_cluster(call: Callable[[AsyncCluster], Coroutine[Any, Any, object]]) -> EntryPoint:
     async def come(place: str, how: dict[str, Any]) -> None:
-        async with AsyncCluster(place, timeout=WAIT, **how) as one:
-            await call(one)
+        async with AsyncCluster(place, timeout=WAIT, **how) as client:
+            await call(client)
 
     return awaited(come)
 
 
 async def async_consumer(place: str, how: dict[str, Any]) -> None:
-    async with AsyncConsumer(place, group_id="told", **how) as one:
-        one.subscribe(["flights"])
-        await one.poll(WAIT)
+    async with AsyncConsumer(place, group_id="told", **how) as client:
+        client.subscribe(["flights"])
+        await client.poll(WAIT)
 
 
 async def async_producer(place: str, how: dict[str, Any]) -> None:
-    async with AsyncProducer(place, **SOON, **how) as one:
-        await (await one.send("flights", b"x"))
+    async with AsyncProducer(place, **SOON, **how) as client:
+        await (await client.send("flights", b"x"))
 
 
 async def async_group(place: str, how: dict[str, Any]) -> None:
-    async with AsyncConsumerGroup(place, group_id="told", **how) as one:
-        await one.consume(["flights"], Nothing())
+    async with AsyncConsumerGroup(place, group_id="told", **how) as client:
+        await client.consume(["flights"], Nothing())
 
 
 async def async_partitions(place: str, how: dict[str, Any]) -> None:
-    async with AsyncPartitionConsumers(place, **how) as one:
-        await one.consume_partition("flights", 0, OLDEST)
+    async with AsyncPartitionConsumers(place, **how) as client:
+        await client.consume_partition("flights", 0, OLDEST)
 
 
 async def async_sync_producer(place: str, how: dict[str, Any]) -> None:
-    async with AsyncSyncProducer(place, **SOON, **how) as one:
-        await one.send_message(message())
+    async with AsyncSyncProducer(place, **SOON, **how) as client:
+        await client.send_message(message())
 
 
 async def async_queue_producer(place: str, how: dict[str, Any]) -> None:
-    one = AsyncQueueProducer(place, **SOON, **how)
-    await one.input(message())
-    one.async_close()
-    [error] = [error async for error in one.errors()]
+    client = AsyncQueueProducer(place, **SOON, **how)
+    await client.input(message())
+    client.async_close()
+    [error] = [error async for error in client.errors()]
     raise error.error
 
 
-DOORS: dict[str, Door] = {
-    "Cluster.topics": cluster(lambda one: one.topics()),
-    "Cluster.create_topics": cluster(lambda one: one.create_topics({"new": 1})),
-    "Cluster.list_offsets": cluster(lambda one: one.list_offsets({T0: "latest"})),
-    "Cluster.groups": cluster(lambda one: one.groups()),
-    "Cluster.group": cluster(lambda one: one.group("told")),
-    "Cluster.commit_offsets": cluster(lambda one: one.commit_offsets("told", {T0: 0})),
-    "Cluster.fetch": cluster(lambda one: one.fetch({T0: 0})),
-    "AsyncCluster.topics": async_cluster(lambda one: one.topics()),
-    "AsyncCluster.delete_topics": async_cluster(lambda one: one.delete_topics(["new"])),
-    "Consumer.poll": consumer(lambda one: one.poll(WAIT)),
-    "Consumer.poll_columns": consumer(lambda one: one.poll_columns(WAIT), assigned=True),
-    "Consumer, iterated": consumer(lambda one: next(iter(one))),
-    "Consumer.committed": consumer(lambda one: one.committed([T0], timeout=WAIT)),
+ENTRY_POINTS: dict[str, EntryPoint] = {
+    "Cluster.topics": cluster(lambda client: client.topics()),
+    "Cluster.create_topics": cluster(lambda client: client.create_topics({"new": 1})),
+    "Cluster.list_offsets": cluster(lambda client: client.list_offsets({T0: "latest"})),
+    "Cluster.groups": cluster(lambda client: client.groups()),
+    "Cluster.group": cluster(lambda client: client.group("told")),
+    "Cluster.commit_offsets": cluster(lambda client: client.commit_offsets("told", {T0: 0})),
+    "Cluster.fetch": cluster(lambda client: client.fetch({T0: 0})),
+    "AsyncCluster.topics": async_cluster(lambda client: client.topics()),
+    "AsyncCluster.delete_topics": async_cluster(lambda client: client.delete_topics(["new"])),
+    "Consumer.poll": consumer(lambda client: client.poll(WAIT)),
+    "Consumer.poll_columns": consumer(lambda client: client.poll_columns(WAIT), assigned=True),
+    "Consumer, iterated": consumer(lambda client: next(iter(client))),
+    "Consumer.committed": consumer(lambda client: client.committed([T0], timeout=WAIT)),
     "AsyncConsumer": awaited(async_consumer),
     "Producer.send": producer,
     "Producer.transaction": transaction,
@@ -194,7 +195,7 @@ DOORS: dict[str, Door] = {
 }
 
 
-# ---- commands: (place, client.properties, folder) -> lines
+# ---- commands: (bootstrap address, client.properties, folder) -> lines
 
 
 def python(*words: str, **pipes: Any) -> subprocess.Popen[str]:
@@ -203,12 +204,12 @@ def python(*words: str, **pipes: Any) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> list[str]:
-    told, _ = process.communicate(timeout=60)
-    return told.splitlines()
+    output, _ = process.communicate(timeout=60)
+    return output.splitlines()
 
 
 def member(place: str, file: str, folder: Path) -> list[str]:
-    """Its lines alone: its log is another thing."""
+    """Return the errors that `kproto member` prints on stdout; its log is not included."""
     pipes: Any = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = python(
         "kproto", "member", "--as", "kproto", "--command-config", file, place, "me", "g", **pipes
@@ -222,7 +223,7 @@ def member(place: str, file: str, folder: Path) -> list[str]:
         lines.append(line)
         if " error " in line:
             break
-    process.stdin.write("sleep 1\npoll on\nsleep 1\n")  # polls go on in between
+    process.stdin.write("sleep 1\npoll on\nsleep 1\n")  # Polls continue in between.
     process.stdin.flush()
     timer = threading.Timer(3, process.stdin.close)
     timer.start()
@@ -241,22 +242,22 @@ def demo(place: str, file: str, folder: Path) -> list[str]:
 
 
 def watch(place: str, file: str, folder: Path) -> list[str]:
-    """With two clients behind it, if it gets so far."""
+    """Run `kproto watch`, and use two clients through it if it starts."""
     process = python("kproto", "watch", place, "--listen", "127.0.0.1:0", "--command-config", file)
     assert process.stdout is not None
     first = process.stdout.readline()
     if not first.startswith("clients may use "):
         return [first, *ended(process)]
-    with contextlib.suppress(KprotoError), Cluster(first.split()[3], timeout=WAIT) as one:
+    with contextlib.suppress(KprotoError), Cluster(first.split()[3], timeout=WAIT) as client:
         for _ in range(2):
             with contextlib.suppress(KprotoError):
-                one.topics()
+                client.topics()
     process.send_signal(signal.SIGINT)
     return [line for line in ended(process) if place.rpartition(":")[2] in line]
 
 
 def fixture(place: str, file: str, folder: Path) -> list[str]:
-    """pytest's `kafka`, with two tests; without its summary, in which CI has all words again."""
+    """Run two tests with pytest's `kafka` fixture; the summary, which repeats all messages, is off."""
     (folder / "test_it.py").write_text("def test_one(kafka):\n    pass\n\ndef test_other(kafka):\n    pass\n")
     words = ("-q", "-rN", "-p", "no:cacheprovider", "--rootdir", str(folder), f"--kafka={place}", str(folder))
     lines = ended(python("pytest", *words))
@@ -274,7 +275,7 @@ COMMANDS: dict[str, Callable[[str, str, Path], list[str]]] = {
 
 
 def concerns(command: str, case: Any) -> bool:
-    """A fixture speaks neither TLS nor SASL; who watches speaks TLS, and leaves SASL to the clients."""
+    """Return whether a case concerns this command: pytest has no TLS or SASL, `kproto watch` no SASL."""
     protocol = case.changes.get("security_protocol", "")
     if command == "pytest --kafka":
         return bool(protocol == "PLAINTEXT")

@@ -1,15 +1,15 @@
-"""Other clients as programs, each run in a process of its own: what test_foreign_clients.py starts.
+"""Programs of other clients, each run in a process of its own by test_foreign_clients.py.
 
     python foreign_clients.py CLIENT create BOOTSTRAP TOPIC PARTITIONS
     python foreign_clients.py CLIENT produce BOOTSTRAP TOPIC FIRST COUNT COMPRESSION IDEMPOTENT
     python foreign_clients.py CLIENT member BOOTSTRAP TOPIC GROUP STRATEGY SESSION_MS
     python foreign_clients.py CLIENT committed BOOTSTRAP TOPIC GROUP PARTITIONS
 
-CLIENT is kafka-python, aiokafka or confluent. A member writes JSON lines: {"assigned": [0, 3]} whenever what
-it owns has changed, {"read": [[partition, offset, number], ...]} before it commits these offsets, and
-{"closed": true} at the end. A line on its standard input makes it close. A commit that is refused,
-{"commit_failed": ...}, it tries again: what it keeps through a rebalance nobody reads again. Everything else
-says what it did in one JSON line.
+CLIENT is kafka-python, aiokafka or confluent. A member prints JSON lines: {"assigned": [0, 3]} when its
+assignment changes, {"read": [[partition, offset, number], ...]} before it commits these offsets,
+{"commit_failed": ...} and {"closed": true}. A line on its standard input closes it. It retries a failed
+commit: partitions that it retains through a rebalance are not read again by another member. The other
+programs print one JSON line.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 Told = dict[str, Any]
 
 
-def tell(**said: Any) -> None:
-    print(json.dumps(said), flush=True)
+def tell(**event: Any) -> None:
+    print(json.dumps(event), flush=True)
 
 
 def asked_to_close() -> bool:
@@ -95,9 +95,9 @@ class KafkaPython:
         consumer.subscribe([topic], listener=Listener())
         owned, owing = None, False
         while not asked_to_close():
-            # A leader that joins again because of metadata alone (its first plan had no partitions yet)
-            # stands still for ever where poll gives up between its plan and the answer to its SyncGroup:
-            # need_rejoin() is False then, and nobody takes the assignment. So it does on a real Kafka, too.
+            # kafka-python can hang when its leader rejoins only because of metadata (its first plan had no
+            # partitions yet). If poll times out between the plan and the SyncGroup response, need_rejoin() is
+            # False and nothing reads the assignment. The same happens on a real Kafka.
             got = consumer.poll(timeout_ms=100 if owned else 5000)
             if (now := sorted(tp.partition for tp in consumer.assignment())) != owned:
                 owned = now
@@ -110,7 +110,7 @@ class KafkaPython:
                 try:
                     consumer.commit()
                     owing = False
-                except Exception as error:  # while the group rebalances
+                except Exception as error:  # The group may be rebalancing.
                     tell(commit_failed=repr(error))
         consumer.close()
         tell(closed=True)
@@ -201,7 +201,7 @@ class AIOKafka:
                     try:
                         await consumer.commit()
                         owing = False
-                    except Exception as error:  # while the group rebalances
+                    except Exception as error:  # The group may be rebalancing.
                         tell(commit_failed=repr(error))
             await consumer.stop()
             tell(closed=True)
@@ -288,9 +288,9 @@ class Confluent:
                 try:
                     consumer.commit(asynchronous=False)
                     owing = False
-                except KafkaException as error:  # while the group rebalances
+                except KafkaException as error:  # The group may be rebalancing.
                     tell(commit_failed=repr(error))
-                    # Another member has them now, and reads them again.
+                    # Another member owns the partitions now, and reads the records again.
                     owing = error.args[0].code() != KafkaError._NO_OFFSET
         consumer.close()
         tell(closed=True)
@@ -300,9 +300,12 @@ class Confluent:
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-        asked = [TopicPartition(topic, p) for p in range(int(partitions))]
-        found = {one.partition: one.offset for one in consumer.committed(asked, timeout=30)}
-        tell(committed=[found[p] if found[p] >= 0 else None for p in range(int(partitions))])
+        topic_partitions = [TopicPartition(topic, p) for p in range(int(partitions))]
+        offsets = {
+            partition.partition: partition.offset
+            for partition in consumer.committed(topic_partitions, timeout=30)
+        }
+        tell(committed=[offsets[p] if offsets[p] >= 0 else None for p in range(int(partitions))])
         consumer.close()
 
 

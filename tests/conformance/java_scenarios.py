@@ -1,6 +1,6 @@
-"""More plays, for Java's consumer and ours as it: what an application may ask besides joining and reading.
+"""More scenarios, for Java's consumer and ours with its policy: seek, pause, commit and assign.
 
-With `manual_poll` a member polls only when it is told to (`poll-once MS`): so each play is the same twice.
+With `manual_poll` a member polls only on the command `poll-once MS`, so that every run is the same.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kproto.messages.delete_records import (
 )
 from tests.conformance.client_scenarios import Member, Play, Stage
 
-# Nothing may be over before a slow machine has come to the end of the play.
+# Long timeouts, so that none expires before a slow machine ends the scenario.
 LONG = {"session_ms": 30_000, "max_poll_ms": 120_000}
 BY_HAND = {"manual_poll": True, "auto_commit": False, **LONG}
 
 
 def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -> Member:
-    """A member that is assigned everything, and has read nothing."""
+    """Start a member that owns all partitions and has read nothing."""
     if count:
         stage.produce(count)
     a = stage.member(name, **{**BY_HAND, **conf})
@@ -30,15 +30,15 @@ def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -
     return a
 
 
-def polled(a: Member, start: str, *, again: bool = False, times: int = 1, tries: int = 200) -> None:
-    """Polls until it has said so `times` times; `again` doesn't count what it has said before."""
-    before = len(a.lines) if again else 0
+def polled(a: Member, start: str, *, new_only: bool = False, times: int = 1, tries: int = 200) -> None:
+    """Poll until the member has printed `start` `times` times; `new_only` ignores earlier lines."""
+    before = len(a.lines) if new_only else 0
     for _ in range(tries):
         a.say("poll-once 50")
         a.until("done poll-once")
         if sum(line.startswith(start) for line in a.lines[before:]) >= times:
             return
-    raise AssertionError(f"{a.name} did not say {start!r}: {a.lines[-12:]}")
+    raise AssertionError(f"{a.name} did not print {start!r}: {a.lines[-12:]}")
 
 
 def ask(a: Member, *commands: str) -> None:
@@ -65,7 +65,7 @@ def seek_before_assignment(stage: Stage) -> None:
 
 
 def seek_back_and_commit(stage: Stage) -> None:
-    """What is committed is the position, also behind what was committed before."""
+    """A commit commits the position, even if an earlier commit was higher."""
     a = by_hand(stage)
     t = stage.topic
     polled(a, f"R {t}:0 9")
@@ -120,15 +120,15 @@ def close_with_a_pending_commit(stage: Stage) -> None:
     b.close()
 
 
-def away_for_too_long(stage: Stage) -> None:
-    """Away for longer than max.poll.interval.ms: the next poll says so, and joins again."""
+def exceeds_max_poll_interval(stage: Stage) -> None:
+    """After more than max.poll.interval.ms, the next poll reports the error and rejoins."""
     a = by_hand(stage, max_poll_ms=8_000)
     ask(a, "sleep 10000")
     polled(a, "assigned", times=2)
     a.close()
 
 
-def a_static_member_that_stays(stage: Stage) -> None:
+def a_static_member_closes_without_leaving(stage: Stage) -> None:
     a = stage.subscribed("A", instance="one", session_ms=20_000)
     a.say("close stay")
     a.until("closed")
@@ -136,8 +136,8 @@ def a_static_member_that_stays(stage: Stage) -> None:
     b.close()
 
 
-def a_member_that_stays(stage: Stage) -> None:
-    """Closed without leaving: the next one waits for its session."""
+def a_member_closes_without_leaving(stage: Stage) -> None:
+    """A member closes without leaving; the next one waits until its session expires."""
     a = stage.subscribed("A")
     a.say("close stay")
     a.until("closed")
@@ -184,7 +184,7 @@ def another_subscription(stage: Stage) -> None:
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
     a = stage.subscribed("A")
-    a.until("R ", 4)  # else what is committed before the join depends on who was quicker
+    a.until("R ", 4)  # Otherwise the offsets committed before the join depend on timing.
     ask(a, f"subscribe {stage.topic} {more}")
     a.until(f"assigned {more}:0")
     ask(a, f"subscribe {more}")
@@ -205,15 +205,16 @@ def offsets_and_times(stage: Stage) -> None:
 def unsubscribe_by_hand(stage: Stage) -> None:
     a = by_hand(stage)
     ask(a, "unsubscribe", "poll-once 50", f"position {stage.topic}:0", "commit", f"subscribe {stage.topic}")
-    polled(a, "assigned", again=True)
+    polled(a, "assigned", new_only=True)
     a.close()
 
 
-def a_topic_that_is_deleted(stage: Stage) -> None:
+def a_subscribed_topic_is_deleted(stage: Stage) -> None:
     stage.produce(4)
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
-    a = stage.member("A", auto_commit=False)  # whose tick may fall into the moment in which it is half gone
+    # An automatic commit could happen while the topic is half deleted.
+    a = stage.member("A", auto_commit=False)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until("assigned")
     stage.pause(0.5)
@@ -223,12 +224,12 @@ def a_topic_that_is_deleted(stage: Stage) -> None:
     a.close()
 
 
-def nowhere_to_begin(stage: Stage) -> None:
+def no_offset_to_start_at(stage: Stage) -> None:
     a = stage.member("A", **{**BY_HAND, "reset": "none"})
     ask(
         a,
         f"subscribe {stage.topic}",
-        "poll-once 9000",  # one: how many are in vain would depend on how long each takes
+        "poll-once 9000",  # A single poll: the number of failing polls would depend on their duration.
         f"position {stage.topic}:0",
         f"seek {stage.topic}:0:2",
         f"position {stage.topic}:0",
@@ -254,7 +255,7 @@ def out_of_range_earliest(stage: Stage) -> None:
     a = out_of_range(stage, "earliest")
     polled(a, f"R {stage.topic}:0 9")
     ask(a, f"position {stage.topic}:0", f"seek {stage.topic}:0:500")
-    polled(a, f"R {stage.topic}:0 9", again=True)
+    polled(a, f"R {stage.topic}:0 9", new_only=True)
     a.close()
 
 
@@ -274,7 +275,7 @@ def out_of_range_none(stage: Stage) -> None:
     a.close()
 
 
-def a_rebalance_that_is_asked_for(stage: Stage) -> None:
+def enforced_rebalance(stage: Stage) -> None:
     a = stage.subscribed("A")
     ask(a, "rebalance because of me")
     a.until("assigned")
@@ -282,7 +283,7 @@ def a_rebalance_that_is_asked_for(stage: Stage) -> None:
     a.close()
 
 
-def a_commit_for_what_another_one_has(stage: Stage) -> None:
+def a_commit_for_a_partition_of_another_member(stage: Stage) -> None:
     stage.produce(20)
     a = stage.subscribed("A", auto_commit=False)
     b = stage.subscribed("B", auto_commit=False)
@@ -318,7 +319,7 @@ def commits_of_cooperative_callbacks(stage: Stage) -> None:
 
 
 def close_in_a_rebalance(stage: Stage) -> None:
-    """Another one joins, and this one is away from poll, and closes."""
+    """Another member joins while this one does not poll; then this one closes."""
     stage.produce(10)
     conf = {**LONG, "auto_commit": False}
     a = stage.subscribed("A", **conf)
@@ -326,7 +327,7 @@ def close_in_a_rebalance(stage: Stage) -> None:
     ask(a, "poll off")
     b = stage.member("B", **conf)
     b.say(f"subscribe {stage.topic}")
-    stage.said("B", "JoinGroup")
+    stage.wait_for_request("B", "JoinGroup")
     stage.pause(1.0)
     a.close()
     b.until("assigned")
@@ -334,7 +335,7 @@ def close_in_a_rebalance(stage: Stage) -> None:
 
 
 def another_assignment_by_hand(stage: Stage) -> None:
-    """With automatic commits whose interval is not over: what is left behind is not committed."""
+    """Automatic commits whose interval has not ended: removed partitions are not committed."""
     stage.produce(20)
     t = stage.topic
     a = stage.member("A", manual_poll=True, auto_commit_ms=60_000, **LONG)
@@ -346,8 +347,8 @@ def another_assignment_by_hand(stage: Stage) -> None:
     a.close()
 
 
-def a_partition_that_comes_later(stage: Stage) -> None:
-    """It was assigned by hand before it was there."""
+def a_partition_created_after_assign(stage: Stage) -> None:
+    """Assign a partition manually before it exists."""
     t = stage.topic
     a = stage.member("A", **BY_HAND)
     ask(a, f"assign {t}:3", "poll-once 300")
@@ -361,7 +362,7 @@ def a_partition_that_comes_later(stage: Stage) -> None:
 
 
 def topics_or_a_pattern(stage: Stage) -> None:
-    """Neither takes the other's place."""
+    """A pattern does not replace topics, nor topics a pattern."""
     a = stage.subscribed("A", auto_commit=False)
     a.say(f"pattern {stage.topic}.*")
     a.until("error")
@@ -387,8 +388,8 @@ def subscribe_after_assign(stage: Stage) -> None:
 
 
 PLAYS_OF_JAVA: Final[Mapping[str, Play]] = {
-    one.__name__.replace("_", "-"): one
-    for one in (
+    scenario.__name__.replace("_", "-"): scenario
+    for scenario in (
         seek_after_assignment,
         seek_before_assignment,
         seek_back_and_commit,
@@ -396,27 +397,27 @@ PLAYS_OF_JAVA: Final[Mapping[str, Play]] = {
         pause_over_a_cooperative_rebalance,
         commits_in_order,
         close_with_a_pending_commit,
-        away_for_too_long,
-        a_static_member_that_stays,
-        a_member_that_stays,
+        exceeds_max_poll_interval,
+        a_static_member_closes_without_leaving,
+        a_member_closes_without_leaving,
         assign_by_hand,
         commits_by_hand_and_by_time,
         a_pattern,
         another_subscription,
         offsets_and_times,
         unsubscribe_by_hand,
-        a_topic_that_is_deleted,
-        nowhere_to_begin,
+        a_subscribed_topic_is_deleted,
+        no_offset_to_start_at,
         out_of_range_earliest,
         out_of_range_latest,
         out_of_range_none,
-        a_rebalance_that_is_asked_for,
-        a_commit_for_what_another_one_has,
+        enforced_rebalance,
+        a_commit_for_a_partition_of_another_member,
         commits_of_eager_callbacks,
         commits_of_cooperative_callbacks,
         close_in_a_rebalance,
         another_assignment_by_hand,
-        a_partition_that_comes_later,
+        a_partition_created_after_assign,
         topics_or_a_pattern,
         subscribe_after_assign,
     )

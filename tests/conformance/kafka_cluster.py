@@ -1,13 +1,14 @@
-"""A real Kafka of several brokers and a controller: what an operator does to each of them.
+"""A real Kafka of several brokers and a controller, with the actions of an operator.
 
     with Fleet(scratch) as fleet:
-        fleet.stop(1)                 # clean: it hands its partitions over first
-        fleet.kill(2)                 # -9
-        fleet.freeze(3)               # SIGSTOP: its connections stay open, and nobody answers
+        fleet.stop(1)                 # clean: the broker moves its leaderships first
+        fleet.kill(2)                 # kill -9
+        fleet.freeze(3)               # SIGSTOP: its connections stay open, and it does not respond
         fleet.start(1, port=judges.free_port())
         fleet.add(5)
 
-Replication 3, two in sync for a write. Racks are a, b, c, ...: who names one reads from the replica there.
+Topics have three replicas, two of which must be in sync for a write. The racks are a, b, c, ...: a consumer
+with `client_rack` reads from the replica in its rack.
 """
 
 from __future__ import annotations
@@ -53,15 +54,15 @@ SETTINGS = {
 }
 
 
-def until(holds: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
+def until(holds: Callable[[], object], condition: str, seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, f"it took more than {seconds} s until {what}"
+        assert time.monotonic() < end, f"it took more than {seconds} s until {condition}"
         time.sleep(0.05)
 
 
 class Fleet:
-    """Brokers 1, 2, 3 and a controller, each in a JVM of its own; `settings` are all brokers'."""
+    """Brokers 1, 2, 3 and a controller, each in its own JVM; `settings` apply to all brokers."""
 
     def __init__(self, scratch: Path, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
         self._scratch = scratch
@@ -92,7 +93,7 @@ class Fleet:
     ) -> None:
         self._stack.close()
 
-    # ---- to look at
+    # ---- state
 
     @property
     def nodes(self) -> list[int]:
@@ -103,14 +104,14 @@ class Fleet:
         return ",".join(f"127.0.0.1:{self.ports[node]}" for node in self.nodes)
 
     def up(self) -> set[int]:
-        """The brokers that the cluster lists."""
+        """Return the brokers that the cluster lists."""
         with suppress(KprotoError):
             answer: Any = self.cluster.request(MetadataRequest(topics=[]), timeout=3)
             return {broker.node_id for broker in answer.brokers}
         return set()
 
     def partitions(self, topic: str) -> dict[int, Any]:
-        """What Metadata says of a topic's partitions, by index."""
+        """Return the Metadata entries of a topic's partitions by index."""
         with suppress(KprotoError):
             request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
             answer: Any = self.cluster.request(request, timeout=3)
@@ -122,17 +123,17 @@ class Fleet:
         return -1 if entry is None else int(entry.leader_id)
 
     def whole(self, *topics: str) -> bool:
-        """Every partition has a leader, and all its replicas are in sync."""
-        found = [entry for topic in topics for entry in (self.partitions(topic) or {0: None}).values()]
-        return all(e and e.leader_id > 0 and len(e.isr_nodes) == len(e.replica_nodes) for e in found)
+        """Return whether every partition has a leader and all replicas are in sync."""
+        entries = [entry for topic in topics for entry in (self.partitions(topic) or {0: None}).values()]
+        return all(e and e.leader_id > 0 and len(e.isr_nodes) == len(e.replica_nodes) for e in entries)
 
     def log(self, node: int) -> str:
         return (self._scratch / f"{node}.log").read_text()
 
-    # ---- what an operator does
+    # ---- actions of the operator
 
     def stop(self, node: int) -> None:
-        """Clean, as a rolling restart does: SIGTERM, and wait."""
+        """Stop a broker cleanly, as a rolling restart does: SIGTERM, and wait."""
         process = self._running.pop(node)
         process.terminate()
         process.wait(60)
@@ -149,15 +150,16 @@ class Fleet:
         os.kill(self._running[node].pid, signal.SIGCONT)
 
     def start(self, node: int, *, port: int | None = None) -> None:
-        """Over its old logs, at its old port or another one; waits until it answers, and the others list it.
+        """Start a broker on its old logs, at its old port or another one.
 
-        That they list it alone says nothing: of one that was killed they hear late.
+        Waits until the broker responds and the others list it. The list alone proves nothing: a killed broker
+        stays in it until its session expires.
         """
         self._begin(node, port)
         self._there(node)
 
     def start_all(self, ports: Mapping[int, int]) -> None:
-        """Each at another port, all at once; nothing that a client knows of is there any more."""
+        """Restart all brokers at once on other ports, so that no address known to clients is valid."""
         with self.unasked():
             for node, port in ports.items():
                 self._begin(node, port)
@@ -182,7 +184,7 @@ class Fleet:
         self.start(node)
 
     def remove(self, node: int) -> None:
-        """Stops it for good."""
+        """Stop a broker permanently."""
         self.stop(node)
         del self.ports[node]
 
@@ -194,14 +196,14 @@ class Fleet:
 
     @contextmanager
     def unasked(self) -> Generator[None]:
-        """The fleet's own client is closed, and nothing of it is left here; then another begins."""
+        """Close the cluster's own client inside the block, and open a new one after it."""
         self.cluster.close()
         try:
             yield
         finally:
             self.cluster = self._client()
 
-    # ---- inside
+    # ---- helpers
 
     def _client(self) -> Cluster:
         return Cluster(self.bootstrap, request_timeout_ms=5_000)
@@ -228,12 +230,12 @@ class Fleet:
     def _format_controller(self) -> None:
         config = self._configure(CONTROLLER)
         order = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
-        made = subprocess.run([*self._run, *order], capture_output=True, text=True)
-        if made.returncode:
-            judges.missing(f"a Kafka of several brokers: {made.stdout[-300:]}{made.stderr[-300:]}")
+        completed = subprocess.run([*self._run, *order], capture_output=True, text=True)
+        if completed.returncode:
+            judges.missing(f"a Kafka of several brokers: {completed.stdout[-300:]}{completed.stderr[-300:]}")
 
     def _format(self, node: int) -> None:
-        """What kafka-storage writes for a broker; a JVM for each would cost a second."""
+        """Write the files that kafka-storage writes; a JVM for each broker would take a second."""
         self._configure(node)
         folder = self._scratch / f"logs-{node}"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""The original clients as programs that obey stdin, built once per machine; the sources are in `members`."""
+"""The original clients as programs controlled through stdin, built once per machine from `members`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SOURCES = Path(__file__).with_name("members")
 JAVA = {"java": ("java", judges.KAFKA), "java-2.6": ("java26", "2.6.2")}
 GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkago"}
 BESIDES = {"franz-go": "franzgo"}
-# These three have no machine here; they obey subscribe, commit and close only.
+# These clients have no model here; their programs know only subscribe, commit and close.
 PYTHON = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
-SECURED = "secured"  # sarama and franz-go over TLS and SASL: words of its own, see its source.
+SECURED = "secured"  # sarama and franz-go over TLS and SASL, with commands of its own: see its source.
 NAMES = (*JAVA, *GO, "librdkafka")
 ALL = (*NAMES, *BESIDES, *PYTHON)
 
 
 def program(client: str) -> list[str]:
-    """The words that start a client; behind them come BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON."""
+    """Return the command of a client; BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON follow."""
     if client in JAVA:
         return _java(*JAVA[client])
     if client in GO or client in BESIDES:
@@ -39,64 +39,65 @@ def program(client: str) -> list[str]:
 
 
 def secured() -> str:
-    """The program whose words are told in members/secured/main.go."""
+    """Return the program of members/secured/main.go, which explains its commands."""
     return str(_go(SECURED))
 
 
-def built(program: Path, made: Path) -> str:
-    """A Go program that uses what `secured` does, as an executable."""
-    secured()  # brings the modules along
-    order = [shutil.which("go") or judges.missing("go"), "build", "-o", str(made), str(program)]
+def built(program: Path, executable: Path) -> str:
+    """Build a Go program that uses the modules of `secured`, and return the executable."""
+    secured()  # Downloads the modules.
+    order = [shutil.which("go") or judges.missing("go"), "build", "-o", str(executable), str(program)]
     with one_at_a_time(_cache()):
         _run(order, _cache() / "go")
-    return str(made)
+    return str(executable)
 
 
 def with_modules(name: str, *, module: str = "") -> str:
-    """A Go program with a go.mod of its own: what it needs is large, or wants a C compiler.
+    """Build a Go program with its own go.mod, whose modules are large or need a C compiler.
 
-    `module` ("PATH VERSION") stands for the one that it requires: the same program with another release.
+    `module` ("PATH VERSION") replaces the module that it requires, to build the same program with another
+    release.
     """
     compiler = shutil.which("go") or judges.missing("go")
     place, source = _cache() / f"{name} {module.replace('/', '-')}".rstrip().replace(" ", "-"), SOURCES / name
-    made = place / "made"
+    executable = place / "made"
     with one_at_a_time(_cache()):
-        if _stale(made, *source.iterdir()):
+        if _stale(executable, *source.iterdir()):
             place.mkdir(exist_ok=True)
             required = (source / "go.mod").read_text().partition("require ")[2].strip()
-            for one in source.iterdir():
-                text = one.read_text()
+            for file in source.iterdir():
+                text = file.read_text()
                 if module:
                     text = text.replace(required, module).replace(required.split()[0], module.split()[0])
-                (place / one.name).write_text(text)
+                (place / file.name).write_text(text)
             _run([compiler, "mod", "tidy"], place)
-            _run([compiler, "build", "-o", str(made), "."], place)
-            made.touch()
-    return str(made)
+            _run([compiler, "build", "-o", str(executable), "."], place)
+            executable.touch()
+    return str(executable)
 
 
 def own_tests(compiler: str, module: str, package: str) -> tuple[Path, Path]:
-    """The tests that a module of `secured` brings of itself: an executable, and their folder."""
-    secured()  # brings the module along
+    """Build the tests of a module of `secured`; return the executable and their folder."""
+    secured()  # Downloads the module.
     place = _cache() / "go"
     order = [compiler, "list", "-m", "-f", "{{.Dir}}", module]
     listed = subprocess.run(order, cwd=place, capture_output=True, text=True)
     if listed.returncode:
         judges.missing(f"go list failed: {listed.stderr[-500:]}")
     source = Path(listed.stdout.strip())
-    made = place / "bin" / f"{source.name}-{package.replace('/', '-')}.test"
+    executable = place / "bin" / f"{source.name}-{package.replace('/', '-')}.test"
     with one_at_a_time(_cache()):
-        if not made.exists():  # its name has the version
-            _run([compiler, "test", "-c", "-o", str(made), f"./{package}"], source)
-    return made, source / package
+        if not executable.exists():  # The name contains the version.
+            _run([compiler, "test", "-c", "-o", str(executable), f"./{package}"], source)
+    return executable, source / package
 
 
 def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", "originals")
 
 
-def _stale(made: Path, *sources: Path) -> bool:
-    return not made.exists() or made.stat().st_mtime < max(source.stat().st_mtime for source in sources)
+def _stale(product: Path, *sources: Path) -> bool:
+    return not product.exists() or product.stat().st_mtime < max(source.stat().st_mtime for source in sources)
 
 
 def _run(order: list[str], where: Path) -> None:
@@ -106,7 +107,7 @@ def _run(order: list[str], where: Path) -> None:
 
 
 def with_java(program: str, client: str) -> list[str]:
-    """The words that start a program of one Java file with kafka-clients of `client`, java or java-2.6."""
+    """Return the command of a program of one Java file, with the kafka-clients of `client`."""
     return _java(*JAVA[client], program, SOURCES / f"{program}.java")
 
 
@@ -120,13 +121,13 @@ def _java(folder: str, version: str, program: str = "Member", *sources: Path) ->
     )
     place = _cache() / folder
     sources = sources or (SOURCES / "Member.java", SOURCES / folder / "Api.java")
-    made = place / f"{program}.class"
+    class_file = place / f"{program}.class"
     with one_at_a_time(_cache()):
-        if _stale(made, *sources):
+        if _stale(class_file, *sources):
             compiler = shutil.which("javac") or judges.missing("javac")
             place.mkdir(exist_ok=True)
             _run([compiler, "-d", str(place), "-cp", jars, *map(str, sources)], place)
-            made.touch()
+            class_file.touch()
     small = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return [command, *small, "-cp", f"{place}:{jars}", program]
 
@@ -136,10 +137,10 @@ def _go(folder: str) -> Path:
     if compiler is None:
         judges.missing("go")
     place = _cache() / "go"
-    made = place / "bin" / folder
+    executable = place / "bin" / folder
     source = SOURCES / folder / "main.go"
     with one_at_a_time(_cache()):
-        if _stale(made, source):
+        if _stale(executable, source):
             (place / folder).mkdir(parents=True, exist_ok=True)
             (place / "bin").mkdir(exist_ok=True)
             for name in (*GO.values(), *BESIDES.values(), SECURED):
@@ -147,6 +148,6 @@ def _go(folder: str) -> Path:
                 shutil.copy(SOURCES / name / "main.go", place / name / "main.go")
             shutil.copy(SOURCES / "go.mod", place / "go.mod")
             _run([compiler, "mod", "tidy"], place)
-            _run([compiler, "build", "-o", str(made), f"./{folder}"], place)
-            made.touch()
-    return made
+            _run([compiler, "build", "-o", str(executable), f"./{folder}"], place)
+            executable.touch()
+    return executable

@@ -1,8 +1,7 @@
-"""Plays of raw requests: read from text, and given to a coordinator, the embedded broker or a real Kafka.
+"""Scripts of raw requests, run against a coordinator, the embedded broker or a real Kafka.
 
-`raw_requests.txt` says at its top how a play is written. A `Stage` is whoever answers; a `Company` plays on
-it and returns what it saw, in words in which nothing depends on the run: member ids are the names of those
-who have them.
+The head of `raw_requests.txt` explains the format. A `Scene` answers the requests. A `ScriptRunner` runs a
+script on it. Its responses do not depend on the run: member ids become names.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from tests.group.classic.coordinator import stage as virtual
 
 Seen = tuple[str, ...]
 
-# How long "waits" is watched, and how long an answer may take, in seconds.
+# How long "waits" waits for a response, and the longest time for any other response, in seconds.
 A_WHILE, FOREVER = 0.15, 10.0
 
 NEWEST = {"join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "describe": 6, "list": 5}
@@ -64,12 +63,12 @@ NOT_READY = (
 TOPICS = {"flights": 2, "old": 1}
 
 
-# Reading.
+# Parser.
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a play: who does what, and what is to be seen."""
+    """One line of a script: the member, its request, and the expected response."""
 
     number: int
     text: str
@@ -88,7 +87,7 @@ class Play:
 
 
 def read(written: str) -> list[Play]:
-    """The plays that are written there, in order."""
+    """Parse all scripts, in order."""
     plays: list[Play] = []
     for number, raw in enumerate(written.splitlines(), 1):
         text = raw.strip()
@@ -102,14 +101,16 @@ def read(written: str) -> list[Play]:
 
 
 def _line(number: int, text: str) -> Line:
-    said, _, expected = text.partition(" -> ")
+    request, _, expected = text.partition(" -> ")
     expected, _, on_kafka = expected.partition(" | kafka: ")
-    words = said.split()
+    words = request.split()
     if words[0] in ("stable", "gathered", "wait"):
-        verb, who, rest = words[0], tuple(words[1:]), []
+        verb, who, words_left = words[0], tuple(words[1:]), []
     else:
-        verb, who, rest = words[1], (words[0],), words[2:]
-    options = {"what" if "=" not in word else word.split("=")[0]: word.split("=", 1)[-1] for word in rest}
+        verb, who, words_left = words[1], (words[0],), words[2:]
+    options = {
+        "what" if "=" not in word else word.split("=")[0]: word.split("=", 1)[-1] for word in words_left
+    }
     return Line(
         number,
         text,
@@ -121,11 +122,11 @@ def _line(number: int, text: str) -> Line:
     )
 
 
-# Those who answer.
+# Scenes.
 
 
 class Connection(Protocol):
-    """One request at a time; `receive` is None while there is no answer to the last one."""
+    """Sends one request at a time; `receive` returns None if no response has arrived."""
 
     def send(self, request: Message, version: int) -> None: ...
     def receive(self, seconds: float) -> Any: ...
@@ -133,7 +134,7 @@ class Connection(Protocol):
 
 
 class Scene(Protocol):
-    """Where plays are given."""
+    """A broker or coordinator that scripts run on."""
 
     def connect(self) -> Connection: ...
     def wait(self, ms: int) -> None: ...
@@ -141,7 +142,7 @@ class Scene(Protocol):
     def prepare(self, group: str) -> None: ...
 
 
-class Virtual:
+class CoordinatorScene:
     """Our coordinator alone, in virtual time."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -160,9 +161,9 @@ class Virtual:
         return name, self.ids.get(name, NOBODY)
 
     def prepare(self, group: str) -> None:
-        """A coordinator alone is always ready."""
+        """Do nothing: a coordinator alone is always ready."""
 
-    # The coordinator's view of the topics.
+    # The topics as the coordinator sees them.
 
     def partitions(self, name: str) -> int | None:
         return TOPICS.get(name)
@@ -171,7 +172,7 @@ class Virtual:
         return self.ids.get(name)
 
     def name(self, topic_id: UUID) -> str | None:
-        return next((name for name, one in self.ids.items() if one == topic_id), None)
+        return next((name for name, id_ in self.ids.items() if id_ == topic_id), None)
 
 
 class _VirtualConnection:
@@ -187,7 +188,7 @@ class _VirtualConnection:
 
     def receive(self, seconds: float) -> Any:
         assert self.answer is not None
-        # "Answered" waits as long as it takes, "waits" is about now.
+        # "answered" waits in virtual time until the response; "waits" checks only the present.
         until = self.stage.now + (int(seconds * 1000) if seconds == FOREVER else 0)
         self.stage.wait(0)
         while self.answer.waits and self.stage.now < until:
@@ -198,8 +199,8 @@ class _VirtualConnection:
         return type(self.answer.response).decode(self.answer.response.encode(version), version)
 
 
-class Listening:
-    """A broker that listens: the embedded one, or a real Kafka."""
+class BrokerScene:
+    """A broker with a socket: the embedded one, or a real Kafka."""
 
     def __init__(self, bootstrap: str, run: str) -> None:
         self.address = bootstrap
@@ -217,7 +218,7 @@ class Listening:
         return f"{name}-{self.run}", self.ids.get(name, NOBODY)
 
     def prepare(self, group: str) -> None:
-        """Wait until the broker coordinates the group: a new Kafka first makes its offsets topic."""
+        """Wait until the broker coordinates the group: a new Kafka first creates its offsets topic."""
         with contextlib.closing(self.connect()) as connection:
             self._await_coordinator(connection, group)
 
@@ -252,9 +253,9 @@ class Listening:
         with contextlib.closing(self.connect()) as connection:
             connection.send(CreateTopicsRequest(topics=topics), 7)
             response: CreateTopicsResponse = connection.receive(FOREVER)
-        for name, made in zip(TOPICS, response.topics, strict=True):
-            assert made.error_code == 0, made
-            self.ids[name] = made.topic_id
+        for name, topic in zip(TOPICS, response.topics, strict=True):
+            assert topic.error_code == 0, topic
+            self.ids[name] = topic.topic_id
 
 
 class _Socket:
@@ -282,10 +283,10 @@ class _Socket:
             size = int.from_bytes(self.received[:4], "big") + 4 if len(self.received) >= 4 else 4
             if len(self.received) >= size > 4:
                 break
-            left = end - time.monotonic()
-            if left <= 0:
+            remaining = end - time.monotonic()
+            if remaining <= 0:
                 return None
-            self.socket.settimeout(left)
+            self.socket.settimeout(remaining)
             try:
                 data = self.socket.recv(65536)
             except TimeoutError:
@@ -297,26 +298,26 @@ class _Socket:
         return decode_response(body, response, version)[1]
 
 
-# Those who ask.
+# Members.
 
 
 @dataclass
 class Actor:
-    """A member as it sees itself."""
+    """The state of a member."""
 
     name: str
-    main: Connection  # for JoinGroup and SyncGroup, which may have to wait
+    main: Connection  # For JoinGroup and SyncGroup, whose responses may be delayed.
     aside: Connection
     member_id: str = ""
     generation: int = -1
     options: dict[str, str] = field(default_factory=dict[str, str])
-    waits_for: str = ""  # the verb whose answer has not come
-    heard: Any = None  # that answer, if it was listened to before its line
+    waits_for: str = ""  # The verb whose response has not arrived.
+    early_response: Any = None  # That response, if it was received before its line.
     protocol: str = "range"
 
 
-class Company:
-    """Gives plays on a scene."""
+class ScriptRunner:
+    """Runs scripts on a scene."""
 
     def __init__(self, scene: Scene, group: str) -> None:
         scene.prepare(group)
@@ -324,15 +325,15 @@ class Company:
         self.scene = scene
         self.group = group
         self.actors: dict[str, Actor] = {}
-        self.names: dict[str, str] = {"": "none"}  # of member ids
+        self.names: dict[str, str] = {"": "none"}  # Names by member id.
 
-    def give(self, play: Play) -> Iterator[tuple[Line, Seen]]:
-        """Each line of the play with what is seen."""
+    def run(self, play: Play) -> Iterator[tuple[Line, Seen]]:
+        """Yield each line of a script with its response."""
         with contextlib.ExitStack() as stack:
             self.stack = stack
-            yield from self._give(play)
+            yield from self._run(play)
 
-    def _give(self, play: Play) -> Iterator[tuple[Line, Seen]]:
+    def _run(self, play: Play) -> Iterator[tuple[Line, Seen]]:
         for line in play.lines:
             match line.verb:
                 case "wait":
@@ -363,7 +364,7 @@ class Company:
         self.actor(name).options.update(old.options)
 
     def gather(self, actors: list[Actor], sync: bool) -> None:
-        """Each enters, and those who are in already rejoin and sync: so every member makes a generation."""
+        """Let each member join; earlier ones rejoin and sync, so that each newcomer causes a generation."""
         for count, newcomer in enumerate(actors, 1):
             self.act(newcomer, "enter", {}, A_WHILE if count > 1 else FOREVER)
             for member in actors[: count - 1]:
@@ -374,19 +375,19 @@ class Company:
             if sync or count < len(actors):
                 plan = ",".join(f"{member.name}:{member.name}" for member in actors[:count])
                 for member in actors[:count]:
-                    seen = self.act(member, "sync", {"plan": plan}, FOREVER)
-                    assert seen[0] == "NONE", (member.name, seen)
+                    response = self.act(member, "sync", {"plan": plan}, FOREVER)
+                    assert response[0] == "NONE", (member.name, response)
 
     def act(self, actor: Actor, verb: str, options: Mapping[str, str], patience: float) -> Seen:
         if verb == "enter":
             if "instance" not in actor.options:
                 assert self.act(actor, "join", options, FOREVER)[0] == "MEMBER_ID_REQUIRED"
             verb = "join"
-        connection, response = actor.main, actor.heard
+        connection, response = actor.main, actor.early_response
         if verb == "answered":
-            verb, actor.heard = actor.waits_for, None
+            verb, actor.early_response = actor.waits_for, None
         else:
-            # A connection answers one request at a time: what is said while another waits goes another way.
+            # A connection carries one request at a time: while one waits, the others use a second connection.
             connection = actor.main if verb in ("join", "sync") and not actor.waits_for else actor.aside
             response = None
             self._send(connection, actor, verb, options)
@@ -397,108 +398,108 @@ class Company:
         if response is None:
             return ("waits",)
         if verb == "join":
-            self._hear_the_others(response)
-        tell: Callable[[Actor, Any], Iterator[str]] = getattr(self, f"_tell_{verb.replace('-', '_')}")
-        return tuple(tell(actor, response))
+            self._receive_other_member_ids(response)
+        show: Callable[[Actor, Any], Iterator[str]] = getattr(self, f"_show_{verb.replace('-', '_')}")
+        return tuple(show(actor, response))
 
     def _send(self, connection: Connection, actor: Actor, verb: str, options: Mapping[str, str]) -> None:
-        said = {**actor.options, **options}
-        version = int(said.get("v", NEWEST.get(verb, 2 if verb == "delete" else 0)))
+        merged = {**actor.options, **options}
+        version = int(merged.get("v", NEWEST.get(verb, 2 if verb == "delete" else 0)))
         make: Callable[[Actor, dict[str, str], int], Message] = getattr(self, f"_{verb.replace('-', '_')}")
-        connection.send(make(actor, said, version), version)
+        connection.send(make(actor, merged, version), version)
 
-    def _hear_the_others(self, response: Any) -> None:
-        """One answer may name members that learn their ids at the same moment: listen to them first."""
+    def _receive_other_member_ids(self, response: Any) -> None:
+        """Receive the JoinGroup responses of members whose new ids this response contains."""
         named = {response.leader, *(member.member_id for member in response.members)}
         for actor in self.actors.values():
             if named <= {response.member_id, *self.names}:
                 return
-            if actor.waits_for == "join" and actor.heard is None:
-                actor.heard = actor.main.receive(A_WHILE)
-                if actor.heard is not None:
-                    self.names[actor.heard.member_id] = actor.name
+            if actor.waits_for == "join" and actor.early_response is None:
+                actor.early_response = actor.main.receive(A_WHILE)
+                if actor.early_response is not None:
+                    self.names[actor.early_response.member_id] = actor.name
 
-    # What is said.
+    # Requests.
 
-    def _who(self, actor: Actor, said: dict[str, str], since: int, version: int) -> dict[str, Any]:
-        member_id = {"none": ""}.get(said["id"], said["id"]) if "id" in said else actor.member_id
-        instance = None if said.get("instance") == "null" else said.get("instance")
+    def _who(self, actor: Actor, options: dict[str, str], since: int, version: int) -> dict[str, Any]:
+        member_id = {"none": ""}.get(options["id"], options["id"]) if "id" in options else actor.member_id
+        instance = None if options.get("instance") == "null" else options.get("instance")
         named = {} if version < since else {"group_instance_id": instance}
-        return {"group_id": self._group(said), "member_id": member_id, **named}
+        return {"group_id": self._group(options), "member_id": member_id, **named}
 
-    def _group(self, said: dict[str, str]) -> str:
-        return "" if said.get("group") == "none" else self.group
+    def _group(self, options: dict[str, str]) -> str:
+        return "" if options.get("group") == "none" else self.group
 
-    def _generation(self, actor: Actor, said: dict[str, str]) -> int:
-        return int(said.get("generation", actor.generation))
+    def _generation(self, actor: Actor, options: dict[str, str]) -> int:
+        return int(options.get("generation", actor.generation))
 
-    def _join(self, actor: Actor, said: dict[str, str], version: int) -> Message:
+    def _join(self, actor: Actor, options: dict[str, str], version: int) -> Message:
         subscription = ConsumerProtocolSubscription(
-            topics=[self.scene.topic("flights")[0]], user_data=said.get("says", "").encode()
+            topics=[self.scene.topic("flights")[0]], user_data=options.get("says", "").encode()
         )
-        protocols = [] if said.get("protocols") == "none" else said.get("protocols", "range").split(",")
+        protocols = [] if options.get("protocols") == "none" else options.get("protocols", "range").split(",")
         return JoinGroupRequest(
-            **self._who(actor, said, 5, version),
-            session_timeout_ms=int(said.get("session", 30_000)),
-            rebalance_timeout_ms=int(said.get("rebalance", 60_000)),
-            protocol_type={"none": ""}.get(said.get("type", ""), said.get("type", "consumer")),
+            **self._who(actor, options, 5, version),
+            session_timeout_ms=int(options.get("session", 30_000)),
+            rebalance_timeout_ms=int(options.get("rebalance", 60_000)),
+            protocol_type={"none": ""}.get(options.get("type", ""), options.get("type", "consumer")),
             protocols=[
                 JoinGroupRequestProtocol(name=name, metadata=b"\0\0" + subscription.encode(0))
                 for name in protocols
             ],
         )
 
-    def _sync(self, actor: Actor, said: dict[str, str], version: int) -> Message:
-        pairs = [one.split(":") for one in said.get("plan", "").split(",") if one]
-        type_, name = said.get("type", "consumer"), said.get("name", actor.protocol)
+    def _sync(self, actor: Actor, options: dict[str, str], version: int) -> Message:
+        pairs = [pair.split(":") for pair in options.get("plan", "").split(",") if pair]
+        type_, name = options.get("type", "consumer"), options.get("name", actor.protocol)
         return SyncGroupRequest(
-            **self._who(actor, said, 3, version),
-            generation_id=self._generation(actor, said),
+            **self._who(actor, options, 3, version),
+            generation_id=self._generation(actor, options),
             protocol_type=None if type_ == "null" else type_,
             protocol_name=None if name == "null" else name,
             assignments=[
-                SyncGroupRequestAssignment(member_id=self._id(who), assignment=what.encode())
-                for who, what in pairs
+                SyncGroupRequestAssignment(member_id=self._id(who), assignment=plan.encode())
+                for who, plan in pairs
             ],
         )
 
     def _id(self, name: str) -> str:
-        """The member id of an actor; any other word is taken as it is."""
+        """Return the member id of an actor; any other word stands for itself."""
         return self.actors[name].member_id if name in self.actors else {"none": ""}.get(name, name)
 
-    def _heartbeat(self, actor: Actor, said: dict[str, str], version: int) -> Message:
-        who = self._who(actor, said, 3, version)
-        return HeartbeatRequest(**who, generation_id=self._generation(actor, said))
+    def _heartbeat(self, actor: Actor, options: dict[str, str], version: int) -> Message:
+        who = self._who(actor, options, 3, version)
+        return HeartbeatRequest(**who, generation_id=self._generation(actor, options))
 
-    def _leave(self, actor: Actor, said: dict[str, str], version: int) -> Message:
-        who = self._who(actor, said, 3, version)
+    def _leave(self, actor: Actor, options: dict[str, str], version: int) -> Message:
+        who = self._who(actor, options, 3, version)
         if version < 3:
             return LeaveGroupRequest(group_id=who["group_id"], member_id=who["member_id"])
-        if "members" not in said:
+        if "members" not in options:
             group_id = who.pop("group_id")
             return LeaveGroupRequest(group_id=group_id, members=[MemberIdentity(**who)])
-        pairs = [one.partition("/") for one in said["members"].split(",")]
+        pairs = [pair.partition("/") for pair in options["members"].split(",")]
         identities = [
             MemberIdentity(member_id=self._id(name), group_instance_id=instance or None)
             for name, _, instance in pairs
         ]
         return LeaveGroupRequest(group_id=who["group_id"], members=identities)
 
-    def _commit(self, actor: Actor, said: dict[str, str], version: int) -> Message:
+    def _commit(self, actor: Actor, options: dict[str, str], version: int) -> Message:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for one in said.get("offsets", "flights-0:42").split(","):
-            partition, offset = one.split(":")
+        for entry in options.get("offsets", "flights-0:42").split(","):
+            partition, offset = entry.split(":")
             name, index = partition.split("-")
             topics.setdefault(name, []).append(
                 OffsetCommitRequestPartition(
                     partition_index=int(index),
                     committed_offset=int(offset),
-                    committed_metadata=said.get("metadata"),
+                    committed_metadata=options.get("metadata"),
                 )
             )
         return OffsetCommitRequest(
-            **self._who(actor, said, 7, version),
-            generation_id_or_member_epoch=self._generation(actor, said),
+            **self._who(actor, options, 7, version),
+            generation_id_or_member_epoch=self._generation(actor, options),
             topics=[
                 OffsetCommitRequestTopic(**self._topic(name), partitions=partitions)
                 for name, partitions in topics.items()
@@ -508,54 +509,58 @@ class Company:
     def _topic(self, name: str) -> dict[str, Any]:
         return dict(zip(("name", "topic_id"), self.scene.topic(name), strict=True))
 
-    def _named(self, said: dict[str, str]) -> dict[str, list[int]]:
+    def _named(self, options: dict[str, str]) -> dict[str, list[int]]:
         topics: dict[str, list[int]] = {}
-        for partition in said["what"].split(","):
+        for partition in options["what"].split(","):
             name, index = partition.split("-")
             topics.setdefault(name, []).append(int(index))
         return topics
 
-    def _fetch(self, actor: Actor, said: dict[str, str], version: int) -> Message:
-        named = None if said["what"] == "all" else self._named(said)
+    def _fetch(self, actor: Actor, options: dict[str, str], version: int) -> Message:
+        named = None if options["what"] == "all" else self._named(options)
         if version < 8:
             topics = [
                 OffsetFetchRequestTopic(name=self.scene.topic(name)[0], partition_indexes=indexes)
                 for name, indexes in (named or {}).items()
             ]
-            return OffsetFetchRequest(group_id=self._group(said), topics=None if named is None else topics)
-        asked = [
+            return OffsetFetchRequest(group_id=self._group(options), topics=None if named is None else topics)
+        requested_topics = [
             OffsetFetchRequestTopics(**self._topic(name), partition_indexes=indexes)
             for name, indexes in (named or {}).items()
         ]
-        wanted = OffsetFetchRequestGroup(group_id=self._group(said), topics=None if named is None else asked)
+        wanted = OffsetFetchRequestGroup(
+            group_id=self._group(options), topics=None if named is None else requested_topics
+        )
         return OffsetFetchRequest(groups=[wanted])
 
-    def _delete_offsets(self, actor: Actor, said: dict[str, str], version: int) -> Message:
+    def _delete_offsets(self, actor: Actor, options: dict[str, str], version: int) -> Message:
         return OffsetDeleteRequest(
-            group_id=self._group(said),
+            group_id=self._group(options),
             topics=[
                 OffsetDeleteRequestTopic(
                     name=self.scene.topic(name)[0],
                     partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes],
                 )
-                for name, indexes in self._named(said).items()
+                for name, indexes in self._named(options).items()
             ],
         )
 
-    def _delete(self, actor: Actor, said: dict[str, str], version: int) -> Message:
-        return DeleteGroupsRequest(groups_names=[self._group(said)])
+    def _delete(self, actor: Actor, options: dict[str, str], version: int) -> Message:
+        return DeleteGroupsRequest(groups_names=[self._group(options)])
 
-    def _describe(self, actor: Actor, said: dict[str, str], version: int) -> Message:
-        asked = said.get("operations") == "yes"
-        return DescribeGroupsRequest(groups=[self._group(said)], include_authorized_operations=asked)
-
-    def _list(self, actor: Actor, said: dict[str, str], version: int) -> Message:
-        states = [word.replace("_", " ") for word in said.get("states", "").split(",") if word]
-        return ListGroupsRequest(
-            states_filter=states, types_filter=[word for word in said.get("types", "").split(",") if word]
+    def _describe(self, actor: Actor, options: dict[str, str], version: int) -> Message:
+        include_operations = options.get("operations") == "yes"
+        return DescribeGroupsRequest(
+            groups=[self._group(options)], include_authorized_operations=include_operations
         )
 
-    # What is seen.
+    def _list(self, actor: Actor, options: dict[str, str], version: int) -> Message:
+        states = [word.replace("_", " ") for word in options.get("states", "").split(",") if word]
+        return ListGroupsRequest(
+            states_filter=states, types_filter=[word for word in options.get("types", "").split(",") if word]
+        )
+
+    # Responses in words.
 
     def _name(self, member_id: str) -> str:
         return self.names.get(member_id, member_id)
@@ -563,7 +568,7 @@ class Company:
     def _names(self, member_ids: list[str]) -> str:
         return ",".join(sorted(self._name(member_id) for member_id in member_ids)) or "none"
 
-    def _tell_join(self, actor: Actor, response: Any) -> Iterator[str]:
+    def _show_join(self, actor: Actor, response: Any) -> Iterator[str]:
         code = ErrorCode(response.error_code)
         if code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
             actor.member_id = response.member_id
@@ -584,38 +589,38 @@ class Company:
         yield f"id={self._name(response.member_id)}"
         yield f"named={named[-1] if named else 'none'}"
 
-    def _tell_sync(self, actor: Actor, response: Any) -> Iterator[str]:
+    def _show_sync(self, actor: Actor, response: Any) -> Iterator[str]:
         yield ErrorCode(response.error_code).name
         yield f"assignment={response.assignment.decode() or 'none'}"
         yield f"type={response.protocol_type or 'none'}"
         yield f"name={response.protocol_name or 'none'}"
 
-    def _tell_heartbeat(self, actor: Actor, response: Any) -> Iterator[str]:
+    def _show_heartbeat(self, actor: Actor, response: Any) -> Iterator[str]:
         yield ErrorCode(response.error_code).name
 
-    def _tell_leave(self, actor: Actor, response: Any) -> Iterator[str]:
+    def _show_leave(self, actor: Actor, response: Any) -> Iterator[str]:
         yield ErrorCode(response.error_code).name
         yield f"members={','.join(ErrorCode(m.error_code).name for m in response.members) or 'none'}"
         yield f"echo={','.join(f'{self._name(m.member_id)}/{m.group_instance_id}' for m in response.members)}"
 
-    def _tell_commit(self, actor: Actor, response: Any) -> Iterator[str]:
-        told = sorted(self._partitions(response.topics, lambda p: ErrorCode(p.error_code).name))
-        codes = sorted({one.split("=")[1] for one in told})
-        yield from codes if len(codes) == 1 else told
-        yield from told if len(codes) == 1 else ()
+    def _show_commit(self, actor: Actor, response: Any) -> Iterator[str]:
+        results = sorted(self._partitions(response.topics, lambda p: ErrorCode(p.error_code).name))
+        codes = sorted({result.split("=")[1] for result in results})
+        yield from codes if len(codes) == 1 else results
+        yield from results if len(codes) == 1 else ()
 
-    def _tell_fetch(self, actor: Actor, response: Any) -> Iterator[str]:
-        one = response.groups[0] if response.groups else response
-        yield ErrorCode(one.error_code).name
-        told = sorted(
+    def _show_fetch(self, actor: Actor, response: Any) -> Iterator[str]:
+        group = response.groups[0] if response.groups else response
+        yield ErrorCode(group.error_code).name
+        offsets = sorted(
             self._partitions(
-                one.topics,
+                group.topics,
                 lambda p: ErrorCode(p.error_code).name if p.error_code else str(p.committed_offset),
             )
         )
-        yield from told or ["nothing"]
+        yield from offsets or ["nothing"]
 
-    def _tell_delete_offsets(self, actor: Actor, response: Any) -> Iterator[str]:
+    def _show_delete_offsets(self, actor: Actor, response: Any) -> Iterator[str]:
         yield ErrorCode(response.error_code).name
         yield from sorted(self._partitions(response.topics, lambda p: ErrorCode(p.error_code).name))
 
@@ -626,10 +631,10 @@ class Company:
             name = known[topic.name or topic.topic_id]
             yield from (f"{name}-{p.partition_index}={tell(p)}" for p in topic.partitions)
 
-    def _tell_delete(self, actor: Actor, response: Any) -> Iterator[str]:
+    def _show_delete(self, actor: Actor, response: Any) -> Iterator[str]:
         yield ErrorCode(response.results[0].error_code).name
 
-    def _tell_describe(self, actor: Actor, response: Any) -> Iterator[str]:
+    def _show_describe(self, actor: Actor, response: Any) -> Iterator[str]:
         (group,) = response.groups
         members = sorted(group.members, key=lambda member: self._name(member.member_id))
         assignments = [f"{self._name(m.member_id)}:{m.member_assignment.decode() or 'none'}" for m in members]
@@ -645,25 +650,29 @@ class Company:
         yield f"operations={group.authorized_operations}"
         yield f"message={'yes' if group.error_message is not None else 'no'}"
 
-    def _tell_list(self, actor: Actor, response: Any) -> Iterator[str]:
+    def _show_list(self, actor: Actor, response: Any) -> Iterator[str]:
         yield ErrorCode(response.error_code).name
-        found = [group for group in response.groups if group.group_id == self.group]
-        for group in found:
+        groups = [group for group in response.groups if group.group_id == self.group]
+        for group in groups:
             yield group.group_state or "listed"
             yield f"type={group.protocol_type or 'none'}"
             yield f"kind={group.group_type or 'none'}"
-        if not found:
+        if not groups:
             yield "absent"
 
 
-def fits(expected: Seen, seen: Seen) -> bool:
-    """Is everything that was expected seen, the first thing first?"""
-    return bool(seen) and (expected[0] == seen[0] or "=" in expected[0]) and set(expected) <= set(seen)
+def fits(expected: Seen, response: Seen) -> bool:
+    """Return whether the response contains everything expected, starting with the same word."""
+    return (
+        bool(response)
+        and (expected[0] == response[0] or "=" in expected[0])
+        and set(expected) <= set(response)
+    )
 
 
 _RUNS = itertools.count(1)
 
 
 def new_group(play: Play) -> str:
-    """A group id that no other run has."""
+    """Return a group id that no other run uses."""
     return f"play-{next(_RUNS)}-{time.monotonic_ns()}"

@@ -1,11 +1,11 @@
-"""A proxy before a real broker that writes down what consumers say about groups, and can change an answer.
+"""A proxy before a real broker that records the requests of consumers and can change responses.
 
-    with Tap(port, 9092) as tap:       # the broker's advertised.listeners name tap.port
+    with Tap(port, 9092) as tap:       # the broker's advertised.listeners contain tap.port
         tap.inject("A", "Heartbeat", 27)
         ...
-        told(tap.heard("A"))           # the readable, normalised lines: what two clients are compared by
+        request_lines(tap.requests("A"))           # normalized lines, by which two clients are compared
 
-Bytes are read by kproto's codecs, whose own judges are in test_java_bytes.
+kproto's codecs decode the bytes; test_java_bytes checks the codecs.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ GROUP = {
 
 
 @dataclass(slots=True)
-class Heard:
-    """One request and its answer (None: none came)."""
+class RecordedRequest:
+    """One request and its response (None: none arrived)."""
 
     client: str
     api: str
@@ -53,7 +53,7 @@ class Heard:
     answer: Any = None
     injected: bool = False
     at: float = field(default_factory=time.monotonic)
-    answered_at: float = 0  # When the broker has answered.
+    answered_at: float = 0  # The time at which the broker responded.
 
     @property
     def request(self) -> Any:
@@ -62,14 +62,15 @@ class Heard:
 
 @dataclass(slots=True)
 class Tap:
-    """`inject`, `hold`, `refuse` and `cut` are for the next answers to a client; everything else goes through
-    as it is. `also` names APIs that are written down beside those of groups.
+    """Forwards requests and responses unchanged, except those named to `inject`, `hold`, `refuse` and `cut`.
+
+    `also` names APIs that are recorded besides those of groups.
     """
 
     port: int
     broker: int
     also: frozenset[str] = frozenset()
-    all: list[Heard] = field(default_factory=list[Heard])
+    all: list[RecordedRequest] = field(default_factory=list[RecordedRequest])
     errors: dict[tuple[str, str], list[int]] = field(default_factory=dict[tuple[str, str], list[int]])
     holds: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
     refusals: dict[tuple[str, str], list[Message]] = field(
@@ -90,23 +91,23 @@ class Tap:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def inject(self, client: str, api: str, *codes: int) -> None:
-        """Put these codes into the next answers, one each."""
+        """Put these error codes into the next responses, one each."""
         self.errors.setdefault((client, api), []).extend(codes)
 
     def hold(self, client: str, api: str, seconds: float) -> None:
-        """Keep the next answer back."""
+        """Delay the next response."""
         self.holds[client, api] = seconds
 
     def refuse(self, client: str, api: str, *answers: Message) -> None:
-        """Give these answers in the broker's place, which doesn't hear of the requests."""
+        """Answer the next requests in place of the broker, which does not receive them."""
         self.refusals.setdefault((client, api), []).extend(answers)
 
     def cut(self, client: str, api: str, after: int = 0) -> None:
-        """The broker hears the next request, or one later, and instead of its answer the connection ends."""
+        """Forward a request, skipping `after` of them, and close the connection in place of the response."""
         self.cuts[client, api] = after
 
-    def heard(self, client: str) -> list[Heard]:
-        return [one for one in list(self.all) if one.client == client]
+    def requests(self, client: str) -> list[RecordedRequest]:
+        return [request for request in list(self.all) if request.client == client]
 
     def _run(self, up: threading.Event) -> None:
         self._loop = asyncio.new_event_loop()
@@ -127,7 +128,7 @@ class Tap:
         except OSError:
             writer.close()
             return
-        waiting: dict[int, Heard] = {}
+        waiting: dict[int, RecordedRequest] = {}
         await asyncio.gather(
             self._requests(reader, sink, writer, waiting),
             self._answers(source, writer, waiting),
@@ -139,7 +140,7 @@ class Tap:
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
         back: asyncio.StreamWriter,
-        waiting: dict[int, Heard],
+        waiting: dict[int, RecordedRequest],
     ) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
@@ -153,50 +154,50 @@ class Tap:
                 await sink.drain()
         sink.close()
 
-    def _said(self, envelope: Envelope, waiting: dict[int, Heard]) -> bytes | None:
-        """Write a request down; the bytes of its answer, if the broker isn't asked."""
+    def _said(self, envelope: Envelope, waiting: dict[int, RecordedRequest]) -> bytes | None:
+        """Record a request; return the response if the broker must not receive the request."""
         api, correlation = API_NAMES[envelope.header.request_api_key], envelope.header.correlation_id
-        heard = Heard(envelope.header.client_id or "", api, envelope)
+        recorded = RecordedRequest(envelope.header.client_id or "", api, envelope)
         if api in GROUP or api in _LOOK_UP or api in self.also:
-            self.all.append(heard)
-            refusals = self.refusals.get((heard.client, api))
+            self.all.append(recorded)
+            refusals = self.refusals.get((recorded.client, api))
             if refusals:
-                heard.answer, heard.injected = refusals.pop(0), True
-                return encode_response(heard.answer, envelope.version, correlation)
-            waiting[correlation] = heard
+                recorded.answer, recorded.injected = refusals.pop(0), True
+                return encode_response(recorded.answer, envelope.version, correlation)
+            waiting[correlation] = recorded
         return None
 
     async def _answers(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, waiting: dict[int, Heard]
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, waiting: dict[int, RecordedRequest]
     ) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 body = await _frame(source)
-                heard = waiting.pop(int.from_bytes(body[:4], "big", signed=True), None)
-                if heard is not None:
-                    if self._cuts(heard.client, heard.api):
+                recorded = waiting.pop(int.from_bytes(body[:4], "big", signed=True), None)
+                if recorded is not None:
+                    if self._cuts(recorded.client, recorded.api):
                         break
-                    body = self._answered(heard, body)
-                    await asyncio.sleep(self.holds.pop((heard.client, heard.api), 0))
+                    body = self._answered(recorded, body)
+                    await asyncio.sleep(self.holds.pop((recorded.client, recorded.api), 0))
                 sink.write(struct.pack(">i", len(body)) + body)
                 await sink.drain()
         sink.close()
 
     def _cuts(self, client: str, api: str) -> bool:
-        left = self.cuts.pop((client, api), None)
-        if left:
-            self.cuts[client, api] = left - 1
-        return left == 0
+        skipped = self.cuts.pop((client, api), None)
+        if skipped:
+            self.cuts[client, api] = skipped - 1
+        return skipped == 0
 
-    def _answered(self, heard: Heard, body: bytes) -> bytes:
-        key, version = heard.envelope.header.request_api_key, heard.envelope.version
-        correlation, heard.answer = decode_response(body, response_class(key), version)
-        heard.answered_at = time.monotonic()
-        codes = self.errors.get((heard.client, heard.api))
+    def _answered(self, recorded: RecordedRequest, body: bytes) -> bytes:
+        key, version = recorded.envelope.header.request_api_key, recorded.envelope.version
+        correlation, recorded.answer = decode_response(body, response_class(key), version)
+        recorded.answered_at = time.monotonic()
+        codes = self.errors.get((recorded.client, recorded.api))
         if codes:
-            _spoil(heard.answer, codes.pop(0))
-            heard.injected = True
-            return encode_response(heard.answer, version, correlation)
+            _spoil(recorded.answer, codes.pop(0))
+            recorded.injected = True
+            return encode_response(recorded.answer, version, correlation)
         return body
 
 
@@ -205,7 +206,7 @@ async def _frame(source: asyncio.StreamReader) -> bytes:
 
 
 def _spoil(answer: Any, code: int) -> None:
-    """Put an error code where an answer of this kind has it."""
+    """Set the error code of a response, wherever this kind of response has it."""
     for part in getattr(answer, "coordinators", None) or getattr(answer, "groups", None) or ():
         part.error_code = code
         return
@@ -217,67 +218,68 @@ def _spoil(answer: Any, code: int) -> None:
         answer.error_code = code
 
 
-# -- the normal form --------------------------------------------------------------------------------------
+# -- normalized lines ------------------------------------------------------------------------------------
 
 
-def told(heard: Iterable[Heard], leave_out: Iterable[str] = ()) -> list[str]:
-    """Lines in which two runs of one play are equal: member ids become 1, 2, .. in the order in which they
-    came.
+def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] = ()) -> list[str]:
+    """Return lines that are equal in two runs of a scenario: member ids are numbered in their order.
 
-    Left out is what depends on the moment: heartbeats that are OK, metadata, lookups of offsets, the
-    number of equal commits in a row. What is committed is there, when it is not the same as before.
-    `leave_out` names APIs of which only spoilt answers are told.
+    Left out is what depends on timing: successful heartbeats, metadata, offset lookups and repeated equal
+    commits. Commits with new offsets are kept. Of the APIs in `leave_out`, only injected responses are kept.
     """
     names: dict[str, str] = {"": "-"}
     lines: list[str] = []
-    for one in heard:
-        answer = one.answer
-        if one.api in leave_out and not one.injected:
+    for request in requests:
+        answer = request.answer
+        if request.api in leave_out and not request.injected:
             continue
-        found = getattr(answer, "member_id", None) if one.api == "JoinGroup" else None
-        if found and found not in names:
-            names[found] = f"id{len(names)}"
-        line = _line(one, names)
+        new_id = getattr(answer, "member_id", None) if request.api == "JoinGroup" else None
+        if new_id and new_id not in names:
+            names[new_id] = f"id{len(names)}"
+        line = _line(request, names)
         if line is None:
             continue
         for member_id, name in names.items():
             line = line.replace(member_id, name) if member_id else line
         if lines and lines[-1] == line:
             continue
-        if lines and one.api == "OffsetCommit" and not one.injected:
+        if lines and request.api == "OffsetCommit" and not request.injected:
             lines[-1:] = _merged(lines[-1], line)
         else:
             lines.append(line)
     return lines
 
 
-def looked_up(heard: Iterable[Heard]) -> dict[str, set[str]]:
-    """By its API, what was asked of leaders and of any broker: which partitions together, at which offsets
-    and epochs, and which topics. How often depends on the moment.
+def looked_up(requests: Iterable[RecordedRequest]) -> dict[str, set[str]]:
+    """Return metadata and offset lookups by API: partitions asked together, offsets, epochs and topics.
+
+    The number of lookups depends on timing and is left out.
     """
-    found: dict[str, set[str]] = {}
-    for one in heard:
-        if one.api in _LOOK_UP:
-            found.setdefault(one.api, set()).add(f"v{one.envelope.version} {_LOOK_UP[one.api](one.request)}")
-    return found
+    lookups: dict[str, set[str]] = {}
+    for request in requests:
+        if request.api in _LOOK_UP:
+            lookups.setdefault(request.api, set()).add(
+                f"v{request.envelope.version} {_LOOK_UP[request.api](request.request)}"
+            )
+    return lookups
 
 
 def _list(request: Any) -> str:
-    asked = [
+    partitions = [
         f"{topic.name}:{partition.partition_index}@{partition.timestamp}/e{partition.current_leader_epoch}"
         for topic in request.topics
         for partition in topic.partitions
     ]
-    return f"isolation={request.isolation_level} {' '.join(sorted(asked))}"
+    return f"isolation={request.isolation_level} {' '.join(sorted(partitions))}"
 
 
 def _epochs(request: Any) -> str:
-    asked = [
+    partitions = [
         f"{topic.topic}:{partition.partition}/e{partition.leader_epoch} of e{partition.current_leader_epoch}"
         for topic in request.topics
         for partition in topic.partitions
     ]
-    return " ".join(sorted(asked))
+    return " ".join(sorted(partitions))
 
 
 def _metadata(request: Any) -> str:
@@ -290,27 +292,31 @@ _LOOK_UP = {"Metadata": _metadata, "ListOffsets": _list, "OffsetForLeaderEpoch":
 
 
 def _merged(before: str, line: str) -> list[str]:
-    """Two commits of one member in a row are one: how records spread over polls and ticks is chance."""
+    """Merge two consecutive commits of a member: how records spread over polls is random."""
     head, _, more = line.partition(" t-")
     if not before.startswith(f"{head} t-") or not before.endswith(" -> 0") or not line.endswith(" -> 0"):
         return [before, line]
-    found: dict[str, str] = {}
+    merged: dict[str, str] = {}
     for offsets in (before.removeprefix(f"{head} "), f"t-{more}"):
-        found |= {one.partition("@")[0]: one for one in offsets.removesuffix(" -> 0").split()}
-    return [f"{head} {' '.join(found[name] for name in sorted(found))} -> 0"]
+        merged |= {
+            partition.partition("@")[0]: partition for partition in offsets.removesuffix(" -> 0").split()
+        }
+    return [f"{head} {' '.join(merged[name] for name in sorted(merged))} -> 0"]
 
 
-def _line(one: Heard, names: dict[str, str]) -> str | None:
-    if one.api in _LOOK_UP:
+def _line(recorded: RecordedRequest, names: dict[str, str]) -> str | None:
+    if recorded.api in _LOOK_UP:
         return None
-    code = _error(one.answer)
-    if one.api == "Heartbeat" and (code == 0 or one.answer is None):
+    code = _error(recorded.answer)
+    if recorded.api == "Heartbeat" and (code == 0 or recorded.answer is None):
         return None
-    said = f"{one.api} v{one.envelope.version} {_SAY[one.api](one.request, names)}".rstrip()
-    if one.answer is None:
-        return f"{said} -> silence"
-    more = _heard(one, names) if code == 0 else ""
-    return f"{said} -> {code}{'!' if one.injected else ''}{more}"
+    line = (
+        f"{recorded.api} v{recorded.envelope.version} {_SAY[recorded.api](recorded.request, names)}".rstrip()
+    )
+    if recorded.answer is None:
+        return f"{line} -> silence"
+    more = _heard(recorded, names) if code == 0 else ""
+    return f"{line} -> {code}{'!' if recorded.injected else ''}{more}"
 
 
 def _error(answer: Any) -> int:
@@ -346,17 +352,17 @@ def _subscription(data: bytes) -> str:
     version = int.from_bytes(data[:2], "big")
     whole = True
     try:
-        found = Subscription.decode(data)
+        subscription = Subscription.decode(data)
     except DecodeError:
-        found, whole = Subscription.decode(b"\0\0" + data[2:]), False
-    owned = f" owned={_partitions(found.owned)}" if version >= 1 and whole else ""
-    generation = f" generation={found.generation}" if version >= 2 else ""
-    user_data = "" if found.user_data is None else f" user_data={len(found.user_data)}b"
-    return f"v{version} topics={','.join(sorted(found.topics))}{owned}{generation}{user_data}"
+        subscription, whole = Subscription.decode(b"\0\0" + data[2:]), False
+    owned = f" owned={_partitions(subscription.owned)}" if version >= 1 and whole else ""
+    generation = f" generation={subscription.generation}" if version >= 2 else ""
+    user_data = "" if subscription.user_data is None else f" user_data={len(subscription.user_data)}b"
+    return f"v{version} topics={','.join(sorted(subscription.topics))}{owned}{generation}{user_data}"
 
 
-def _partitions(found: Iterable[TopicPartition]) -> str:
-    return ",".join(f"{one.topic}:{one.partition}" for one in sorted(found)) or "none"
+def _partitions(partitions: Iterable[TopicPartition]) -> str:
+    return ",".join(f"{partition.topic}:{partition.partition}" for partition in sorted(partitions)) or "none"
 
 
 def _sync(request: Any, names: dict[str, str]) -> str:
@@ -392,8 +398,8 @@ def _commit(request: Any, names: dict[str, str]) -> str:
 
 def _fetch_offsets(request: Any, names: dict[str, str]) -> str:
     body = request.groups[0] if request.groups else request
-    asked = [f"{topic.name}:{index}" for topic in body.topics or () for index in topic.partition_indexes]
-    return f"stable={request.require_stable} {' '.join(sorted(asked)) or 'nothing'}"
+    partitions = [f"{topic.name}:{index}" for topic in body.topics or () for index in topic.partition_indexes]
+    return f"stable={request.require_stable} {' '.join(sorted(partitions)) or 'nothing'}"
 
 
 _SAY = {
@@ -407,11 +413,11 @@ _SAY = {
 }
 
 
-def _heard(one: Heard, names: dict[str, str]) -> str:
-    answer: Any = one.answer
-    if one.api == "JoinGroup":
+def _heard(recorded: RecordedRequest, names: dict[str, str]) -> str:
+    answer: Any = recorded.answer
+    if recorded.api == "JoinGroup":
         role = f"leader of {len(answer.members)}" if answer.leader == answer.member_id else "follower"
         return f" {names[answer.member_id]} {role} {answer.protocol_name}"
-    if one.api == "SyncGroup":
+    if recorded.api == "SyncGroup":
         return f" got {_partitions(_assigned(answer.assignment))}"
     return ""

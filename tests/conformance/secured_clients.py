@@ -1,4 +1,4 @@
-"""Other clients as members of a group where one must log in: each in a process of its own."""
+"""Members of one group by different clients, each logged in and in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECURITY = "org.apache.kafka.common.security."
 
 
 class Member:
-    """A member of a group in a process: what it reads comes on its stdout."""
+    """A group member in a process, which prints the values that it reads."""
 
     def __init__(self, order: list[str]) -> None:
         pipe = subprocess.PIPE
@@ -140,7 +140,7 @@ while not over.is_set():
 consumer.close()
 """
 PYTHON = {"librdkafka": LIBRDKAFKA, "kproto": OWN, "kafka-python": KAFKA_PYTHON, "aiokafka": AIOKAFKA}
-# Who logs in how in one group; `ALL` of them can by each mechanism.
+# The client and the mechanism of each member of one group; all of `ALL` support each mechanism.
 MIXED = {
     "librdkafka": "SCRAM-SHA-256",
     "kproto": "SCRAM-SHA-512",
@@ -154,18 +154,18 @@ ALL = {*MIXED}
 
 
 def java_properties(folder: Path, ca: str, mechanism: str, user: str, password: str) -> str:
-    """A client.properties; `ca` is empty where there is no TLS."""
-    module, said = "scram.ScramLoginModule", f'username="{user}" password="{password}"'
+    """Write a client.properties and return its path; `ca` is empty without TLS."""
+    module, login = "scram.ScramLoginModule", f'username="{user}" password="{password}"'
     if mechanism == "PLAIN":
         module = "plain.PlainLoginModule"
     elif mechanism == "OAUTHBEARER":
-        module, said = "oauthbearer.OAuthBearerLoginModule", f'unsecuredLoginStringClaim_sub="{user}"'
+        module, login = "oauthbearer.OAuthBearerLoginModule", f'unsecuredLoginStringClaim_sub="{user}"'
     protocol = "SASL_SSL" if ca else "SASL_PLAINTEXT"
     tls = f"ssl.truststore.type=PEM\nssl.truststore.location={ca}\n" if ca else ""
     file = folder / f"client-{mechanism}.properties"
     file.write_text(
         f"client.id=java\nsecurity.protocol={protocol}\n{tls}sasl.mechanism={mechanism}\n"
-        f"sasl.jaas.config={SECURITY}{module} required {said};\n"
+        f"sasl.jaas.config={SECURITY}{module} required {login};\n"
     )
     return str(file)
 
@@ -173,8 +173,10 @@ def java_properties(folder: Path, ca: str, mechanism: str, user: str, password: 
 def order(
     client: str, place: str, ca: str, mechanism: str, login: tuple[str, str], group: str, folder: Path
 ) -> list[str]:
-    """What starts a member that reads the topic `flights`; `ca` is empty where there is no TLS. `login` is a
-    name and a password, also for a token: then the broker believes one that nobody signed."""
+    """Return the command of a member that reads the topic `flights`; `ca` is empty without TLS.
+
+    `login` is a name and a password. For OAUTHBEARER an unsigned token of that name is used.
+    """
     user, password = login
     if client == "java":
         file = java_properties(folder, ca, mechanism, user, password)
@@ -191,24 +193,24 @@ def order(
 
 @contextmanager
 def members(orders: Mapping[str, list[str]]) -> Generator[dict[str, Member]]:
-    """Them all, by what they are called."""
+    """Run all members, by their names."""
     started: dict[str, Member] = {}
     try:
         for name, words in orders.items():
             started[name] = Member(words)
         yield started
     finally:
-        for one in started.values():
-            one.kill()
+        for member in started.values():
+            member.kill()
 
 
 @contextmanager
 def one_of_each(place: str, ca: str, user: str, password: str, folder: Path) -> Generator[dict[str, Member]]:
-    """A member of each client in the group `mixed`, by its name, which is its client.id, too."""
+    """Run a member of each client in the group `mixed`; the name of the client is its client.id."""
     with members(
         {
             name: order(name, place, ca, mechanism, (user, password), "mixed", folder)
             for name, mechanism in MIXED.items()
         }
-    ) as made:
-        yield made
+    ) as running:
+        yield running

@@ -1,4 +1,4 @@
-"""A real Kafka that lets in only whom it knows: TLS, SASL, ACLs, and certificates made for a test."""
+"""A real Kafka with TLS, SASL and ACLs, and certificates made for a test."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ pytest.importorskip("trustme")
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 _SECURITY = "org.apache.kafka.common.security."
 SESSION_MS = 2_000
-# All but PLAINTEXT, with their protocols; MTLS wants a client's certificate, EXPIRED and ELSEWHERE show a
-# wrong one, PLAIN_ONLY has one mechanism, SKEWED takes tokens that ran out within `SKEW_MS`. Where there is
-# an issuer, those of `SIGNED` take its tokens.
+# All listeners but PLAINTEXT, with their protocols. MTLS requires a client certificate, EXPIRED and ELSEWHERE
+# present a wrong certificate, PLAIN_ONLY offers one mechanism. SKEWED accepts tokens that expired within
+# `SKEW_MS`. With an issuer, the listeners of `SIGNED` accept its tokens.
 LISTENERS = {
     "SSL": "SSL",
     "MTLS": "SSL",
@@ -45,13 +45,13 @@ def now_ms() -> int:
 
 
 def token() -> str:
-    """alice's, which who wants no signature believes."""
+    """Return an unsigned token of alice."""
     return unsecured_token("alice", now_ms(), 60_000)
 
 
 @dataclass(frozen=True)
 class Secured:
-    """A broker: listener -> HOST:PORT, by PLAINTEXT and those of `LISTENERS`."""
+    """A broker's addresses: listener -> HOST:PORT, for PLAINTEXT and the names in `LISTENERS`."""
 
     places: dict[str, str]
     certificates: Certificates
@@ -64,7 +64,7 @@ def real_kafka(
     java_options: Sequence[str] = (),
     issuer: Issuer | None = None,
 ) -> Iterator[Secured]:
-    """alice may do everything, and so may who comes without a name; bob is somebody, and may do nothing."""
+    """Run a real Kafka: alice and anonymous clients are superusers, bob has no permissions."""
     files = certificates(folder)
     listeners = LISTENERS if issuer is None else {**LISTENERS, **SIGNED}
     ports = {name: judges.free_port() for name in listeners}
@@ -130,7 +130,7 @@ def real_kafka(
 
 @contextlib.contextmanager
 def embedded_kafka(folder: Path) -> Iterator[Secured]:
-    """The same of ours, without sessions that end: brokers of their own for what differs."""
+    """Run embedded brokers with the same listeners, without session expiry."""
     files = certificates(folder)
     settings = {
         "authorizer.class.name": "StandardAuthorizer",
@@ -141,8 +141,8 @@ def embedded_kafka(folder: Path) -> Iterator[Secured]:
 
         def place(protocol: str, tls: Any = None, tokens: Check = plain, **more: str) -> str:
             listen = [f"{protocol}://127.0.0.1:0"]
-            given: Any = {"listen": listen, "tls": tls, "users": USERS, "tokens": tokens}
-            server = running({"flights": 1}, {**settings, **more}, **given)
+            options: Any = {"listen": listen, "tls": tls, "users": USERS, "tokens": tokens}
+            server = running({"flights": 1}, {**settings, **more}, **options)
             return stack.enter_context(server).bootstrap.replace("127.0.0.1", "localhost")
 
         yield Secured(

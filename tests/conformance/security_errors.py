@@ -1,4 +1,4 @@
-"""Each way not to be let in: what is wrong, and what whoever comes is told, in one sentence with its cure."""
+"""Each way in which TLS or SASL can fail, and the one sentence that reports cause and remedy."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from tests.conformance import secured_kafka
 
 
 def options(kafka: Any, listener: str, mechanism: str = "", **changes: Any) -> dict[str, Any]:
-    """What gets in at a listener, and then what a test changes; None: without it."""
+    """Return options that work at a listener, with a test's changes; None removes an option."""
     protocol = {"PLAINTEXT": "PLAINTEXT", **secured_kafka.LISTENERS}[listener]
     protocol = changes.pop("security_protocol", protocol)
-    given: dict[str, Any] = {"security_protocol": protocol}
+    chosen: dict[str, Any] = {"security_protocol": protocol}
     if protocol.endswith("SSL"):
-        given["ssl_cafile"] = kafka.certificates.ca
+        chosen["ssl_cafile"] = kafka.certificates.ca
     if protocol.startswith("SASL"):
-        given["sasl_mechanism"] = mechanism or "PLAIN"
+        chosen["sasl_mechanism"] = mechanism or "PLAIN"
         if mechanism != "OAUTHBEARER":
-            given |= {"sasl_username": "alice", "sasl_password": secured_kafka.USERS["alice"]}
-    given |= {
+            chosen |= {"sasl_username": "alice", "sasl_password": secured_kafka.USERS["alice"]}
+    chosen |= {
         name: value(kafka) if callable(value) and name.startswith("ssl") else value
         for name, value in changes.items()
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
-# ---- tokens, under names that every process can import
+# ---- token providers, which every process can import by name
 
 
 def _token(seconds: float) -> str:
     return unsecured_token("alice", int((time.time() + seconds) * 1000), 60_000)
 
 
-def of_tomorrow() -> str:
+def not_yet_valid_token() -> str:
     return _token(3600)
 
 
-def of_yesterday() -> str:
+def expired_token() -> str:
     return _token(-3600)
 
 
-def of_the_skew() -> Token:
-    """It lasts by the client's clock, and by the broker's skew only."""
+def token_within_skew() -> Token:
+    """Return a token that is valid only within the broker's clock skew; its lifetime claims more."""
     return Token(_token(-90), 1e11)
 
 
-def of_nobody() -> str:
+def invalid_token() -> str:
     return "x"
 
 
@@ -63,7 +63,10 @@ def _named(function: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Case:
-    """`final`: it is told at once, and not only when nobody answered for a while. `words` is a pattern."""
+    """A failure at a listener; `words` is a pattern of its message.
+
+    `final`: the error is reported immediately, and not only after a timeout.
+    """
 
     name: str
     listener: str
@@ -76,25 +79,25 @@ class Case:
         return options(kafka, self.listener, self.mechanism, **self.changes)
 
     def java(self, kafka: Any) -> dict[str, str]:
-        """The same in a client.properties."""
-        given = self.options(kafka)
-        said = {"security.protocol": given["security_protocol"]}
+        """Return the same options for a client.properties."""
+        chosen = self.options(kafka)
+        properties = {"security.protocol": chosen["security_protocol"]}
         for ours, store in (("ssl_cafile", "truststore"), ("ssl_certfile", "keystore")):
-            if ours in given:
-                said |= {f"ssl.{store}.type": "PEM", f"ssl.{store}.location": given[ours]}
-        mechanism = given.get("sasl_mechanism")
+            if ours in chosen:
+                properties |= {f"ssl.{store}.type": "PEM", f"ssl.{store}.location": chosen[ours]}
+        mechanism = chosen.get("sasl_mechanism")
         if mechanism is not None:
-            said["sasl.mechanism"] = mechanism
+            properties["sasl.mechanism"] = mechanism
         if mechanism == "OAUTHBEARER":
-            said["sasl.oauth.token.provider"] = given["sasl_oauth_token_provider"]
+            properties["sasl.oauth.token.provider"] = chosen["sasl_oauth_token_provider"]
         elif mechanism is not None:
             module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-            login = f'username="{given["sasl_username"]}" password="{given["sasl_password"]}"'
-            said["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
-        return said
+            login = f'username="{chosen["sasl_username"]}" password="{chosen["sasl_password"]}"'
+            properties["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
+        return properties
 
     def file(self, kafka: Any, folder: Path) -> str:
-        """That in a file."""
+        """Write the options to a client.properties."""
         path = folder / "client.properties"
         path.write_text("\n".join(f"{name}={value}" for name, value in self.java(kafka).items()))
         return str(path)
@@ -130,24 +133,24 @@ CASES = [
         "SASL_SSL",
         r"rejects the token.*has it expired \(do the clocks agree\?\)",
         "OAUTHBEARER",
-        _named("of_tomorrow"),
+        _named("not_yet_valid_token"),
     ),
     Case(
         "a token of yesterday",
         "SASL_SSL",
         "expired .* s ago by this machine's clock",
         "OAUTHBEARER",
-        _named("of_yesterday"),
+        _named("expired_token"),
     ),
     Case(
         "a token that is in by the skew only, and then cut",
         "SKEWED",
         "login of the token, and closed the connection on the first request: has it run out by the broker's",
         "OAUTHBEARER",
-        _named("of_the_skew"),
+        _named("token_within_skew"),
         final=False,
     ),
-    Case("no token", "SASL_SSL", "rejects the token", "OAUTHBEARER", _named("of_nobody")),
+    Case("no token", "SASL_SSL", "rejects the token", "OAUTHBEARER", _named("invalid_token")),
     Case(
         "no SASL where it is wanted",
         "SASL_PLAINTEXT",

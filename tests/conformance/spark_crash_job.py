@@ -1,10 +1,10 @@
-"""What is killed again and again: batches, a stream into files, one with state, and two back into Kafka.
+"""The job that the crash test kills repeatedly: batches, and streams into files, a state, and Kafka.
 
     python spark_crash_job.py MASTER BOOTSTRAP TOPIC FOLDER
 
-runs until there is a file FOLDER/stop; then every stream reads to the end, and FOLDER/done says so. Every
-start goes on where the one before was killed; a stream that ended is started again here, as starting a driver
-takes most of a kill's time.
+It runs until the file FOLDER/stop exists. Then every stream reads to the end, and the job writes FOLDER/done.
+Each start resumes from the checkpoints. The job restarts a stream that ended, because starting a driver takes
+most of the time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
     where = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
 
     def streams(names: list[str], **trigger: Any) -> dict[str, Any]:
-        """These streams, started; each goes on at its checkpoint."""
+        """Start these streams at their checkpoints."""
 
         def stream() -> Any:
-            given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"}
-            return spark.readStream.format("kproto").options(**where, **given).load()
+            options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"}
+            return spark.readStream.format("kproto").options(**where, **options).load()
 
         def writer(name: str) -> Any:
             if name == "rows":
@@ -40,8 +40,8 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
             if name == "counts":
                 counts = stream().groupBy("partition").agg({"offset": "count"})
                 return counts.writeStream.outputMode("complete").foreachBatch(keep)
-            given = where_to if name == "copy" else where_once
-            return stream().select("value", "partition").writeStream.format("kproto").options(**given)
+            sink_options = where_to if name == "copy" else where_once
+            return stream().select("value", "partition").writeStream.format("kproto").options(**sink_options)
 
         where_from = {name: str(folder / "checkpoints" / name) for name in names}
         return {
@@ -50,9 +50,9 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
         }
 
     def keep(frame: Any, number: int) -> None:
-        found = {row["partition"]: row["count(offset)"] for row in frame.collect()}
+        counts = {row["partition"]: row["count(offset)"] for row in frame.collect()}
         new = folder / f"counts.{number}"
-        new.write_text(json.dumps(found))
+        new.write_text(json.dumps(counts))
         new.rename(folder / "counts")
 
     where_to = {"kafka.bootstrap.servers": bootstrap, "topic": f"{topic}-copy"}
@@ -74,18 +74,18 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
 
 
 def batch(spark: Any, cluster: Cluster, where: dict[str, str], folder: Path) -> None:
-    """A batch over what there is; what is wrong with it goes into a file."""
+    """Check a batch over all records; write the result to a file."""
     topic = where["subscribe"]
     partitions = dict.fromkeys((TopicPartition(topic, n) for n in range(3)), "latest")
     ends = {p.partition: at.offset or 0 for p, at in cluster.list_offsets(partitions).items()}
-    given = {"endingOffsets": json.dumps({topic: ends}), "minPartitions": "5"}
-    frame = spark.read.format("kproto").options(**where, **given).load()
+    options = {"endingOffsets": json.dumps({topic: ends}), "minPartitions": "5"}
+    frame = spark.read.format("kproto").options(**where, **options).load()
     summed = "sum(cast(cast(value as string) as bigint))"
-    [found] = frame.selectExpr("count(*)", "count(distinct partition, offset)", summed).collect()
+    [totals] = frame.selectExpr("count(*)", "count(distinct partition, offset)", summed).collect()
     count = sum(ends.values())
     expected = (count, count, sum(end * (end - 1) // 2 for end in ends.values()))
     with (folder / "batches").open("a") as log:
-        log.write("right\n" if tuple(found) == expected else f"{tuple(found)} instead of {expected}\n")
+        log.write("right\n" if tuple(totals) == expected else f"{tuple(totals)} instead of {expected}\n")
 
 
 if __name__ == "__main__":

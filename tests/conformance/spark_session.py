@@ -1,4 +1,4 @@
-"""One Spark session for all tests that ask Spark, and the brokers they read from."""
+"""One Spark session for all Spark tests, and the brokers they read from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The session that `consumer.spark.session` gives; started once. It keeps Spark's log of events."""
+    """The session of `consumer.spark.session`, started once, with Spark's event log."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -41,47 +41,47 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def sparks_own_jars() -> list[str]:
-    """Spark's own Kafka source, as paths; none where Maven can't be asked."""
+    """Return the jars of Spark's own Kafka source; none if Maven is unavailable."""
     spark, token = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0", "spark-token-provider-kafka-0-10_2.13"
     try:
-        found = brokers.maven_jars("spark-kafka-4.2.0", (spark, f"org.apache.spark:{token}:4.0.0"))
+        jars = brokers.maven_jars("spark-kafka-4.2.0", (spark, f"org.apache.spark:{token}:4.0.0"))
     except brokers.BrokerMissing:
         return []
     wanted = ("spark-sql-kafka", "spark-token", "kafka-clients", "commons-pool2")
-    return [str(jar) for jar in Path(found).parent.glob("*.jar") if jar.name.startswith(wanted)]
+    return [str(jar) for jar in Path(jars).parent.glob("*.jar") if jar.name.startswith(wanted)]
 
 
 @pytest.fixture(scope="session")
 def sparks_own() -> None:
-    """That `spark` has Spark's own Kafka source, too."""
+    """Skip unless `spark` has Spark's own Kafka source as well."""
     if not sparks_own_jars():
         judges.missing("Spark's own Kafka source (Maven fetches it)")
 
 
 class Kafka(Filled):
-    """A broker, with a topic name that nobody else uses."""
+    """A broker, and a unique topic name."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         super().__init__(bootstrap)
         self.name = name
 
     def options(self, **more: str | int) -> dict[str, str]:
-        given = super().options(**more)
-        return {k: self.name if (k, v) == ("subscribe", "t") else v for k, v in given.items()}
+        options = super().options(**more)
+        return {k: self.name if (k, v) == ("subscribe", "t") else v for k, v in options.items()}
 
     def fill(self, *counts: int) -> None:
-        """Make the topic, with a partition for each count, filled with so many records."""
+        """Create the topic, with a partition of that many records for each count."""
         self.topic(self.name, *counts)
 
     def offsets(self, *positions: int) -> str:
-        """The offsets of the topic's partitions, as JSON."""
+        """Return the offsets of the topic's partitions as JSON."""
         inner = ", ".join(f'"{i}": {position}' for i, position in enumerate(positions))
         return f'{{"{self.name}": {{{inner}}}}}'
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
 def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    """Our own broker, and then a real one."""
+    """The embedded broker, and then a real one."""
     broker = request.getfixturevalue("embedded" if request.param == "embedded" else "real_kafka")
     kafka = Kafka(broker.bootstrap, f"t-{uuid4().hex[:12]}")
     with kafka.cluster:
@@ -89,10 +89,10 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 
 
 def started(writer: Any) -> Any:
-    """The query that a `DataStreamWriter` starts, once it has done something or ended.
+    """Start a query and return it once it has made progress or ended.
 
-    Spark waits 10 s for the Python process that plans a stream, and has no option for that: on a machine
-    where it takes longer no code of ours ever ran, and the query is started again.
+    Spark waits 10 s for the Python process that plans a stream, and has no option for that. On a slow machine
+    our code never ran then, and the query is started again.
     """
     while True:
         query = writer.start()
@@ -103,7 +103,7 @@ def started(writer: Any) -> Any:
 
 
 class Query:
-    """A query with a checkpoint: every `run` starts it anew, reads what there is, and ends."""
+    """A query with a checkpoint: every `run` starts it again, reads to the end, and stops."""
 
     def __init__(self, spark: Any, checkpoint: Path) -> None:
         self.spark = spark
@@ -114,8 +114,9 @@ class Query:
     def run(
         self, options: dict[str, str], act: Callable[[int], None] = lambda _: None
     ) -> list[list[tuple[int, int]]]:
-        """The (partition, offset) of the rows of each batch of this run. `act` is called in each, with its
-        rows read.
+        """Return the (partition, offset) of the rows of each batch of this run.
+
+        `act` is called in each batch after its rows were read.
         """
         done: list[list[tuple[int, int]]] = []
 
@@ -140,5 +141,5 @@ class Query:
 
 @pytest.fixture
 def query(spark: Any, tmp_path: Path) -> Query:
-    """A new query without a checkpoint yet."""
+    """A new query without a checkpoint."""
     return Query(spark, tmp_path / "checkpoint")

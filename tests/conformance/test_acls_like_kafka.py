@@ -1,7 +1,7 @@
-"""Who may do what: the same requests of the same users to a real Kafka and to ours, with the same rules.
+"""Authorization: the same requests of the same users to a real Kafka and to our broker with the same ACLs.
 
-alice may do everything and makes the rules; bob has some. Each request is about what is allowed, what is
-not, and what is not there.
+alice may do everything and creates the ACLs; bob has some permissions. Each request names allowed, forbidden
+and missing resources.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ NO_ID = uuid.UUID(int=0)
 
 
 class Side:
-    """One broker: a connection for each user."""
+    """One broker, with a connection for each user."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -173,11 +173,11 @@ class Side:
         while self.ask(
             "alice", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         ) != [("InitProducerIdResponse", 0)]:
-            time.sleep(0.2)  # a new Kafka has no ids to give yet
-        for name in TRANSACTIONS:  # they are there, and alice has them
-            taken = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-            found = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
-            while self.ask("alice", found)[0][-1] or self.ask("alice", taken)[0][-1]:
+            time.sleep(0.2)  # A new Kafka has no producer ids yet.
+        for name in TRANSACTIONS:  # The transactional ids exist, and are alice's.
+            init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+            lookup = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
+            while self.ask("alice", lookup)[0][-1] or self.ask("alice", init)[0][-1]:
                 time.sleep(0.2)
         self.ids = {name: alice.view.topics[name].id for name in alice.topics() and TOPICS}
 
@@ -202,24 +202,24 @@ BITS = ("topic_authorized_operations", "cluster_authorized_operations", "authori
 
 
 def codes(message: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
-    """Where in an answer which error code stands, and which operations are allowed."""
+    """Yield error codes and authorized operations with their place in the response."""
     name = type(message).__name__
-    here = (*path, name, *(getattr(message, field) for field in WHAT if hasattr(message, field)))
+    place = (*path, name, *(getattr(message, field) for field in WHAT if hasattr(message, field)))
     for field in ("error_code", "partition_error_code"):
         if hasattr(message, field):
-            yield (*here, getattr(message, field))
+            yield (*place, getattr(message, field))
     for field in BITS:
         if hasattr(message, field) and name != "DescribedGroup":
-            yield (*here, field, getattr(message, field))
+            yield (*place, field, getattr(message, field))
     for field in type(message).__annotations__:
         value = getattr(message, field)
         if isinstance(value, list):
-            for one in value:
-                if isinstance(one, Struct):
-                    yield from codes(one, here)
+            for element in value:
+                if isinstance(element, Struct):
+                    yield from codes(element, place)
 
 
-def acl_filter(**given: Any) -> dict[str, Any]:
+def acl_filter(**changes: Any) -> dict[str, Any]:
     return {
         "resource_type_filter": 1,
         "resource_name_filter": None,
@@ -228,12 +228,12 @@ def acl_filter(**given: Any) -> dict[str, Any]:
         "host_filter": None,
         "operation": 1,
         "permission_type": 1,
-        **given,
+        **changes,
     }
 
 
 def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
-    """By name; those that change something come last."""
+    """The requests by name; those that change something come last."""
     by_name = [
         OffsetFetchRequestTopics(name=name, topic_id=ids.get(name, NO_ID), partition_indexes=[0])
         for name in TOPICS
@@ -521,7 +521,7 @@ NAMES = list(requests(dict.fromkeys(TOPICS, NO_ID)))
 
 @contextlib.contextmanager
 def both_sides(folder: Path) -> Iterator[tuple[Side, Side]]:
-    """A real Kafka and ours, with the same users, rules, topics, groups and transactions."""
+    """A real Kafka and our broker, with the same users, ACLs, topics, groups and transactions."""
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:alice",
@@ -541,11 +541,11 @@ def both_sides(folder: Path) -> Iterator[tuple[Side, Side]]:
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    with both_sides(tmp_path_factory.mktemp("acls")) as made:
-        yield made
+    with both_sides(tmp_path_factory.mktemp("acls")) as pair:
+        yield pair
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bob_hears_the_same_from_both(sides: tuple[Side, Side], name: str) -> None:
+def test_both_brokers_answer_bob_alike(sides: tuple[Side, Side], name: str) -> None:
     theirs, ours = (side.ask("bob", requests(side.ids)[name]) for side in sides)
     assert ours == theirs

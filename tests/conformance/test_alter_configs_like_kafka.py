@@ -1,4 +1,4 @@
-"""AlterConfigs, the older way: a real Kafka takes, refuses and tells it as the embedded broker does."""
+"""AlterConfigs, the predecessor of IncrementalAlterConfigs, on a real Kafka and on the embedded broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = "replaced"
 
 
 @pytest.fixture
-def both(real_kafka: judges.RealKafka) -> Iterator[tuple[Socket, Socket]]:
+def pair(real_kafka: judges.RealKafka) -> Iterator[tuple[Socket, Socket]]:
     with running() as server, connected(real_kafka.bootstrap) as kafka, connected(server.bootstrap) as ours:
         yield kafka, ours
 
@@ -33,7 +33,7 @@ def of(kind: int, name: str, *configs: tuple[str, str | None]) -> AlterConfigsRe
     return AlterConfigsResource(
         resource_type=kind,
         resource_name=name,
-        configs=[AlterableConfig(name=one, value=value) for one, value in configs],
+        configs=[AlterableConfig(name=config, value=value) for config, value in configs],
     )
 
 
@@ -50,7 +50,7 @@ STEPS = {
         [of(TOPIC, NAME, ("retention.bytes", None))],
         [of(TOPIC, NAME, ("no.such.config", "1"))],
         [of(TOPIC, NAME, ("retention.bytes", "1"), ("retention.bytes", "2"))],
-        # To one resource twice Kafka 4.3.1 never answers; ours refuses both.
+        # Kafka 4.3.1 never answers a request that names one resource twice; the embedded broker rejects it.
         [of(TOPIC, NAME, ("retention.bytes", "1")), of(TOPIC, "not-there", ("retention.bytes", "2"))],
     ],
     "no topic": [
@@ -80,8 +80,8 @@ def own(client: Socket, kind: int, name: str) -> dict[str, str | None]:
     }
 
 
-def has_as_ours(both: tuple[Socket, Socket], kind: int, name: str) -> bool:
-    kafkas, ours = (own(client, kind, name) for client in both)
+def have_same_configs(pair: tuple[Socket, Socket], kind: int, name: str) -> bool:
+    kafkas, ours = (own(client, kind, name) for client in pair)
     return kafkas == ours
 
 
@@ -92,18 +92,21 @@ def heard(client: Socket, resources: list[AlterConfigsResource], only: bool) -> 
 
 @pytest.mark.parametrize("only", [False, True], ids=["done", "only-validated"])
 @pytest.mark.parametrize("case", STEPS)
-def test_kafka_answers_as_ours_does(both: tuple[Socket, Socket], case: str, only: bool) -> None:
+def test_both_brokers_answer_alter_configs_alike(pair: tuple[Socket, Socket], case: str, only: bool) -> None:
     topic = CreatableTopic(name=NAME, num_partitions=1, replication_factor=1, assignments=[], configs=[])
-    for client in both:
+    for client in pair:
         client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=9000, validate_only=False), 7)
     try:
         for resources in STEPS[case]:
-            kafkas, ours = (heard(client, resources, only) for client in both)
+            kafkas, ours = (heard(client, resources, only) for client in pair)
             assert kafkas == ours, resources
             for kind, name in ((TOPIC, NAME), (BROKER, "1")):
-                # Kafka's brokers hear of what its controller has done a little later.
-                same = partial(has_as_ours, both, kind, name)
-                assert eventually(same, PATIENCE), (resources, [own(client, kind, name) for client in both])
+                # Kafka's brokers get changes from their controller later.
+                same = partial(have_same_configs, pair, kind, name)
+                assert eventually(same, PATIENCE), (
+                    resources,
+                    [own(client, kind, name) for client in pair],
+                )
     finally:
-        for client in both:
+        for client in pair:
             client.ask(DeleteTopicsRequest(topics=[], topic_names=[NAME], timeout_ms=9000), 5)

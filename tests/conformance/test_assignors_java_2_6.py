@@ -1,8 +1,9 @@
-"""The sticky assignors of 2.6.2 are asked what its machine's are: equal plans, down to each part's order.
+"""The sticky assignors of Java 2.6.2 and its model give equal plans, down to the order within each part.
 
-Questions are those of a real group, where nobody claims what somebody else does; eager members say what they
-own in user data of version 1, of version 0, or not at all, and from several generations. Members that want
-different topics are divided by today's general way: there ours may not be worse than 2.6's.
+The inputs are those of a real group, in which no two members own the same partition. Eager members report
+owned partitions in user data of version 1, of version 0, or not at all, and from several generations. If
+members subscribe to different topics, our plans come from the current general algorithm, and must be at least
+as balanced as those of 2.6.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def java() -> Iterator[Ask]:
         assert stdout is not None
 
         def ask(name: str, topics: dict[str, int], members: Members) -> Plan:
-            told = [_told(member, members[member]) for member in sorted(members)]
-            stdin.write(json.dumps({"assignor": name, "topics": topics, "members": told}) + "\n")
+            described = [_told(member, members[member]) for member in sorted(members)]
+            stdin.write(json.dumps({"assignor": name, "topics": topics, "members": described}) + "\n")
             stdin.flush()
             answer = json.loads(stdout.readline())
             assert "error" not in answer, answer
@@ -51,13 +52,13 @@ def java() -> Iterator[Ask]:
         stdin.close()
 
 
-def _told(member_id: str, one: Subscription) -> dict[str, Any]:
-    data = None if one.user_data is None else base64.b64encode(one.user_data).decode()
+def _told(member_id: str, subscription: Subscription) -> dict[str, Any]:
+    data = None if subscription.user_data is None else base64.b64encode(subscription.user_data).decode()
     return {
         "id": member_id,
-        "topics": list(one.topics),
+        "topics": list(subscription.topics),
         "userData": data,
-        "owned": [list(tp) for tp in one.owned],
+        "owned": [list(tp) for tp in subscription.owned],
     }
 
 
@@ -66,32 +67,32 @@ def ours(name: str, topics: dict[str, int], members: Members) -> Plan:
 
 
 def _old(owned: tuple[TopicPartition, ...], generation: int) -> bytes:
-    """User data of version 0, which has no generation."""
+    """Return user data of version 0, which has no generation."""
     return StickyUserData.decode(sticky_user_data(owned, -1), 1).encode(0)
 
 
 @st.composite
 def groups(draw: st.DrawFn, name: str, alike: bool = True) -> tuple[dict[str, int], Members]:
     topics, members, _ = draw(assignor_inputs(is_consistent=True))
-    found: Members = {}
-    for member_id, one in members.items():
+    result: Members = {}
+    for member_id, subscription in members.items():
         data = None
         if name == "sticky":
             says = draw(
                 st.sampled_from([JAVA_2_6.assignors_2_6["sticky"].user_data, sticky_user_data, _old, None])
             )
-            data = says and says(one.owned, draw(st.sampled_from([5, 5, 5, 4, 3])))
-        owned = () if name == "sticky" else one.owned
-        found[member_id] = Subscription(topics=one.topics, owned=owned, user_data=data)
-    wants = {frozenset(one.topics) for one in found.values()}
+            data = says and says(subscription.owned, draw(st.sampled_from([5, 5, 5, 4, 3])))
+        owned = () if name == "sticky" else subscription.owned
+        result[member_id] = Subscription(topics=subscription.topics, owned=owned, user_data=data)
+    wants = {frozenset(subscription.topics) for subscription in result.values()}
     assume(wants != {frozenset()} and (len(wants) == 1) is alike)
-    return {topic: count for topic, count in topics.items() if any(topic in want for want in wants)}, found
+    return {topic: count for topic, count in topics.items() if any(topic in want for want in wants)}, result
 
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 @asked
 @given(data=st.data())
-def test_plans_are_those_of_2_6(java: Ask, name: str, data: st.DataObject) -> None:
+def test_plans_equal_those_of_java_2_6(java: Ask, name: str, data: st.DataObject) -> None:
     topics, members = data.draw(groups(name))
     assert ours(name, topics, members) == java(name, topics, members)
 
@@ -102,7 +103,7 @@ def _spread(plan: Plan) -> tuple[int, int]:
 
 
 def _called_otherwise(members: Members) -> Iterator[Members]:
-    """The same group under each turn of its names, both ways round: what 2.6 moves first goes by them."""
+    """Yield the group with rotated and reversed member ids, on which the plans of 2.6 depend."""
     names = sorted(members)
     for order in (names, names[::-1]):
         for by in range(len(names)):
@@ -111,11 +112,11 @@ def _called_otherwise(members: Members) -> Iterator[Members]:
 
 @asked
 @given(data=st.data())
-def test_with_different_wishes_the_balance_is_not_worse(java: Ask, data: st.DataObject) -> None:
+def test_with_different_subscriptions_the_balance_is_not_worse(java: Ask, data: st.DataObject) -> None:
     topics, members = data.draw(groups("sticky", alike=False))
     members = {
-        member: one for member, one in members.items() if one.topics
-    }  # the others may get some in Java
+        member: subscription for member, subscription in members.items() if subscription.topics
+    }  # In Java the other members may get partitions.
     assume(members)
     theirs = [java("sticky", topics, called) for called in _called_otherwise(members)]
     assert _spread(ours("sticky", topics, members)) <= max(map(_spread, theirs))

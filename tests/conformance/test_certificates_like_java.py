@@ -1,7 +1,7 @@
-"""Whose certificates are believed, and how stores are read: Kafka's own TLS in Java, and ours at both ends.
+"""TLS certificates and stores: Kafka's own TLS in Java and ours accept and reject the same, at both ends.
 
-Each story is what a client and a broker have in their properties, and the host that the client means: both
-let in whom the other does, and the same end refuses. What differs on purpose is in `DIFFERENT`.
+Each case is the properties of a client and a broker, and the host name that the client expects. The result is
+the end that rejects the connection, if any. `DIFFERENT` lists the intended differences.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ Story = tuple[dict[str, str], dict[str, str], str]
 
 
 def stories() -> dict[str, Story]:
-    """Texts stand for the files that have them."""
-    found: dict[str, Story] = {}
+    """Build the cases; texts stand for the files that contain them."""
+    cases: dict[str, Story] = {}
 
     def broker(name: str, shown: str, trusted: str, host: str = HOST) -> None:
-        found[name] = {"ssl.truststore.location": trusted}, {"ssl.keystore.location": shown}, host
+        cases[name] = {"ssl.truststore.location": trusted}, {"ssl.keystore.location": shown}, host
 
     def client(name: str, shown: str, trusted: str = ROOT.pem, auth: str = "required", **more: str) -> None:
-        found[f"{name} of a client"] = (
+        cases[f"{name} of a client"] = (
             {
                 "ssl.truststore.location": ROOT.pem,
                 **({"ssl.keystore.location": shown} if shown else {}),
@@ -124,15 +124,15 @@ def stories() -> dict[str, Story]:
     client("an encrypted key", ALICE.secret("geheim") + ALICE.pem, ssl_key_password="geheim")
     client("an encrypted key without its password", ALICE.secret("geheim") + ALICE.pem)
     client("a key of old", ALICE.secret(how=authority.form.PrivateFormat.TraditionalOpenSSL) + ALICE.pem)
-    found["text in UTF-16"] = ({"ssl.truststore.location": f"UTF-16{ROOT.pem}"}, found["a good one"][1], HOST)
-    return found
+    cases["text in UTF-16"] = ({"ssl.truststore.location": f"UTF-16{ROOT.pem}"}, cases["a good one"][1], HOST)
+    return cases
 
 
-def written(given: Mapping[str, str], folder: Path) -> Path:
-    """The file of properties, with those that it names beside it."""
+def written(properties: Mapping[str, str], folder: Path) -> Path:
+    """Write the properties file, and the files that it names beside it."""
     folder.mkdir(parents=True)
     lines = ["security.protocol=SSL"]
-    for name, value in given.items():
+    for name, value in properties.items():
         if name.endswith(".location"):
             path = folder / f"{name}.pem"
             wide = value.startswith("UTF-16")
@@ -145,10 +145,10 @@ def written(given: Mapping[str, str], folder: Path) -> Path:
     return file
 
 
-def java_says(asked: str) -> list[str]:
+def java_says(cases: str) -> list[str]:
     source = Path(__file__).parent / "java" / "Handshakes.java"
     run = [judges.java(), "-cp", judges.kafka_jars(), str(source)]
-    done = subprocess.run(run, input=asked, capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(run, input=cases, capture_output=True, text=True, check=True, timeout=300)
     return [line.partition(":")[0].partition(" ")[0] for line in done.stdout.splitlines()]
 
 
@@ -160,32 +160,32 @@ def we_say(client: Path, broker: Path, host: str, auth: str) -> str:
     assert tls is not None
     folder = broker.parent
     trusted = folder / "ssl.truststore.location.pem"
-    here = ServerTls(server_context(str(folder / "ssl.keystore.location.pem"), auth, str(trusted)))
-    there, said = tls.pipe(host), "in"
-    data = there.begin()
+    server = ServerTls(server_context(str(folder / "ssl.keystore.location.pem"), auth, str(trusted)))
+    client_tls, result = tls.pipe(host), "in"
+    data = client_tls.begin()
     try:
         for _ in range(4):
             try:
-                here.feed(data)
+                server.feed(data)
             except TlsError:
-                said = "broker"
-            if back := here.outgoing():
-                there.feed(back)
-            there.read_into(memoryview(bytearray(100)))
-            data = there.outgoing()
+                result = "broker"
+            if back := server.outgoing():
+                client_tls.feed(back)
+            client_tls.read_into(memoryview(bytearray(100)))
+            data = client_tls.outgoing()
     except TlsFailed:
-        return "broker" if said == "broker" else "client"
-    return said if there.is_handshake_complete and here.secured else "nothing"
+        return "broker" if result == "broker" else "client"
+    return result if client_tls.is_handshake_complete and server.secured else "nothing"
 
 
-def test_stores_and_certificates_are_believed_as_by_java(tmp_path: Path) -> None:
+def test_certificates_are_trusted_as_by_java(tmp_path: Path) -> None:
     every = stories()
     files = {
         name: (written(client, tmp_path / f"{at}c"), written(broker, tmp_path / f"{at}b"))
         for at, (name, (client, broker, _)) in enumerate(every.items())
     }
-    asked = "".join(f"{files[name][0]}\t{files[name][1]}\t{host}\n" for name, (_, _, host) in every.items())
-    theirs = dict(zip(every, java_says(asked), strict=True))
+    lines = "".join(f"{files[name][0]}\t{files[name][1]}\t{host}\n" for name, (_, _, host) in every.items())
+    theirs = dict(zip(every, java_says(lines), strict=True))
     ours = {
         name: we_say(*files[name], host, broker.get("ssl.client.auth", "none"))
         for name, (_, broker, host) in every.items()

@@ -1,8 +1,9 @@
-"""Each client's machine says to a real Kafka what its original says, in the same order, and tells the same.
+"""Each model sends a real Kafka the same requests as its original client, and its application receives the
+same events.
 
-Each play runs twice on one broker, with the original and with the machine, each with a group and a topic of
-its own. A run draws a quarter of them; KPROTO_ALL_PLAYS=1 plays all (tox -e soak). KPROTO_PLAYS=FOLDER keeps
-what was said.
+Each scenario runs twice on one broker, with the original and with the model, each with its own group and
+topic. A run draws a quarter of them; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak). `KPROTO_PLAYS=FOLDER`
+writes the recordings.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from consumer import Cluster, Producer
 from kproto.models.index import model_names
 from tests.conformance import original_clients
 from tests.conformance.client_scenarios import LACKS, PLAYS, Member, Play, Stage, only_some
-from tests.conformance.recording_proxy import Tap, told
+from tests.conformance.recording_proxy import Tap, request_lines
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 
@@ -40,9 +41,9 @@ def played(
     acts: Play | None = None,
     bootstrap: str = "",
 ) -> dict[str, dict[str, list[str]]]:
-    """Run a play, one of `PLAYS` or `acts`; what each member said and heard.
+    """Run a scenario, one of `PLAYS` or `acts`; return the requests and events of each member.
 
-    `bootstrap` is where the members go, if not to the tap.
+    Members connect to `bootstrap`, or to the proxy.
     """
     cluster, producer = operators
 
@@ -62,52 +63,58 @@ def played(
     names = sorted({member.name for member in stage.members})
     return {
         name: {
-            "said": plain(told(tap.heard(stage.name(name)), LEFT_OUT.get(client, ())), stage, client, play),
-            "heard": plain([line for one in stage.of(name) for line in one.heard()], stage, client, play),
-            "errors": [line for one in stage.of(name) for line in one.errors()],
+            "said": plain(
+                request_lines(tap.requests(stage.name(name)), LEFT_OUT.get(client, ())), stage, client, play
+            ),
+            "heard": plain(
+                [line for member in stage.of(name) for line in member.events()], stage, client, play
+            ),
+            "errors": [line for member in stage.of(name) for line in member.errors()],
         }
         for name in names
     }
 
 
-TRIES = 3  # What falls into one millisecond comes in this order or that, also with two runs of one original.
+TRIES = 3  # Events within one millisecond may come in any order, also in two runs of one original.
 
-# So large a part of the plays may need another try: a true difference would be among them each time.
+# The largest part of the scenarios that may need another try. A real difference fails every try.
 MORE_THAN_ONCE = 0.15
 
 TRIED: dict[tuple[str, str], int] = {}
 
-# librdkafka looks its coordinator up again whenever a connection comes up, which is not always the same.
+# librdkafka looks up its coordinator on each new connection, whose number varies.
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
 
 
-# What an original draws by lot: Go's select takes any of two channels that are ready, and here both the
-# reader of notifications and the consumer's end are. Our machine always takes the end.
+# Events that an original reports at random: Go's select takes any channel that is ready. Here the reader of
+# notifications and the end of the consumer are both ready; the model always takes the end.
 TOLD_OR_NOT = {("sarama-cluster", "close-while-joining"): "assigned "}
 
 
-# Whose machines have the very assignors of their originals, down to the order of hash tables.
+# Clients whose model has the assignors of the original, down to the order of hash tables.
 SAME_ONES_MOVE = ("java", "java-2.6")
 
 
 def plain(lines: list[str], stage: Stage, client: str, play: str) -> list[str]:
-    """Without the run's names; of most cooperative rebalances also without saying which partition moves."""
+    """Drop the names of the run; of most cooperative rebalances also the partition that moves."""
     lot = TOLD_OR_NOT.get((client, play))
-    found = [line.replace(f"-{stage.run}", "") for line in lines if lot is None or not line.startswith(lot)]
+    kept_lines = [
+        line.replace(f"-{stage.run}", "") for line in lines if lot is None or not line.startswith(lot)
+    ]
     if play == "cooperative" and client not in SAME_ONES_MOVE:
-        return [re.sub(r":[01]\b", ":p", line) for line in found]
-    return found
+        return [re.sub(r":[01]\b", ":p", line) for line in kept_lines]
+    return kept_lines
 
 
-def keep(client: str, play: str, **said: object) -> None:
+def keep(client: str, play: str, **recordings: object) -> None:
     folder = os.environ.get("KPROTO_PLAYS")
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, f"{client}-{play}.json").write_text(json.dumps(said, indent=1))
+        Path(folder, f"{client}-{play}.json").write_text(json.dumps(recordings, indent=1))
 
 
 @pytest.mark.parametrize(("client", "play"), CASES)
-def test_a_machine_says_and_tells_what_its_original_does(
+def test_a_model_sends_and_reports_the_same_as_its_original(
     client: str, play: str, tapped: Tap, operators: tuple[Cluster, Producer]
 ) -> None:
     only_some((client, play), CASES)
@@ -118,7 +125,7 @@ def test_a_machine_says_and_tells_what_its_original_does(
         try:
             theirs = played(client, original, play, tapped, operators)
             ours = played(client, machine, play, tapped, operators)
-        except AssertionError:  # somebody didn't say what the play waits for
+        except AssertionError:  # A member did not do what the scenario waits for.
             if tries == TRIES:
                 raise
             continue
@@ -128,9 +135,9 @@ def test_a_machine_says_and_tells_what_its_original_does(
         assert tries < TRIES or ours == theirs
 
 
-def test_few_plays_need_another_try() -> None:
-    again = [case for case, tries in TRIED.items() if tries > 1]
+def test_few_scenarios_need_another_try() -> None:
+    repeated = [case for case, tries in TRIED.items() if tries > 1]
     if len(TRIED) < len(CASES) / 3:
-        pytest.skip(f"only {len(TRIED)} of {len(CASES)} plays were given")
-    print(f"another try: {again}")
-    assert len(again) <= MORE_THAN_ONCE * len(TRIED), f"needed another try: {again}"
+        pytest.skip(f"only {len(TRIED)} of {len(CASES)} scenarios ran")
+    print(f"another try: {repeated}")
+    assert len(repeated) <= MORE_THAN_ONCE * len(TRIED), f"needed another try: {repeated}"

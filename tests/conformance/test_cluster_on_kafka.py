@@ -1,8 +1,8 @@
-"""What an operator does to a Kafka of three brokers, while groups read and producers write: nothing is lost,
-nothing comes twice that was committed, and nobody hears of an error.
+"""Operator actions on a Kafka of three brokers, while groups read and producers write.
 
-`traffic` says who reads and writes. A run draws two of the plays; KPROTO_ALL_PLAYS=1 plays all (tox -e soak),
-and KPROTO_SEED draws the same two.
+Nothing is lost, nothing committed is read again, and no client reports an error. `traffic` starts the readers
+and writers. A run draws two scenarios; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak), the same `KPROTO_SEED`
+draws the same two.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ def rolling(fleet: Fleet, away: Callable[[int], None]) -> None:
 
 
 def move(fleet: Fleet, name: str, replicas: list[int]) -> None:
-    """All partitions of a topic to these brokers, of which the first is to lead."""
+    """Move all partitions of a topic to these brokers, and make the first one the leader."""
     partitions = sorted(fleet.partitions(name))
-    asked = [ReassignablePartition(partition_index=index, replicas=replicas) for index in partitions]
-    topics = [ReassignableTopic(name=name, partitions=asked)]
+    reassignments = [ReassignablePartition(partition_index=index, replicas=replicas) for index in partitions]
+    topics = [ReassignableTopic(name=name, partitions=reassignments)]
     answer: Any = fleet.cluster.request(AlterPartitionReassignmentsRequest(topics=topics))
     assert answer.error_code == 0
 
     def there() -> bool:
-        found = fleet.partitions(name).values()
-        return bool(found) and all(
-            sorted(e.isr_nodes) == sorted(e.replica_nodes) == sorted(replicas) for e in found
+        entries = fleet.partitions(name).values()
+        return bool(entries) and all(
+            sorted(e.isr_nodes) == sorted(e.replica_nodes) == sorted(replicas) for e in entries
         )
 
     until(there, f"{name} has moved")
@@ -81,14 +81,14 @@ def move(fleet: Fleet, name: str, replicas: list[int]) -> None:
     until(lambda: all(e.leader_id == replicas[0] for e in fleet.partitions(name).values()), "it leads")
 
 
-# ---- the plays
+# ---- the scenarios
 
 
 def a_rolling_restart(fleet: Fleet) -> None:
-    with traffic(fleet) as seen:
+    with traffic(fleet) as readers:
         rolling(fleet, fleet.stop)
-        for one in seen.values():
-            assert one.book.kinds("lost", "refused", "uncommitted") == []
+        for reader in readers.values():
+            assert reader.book.kinds("lost", "refused", "uncommitted") == []
 
 
 def every_broker_dies_once(fleet: Fleet) -> None:
@@ -97,49 +97,49 @@ def every_broker_dies_once(fleet: Fleet) -> None:
 
 
 def partitions_move_to_other_leaders(fleet: Fleet) -> None:
-    """The old leaders go on, and say who leads now."""
-    with traffic(fleet) as seen:
-        names = sorted({one.topic for one in seen.values()})
+    """The old leaders keep running and return the new leader."""
+    with traffic(fleet) as readers:
+        names = sorted({reader.topic for reader in readers.values()})
         for replicas in ([1, 2], [3, 2], [2, 3, 1]):
             for name in names:
                 move(fleet, name, replicas)
-        for one in seen.values():
-            assert one.book.kinds("lost", "refused", "uncommitted", "unreachable") == []
+        for reader in readers.values():
+            assert reader.book.kinds("lost", "refused", "uncommitted", "unreachable") == []
 
 
-def a_broker_comes_back_elsewhere(fleet: Fleet) -> None:
-    """The one that coordinates a group."""
-    with traffic(fleet) as seen:
-        node = fleet.cluster.coordinator(seen["range"].group)
+def a_broker_restarts_on_another_port(fleet: Fleet) -> None:
+    """The coordinator of a group restarts on another port."""
+    with traffic(fleet) as readers:
+        node = fleet.cluster.coordinator(readers["range"].group)
         fleet.kill(node)
         fleet.start(node, port=judges.free_port())
         whole(fleet)
 
 
 def all_brokers_move(fleet: Fleet) -> None:
-    """Behind the one address that clients know it by, as a cluster does that is set up anew elsewhere."""
+    """All brokers restart on other ports; the bootstrap address stays, as in a rebuilt cluster."""
     first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
-    with Proxy(first) as name, traffic(fleet, name.bootstrap, session_timeout_ms=180_000) as seen:
+    with Proxy(first) as name, traffic(fleet, name.bootstrap, session_timeout_ms=180_000) as readers:
         for node in fleet.nodes:
             fleet.kill(node)
         died = time.monotonic()
         ports = {node: judges.free_port() for node in fleet.nodes}
         name.target = ("127.0.0.1", ports[min(fleet.nodes)])
         fleet.start_all(ports)
-        for one in seen.values():
-            one.away = time.monotonic() - died
+        for reader in readers.values():
+            reader.away = time.monotonic() - died
         whole(fleet)
 
 
 def a_broker_is_replaced(fleet: Fleet) -> None:
-    """A new one takes the place of the last, which is forgotten."""
+    """A new broker takes the partitions of the last one, which is then unregistered."""
     with traffic(fleet):
         old = max(fleet.nodes)
         new = old + 1
         fleet.add(new)
-        rest = [node for node in fleet.nodes if node not in (old, new)]
+        remaining = [node for node in fleet.nodes if node not in (old, new)]
         for name in (*fleet.cluster.topics(), "__consumer_offsets", "__transaction_state"):
-            move(fleet, name, [new, *rest])
+            move(fleet, name, [new, *remaining])
         fleet.remove(old)
         answer: Any = fleet.cluster.request(UnregisterBrokerRequest(broker_id=old))
         assert answer.error_code == 0
@@ -147,9 +147,9 @@ def a_broker_is_replaced(fleet: Fleet) -> None:
 
 
 def a_broker_freezes(fleet: Fleet) -> None:
-    """Its connections stay open, and nobody answers; it leads a third of all, and coordinates."""
-    with traffic(fleet) as seen:
-        node = fleet.cluster.coordinator(seen["range"].group)
+    """The connections of a frozen coordinator, leader of a third of the partitions, stay open."""
+    with traffic(fleet) as readers:
+        node = fleet.cluster.coordinator(readers["range"].group)
         fleet.freeze(node)
         time.sleep(12)
         fleet.thaw(node)
@@ -157,7 +157,7 @@ def a_broker_freezes(fleet: Fleet) -> None:
 
 
 def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
-    """Each kind of client within its time, whatever it has to tell; nothing is left of them."""
+    """Each kind of client closes within its timeout and leaves no thread or connection."""
     name, before = topic(fleet), ours(fleet)
     first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
     for frozen in fleet.nodes:
@@ -168,39 +168,39 @@ def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
         for who, (seconds, error) in took.items():
             print(f"{who}: {seconds:.1f} s{f', {type(error).__name__}: {error}' if error else ''}"[:160])
         assert {who: round(seconds, 1) for who, (seconds, _) in took.items() if seconds > 5.5} == {}
-        assert isinstance(took["Producer"][1], RequestTimedOut)  # records stayed behind
+        assert isinstance(took["Producer"][1], RequestTimedOut)  # It still had unsent records.
         assert isinstance(took["AsyncProducer"][1], RequestTimedOut)
         assert not (new := left(fleet, before)), new
         whole(fleet)
 
 
 def too_few_replicas(fleet: Fleet) -> None:
-    """min.insync.replicas is missed: the producer waits, and goes on.
+    """The producer waits while fewer replicas than min.insync.replicas are in sync, and then continues.
 
-    Who is killed is listed, and counts as in sync, until its session is over: before that nothing is too few,
-    and a broker that is started again is "back" before it is there.
+    A killed broker is listed, and counts as in sync, until its session expires. The scenario waits for the
+    expiry: before it, enough replicas are in sync, and a restarted broker would be listed before it is up.
     """
-    *gone, left = sorted(fleet.nodes)
-    with traffic(fleet) as seen:
-        for node in gone:
+    *killed, survivor = sorted(fleet.nodes)
+    with traffic(fleet) as readers:
+        for node in killed:
             fleet.kill(node)
-        until(lambda: fleet.up() == {left}, "the cluster lists who is left, and nobody else")
-        for one in seen.values():
-            until(partial(_in_sync, fleet, one.topic, [left]), "nobody else is in sync")
-        acknowledged = [len(one.sent) for one in seen.values()]
+        until(lambda: fleet.up() == {survivor}, "the cluster lists only the remaining broker")
+        for reader in readers.values():
+            until(partial(_in_sync, fleet, reader.topic, [survivor]), "only the remaining broker is in sync")
+        acknowledged = [len(reader.sent) for reader in readers.values()]
         time.sleep(3)
-        assert [len(one.sent) for one in seen.values()] == acknowledged
-        for node in gone:
+        assert [len(reader.sent) for reader in readers.values()] == acknowledged
+        for node in killed:
             fleet.start(node)
         whole(fleet)
 
 
 def _in_sync(fleet: Fleet, topic: str, nodes: list[int]) -> bool:
-    found = fleet.partitions(topic).values()
-    return bool(found) and all(entry.isr_nodes == nodes for entry in found)
+    entries = fleet.partitions(topic).values()
+    return bool(entries) and all(entry.isr_nodes == nodes for entry in entries)
 
 
-def a_topic_is_deleted_and_created_anew(fleet: Fleet) -> None:
+def a_topic_is_deleted_and_recreated(fleet: Fleet) -> None:
     name = topic(fleet)
     book, records = Ledger(), [f"{number}".encode() for number in range(300)]
     options: dict[str, Any] = {"group_id": name, "metadata_max_age_ms": 2_000, **SESSION}
@@ -224,7 +224,7 @@ def a_topic_is_deleted_and_created_anew(fleet: Fleet) -> None:
 
 
 def a_quota(fleet: Fleet) -> None:
-    """Both ways 100 kB a second, for 1.5 MB: all arrives, and no connection, member or request suffers."""
+    """Limit both directions to 100 kB/s and send 1.5 MB: all records arrive without any error."""
     name = topic(fleet, 1)
     ops = [
         OpData(key=key, value=100_000.0, remove=False) for key in ("consumer_byte_rate", "producer_byte_rate")
@@ -233,13 +233,13 @@ def a_quota(fleet: Fleet) -> None:
     entry = AlterClientQuotasRequestEntryData(entity=entity, ops=ops)
     fleet.cluster.request(AlterClientQuotasRequest(entries=[entry], validate_only=False))
     time.sleep(1)
-    heard: list[Any] = []
+    events: list[Any] = []
     options: dict[str, Any] = {"client_id": name, "group_id": name, "auto_offset_reset": "earliest"}
     with (
         Producer(fleet.bootstrap, client_id=name, batch_size=100_000) as producer,
         Consumer(fleet.bootstrap, session_timeout_ms=6_000, heartbeat_interval_ms=500, **options) as consumer,
     ):
-        consumer.events(heard.append)
+        consumer.events(events.append)
         consumer.subscribe(name)
         deliveries = [producer.send(name, b"x" * 1000) for _ in range(1_500)]
         got = 0
@@ -248,17 +248,17 @@ def a_quota(fleet: Fleet) -> None:
             got += len(consumer.poll(0.5))
         assert got == 1_500
         assert sorted(delivery.result().offset for delivery in deliveries) == list(range(1_500))
-    kinds = {change.kind for change in heard}
+    kinds = {change.kind for change in events}
     assert "throttled" in kinds
     assert not kinds & {"lost", "refused", "unreachable", "uncommitted"}
 
 
-def a_reader_has_a_replica_nearby(fleet: Fleet) -> None:
-    """KIP-392: it reads from the follower in its rack; when that dies, from the leader."""
+def a_consumer_reads_from_the_replica_in_its_rack(fleet: Fleet) -> None:
+    """A consumer reads from the follower in its rack (KIP-392), and from the leader when that dies."""
     node = sorted(fleet.nodes)[1]
     rack = chr(ord("a") + (node - 1) % 26)
     name = topic(fleet, 1)
-    move(fleet, name, [one for one in fleet.nodes if one != node] + [node])
+    move(fleet, name, [other_node for other_node in fleet.nodes if other_node != node] + [node])
     partition = TopicPartition(name, 0)
     with (
         Consumer(fleet.bootstrap, client_rack=rack, auto_offset_reset="earliest") as consumer,
@@ -282,7 +282,7 @@ def a_reader_has_a_replica_nearby(fleet: Fleet) -> None:
 
 
 def a_batch_is_too_large_now(fleet: Fleet) -> None:
-    """max.message.bytes is lowered, by an operator who has his reasons: batches are divided, down to one."""
+    """After max.message.bytes is lowered, batches are split, down to single records."""
     name = topic(fleet, 1, **{"max.message.bytes": "3000"})
     with Producer(fleet.bootstrap) as producer:
         small = [producer.send(name, b"m" * 500) for _ in range(100)]
@@ -296,14 +296,14 @@ PLAYS = (
     a_rolling_restart,
     every_broker_dies_once,
     partitions_move_to_other_leaders,
-    a_broker_comes_back_elsewhere,
+    a_broker_restarts_on_another_port,
     all_brokers_move,
     a_broker_freezes,
     all_are_closed_while_a_broker_is_frozen,
     too_few_replicas,
-    a_topic_is_deleted_and_created_anew,
+    a_topic_is_deleted_and_recreated,
     a_quota,
-    a_reader_has_a_replica_nearby,
+    a_consumer_reads_from_the_replica_in_its_rack,
     a_batch_is_too_large_now,
     a_broker_is_replaced,
 )
@@ -311,7 +311,9 @@ DRAWN = Random(SEED).sample([play.__name__ for play in PLAYS], 2)
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
-def test_nobody_suffers(play: Callable[[Fleet], None], request: pytest.FixtureRequest) -> None:
+def test_clients_survive_operator_actions(
+    play: Callable[[Fleet], None], request: pytest.FixtureRequest
+) -> None:
     if play.__name__ not in DRAWN and not os.environ.get("KPROTO_ALL_PLAYS"):
         pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 plays all")
     fleet: Fleet = request.getfixturevalue("fleet")

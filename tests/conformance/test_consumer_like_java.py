@@ -1,7 +1,7 @@
-"""`Consumer(policy="java")` says to a real Kafka what Java's consumer says, in the same order.
+"""`Consumer(policy="java")` sends a real Kafka the same requests as Java's consumer, in the same order.
 
-Each play runs twice on one broker, with Java's consumer and with ours, each with a group and a topic of its
-own. A run draws a quarter of them; KPROTO_ALL_PLAYS=1 plays all (tox -e soak).
+Each scenario runs twice on one broker, with Java's consumer and with ours, each with its own group and topic.
+A run draws a quarter of them; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.conformance import original_clients
 from tests.conformance.client_scenarios import PLAYS, only_some
 from tests.conformance.error_scenarios import PLAYS_OF_REFUSALS
 from tests.conformance.java_scenarios import PLAYS_OF_JAVA
-from tests.conformance.recording_proxy import Heard, Tap, looked_up
+from tests.conformance.recording_proxy import RecordedRequest, Tap, looked_up
 from tests.conformance.test_clients_like_originals import TRIES, keep, played
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
@@ -28,7 +28,7 @@ AS_JAVA = {"policy": "java", "assignors": ["range", "cooperative-sticky"]}
 
 
 @pytest.mark.parametrize("play", PLAYS)
-def test_a_consumer_as_java_says_what_java_says(
+def test_a_consumer_with_javas_policy_sends_javas_requests(
     play: str, tapped: Tap, operators: tuple[Cluster, Producer]
 ) -> None:
     only_some(play, PLAYS)
@@ -42,7 +42,7 @@ def test_a_consumer_as_java_says_what_java_says(
 
 
 @pytest.mark.parametrize("play", OF_APPLICATIONS)
-def test_an_application_of_a_consumer_as_java_is_told_what_java_tells(
+def test_an_application_with_javas_policy_gets_javas_events(
     play: str, tapped: Tap, operators: tuple[Cluster, Producer]
 ) -> None:
     only_some(play, OF_APPLICATIONS)
@@ -54,34 +54,34 @@ def test_an_application_of_a_consumer_as_java_is_told_what_java_tells(
         ours = played("java", OURS, play, tapped, operators, acts)
         keep("consumer", play, theirs=theirs, ours=ours)
         javas = sought(tapped.all[start:middle])
-        # Java's closes before it has asked; ours asks as soon as something is assigned.
-        found = {key: asked for key, asked in sought(tapped.all[middle:]).items() if key in javas}
-        if (said(ours), heard(ours, play), found) == (said(theirs), heard(theirs, play), javas):
+        # Java's consumer may close before its lookups; ours starts them as soon as it has partitions.
+        lookups = {key: lines for key, lines in sought(tapped.all[middle:]).items() if key in javas}
+        if (said(ours), heard(ours, play), lookups) == (said(theirs), heard(theirs, play), javas):
             return
     assert (said(ours), heard(ours, play)) == (said(theirs), heard(theirs, play))
-    assert found == javas
+    assert lookups == javas
 
 
-def sought(everything: list[Heard]) -> dict[str, set[str]]:
-    """What each member asked of leaders, and which topics of any broker."""
-    found: dict[str, set[str]] = {}
-    for client in {one.client for one in everything if "-" in one.client}:
+def sought(everything: list[RecordedRequest]) -> dict[str, set[str]]:
+    """Return each member's lookups of offsets and epochs, and its metadata requests."""
+    lookups: dict[str, set[str]] = {}
+    for client in {request.client for request in everything if "-" in request.client}:
         name, _, run = client.partition("-")
-        for api, asked in looked_up(one for one in everything if one.client == client).items():
-            found[f"{name} {api}"] = {line.replace(f"-{run}", "") for line in asked}
-    return found
+        for api, lines in looked_up(request for request in everything if request.client == client).items():
+            lookups[f"{name} {api}"] = {line.replace(f"-{run}", "") for line in lines}
+    return lookups
 
 
-# What Java's application isn't told: close() waits for the commit, and drops its callback. Ours is told.
+# Java's close() waits for the commit but drops its callback; our application gets the result.
 FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
 
 
 def heard(members: Mapping[str, Mapping[str, list[str]]], play: str) -> dict[str, list[list[str]]]:
-    """Answers, callbacks, and which errors there were; how often one came depends on how often it polled."""
+    """Return answers, callbacks and distinct errors; the number of errors depends on the polls."""
     out = {"answer poll-once ok", FORGOTTEN.get(play)}
     return {
-        name: [[line for line in one["heard"] if line not in out], sorted(set(one["errors"]))]
-        for name, one in members.items()
+        name: [[line for line in member["heard"] if line not in out], sorted(set(member["errors"]))]
+        for name, member in members.items()
     }
 
 
@@ -89,16 +89,16 @@ MEMBER_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 def said(members: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
-    """Without the ids that a broker draws, and without commits that depend on when an interval ended."""
-    found: dict[str, list[str]] = {}
-    for name, one in members.items():
-        lines = [MEMBER_ID.sub("ID", line) for line in one["said"]]
+    """Return requests without random ids, and without commits that depend on the commit interval."""
+    requests: dict[str, list[str]] = {}
+    for name, member in members.items():
+        lines = [MEMBER_ID.sub("ID", line) for line in member["said"]]
         lines = [line for line in lines if not (line.startswith("OffsetCommit") and "@0/e-1" in line)]
-        found[name] = [line for line, before in zip(lines, ["", *lines], strict=False) if line != before]
-    return found
+        requests[name] = [line for line, before in zip(lines, ["", *lines], strict=False) if line != before]
+    return requests
 
 
-# The play says what every client is told; this says what ours is told besides.
+# The scenario configures every client; this adds the options of our consumer.
 WRAPPER = """
 import json, sys
 from kproto.cli import main

@@ -1,4 +1,4 @@
-"""Our clients on a real Kafka and on the embedded broker, alone and in one group with others."""
+"""Our clients on a real Kafka and on the embedded broker, alone and in one group with other clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture(params=["real_kafka", "embedded"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """The address of a real Kafka, and that of ours."""
+    """The bootstrap address of a real Kafka, and then of the embedded broker."""
     address: str = request.getfixturevalue(request.param).bootstrap
     return address
 
@@ -89,14 +89,14 @@ class Member(threading.Thread):
         self.values: list[tuple[int, int, bytes]] = []
         self.changes: list[GroupChange] = []
         self.consumer.events(self.changes.append)
-        self.go_on = True
+        self.running = True
         self.failure: BaseException | None = None
         self.start()
 
     def run(self) -> None:
         try:
             self.consumer.subscribe([self.topic])
-            while self.go_on:
+            while self.running:
                 for record in self.consumer.poll(0.1):
                     self.values.append((record.partition, record.offset, record.value or b""))
             self.consumer.close()
@@ -104,25 +104,25 @@ class Member(threading.Thread):
             self.failure = error
 
     def stop(self) -> None:
-        self.go_on = False
+        self.running = False
         self.join(30)
         assert self.failure is None
 
 
 class Source(threading.Thread):
-    """Produces a number every few milliseconds until told to stop."""
+    """Produce a number every 3 ms until `stop`."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
         self.bootstrap, self.topic = bootstrap, topic
         self.sent: list[bytes] = []
-        self.go_on = True
+        self.running = True
         self.start()
 
     def run(self) -> None:
         with Producer(self.bootstrap, linger_ms=2, metadata_max_age_ms=300) as producer:
             for number in count():
-                if not self.go_on:
+                if not self.running:
                     break
                 value = b"%d" % number
                 producer.send(self.topic, value, key=b"k%d" % (number % 50))
@@ -130,7 +130,7 @@ class Source(threading.Thread):
                 time.sleep(0.003)
 
     def stop(self) -> None:
-        self.go_on = False
+        self.running = False
         self.join(30)
 
 
@@ -138,7 +138,7 @@ class Source(threading.Thread):
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_produced_is_consumed(bootstrap: str, topic: str, compression: str) -> None:
+def test_produced_records_are_consumed(bootstrap: str, topic: str, compression: str) -> None:
     with Producer(bootstrap, compression_type=compression) as producer:
         for number in range(2000):
             producer.send(
@@ -146,19 +146,21 @@ def test_what_is_produced_is_consumed(bootstrap: str, topic: str, compression: s
             )
     with Consumer(bootstrap, group_id=topic, **OPTIONS) as consumer:
         consumer.subscribe([topic])
-        seen: dict[int, list[Any]] = defaultdict(list)
-        while sum(map(len, seen.values())) < 2000:
+        records_by_partition: dict[int, list[Any]] = defaultdict(list)
+        while sum(map(len, records_by_partition.values())) < 2000:
             for record in consumer.poll(5):
                 number = int((record.value or b"")[1:])
                 assert record.key == b"k%d" % number
                 assert record.headers == (("h", b"%d" % number), ("n", None))
-                seen[record.partition].append(record)
-        assert sorted(int(r.value[1:]) for records in seen.values() for r in records) == list(range(2000))
-        for records in seen.values():
+                records_by_partition[record.partition].append(record)
+        assert sorted(int(r.value[1:]) for records in records_by_partition.values() for r in records) == list(
+            range(2000)
+        )
+        for records in records_by_partition.values():
             assert [record.offset for record in records] == list(range(len(records)))
 
 
-def test_offsets_come_back_to_the_sender(bootstrap: str, topic: str) -> None:
+def test_the_producer_gets_the_offsets(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         deliveries = [producer.send(topic, b"x", partition=2, timestamp=5000 + at) for at in range(300)]
         assert [delivery.result(10).offset for delivery in deliveries] == list(range(300))
@@ -202,17 +204,17 @@ def test_each_partition_keeps_its_order_over_three_connections(
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_acks(bootstrap: str, topic: str, acks: Any) -> None:
     with Producer(bootstrap) as first:
-        # A partition that is a moment old may not take records yet, and with acks=0 nobody would hear of it.
+        # A new partition may reject records for a moment, which acks=0 would hide.
         first.send(topic, b"first", partition=1).result(10)
     with Producer(bootstrap, acks=acks) as producer:
         place = producer.send(topic, b"x", partition=1).result(10)
     assert place.offset == (None if acks == 0 else 1)
     with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 1)])
-        seen: list[bytes | None] = []
-        while len(seen) < 2 and (polled := consumer.poll(10)):
-            seen += [record.value for record in polled]
-        assert seen == [b"first", b"x"]
+        values: list[bytes | None] = []
+        while len(values) < 2 and (polled := consumer.poll(10)):
+            values += [record.value for record in polled]
+        assert values == [b"first", b"x"]
 
 
 def test_columns(bootstrap: str, topic: str) -> None:
@@ -234,22 +236,22 @@ def test_columns(bootstrap: str, topic: str) -> None:
         }
 
 
-def test_a_group_goes_on_where_it_stopped(bootstrap: str, topic: str) -> None:
+def test_a_group_resumes_at_its_committed_offsets(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         for number in range(900):
             producer.send(topic, b"%d" % number, partition=number % 3)
-    seen: list[int] = []
+    numbers: list[int] = []
     for _ in range(3):
         with Consumer(bootstrap, group_id=topic, max_poll_records=100, **OPTIONS) as consumer:
             consumer.subscribe([topic])
             for record in consumer:
-                seen.append(int(record.value or b""))
-                if len(seen) % 300 == 0:
+                numbers.append(int(record.value or b""))
+                if len(numbers) % 300 == 0:
                     break
-    assert sorted(seen) == list(range(900))
+    assert sorted(numbers) == list(range(900))
 
 
-def test_an_exception_inside_the_loop_commits_only_what_came_before(bootstrap: str, topic: str) -> None:
+def test_an_exception_in_the_loop_commits_only_earlier_records(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         for number in range(100):
             producer.send(topic, b"%d" % number, partition=0)
@@ -292,12 +294,12 @@ def test_seek_pause_position_lag_and_offsets_by_time(bootstrap: str, topic: str)
         assert consumer.position(p0) == 100
         consumer.seek_to(50_000, p0)
         assert consumer.position(p0) == 49
-        found = consumer.list_offsets({p0: 99_500})
-        assert (found[p0].offset, found[p0].timestamp) == (99, 100_000)
+        offsets = consumer.list_offsets({p0: 99_500})
+        assert (offsets[p0].offset, offsets[p0].timestamp) == (99, 100_000)
         assert consumer.list_offsets({p0: 200_000})[p0].offset is None
 
 
-def test_errors_say_what_is_wrong(bootstrap: str) -> None:
+def test_errors_name_the_cause(bootstrap: str) -> None:
     with Producer(bootstrap) as producer, pytest.raises(UnknownTopic, match="no-such-topic"):
         producer.send("no-such-topic", b"x")
     with Consumer(bootstrap) as consumer:
@@ -316,7 +318,7 @@ def test_errors_say_what_is_wrong(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
-def test_a_group_of_three_grows_shrinks_and_loses_nothing(
+def test_a_group_of_three_grows_and_shrinks_without_losing_records(
     bootstrap: str, cluster: Cluster, topic: str, strategy: str
 ) -> None:
     """A third member joins, partitions are added, one member dies, one leaves, and records arrive."""
@@ -348,7 +350,7 @@ def test_a_group_of_three_grows_shrinks_and_loses_nothing(
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, strategy: str) -> None:
-    """Members come and go one by one; by their own clocks no two ownerships of a partition overlap."""
+    """Members join and leave one by one; by their own clocks no two owners of a partition overlap."""
     everyone: list[Member] = []
 
     def join() -> Member:
@@ -371,14 +373,14 @@ def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, s
         if change.kind in kinds
     ]
     owned = ownerships(events)
-    assert len({one.member for one in owned}) == 4
+    assert len({ownership.member for ownership in owned}) == 4
     assert shared(owned) == []
 
 
-def test_what_is_kept_is_read_on_while_another_takes_longer_than_a_session_to_join(
+def test_retained_partitions_are_read_during_a_rebalance_longer_than_the_session(
     bootstrap: str, cluster: Cluster, topic: str
 ) -> None:
-    """The coordinator answers heartbeats beside an open JoinGroup; else the session would be over."""
+    """The coordinator answers heartbeats during a JoinGroup; otherwise the session would expire."""
     source = Source(bootstrap, topic)
     member = Member(
         bootstrap, topic, topic, partition_assignment_strategy="cooperative-sticky", max_poll_interval_ms=9000
@@ -404,22 +406,22 @@ def test_what_is_kept_is_read_on_while_another_takes_longer_than_a_session_to_jo
         assignments=[],
     )
     assert cluster.request(sync, group, timeout=20).error_code == 0
-    # It gives the third one back, joins again, and waits for one that doesn't.
+    # The member releases the third partition, rejoins, and waits for the member that does not rejoin.
     wait_until(lambda: len(member.consumer.assignment()) == 2)
     wait_until(lambda: [change.kind for change in member.changes][-1] == "rejoining")
-    began, kept = time.monotonic(), member.consumer.assignment()
+    began, retained = time.monotonic(), member.consumer.assignment()
     while time.monotonic() < began + 7.5:
         many = len(member.values)
         time.sleep(0.5)
         assert len(member.values) > many
-        assert member.consumer.assignment() == kept
+        assert member.consumer.assignment() == retained
     wait_until(lambda: len(member.consumer.assignment()) == 3)
     source.stop()
     member.stop()
     assert "lost" not in {change.kind for change in member.changes}
 
 
-def test_a_listener_hears_and_may_seek_and_commit(bootstrap: str, topic: str) -> None:
+def test_a_rebalance_listener_may_seek_and_commit(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         for number in range(30):
             producer.send(topic, b"%d" % number, partition=number % 3)
@@ -447,7 +449,7 @@ def test_a_listener_hears_and_may_seek_and_commit(bootstrap: str, topic: str) ->
         assert {c.offset for c in cluster.committed_offsets(topic).values() if c} == {7}
 
 
-def test_a_static_member_comes_back_to_its_partitions(bootstrap: str, topic: str) -> None:
+def test_a_static_member_gets_its_partitions_back_after_a_restart(bootstrap: str, topic: str) -> None:
     options = {**OPTIONS, "group_instance_id": "one"}
     first = Consumer(bootstrap, group_id=topic, **options)
     first.subscribe([topic])
@@ -455,19 +457,22 @@ def test_a_static_member_comes_back_to_its_partitions(bootstrap: str, topic: str
         first.poll(0.1)
     generation = first.group_metadata().generation
     first.close()
-    with Consumer(bootstrap, group_id=topic, **options) as again:
-        again.subscribe([topic])
-        while len(again.assignment()) < 3:
-            again.poll(0.1)
-        assert again.group_metadata().generation == generation
+    with Consumer(bootstrap, group_id=topic, **options) as restarted:
+        restarted.subscribe([topic])
+        while len(restarted.assignment()) < 3:
+            restarted.poll(0.1)
+        assert restarted.group_metadata().generation == generation
 
 
 @pytest.mark.parametrize("newest", [9, 8])
 @pytest.mark.parametrize("grows", [True, False])
-def test_a_static_leader_that_comes_back_finds_what_grew_meanwhile(
+def test_a_static_leader_that_rejoins_assigns_added_partitions(
     bootstrap: str, cluster: Cluster, topic: str, newest: int, grows: bool
 ) -> None:
-    """And disturbs nobody when nothing did. JoinGroup tells it that it leads since v9."""
+    """A static leader that rejoins sees added partitions; without any, no rebalance happens.
+
+    JoinGroup v9 tells the member that it leads.
+    """
 
     def member(instance_id: str) -> Member:
         options = {"partition_assignment_strategy": "sticky", "group_instance_id": instance_id}
@@ -481,18 +486,18 @@ def test_a_static_leader_that_comes_back_finds_what_grew_meanwhile(
     first.stop()
     if grows:
         cluster.create_partitions({topic: 7})
-    again = member("one")
+    restarted = member("one")
     if grows:
-        wait_until(lambda: len(again.consumer.assignment() | second.consumer.assignment()) == 7)
+        wait_until(lambda: len(restarted.consumer.assignment() | second.consumer.assignment()) == 7)
     else:
-        wait_until(lambda: len(again.consumer.assignment()) == 2)
+        wait_until(lambda: len(restarted.consumer.assignment()) == 2)
         time.sleep(2)
         assert second.consumer.group_metadata().generation == generation
-    again.stop()
+    restarted.stop()
     second.stop()
 
 
-def test_committing_for_a_group_with_members_is_refused(bootstrap: str, cluster: Cluster, topic: str) -> None:
+def test_commit_offsets_fails_for_a_group_with_members(bootstrap: str, cluster: Cluster, topic: str) -> None:
     with Consumer(bootstrap, group_id=topic, **OPTIONS) as consumer:
         consumer.subscribe([topic])
         while not consumer.assignment():
@@ -515,16 +520,16 @@ def test_asyncio_clients(bootstrap: str) -> None:
                 sent = [await producer.send(name, b"%d" % number) for number in range(1000)]
                 places = await asyncio.gather(*(_metadata(request) for request in sent))
             assert {place.topic for place in places} == {name}
-            seen: list[int] = []
+            numbers: list[int] = []
             async with AsyncConsumer(bootstrap, group_id=name, **OPTIONS) as consumer:
                 consumer.subscribe([name])
                 async for record in consumer:
-                    seen.append(int(record.value or b""))
-                    if len(seen) == 1000:
+                    numbers.append(int(record.value or b""))
+                    if len(numbers) == 1000:
                         break
             committed = await cluster.committed_offsets(name)
-            assert sum(one.offset for one in committed.values() if one) == 1000
-            return seen
+            assert sum(offset.offset for offset in committed.values() if offset) == 1000
+            return numbers
 
     assert sorted(asyncio.run(story())) == list(range(1000))
 
@@ -598,55 +603,59 @@ def _confluent(bootstrap: str, topic: str, group: str, strategy: str) -> Any:
 
 @pytest.mark.clients
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
-def test_one_group_of_ours_kafka_python_and_librdkafka(
+def test_kproto_kafka_python_and_librdkafka_share_a_group(
     bootstrap: str, cluster: Cluster, strategy: str
 ) -> None:
     topic = f"t{next(_names)}"
     cluster.create_topics({topic: 6})
-    seen: dict[str, list[int]] = {"ours": [], "kafka-python": [], "librdkafka": []}
-    go_on = threading.Event()
+    numbers_by_client: dict[str, list[int]] = {"ours": [], "kafka-python": [], "librdkafka": []}
+    stopped = threading.Event()
 
     def kafka_python() -> None:
         consumer = _kafka_python(bootstrap, topic, topic, strategy)
-        while not go_on.is_set():
+        while not stopped.is_set():
             for records in consumer.poll(timeout_ms=100).values():
-                seen["kafka-python"] += [int(record.value) for record in records]
+                numbers_by_client["kafka-python"] += [int(record.value) for record in records]
         consumer.close()
 
     def librdkafka() -> None:
         consumer = _confluent(bootstrap, topic, topic, strategy)
-        while not go_on.is_set():
+        while not stopped.is_set():
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
-                seen["librdkafka"].append(int(message.value()))
+                numbers_by_client["librdkafka"].append(int(message.value()))
         consumer.close()
 
     member = Member(bootstrap, topic, topic, partition_assignment_strategy=strategy)
-    others = [
+    threads = [
         threading.Thread(target=kafka_python, daemon=True),
         threading.Thread(target=librdkafka, daemon=True),
     ]
-    for other in others:
-        other.start()
+    for thread in threads:
+        thread.start()
     wait_until(lambda: len(member.consumer.assignment()) == 2, 60)
     time.sleep(1)
     with Producer(bootstrap) as producer:
         for number in range(600):
             producer.send(topic, b"%d" % number, partition=number % 6)
-    seen["ours"] = []
-    wait_until(lambda: sum(map(len, seen.values())) + len(member.values) >= 600, 60)
-    seen["ours"] = [int(value) for _, _, value in member.values]
-    go_on.set()
-    for other in others:
-        other.join(30)
+    numbers_by_client["ours"] = []
+    wait_until(lambda: sum(map(len, numbers_by_client.values())) + len(member.values) >= 600, 60)
+    numbers_by_client["ours"] = [int(value) for _, _, value in member.values]
+    stopped.set()
+    for thread in threads:
+        thread.join(30)
     wait_until(lambda: len(member.consumer.assignment()) == 6)
     member.stop()
-    assert {who: len(set(numbers)) for who, numbers in seen.items()} == dict.fromkeys(seen, 200)
-    assert sorted({number for numbers in seen.values() for number in numbers}) == list(range(600))
+    assert {who: len(set(numbers)) for who, numbers in numbers_by_client.items()} == dict.fromkeys(
+        numbers_by_client, 200
+    )
+    assert sorted({number for numbers in numbers_by_client.values() for number in numbers}) == list(
+        range(600)
+    )
 
 
 @pytest.mark.clients
-def test_others_read_what_we_wrote_with_every_codec(bootstrap: str, topic: str) -> None:
+def test_librdkafka_reads_our_records_with_every_codec(bootstrap: str, topic: str) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
     sent: list[bytes] = []
     for compression in ("none", "gzip", "snappy", "lz4", "zstd"):
@@ -666,7 +675,7 @@ def test_others_read_what_we_wrote_with_every_codec(bootstrap: str, topic: str) 
 
 
 @pytest.mark.clients
-def test_keys_go_where_kafka_python_sends_them(bootstrap: str, cluster: Cluster) -> None:
+def test_keys_map_to_the_partitions_of_kafka_python(bootstrap: str, cluster: Cluster) -> None:
     kafka = pytest.importorskip("kafka")
     topic = f"t{next(_names)}"
     cluster.create_topics({topic: 7})
@@ -675,14 +684,14 @@ def test_keys_go_where_kafka_python_sends_them(bootstrap: str, cluster: Cluster)
     expected = [theirs.send(topic, key=key, value=b"").get(10).partition for key in keys]
     theirs.close()
     with Producer(bootstrap) as producer:
-        found = [producer.send(topic, b"", key=key) for key in keys]
-        assert [delivery.result(10).partition for delivery in found] == expected
+        deliveries = [producer.send(topic, b"", key=key) for key in keys]
+        assert [delivery.result(10).partition for delivery in deliveries] == expected
 
 
-# ---- librdkafka's mock cluster: a test bed that deviates from Kafka
+# ---- librdkafka's mock cluster, which deviates from Kafka
 
 
-MOCK_CAPS = {8: 7, 9: 5, 11: 5, 12: 3, 13: 1, 14: 3}  # what librdkafka itself speaks
+MOCK_CAPS = {8: 7, 9: 5, 11: 5, 12: 3, 13: 1, 14: 3}  # The newest versions that librdkafka itself uses.
 
 
 @pytest.fixture
@@ -698,12 +707,12 @@ def mock_cluster() -> Iterator[str]:
 
 @pytest.mark.clients
 def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaders and coordinator on different nodes; what is produced arrives, alone and in a group.
+    """Leaders and the coordinator are on different nodes; all records arrive, alone and in a group.
 
-    The mock knows no CreateTopics; a topic that it makes has four partitions. It claims JoinGroup 6 and
-    more of the flexible versions, but closes the connection on them. To a SyncGroup that comes after the
-    leader's it answers INVALID_REQUEST with a null assignment, which no version has: so the leader takes its
-    time, or half of the rebalances would fail, 10 s each.
+    The mock has no CreateTopics; a topic that it creates has four partitions. It advertises JoinGroup 6 and
+    other flexible versions, but closes the connection on them. It answers a SyncGroup after the leader's with
+    INVALID_REQUEST and a null assignment, which no version allows. So the leader assigns slowly: else half of
+    the rebalances would fail, 10 s each.
     """
 
     quick = ASSIGNORS["range"]

@@ -116,7 +116,7 @@ def test_an_assignor_that_nobody_has_is_thrown_by_each_poll_of_a_member_that_loo
         place.tap.refuse(name, api, *[answer] * 500)
 
     def asked(api: str) -> int:
-        return sum(one.api == api for one in place.tap.heard(name))
+        return sum(one.api == api for one in place.tap.requests(name))
 
     conf = json.dumps({"assignors": ["range"], "session_ms": 4_000, "heartbeat_ms": 200})
     member = Member(name, [*original_clients.program(release), place.bootstrap, name, name, conf])
@@ -129,6 +129,6 @@ def test_an_assignor_that_nobody_has_is_thrown_by_each_poll_of_a_member_that_loo
         errors = {line for line in member.lines if line.startswith("error")}
         assert errors == {f"error {error} {text}"}
         assert [asked("JoinGroup"), asked("SyncGroup")] == story["JoinGroups, SyncGroups"]
-        assert member.heard() == []
+        assert member.events() == []
     finally:
         member.kill()

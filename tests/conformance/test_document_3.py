@@ -1,9 +1,9 @@
-"""The programs of document 003, in Go as they stand there: what its stories say is what sarama does.
+"""The programs of document 003 as printed there, in Go: sarama does what the stories say.
 
-Its source is sarama's of 1.27 to 1.29, github.com/Shopify/sarama goes up to 1.38.1, and our machine is
-today's 1.61.1, IBM's: each is played, with the document's V2_0_0_0, behind a tap that refuses as newSession's
-branches want it. The document's own release finds at Kafka 4 what its author could not see: nothing is
-committed.
+The document describes sarama 1.27 to 1.29. github.com/Shopify/sarama ends at 1.38.1, and our model follows
+IBM's 1.61.1. Each release runs with the document's V2_0_0_0, behind a proxy that returns the errors for
+newSession's branches. With the document's own release, Kafka 4 commits nothing, which its author could not
+know.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.conformance.document_programs import (
     at_once,
     walked,
 )
-from tests.conformance.recording_proxy import Heard
+from tests.conformance.recording_proxy import RecordedRequest
 
 pytestmark = pytest.mark.originals
 
@@ -54,11 +54,11 @@ BRANCHES: dict[str, tuple[type[Message], tuple[int, ...]]] = {
     "S3-19g": (JoinGroupRequest, (30,)),
     "S3-19j": (SyncGroupRequest, (25, 22, 27)),
 }
-WAITS = {"S3-19a", "S3-19f"}  # Their member joins behind the backoff of 2 s.
+WAITS = {"S3-19a", "S3-19f"}  # In these stories the member rejoins after the backoff of 2 s.
 
 
 def _branched(place: Place, release: str, story: str, version: str) -> tuple[list[str], list[str], str]:
-    """Member ids of its JoinGroups, what Consume returns, and what it is assigned."""
+    """Return the member ids of the JoinGroups, the errors of Consume, and the assignment."""
     kind, codes = BRANCHES[story]
     api = kind.__name__.removesuffix("Request")
     topic = f"t-{release.replace(' ', '-')}-{story}-{version}-{next(RUNS)}"
@@ -67,15 +67,15 @@ def _branched(place: Place, release: str, story: str, version: str) -> tuple[lis
     place.tap.refuse(walk.name, api, *[refusal(kind, code) for code in codes])
     try:
         walk.until("panic" if story in ("S3-19e", "S3-19g") else "setup")
-        taken = time.monotonic() - walk.started
-        panics = [f"error {one.split()[0]}" for one in walk.said("panic")]
+        elapsed = time.monotonic() - walk.started
+        panics = [f"error {error.split()[0]}" for error in walk.printed("panic")]
     finally:
         walk.close()
-    assert taken > 2 or story not in WAITS
+    assert elapsed > 2 or story not in WAITS
     letters: dict[str, str] = {"": "none"}
-    asked = [one.request.member_id for one in walk.heard("JoinGroup")]
-    ids = [letters.setdefault(request, f"id {len(letters)}") for request in asked]
-    return ids, panics, " ".join(walk.said("setup")[:1]).partition(" ")[2]
+    member_ids = [request.request.member_id for request in walk.requests("JoinGroup")]
+    ids = [letters.setdefault(request, f"id {len(letters)}") for request in member_ids]
+    return ids, panics, " ".join(walk.printed("setup")[:1]).partition(" ")[2]
 
 
 def _in_the_story(story: str, version: str) -> tuple[list[str], list[str], str]:
@@ -85,55 +85,58 @@ def _in_the_story(story: str, version: str) -> tuple[list[str], list[str], str]:
     return branch.ids, returned, "[0 1]" if branch.joined else ""
 
 
-def test_newsessions_branches_are_those_of_the_stories(place: Place) -> None:
+def test_newsession_takes_the_branches_of_the_stories(place: Place) -> None:
     cases = [(release, "2.0.0") for release in RELEASES] + [(OURS, "4.1.0")]
-    found = at_once(
+    outcomes = at_once(
         {
             (release, version, story): lambda r=release, v=version, s=story: _branched(place, r, s, v)
             for release, version in cases
             for story in BRANCHES
         }
     )
-    assert found == {
+    assert outcomes == {
         (release, version, story): _in_the_story(story, version)
         for release, version in cases
         for story in BRANCHES
     }
     for story in BRANCHES:
         ids: Any = find(story).run().results["member ids of the JoinGroups"]
-        assert found[OURS, "4.1.0", story][0] == ids
+        assert outcomes[OURS, "4.1.0", story][0] == ids
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_who_gets_what_is_what_the_stories_say(place: Place, release: str) -> None:
-    topics = [f"{one}-{next(RUNS)}" for one in ("five", "two")]
+def test_assignments_are_those_of_the_stories(place: Place, release: str) -> None:
+    topics = [f"{name}-{next(RUNS)}" for name in ("five", "two")]
     place.cluster.create_topics(dict(zip(topics, (5, 2), strict=True)))
     walks = [
         Walk(place, "auto", release, topic, f"g-{topic}") for topic in topics for _ in range(3)
-    ]  # S3-1 and S3-19k
+    ]  # S3-1 and S3-19k.
     try:
         owned: dict[str, list[str]] = {}
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             owned = {
-                topic: sorted((one.said("setup") or ["? ?"])[-1].partition(" ")[2] for one in trio)
+                topic: sorted((walk.printed("setup") or ["? ?"])[-1].partition(" ")[2] for walk in trio)
                 for topic, trio in zip(topics, (walks[:3], walks[3:]), strict=True)
             }
             shared = [sorted(re.findall(r"\d", " ".join(owned[topic]))) for topic in topics]
-            there = all("?" not in owned[topic] for topic in topics)  # else the first may have all of them
-            if there and shared == [list("01234"), list("01")]:
+            # Otherwise the first member may still own all of them.
+            all_assigned = all("?" not in owned[topic] for topic in topics)
+            if all_assigned and shared == [list("01234"), list("01")]:
                 break
             time.sleep(0.1)
         story: Any = find("S3-1").run().results["owners"]
         sizes = sorted(
-            list(story.values()).count(one) for one in map(list, {tuple(v) for v in story.values()})
+            list(story.values()).count(owner) for owner in map(list, {tuple(v) for v in story.values()})
         )
-        assert sorted(len(one.strip("[]").split()) for one in owned[topics[0]]) == sizes == [1, 2, 2]
+        assert sorted(len(claims.strip("[]").split()) for claims in owned[topics[0]]) == sizes == [1, 2, 2]
         assert owned[topics[1]] == ["[0]", "[1]", "[]"], "S3-19k: a session without claims"
-        last = [walk.heard("SyncGroup")[-1].request for walk in walks[:3]]
-        assert sorted(len(one.assignments) for one in last) == [0, 0, 3], "S3-2: the leader has the plan"
-        given = walks[0].said("setup")[-1].split()[0]
-        assert re.fullmatch(f"{walks[0].name}-[0-9a-f-]{{36}}", given), "S3-25"
+        last = [walk.requests("SyncGroup")[-1].request for walk in walks[:3]]
+        assert sorted(len(request.assignments) for request in last) == [0, 0, 3], (
+            "S3-2: the leader has the plan"
+        )
+        member_id = walks[0].printed("setup")[-1].split()[0]
+        assert re.fullmatch(f"{walks[0].name}-[0-9a-f-]{{36}}", member_id), "S3-25"
     finally:
         at_once({walk: walk.close for walk in walks})
 
@@ -142,10 +145,11 @@ def test_who_gets_what_is_what_the_stories_say(place: Place, release: str) -> No
 
 
 def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:
-    """Whether what was read was committed, whether anything was, and whether Errors() said something.
+    """Return whether everything read was committed, whether anything was, and whether Errors() reported an
+    error.
 
-    In the manual example each claim's handler commits, and up to 1.38.1 a request is made before it is its
-    turn to be sent: two that cross leave the older offset committed, by chance. That is not asked there.
+    In the manual example the handlers of all claims commit. Up to 1.38.1 the requests may overtake each
+    other, and an older offset may remain committed. The first result is not checked there.
     """
     topic = f"t-{release.replace(' ', '-')}-{example}-{retention_ms}-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})
@@ -157,18 +161,18 @@ def _example(place: Place, release: str, example: str, retention_ms: int) -> tup
         end = time.monotonic() + 20
         while time.monotonic() < end and {p: o + 1 for p, o in walk.read} != ends:
             time.sleep(0.1)
-        time.sleep(2.5)  # two ticks of the commits
+        time.sleep(2.5)  # Two ticks of automatic commits.
     finally:
         walk.close()
     committed = walk.committed()
     crosses = example == "manual" and release != OURS
     if crosses and committed:
-        assert all(offset <= ends[one] for one, offset in committed.items())
-    return crosses or committed == ends, bool(committed), bool(walk.said("ERROR"))
+        assert all(offset <= ends[partition] for partition, offset in committed.items())
+    return crosses or committed == ends, bool(committed), bool(walk.printed("ERROR"))
 
 
-def test_the_documents_release_commits_nothing_at_kafka_4(place: Place) -> None:
-    """Its constructRequest makes version 1 while Retention is 0, which is the default."""
+def test_the_documents_release_commits_nothing_on_kafka_4(place: Place) -> None:
+    """Its constructRequest makes version 1 while Retention is 0, the default."""
     works = (True, True, False)
     expected = {
         (release, example, retention): (
@@ -178,12 +182,12 @@ def test_the_documents_release_commits_nothing_at_kafka_4(place: Place) -> None:
         for example in ("auto", "manual")
         for retention in (0, 3_600_000)
     }
-    found = at_once({case: lambda one=case: _example(place, *one) for case in expected})
-    assert found == expected
+    outcomes = at_once({case: lambda case_=case: _example(place, *case_) for case in expected})
+    assert outcomes == expected
 
 
 def test_a_slow_handler_stays_a_member(place: Place) -> None:
-    """S3-20: the sleep of ten seconds that is a comment in the document; the session is six."""
+    """S3-20: the sleep of 10 s, a comment in the document, exceeds the session timeout of 6 s."""
 
     def slow(release: str) -> tuple[int, int]:
         topic = f"slow-{next(RUNS)}"
@@ -195,25 +199,23 @@ def test_a_slow_handler_stays_a_member(place: Place) -> None:
             while time.monotonic() < end and len(walk.read) < 1:
                 walk.write([0])
                 time.sleep(0.5)
-            return len(walk.said("setup")), len(walk.heard("JoinGroup"))
+            return len(walk.printed("setup")), len(walk.requests("JoinGroup"))
         finally:
             walk.process.kill()
             walk.close()
 
-    assert at_once({one: lambda release=one: slow(release) for one in RELEASES}) == dict.fromkeys(
-        RELEASES, (1, 1)
-    )
+    assert at_once({r: lambda release=r: slow(release) for r in RELEASES}) == dict.fromkeys(RELEASES, (1, 1))
 
 
 # -- the fetch loop ---------------------------------------------------------------------------------------
 
 
-def _partitions(one: Heard) -> list[int]:
-    return sorted(part.partition for topic in one.request.topics for part in topic.partitions)
+def _partitions(fetch: RecordedRequest) -> list[int]:
+    return sorted(part.partition for topic in fetch.request.topics for part in topic.partitions)
 
 
-def test_a_partition_whose_handler_stands_still_is_left_out_of_the_fetches(place: Place) -> None:
-    """S3-9 and S3-12, with Fetches that name all they want: before sessions of them (V1_1_0_0)."""
+def test_a_partition_with_a_blocked_handler_is_not_fetched(place: Place) -> None:
+    """S3-9 and S3-12, with full Fetch requests, before fetch sessions (V1_1_0_0)."""
     story: Any = find("S3-12").run().results
 
     def stands(release: str) -> tuple[list[int], list[int], list[int]]:
@@ -225,15 +227,17 @@ def test_a_partition_whose_handler_stands_still_is_left_out_of_the_fetches(place
             walk.until("setup")
             end = time.monotonic() + PATIENCE
             while time.monotonic() < end and not any(
-                _partitions(one) == [0, 1] for one in walk.heard("Fetch")
+                _partitions(request) == [0, 1] for request in walk.requests("Fetch")
             ):
                 time.sleep(0.05)
-            first = next(_partitions(one) for one in walk.heard("Fetch") if len(_partitions(one)) > 1)
+            first = next(
+                _partitions(request) for request in walk.requests("Fetch") if len(_partitions(request)) > 1
+            )
             written = time.monotonic()
             walk.write([0], 300)
             walk.write([1], 2)
             walk.until("R", 302)
-            meanwhile = [one for one in walk.heard("Fetch") if one.at > written]
+            meanwhile = [request for request in walk.requests("Fetch") if request.at > written]
             alike = [[*some] for _, some in groupby(meanwhile, _partitions)]
             longest = max(alike, key=lambda some: some[-1].at - some[0].at)
             assert longest[-1].at - longest[0].at > 2
@@ -241,27 +245,27 @@ def test_a_partition_whose_handler_stands_still_is_left_out_of_the_fetches(place
             walk.write([1])
             walk.until("R", 303)
             end = time.monotonic() + PATIENCE
-            while time.monotonic() < end and _partitions(walk.heard("Fetch")[-1]) != [0, 1]:
+            while time.monotonic() < end and _partitions(walk.requests("Fetch")[-1]) != [0, 1]:
                 time.sleep(0.05)
             for partition, most in ((0, 300), (1, 3)):
                 assert [at for part, at in walk.read if part == partition] == list(range(most))
-            return first, still, _partitions(walk.heard("Fetch")[-1])
+            return first, still, _partitions(walk.requests("Fetch")[-1])
         finally:
             walk.close()
 
-    told = (
+    expected = (
         find("S3-9").run().results["partitions in one Fetch"],
         story["fetched while the handlers stand still"],
         story["fetched afterwards"],
     )
-    assert told == ([0, 1, 2, 3], [1], [0, 1])
-    assert at_once({one: lambda release=one: stands(release) for one in RELEASES}) == dict.fromkeys(
+    assert expected == ([0, 1, 2, 3], [1], [0, 1])
+    assert at_once({r: lambda release=r: stands(release) for r in RELEASES}) == dict.fromkeys(
         RELEASES, ([0, 1], [1], [0, 1])
     )
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_consume_partition_refuses_what_the_story_says(place: Place, release: str) -> None:
+def test_consume_partition_fails_as_in_the_story(place: Place, release: str) -> None:
     topic = f"parts-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})
     story: Any = find("S3-13").run().results
@@ -269,7 +273,7 @@ def test_consume_partition_refuses_what_the_story_says(place: Place, release: st
     try:
         walk.write([0, 1], 10)
         walk.until("started")
-        assert walk.said("refused") == story["refused"]
+        assert walk.printed("refused") == story["refused"]
         walk.write([0, 1])
         walk.until("R", 1)
     finally:
@@ -280,18 +284,18 @@ def test_consume_partition_refuses_what_the_story_says(place: Place, release: st
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_sync_producer_answers_what_the_story_says(place: Place, release: str) -> None:
+def test_the_sync_producer_returns_as_in_the_story(place: Place, release: str) -> None:
     topic = f"made-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})
     walk = Walk(place, "produce", release, topic)
     walk.close()
     results: Any = find("S3-23").run().results
     assert "Producer.Return.Successes must be true" in walk.lines[0]
-    told = [line.split()[1:] for line in walk.lines[1:]]
-    assert [(acks, offset) for acks, _, offset in told] == [
+    results_by_acks = [line.split()[1:] for line in walk.lines[1:]]
+    assert [(acks, offset) for acks, _, offset in results_by_acks] == [
         ("-1", "0"), ("-1", "1"), ("1", "2"), ("1", "3"), ("0", "0"), ("0", "0")
     ]  # fmt: skip
-    assert {partition for _, partition, _ in told} == {str(results["sarama's own hash of k1"])}
-    known = [one.partition("/")[2] for acks in ("all", 1) for one in results[f"acks {acks}"]]
-    assert known == [offset for acks, _, offset in told if acks != "0"]
-    assert walk.ends(3) == {0: 0, 1: 6, 2: 0}, "also those of acks 0"
+    assert {partition for _, partition, _ in results_by_acks} == {str(results["sarama's own hash of k1"])}
+    known = [place_.partition("/")[2] for acks in ("all", 1) for place_ in results[f"acks {acks}"]]
+    assert known == [offset for acks, _, offset in results_by_acks if acks != "0"]
+    assert walk.ends(3) == {0: 0, 1: 6, 2: 0}, "including those with acks=0"

@@ -1,5 +1,6 @@
-"""What turns inside of document 003's programs, with the releases of `programs`: broken connections, the loop
-of fetches, what a commit says, what a rebalance stops, and what Kafka's own tools show of it.
+"""Sessions of document 003's programs, with the releases in `document_programs`.
+
+Covers broken connections, the fetch loop, commits, rebalances, and the output of Kafka's own tools.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from tests.conformance.document_programs import (
     only_one_broker,
     walked,
 )
-from tests.conformance.recording_proxy import Heard
+from tests.conformance.recording_proxy import RecordedRequest
 from tests.conformance.test_kafka_tools import tool
 
 pytestmark = pytest.mark.originals
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
-HOUR_MS = 3_600_000  # With a retention, the older releases' commits are of a version that brokers know still.
+HOUR_MS = 3_600_000  # With a retention, the older releases commit with a version that brokers still support.
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
@@ -48,20 +49,22 @@ def results(story: str) -> dict[str, Any]:
     return find(story).run().results
 
 
-def named(one: Heard) -> list[int]:
+def named(recorded: RecordedRequest) -> list[int]:
     return sorted(
         getattr(part, "partition", getattr(part, "partition_index", -1))
-        for topic in one.request.topics
+        for topic in recorded.request.topics
         for part in topic.partitions
     )
 
 
-# -- newSession without an answer -------------------------------------------------------------------------
+# -- newSession without a response ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("story", "api"), [("S3-19b", "JoinGroup"), ("S3-19i", "SyncGroup")])
-def test_consume_returns_what_broke_and_the_next_call_joins(place: Place, story: str, api: str) -> None:
-    """Not within newSession: none of its retries is used, and none of its backoffs waited for."""
+def test_consume_returns_the_network_error_and_the_next_call_joins(
+    place: Place, story: str, api: str
+) -> None:
+    """newSession does not retry and does not back off."""
 
     def breaks(release: str, version: str) -> tuple[list[str], list[str], str]:
         topic = f"breaks-{next(RUNS)}"
@@ -71,19 +74,19 @@ def test_consume_returns_what_broke_and_the_next_call_joins(place: Place, story:
         try:
             claims = walk.until("setup")[0].partition(" ")[2]
             letters: dict[str, str] = {"": "none"}
-            asked = [one.request.member_id for one in walk.heard("JoinGroup")]
-            ids = [letters.setdefault(request, f"id {len(letters)}") for request in asked]
-            return ids, [one.split()[0] for one in walk.said("panic")], claims
+            member_ids = [request.request.member_id for request in walk.requests("JoinGroup")]
+            ids = [letters.setdefault(request, f"id {len(letters)}") for request in member_ids]
+            return ids, [error.split()[0] for error in walk.printed("panic")], claims
         finally:
             walk.close()
 
-    told = results(story)
-    heard = [one.removeprefix("error ") for one in told["the application hears"]]
+    story_results = results(story)
+    errors = [line.removeprefix("error ") for line in story_results["the application hears"]]
     old = ["none", "id 1"] if api == "SyncGroup" else ["none", "none"]
-    expected = {(release, "2.0.0"): (old, heard, "[0 1]") for release in RELEASES}
-    expected[OURS, "4.1.0"] = (told["member ids of the JoinGroups"], heard, "[0 1]")
-    found = at_once({case: lambda one=case: breaks(*one) for case in expected})
-    assert found == expected
+    expected = {(release, "2.0.0"): (old, errors, "[0 1]") for release in RELEASES}
+    expected[OURS, "4.1.0"] = (story_results["member ids of the JoinGroups"], errors, "[0 1]")
+    outcomes = at_once({case: lambda case_=case: breaks(*case_) for case in expected})
+    assert outcomes == expected
 
 
 # -- the fetch loop ---------------------------------------------------------------------------------------
@@ -91,8 +94,8 @@ def test_consume_returns_what_broke_and_the_next_call_joins(place: Place, story:
 PROCESSING_MS = 1_000
 
 
-def test_a_fetch_waits_for_who_is_fed_and_a_broken_one_begins_anew(place: Place) -> None:
-    """S3-10, with Fetches that name all they want: before sessions of them (V1_1_0_0)."""
+def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Place) -> None:
+    """S3-10, with full Fetch requests, before fetch sessions (V1_1_0_0)."""
     story = results("S3-10")
 
     def fetches(release: str) -> list[str]:
@@ -107,59 +110,63 @@ def test_a_fetch_waits_for_who_is_fed_and_a_broken_one_begins_anew(place: Place)
         walk = Walk(place, "auto", release, topic, version="1.0.0", **conf)
         try:
             walk.until("setup")
-            assert eventually(lambda: any(named(one) == [0, 1] for one in walk.heard("Fetch")))
+            assert eventually(lambda: any(named(request) == [0, 1] for request in walk.requests("Fetch")))
             walk.write([0], 40)
-            assert eventually(lambda: any(map(brought, walk.heard("Fetch"))))
-            fed = next(at for at, one in enumerate(walk.heard("Fetch")) if brought(one))
-            assert eventually(lambda: len(walk.heard("Fetch")) > fed + 1)
-            now, following = walk.heard("Fetch")[fed : fed + 2]
-            assert (following.at - now.answered_at) * 1_000 >= PROCESSING_MS / 2, "it waits for who is fed"
+            assert eventually(lambda: any(map(brought, walk.requests("Fetch"))))
+            fed = next(at for at, request in enumerate(walk.requests("Fetch")) if brought(request))
+            assert eventually(lambda: len(walk.requests("Fetch")) > fed + 1)
+            now, following = walk.requests("Fetch")[fed : fed + 2]
+            assert (following.at - now.answered_at) * 1_000 >= PROCESSING_MS / 2, (
+                "it waits for the claim that is being fed"
+            )
             walk.write([1], 40)
             walk.until("R", 80)
 
-            assert eventually(lambda: walk.committed() == walk.ends(2)), "or commits would fail, too"
-            assert walk.said("ERROR") == []
+            assert eventually(lambda: walk.committed() == walk.ends(2)), "otherwise commits would fail, too"
+            assert walk.printed("ERROR") == []
             place.tap.cut(walk.name, "Fetch")
             errors = walk.until("ERROR", 2)
-            broken = next(one for one in walk.heard("Fetch") if one.answer is None)
+            broken = next(request for request in walk.requests("Fetch") if request.answer is None)
             walk.write((0, 1), 10)
             walk.until("R", 100)
-            again = next(one for one in walk.heard("Fetch") if one.at > broken.at)
-            assert again.at - broken.at >= 1.9, "Consumer.Retry.Backoff is 2 s"
-            assert all(walk.offsets(one) == list(range(50)) for one in (0, 1)), "nothing lost, nothing twice"
-            assert len(walk.said("setup")) == 1, "the session lives on"
+            retried = next(request for request in walk.requests("Fetch") if request.at > broken.at)
+            assert retried.at - broken.at >= 1.9, "Consumer.Retry.Backoff is 2 s"
+            assert all(walk.offsets(partition) == list(range(50)) for partition in (0, 1)), (
+                "no record lost or repeated"
+            )
+            assert len(walk.printed("setup")) == 1, "the session continues"
             return sorted(error.split()[0] for error in errors)
         finally:
             walk.close()
 
-    assert at_once({one: lambda release=one: fetches(release) for one in RELEASES}) == dict.fromkeys(
-        RELEASES, story["errors"]
-    )
+    assert at_once(
+        {release_: lambda release=release_: fetches(release) for release_ in RELEASES}
+    ) == dict.fromkeys(RELEASES, story["errors"])
 
 
 def ends_known(walk: Walk) -> set[int]:
-    """The partitions whose newest offset it was told: what comes from now on, it reads."""
+    """Return partitions whose latest offset it has received: it reads every later record of them."""
     return {
         part.partition_index
-        for one in walk.heard("ListOffsets")
-        if one.answer is not None
-        for topic in one.request.topics
+        for lookup in walk.requests("ListOffsets")
+        if lookup.answer is not None
+        for topic in lookup.request.topics
         for part in topic.partitions
         if part.timestamp == -1
     }
 
 
-def brought(one: Heard) -> list[int]:
-    """The partitions that came with records."""
-    parts = [part for topic in one.answer.responses for part in topic.partitions] if one.answer else []
+def brought(fetch: RecordedRequest) -> list[int]:
+    """Return the partitions with records in the response."""
+    parts = [part for topic in fetch.answer.responses for part in topic.partitions] if fetch.answer else []
     return sorted(part.partition_index for part in parts if part.records)
 
 
 # -- the offset manager -----------------------------------------------------------------------------------
 
 
-def test_a_commit_has_what_is_dirty_and_says_how_long_to_keep_it(place: Place) -> None:
-    """S3-17; version 1, which Retention 0 means to the older releases, no broker hears of any more."""
+def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
+    """S3-17; brokers no longer support version 1, which the older releases use for Retention 0."""
 
     def commits(release: str, version: str, retention: int) -> list[tuple[int, int, list[int]]]:
         topic = f"dirty-{next(RUNS)}"
@@ -169,13 +176,13 @@ def test_a_commit_has_what_is_dirty_and_says_how_long_to_keep_it(place: Place) -
             walk.until("setup")
             walk.read_on((0, 1))
             assert eventually(lambda: walk.committed() == walk.ends(2))
-            before = len(walk.heard("OffsetCommit"))
+            before = len(walk.requests("OffsetCommit"))
             walk.write([0])
             assert eventually(lambda: walk.committed() == walk.ends(2))
-            eventually(lambda: False, 2.5)  # two ticks with nothing that is dirty
-            sent = walk.heard("OffsetCommit")
-            both = {part for request in sent[:before] for part in named(request)}
-            assert both == {0, 1}
+            eventually(lambda: False, 2.5)  # Two ticks without dirty offsets.
+            sent = walk.requests("OffsetCommit")
+            partitions = {part for request in sent[:before] for part in named(request)}
+            assert partitions == {0, 1}
             return [
                 (request.envelope.version, request.request.retention_time_ms, named(request))
                 for request in sent[before:]
@@ -184,8 +191,8 @@ def test_a_commit_has_what_is_dirty_and_says_how_long_to_keep_it(place: Place) -
             walk.close()
 
     def last(name: str) -> list[tuple[int, int, list[int]]]:
-        (found,) = re.findall(r"v(\d+) retention (-?\d+) partitions \[(\d+)\]", results("S3-17")[name][-1])
-        version, retention, partition = map(int, found)
+        (match,) = re.findall(r"v(\d+) retention (-?\d+) partitions \[(\d+)\]", results("S3-17")[name][-1])
+        version, retention, partition = map(int, match)
         return [(version, retention, [partition])]
 
     expected = {
@@ -194,15 +201,15 @@ def test_a_commit_has_what_is_dirty_and_says_how_long_to_keep_it(place: Place) -
         (OURS, "4.1.0", HOUR_MS): last("today's"),
         **{(release, "2.0.0", HOUR_MS): [(2, HOUR_MS, [0])] for release in RELEASES if release != OURS},
     }
-    assert at_once({case: lambda one=case: commits(*one) for case in expected}) == expected
+    assert at_once({case: lambda case_=case: commits(*case_) for case in expected}) == expected
 
 
-# Messages of each partition. A Commit waits behind the Fetch that is open on its broker's connection.
+# Messages of each partition. A commit waits for the open Fetch on its broker's connection.
 EACH = 5
 
 
-def test_a_manual_commit_is_a_request_for_each_call_with_something_new(place: Place) -> None:
-    """S3-5; of one partition: with several, the older releases' commits cross."""
+def test_each_manual_commit_of_new_offsets_is_one_request(place: Place) -> None:
+    """S3-5, with one partition: with several, the commits of older releases overtake each other."""
 
     def requests(release: str, version: str, conf: dict[str, int], partitions: int) -> list[list[int]]:
         topic = f"manual-{next(RUNS)}"
@@ -215,7 +222,7 @@ def test_a_manual_commit_is_a_request_for_each_call_with_something_new(place: Pl
             walk.until("R", EACH * partitions)
             eventually(lambda: False, 1.5)
             assert walk.committed() == walk.ends(partitions)
-            return [named(one) for one in walk.heard("OffsetCommit")]
+            return [named(request) for request in walk.requests("OffsetCommit")]
         finally:
             walk.close()
 
@@ -224,18 +231,18 @@ def test_a_manual_commit_is_a_request_for_each_call_with_something_new(place: Pl
     cases: dict[Any, Any] = {}
     for release in RELEASES:
         for version in ("2.0.0", "4.1.0") if release == OURS else ("2.0.0",):
-            cases[release, version, 1] = lambda one=release, v=version: requests(one, v, {}, 1)
-            cases[release, version, 2] = lambda one=release, v=version: requests(
-                one, v, {"commit_at": 2 * EACH}, 2
+            cases[release, version, 1] = lambda r=release, v=version: requests(r, v, {}, 1)
+            cases[release, version, 2] = lambda r=release, v=version: requests(
+                r, v, {"commit_at": 2 * EACH}, 2
             )
-    found = at_once(cases)
-    assert found == {case: [[0]] * EACH if case[2] == 1 else together for case in cases}
+    outcomes = at_once(cases)
+    assert outcomes == {case: [[0]] * EACH if case[2] == 1 else together for case in cases}
 
 
 # -- a rebalance ------------------------------------------------------------------------------------------
 
 
-def test_nobody_fetches_while_one_members_handlers_return(place: Place) -> None:
+def test_the_group_stops_fetching_while_a_members_handlers_return(place: Place) -> None:
     """S3-7: from the old session's last claim to the next JoinGroup, in the whole group."""
 
     def stops(release: str) -> bool:
@@ -248,17 +255,17 @@ def test_nobody_fetches_while_one_members_handlers_return(place: Place) -> None:
             first.until("setup")
             first.read_on((0, 1))
             walks.append(Walk(place, "auto", release, topic, first.group, **conf))
-            assert eventually(lambda: first.write((0, 1)) or len(first.said("drained")) >= 2)
+            assert eventually(lambda: first.write((0, 1)) or len(first.printed("drained")) >= 2)
             ended = first.when("drained")[1]
-            assert eventually(lambda: first.write((0, 1)) or len(first.heard("JoinGroup")) >= 2)
-            joined = first.heard("JoinGroup")[-1].at
-            assert joined - ended >= 1, "it returns first, then it joins"
-            between = [at for walk in walks for at in walk.heard("Fetch") if ended < at.at < joined]
+            assert eventually(lambda: first.write((0, 1)) or len(first.requests("JoinGroup")) >= 2)
+            joined = first.requests("JoinGroup")[-1].at
+            assert joined - ended >= 1, "it returns before it rejoins"
+            between = [at for walk in walks for at in walk.requests("Fetch") if ended < at.at < joined]
             assert between == []
-            last = {one: end - 1 for one, end in first.ends(2).items()}
+            last = {partition: end - 1 for partition, end in first.ends(2).items()}
             assert eventually(
                 lambda: set(last.items()) <= {place for walk in walks for place in walk.read}
-            ), "the lag is worked off"
+            ), "the lag is consumed"
             read = [place for walk in walks for place in walk.read]
             begun = {part: first.offsets(part)[0] for part in (0, 1)}
             return sorted(read) == [(p, at) for p in (0, 1) for at in range(begun[p], last[p] + 1)]
@@ -266,54 +273,52 @@ def test_nobody_fetches_while_one_members_handlers_return(place: Place) -> None:
             at_once({walk: walk.close for walk in walks})
 
     assert find("S3-7").run().holds
-    assert at_once({one: lambda release=one: stops(release) for one in RELEASES}) == dict.fromkeys(
-        RELEASES, True
-    )
+    assert at_once({r: lambda release=r: stops(release) for r in RELEASES}) == dict.fromkeys(RELEASES, True)
 
 
-def test_close_leaves_and_the_other_one_has_everything(place: Place) -> None:
-    """S3-22: its session would be two minutes longer."""
+def test_close_leaves_and_the_other_member_gets_all_partitions(place: Place) -> None:
+    """S3-22: without LeaveGroup the session would last two more minutes."""
 
     def leaves(release: str) -> tuple[set[str], int, str]:
         topic = f"leaves-{next(RUNS)}"
         place.cluster.create_topics({topic: 2})
         conf: dict[str, Any] = {"retention_ms": HOUR_MS, "session_ms": 120_000, "heartbeat_ms": 300}
         first = Walk(place, "auto", release, topic, **conf)
-        other = Walk(place, "auto", release, topic, first.group, **conf)
+        second = Walk(place, "auto", release, topic, first.group, **conf)
         try:
             assert eventually(
                 lambda: all(
-                    re.search(r" \[[01]\]$", one)
-                    for walk in (first, other)
-                    for one in walk.said("setup")[-1:] or [""]
+                    re.search(r" \[[01]\]$", line)
+                    for walk in (first, second)
+                    for line in walk.printed("setup")[-1:] or [""]
                 )
             )
-            sessions = len(other.said("setup"))
+            sessions = len(second.printed("setup"))
             first.close()
-            owned = other.until("setup", sessions + 1)[-1].partition(" ")[2]
-            said = {"closed", "errors closed"} & set(first.lines)
-            return said, len(first.heard("LeaveGroup")), owned
+            owned = second.until("setup", sessions + 1)[-1].partition(" ")[2]
+            printed = {"closed", "errors closed"} & set(first.lines)
+            return printed, len(first.requests("LeaveGroup")), owned
         finally:
-            at_once({one: one.close for one in (first, other)})
+            at_once({walk: walk.close for walk in (first, second)})
 
     assert find("S3-22").run().holds
-    found = at_once({one: lambda release=one: leaves(release) for one in RELEASES})
-    assert found == dict.fromkeys(RELEASES, ({"closed", "errors closed"}, 1, "[0 1]"))
+    outcomes = at_once({r: lambda release=r: leaves(release) for r in RELEASES})
+    assert outcomes == dict.fromkeys(RELEASES, ({"closed", "errors closed"}, 1, "[0 1]"))
 
 
-# -- the shell --------------------------------------------------------------------------------------------
+# -- command-line tools -----------------------------------------------------------------------------------
 
 
-def test_kafkas_tools_show_of_a_sarama_group_what_the_story_shows(place: Place, kafka_jars: str) -> None:
-    """S3-24: three partitions are made, lines are typed, and --describe tells how many are left."""
+def test_kafkas_tools_show_a_sarama_group_as_in_the_story(place: Place, kafka_jars: str) -> None:
+    """S3-24: create three partitions, produce lines, and see the lag that --describe shows."""
     run = next(RUNS)
-    topic, left, group = f"test3-{run}", f"test-{run}", f"g1-{run}"
+    topic, other_topic, group = f"test3-{run}", f"test-{run}", f"g1-{run}"
     server = ("--bootstrap-server", place.bootstrap)
-    made = ("--create", "--replication-factor", "1", "--topic")
-    tool(kafka_jars, "TopicCommand", *server, *made, topic, "--partitions", "3")
-    place.cluster.create_topics({left: 1})
-    tool(kafka_jars, "ConsoleProducer", *server, "--topic", left, lines="a\nb\nc\nd\n")
-    place.cluster.commit_offsets(group, {TopicPartition(left, 0): 4})
+    create = ("--create", "--replication-factor", "1", "--topic")
+    tool(kafka_jars, "TopicCommand", *server, *create, topic, "--partitions", "3")
+    place.cluster.create_topics({other_topic: 1})
+    tool(kafka_jars, "ConsoleProducer", *server, "--topic", other_topic, lines="a\nb\nc\nd\n")
+    place.cluster.commit_offsets(group, {TopicPartition(other_topic, 0): 4})
     for number in range(3):
         place.cluster.commit_offsets(group, {TopicPartition(topic, number): 0})
     walk = Walk(place, "auto", OURS, topic, group, client_id="sarama", session_ms=60_000)
@@ -323,7 +328,7 @@ def test_kafkas_tools_show_of_a_sarama_group_what_the_story_shows(place: Place, 
             walk.write([partition], lines)
         walk.until("R", 11)
         assert eventually(lambda: walk.committed() == {0: 4, 1: 4, 2: 3})
-        walk.process.send_signal(signal.SIGSTOP)  # it stands still
+        walk.process.send_signal(signal.SIGSTOP)  # The member is frozen.
         for partition, lines in enumerate((2, 2, 1)):
             walk.write([partition], lines)
         shown = tool(kafka_jars, GROUPS, *server, "--describe", "--group", group)
@@ -332,15 +337,15 @@ def test_kafkas_tools_show_of_a_sarama_group_what_the_story_shows(place: Place, 
         walk.close()
     rows = [line.split() for line in shown.splitlines() if line.strip()]
     assert rows[0][: len(COLUMNS)] == list(COLUMNS)
-    story = [one.split() for one in results("S3-24")["rows"]]
+    story = [row.split() for row in results("S3-24")["rows"]]
     for row, lag in zip(story, results("S3-24")["lag later"], strict=True):
         row[4:6] = str(int(row[3]) + lag), str(lag)
     assert sorted(map(_plain, rows[1:])) == sorted(map(_plain, story))
 
 
 def _plain(row: list[str]) -> list[str]:
-    """Without the run's names, and the address, which is the machine's."""
-    found = [re.sub(r"^(g1|test3?)-\d+$", r"\1", one) for one in row]
-    found[6] = re.sub(r"[0-9a-f-]{36}$", "UUID", found[6])
-    found[7] = re.sub(r"^/.*", "/host", found[7])
-    return found
+    """Drop the names of the run, and the address of this machine."""
+    cells = [re.sub(r"^(g1|test3?)-\d+$", r"\1", cell) for cell in row]
+    cells[6] = re.sub(r"[0-9a-f-]{36}$", "UUID", cells[6])
+    cells[7] = re.sub(r"^/.*", "/host", cells[7])
+    return cells

@@ -1,7 +1,7 @@
-"""Who is not let in is told why, once, and soon: each case at each door, on a real Kafka and on ours.
+"""Authentication and connection errors are reported once and soon: each case at each entry point.
 
-A run draws some of them by KPROTO_SEED, KPROTO_ALL_PLAYS=1 takes all (tox -e soak). What Spark's users see is
-in `test_spark_security_errors`.
+They run on a real Kafka and on our broker. `KPROTO_SEED` draws some of them; `KPROTO_ALL_PLAYS=1` runs all
+(tox -e soak). `test_spark_security_errors` covers Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kproto.errors import AuthenticationFailed, ConnectionFailed, RequestTimedOu
 from tests.conformance.client_scenarios import SEED
 
 secured = pytest.importorskip("tests.conformance.secured_kafka")
-from tests.conformance.entry_points import COMMANDS, DOORS, WAIT, concerns  # noqa: E402
+from tests.conformance.entry_points import COMMANDS, ENTRY_POINTS, WAIT, concerns  # noqa: E402
 from tests.conformance.security_errors import CASES, Case  # noqa: E402
 from tests.conformance.test_security_errors_like_kafka import SECRETS, kafka  # noqa: E402
 
@@ -30,39 +30,39 @@ pytestmark = pytest.mark.thorough
 ALL = bool(os.environ.get("KPROTO_ALL_PLAYS"))
 
 
-def doors_of(case: Case) -> list[str]:
-    """All, or two of them; each door is some case's."""
-    every = Random(SEED).sample(sorted(DOORS), len(DOORS))
+def entry_points_of(case: Case) -> list[str]:
+    """Return all entry points, or two of them such that each one is used by some case."""
+    every = Random(SEED).sample(sorted(ENTRY_POINTS), len(ENTRY_POINTS))
     first = 2 * CASES.index(case)
     return every if ALL else [every[(first + more) % len(every)] for more in range(2)]
 
 
 def cases_of(command: str) -> list[Case]:
-    """All that concern it, or one."""
+    """Return all cases that concern the command, or one."""
     concerned = [case for case in CASES if concerns(command, case)]
     return concerned if ALL else [Random(f"{SEED} {command}").choice(concerned)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_call_tells_once_what_is_wrong(kafka: Any, case: Case, caplog: pytest.LogCaptureFixture) -> None:
-    for door in doors_of(case):
+def test_a_call_reports_the_cause_once(kafka: Any, case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    for door in entry_points_of(case):
         where = f"{door}, KPROTO_SEED={SEED}"
         caplog.clear()
         began = time.monotonic()
-        with pytest.raises((AuthenticationFailed, ConnectionFailed, RequestTimedOut)) as told:
-            DOORS[door](kafka.places[case.listener], case.options(kafka))
-        took, said = time.monotonic() - began, str(told.value)
-        assert len(re.findall(case.words, said)) == 1, f"{where}: {said}"
-        assert "\n" not in said, where
-        assert isinstance(told.value, AuthenticationFailed) == case.final, where
+        with pytest.raises((AuthenticationFailed, ConnectionFailed, RequestTimedOut)) as caught:
+            ENTRY_POINTS[door](kafka.places[case.listener], case.options(kafka))
+        took, message = time.monotonic() - began, str(caught.value)
+        assert len(re.findall(case.words, message)) == 1, f"{where}: {message}"
+        assert "\n" not in message, where
+        assert isinstance(caught.value, AuthenticationFailed) == case.final, where
         assert took < WAIT / 2, where
         logged = [record.getMessage() for record in caplog.records if record.name == "kproto.consumer"]
         assert len([line for line in logged if re.search(case.words, line)]) <= 1, f"{where}: {logged}"
-        assert not [secret for secret in SECRETS if secret in f"{said}{logged}"], where
+        assert not [secret for secret in SECRETS if secret in f"{message}{logged}"], where
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_tells_it_once_in_a_line(kafka: Any, command: str, tmp_path: Path) -> None:
+def test_a_command_reports_the_cause_in_one_line(kafka: Any, command: str, tmp_path: Path) -> None:
     for case in cases_of(command):
         folder = tmp_path / case.listener / str(CASES.index(case))
         folder.mkdir(parents=True)

@@ -1,8 +1,8 @@
-"""Kafka's generated classes judge our bytes: every message, in every version, in both directions.
+"""Kafka's generated classes check our bytes: every message, in every version, in both directions.
 
-For whatever Hypothesis draws: what we write from a message is, byte for byte, what Kafka writes from the
-message's JSON form; and what Kafka reads in our bytes is, value for value, what we say in JSON. For whatever
-Kafka draws the same the other way round. And of broken bytes Kafka refuses what we refuse, or reads the same.
+Our encoding of a message that Hypothesis draws equals Kafka's encoding of its JSON form, and Kafka's reading
+of our bytes equals our JSON. The same holds for messages that Kafka draws. Of broken bytes, Kafka rejects the
+same as we do, or reads the same values.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ MOST_USED = (
 
 @dataclass(frozen=True)
 class Effort:
-    """How many examples per version Hypothesis draws of a most used message and of any other, how many Kafka
-    draws of each, and with how many values each byte of a sample is replaced."""
+    """The number of examples per version, and of values that replace each byte of a sample.
+
+    Hypothesis draws `most_used` examples of a frequent message and `others` of any other; Kafka draws
+    `kafkas` of each.
+    """
 
     most_used: int
     others: int
@@ -84,7 +87,8 @@ def judge(bridge: Bridge, name: str, version: int, count: int) -> None:
     @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
     @given(from_message(cls, version, unknown_tags=True))
     def check(message: Message) -> None:
-        assume("Infinity" not in json.dumps(to_json(message, version)))  # Kafka prints it, but can't read it
+        # Kafka prints Infinity, but cannot read it.
+        assume("Infinity" not in json.dumps(to_json(message, version)))
         kafka_agrees(bridge, message, version)
 
     check()
@@ -113,8 +117,8 @@ SEED = random.randrange(2**31) if PROFILE == "soak" else 0
 
 
 def reads_what_kafka_draws(bridge: Bridge, cls: type[Message], version: int, count: int, first: int) -> None:
-    """The invariant: Kafka's bytes are its JSON to us too, and we write both again as they were."""
-    for seed in range(first, first + count, 100):  # a hundred in one answer
+    """The invariant: Kafka's bytes decode to Kafka's JSON, and encode to the same bytes again."""
+    for seed in range(first, first + count, 100):  # One response has up to a hundred.
         for drawn, data, form in bridge.draw(cls.__name__, version, min(100, count), seed):
             where = f"v{version}, seed {seed}: {drawn.hex()}"
             message = cls.decode(drawn, version)
@@ -124,13 +128,13 @@ def reads_what_kafka_draws(bridge: Bridge, cls: type[Message], version: int, cou
 
 
 @pytest.mark.parametrize("name", index.names())
-def test_what_kafka_draws_is_read_and_written_again(bridge: Bridge, name: str) -> None:
+def test_messages_that_kafka_draws_round_trip(bridge: Bridge, name: str) -> None:
     for _, version in all_versions([name]):
         reads_what_kafka_draws(bridge, index.message_class(name), version, EFFORT.kafkas, SEED)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 5e-324])
-def test_kafka_reads_floats_that_are_no_numbers_as_we_do(bridge: Bridge, value: float) -> None:
+def test_kafka_reads_nan_and_infinity_as_we_do(bridge: Bridge, value: float) -> None:
     entry = EntryData(entity=[], values=[ValueData(key="k", value=value)])
     message = DescribeClientQuotasResponse(
         throttle_time_ms=0, error_code=0, error_message=None, entries=[entry]
@@ -146,36 +150,36 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
     kafka_agrees(bridge, message, 0)
 
 
-# Mutants: a declaration with one mistake is not what Kafka has. (One that allows too little, as not null,
-# draws nothing that Kafka minds: tests/messages/behaviour/test_against_kafka.py sees those.)
+# Mutants: declarations with one mistake must differ from Kafka's. A declaration that allows too little, for
+# example not null, draws only what Kafka accepts; tests/messages/behaviour/test_against_kafka.py finds those.
 
 
 class OneMistake:
-    """Kafka's names, each declared with something wrong."""
+    """Kafka's messages, each declared with one mistake."""
 
     class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
-        member_id: String  # before generation_id
+        member_id: String  # Before generation_id.
         group_id: String
         generation_id: Int32
         group_instance_id: String | None = field("3+", default=None)
 
-    class HeartbeatResponse(Message, api_key=12, versions="0-4", flexible="3+"):  # a version too early
+    class HeartbeatResponse(Message, api_key=12, versions="0-4", flexible="3+"):  # One version too early.
         throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
         error_code: Int16
 
     class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):
-        throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)  # a version too late
+        throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)  # One version too late.
         error_code: Int16
         protocol_type: String | None = field("5+", default=None, ignorable=True)
         protocol_name: String | None = field("5+", default=None, ignorable=True)
         assignment: Bytes
 
     class ApiVersionsRequest(Message, api_key=18, versions="0-4", flexible="3+"):
-        client_software_name: String = field("3+", default="x", tag=0)  # tagged
+        client_software_name: String = field("3+", default="x", tag=0)  # Tagged.
         client_software_version: String = field("3+", default="", ignorable=True)
 
     class EndTxnMarker(Message, versions="0"):
-        coordinator_epoch: Int64  # too wide
+        coordinator_epoch: Int64  # Too wide.
 
 
 @pytest.mark.parametrize(
@@ -188,14 +192,14 @@ class OneMistake:
         OneMistake.EndTxnMarker,
     ],
 )
-def test_kafka_sees_one_mistake(bridge: Bridge, mutant: type[Message]) -> None:
+def test_kafka_detects_one_mistake(bridge: Bridge, mutant: type[Message]) -> None:
     @settings(max_examples=200, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
     @given(versioned(mutant))
     def check(drawn: tuple[int, Message]) -> None:
         version, message = drawn
         try:
             kafka_agrees(bridge, message, version)
-        except EncodeError as refused:  # what Kafka read is not of our form
+        except EncodeError as refused:  # Kafka's JSON does not fit our declaration.
             raise AssertionError from refused
 
     with pytest.raises((AssertionError, Refused)):
@@ -212,7 +216,7 @@ def test_kafka_sees_one_mistake(bridge: Bridge, mutant: type[Message]) -> None:
         (OneMistake.EndTxnMarker, [0]),
     ],
 )
-def test_one_mistake_is_seen_in_what_kafka_draws(
+def test_messages_that_kafka_draws_reveal_one_mistake(
     bridge: Bridge, mutant: type[Message], versions: Sequence[int]
 ) -> None:
     for version in versions:
@@ -220,7 +224,7 @@ def test_one_mistake_is_seen_in_what_kafka_draws(
             reads_what_kafka_draws(bridge, mutant, version, 5, 0)
 
 
-# What one side refuses, the other refuses too
+# Both sides reject the same bytes.
 
 
 def read_or_none(cls: type[Message], data: bytes, version: int) -> Any:
@@ -231,21 +235,24 @@ def read_or_none(cls: type[Message], data: bytes, version: int) -> Any:
 
 
 def in_order(form: Any) -> Any:
-    """Kafka keeps unknown tags as they came; we keep them sorted, and of two equal ones the last."""
+    """Sort unknown tags as we do: Kafka keeps their order, we keep the last one of each tag."""
     if isinstance(form, list):
         return [in_order(item) for item in form]
     if not isinstance(form, dict):
         return form
-    found = {key: in_order(value) for key, value in form.items()}
-    if UNKNOWN_TAGS in found:
-        last = {entry["tag"]: entry for entry in found[UNKNOWN_TAGS]}
-        found[UNKNOWN_TAGS] = [last[tag] for tag in sorted(last)]
-    return found
+    sorted_form = {key: in_order(value) for key, value in form.items()}
+    if UNKNOWN_TAGS in sorted_form:
+        last = {entry["tag"]: entry for entry in sorted_form[UNKNOWN_TAGS]}
+        sorted_form[UNKNOWN_TAGS] = [last[tag] for tag in sorted(last)]
+    return sorted_form
 
 
 def we_are_stricter(cls: type[Message], version: int, data: bytes, theirs: Any) -> bool:
-    """Where we refuse on purpose what Kafka reads: text that is not UTF-8, for which it has question marks,
-    and a known tagged field whose size isn't what its value takes, at which it doesn't look."""
+    """Return whether we reject bytes on purpose that Kafka reads.
+
+    We reject text that is not UTF-8, which Kafka replaces, and a known tagged field whose size does not fit
+    its value, which Kafka ignores.
+    """
     with pytest.raises(DecodeError) as refused:
         cls.decode(data, version)
     if refused.value.detail.startswith("not UTF-8"):
@@ -262,22 +269,22 @@ def we_are_stricter(cls: type[Message], version: int, data: bytes, theirs: Any) 
 
 
 @pytest.mark.parametrize("name", index.names())
-def test_kafka_and_we_refuse_the_same_cuts_and_corruptions(bridge: Bridge, name: str) -> None:
+def test_kafka_and_we_reject_the_same_truncations_and_corruptions(bridge: Bridge, name: str) -> None:
     cls = index.message_class(name)
     for _, version in all_versions([name]):
         data = sample(cls, version).encode(version)
         broken = [data, *(data[:size] for size in range(len(data))), *broken_bytes(data, EFFORT.values)]
         for ours, theirs in zip(broken, bridge.read(name, version, broken), strict=True):
-            found = read_or_none(cls, ours, version)
-            if found != in_order(theirs):
+            form = read_or_none(cls, ours, version)
+            if form != in_order(theirs):
                 where = f"v{version}: {ours.hex()}"
-                assert found is None, where
+                assert form is None, where
                 assert we_are_stricter(cls, version, ours, theirs), where
 
 
 @pytest.mark.parametrize("size", [32_767, 32_768])
 @pytest.mark.parametrize("version", [3, 4])
-def test_kafka_and_we_refuse_strings_of_more_than_32767_bytes(
+def test_kafka_and_we_reject_strings_of_more_than_32767_bytes(
     bridge: Bridge, version: int, size: int
 ) -> None:
     form = {"groupId": "x" * size, "generationId": 3, "memberId": "m", "groupInstanceId": None}
@@ -300,14 +307,14 @@ def test_kafka_and_we_refuse_strings_of_more_than_32767_bytes(
 
 @settings(max_examples=2 * EFFORT.most_used, deadline=None)
 @given(data=st.binary(max_size=40), version=st.integers(0, 4))
-def test_kafka_and_we_refuse_the_same_bytes(bridge: Bridge, data: bytes, version: int) -> None:
+def test_kafka_and_we_reject_the_same_bytes(bridge: Bridge, data: bytes, version: int) -> None:
     (theirs,) = bridge.read("ApiVersionsRequest", version, [data])
     ours = read_or_none(ApiVersionsRequest, data, version)
     assert ours == in_order(theirs) or we_are_stricter(ApiVersionsRequest, version, data, theirs)
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_kafka_and_we_refuse_every_prefix(bridge: Bridge, version: int) -> None:
+def test_kafka_and_we_reject_every_prefix(bridge: Bridge, version: int) -> None:
     data = HeartbeatRequest(group_id="g", generation_id=3, member_id="m-1").encode(version)
     for size in range(len(data)):
         with pytest.raises(Refused):
@@ -316,7 +323,7 @@ def test_kafka_and_we_refuse_every_prefix(bridge: Bridge, version: int) -> None:
             HeartbeatRequest.decode(data[:size], version)
 
 
-def test_kafka_refuses_null_where_we_do(bridge: Bridge) -> None:
+def test_kafka_rejects_null_where_we_do(bridge: Bridge) -> None:
     form = {"groupId": None, "generationId": 3, "memberId": "m", "groupInstanceId": None}
     with pytest.raises(Refused):
         bridge.encode("HeartbeatRequest", 4, form)
@@ -324,7 +331,7 @@ def test_kafka_refuses_null_where_we_do(bridge: Bridge) -> None:
         from_json(HeartbeatRequest, form, 4)
 
 
-# Error codes
+# Error codes.
 
 
 def test_the_error_codes_are_kafkas(bridge: Bridge) -> None:

@@ -19,7 +19,7 @@ from kproto.error_codes import ErrorCode
 from tests.conformance import judges
 from tests.conformance.broker_pair import RANDOM
 from tests.conformance.client_scenarios import SEED
-from tests.conformance.raw_requests import FOREVER, Actor, Company, Listening, Seen
+from tests.conformance.raw_requests import FOREVER, Actor, BrokerScene, ScriptRunner, Seen
 from tests.conformance.test_boundary_requests_like_kafka import ALL, SETTINGS
 
 TALKS: Final = 120 if ALL else 6
@@ -44,7 +44,7 @@ OFFSETS: Final = (
 PARTITIONS: Final = ("flights-0", "flights-0,flights-1", "ghost-0", "flights-9", "old-0")
 
 
-def drawn(dice: Random, actor: Actor, company: Company) -> tuple[str, dict[str, str]]:
+def drawn(dice: Random, actor: Actor, company: ScriptRunner) -> tuple[str, dict[str, str]]:
     """What the member says next."""
     verb, _, (low, high) = dice.choices(VERBS, [often for _, often, _ in VERBS])[0]
     if verb == "leave" and any(actor.member_id and actor.generation < 0 for actor in company.actors.values()):
@@ -87,7 +87,7 @@ def told(verb: str, seen: Seen) -> Seen:
 class Talk:
     """The same conversation with two brokers."""
 
-    def __init__(self, ours: Company, kafka: Company, seed: str) -> None:
+    def __init__(self, ours: ScriptRunner, kafka: ScriptRunner, seed: str) -> None:
         self.both = ours, kafka
         self.dice = Random(seed)
         self.lines: list[str] = []
@@ -149,21 +149,21 @@ def group(number: int) -> str:
 @pytest.mark.kafka
 def test_two_members_hear_the_same_of_kafka_and_of_ours(real_kafka: judges.RealKafka) -> None:
     with running(settings=SETTINGS) as server:
-        scenes = [Listening(one, str(time.time_ns())) for one in (server.bootstrap, real_kafka.bootstrap)]
+        scenes = [BrokerScene(one, str(time.time_ns())) for one in (server.bootstrap, real_kafka.bootstrap)]
         for number in range(TALKS):
             name = group(number)
-            ours, kafka = (Company(scene, name) for scene in scenes)
+            ours, kafka = (ScriptRunner(scene, name) for scene in scenes)
             found = list(Talk(ours, kafka, f"{SEED}/{number}").differences())
             assert not found, f"talk {number} of KPROTO_SEED={SEED}:\n{found[0]}"
 
 
 def test_a_wrong_answer_is_noticed() -> None:
     with running(settings=SETTINGS) as one, running(settings=SETTINGS) as other:
-        scenes = [Listening(server.bootstrap, "t") for server in (one, other)]
+        scenes = [BrokerScene(server.bootstrap, "t") for server in (one, other)]
         for number in range(3):
-            ours, kafka = (Company(scene, f"g{number}") for scene in scenes)
+            ours, kafka = (ScriptRunner(scene, f"g{number}") for scene in scenes)
             assert list(Talk(ours, kafka, f"alike/{number}").differences()) == []
-        ours, kafka = (Company(scene, "wrong") for scene in scenes)
+        ours, kafka = (ScriptRunner(scene, "wrong") for scene in scenes)
         other.fail("JoinGroup", ErrorCode.NOT_COORDINATOR, 1)
         (found,) = Talk(ours, kafka, "wrong").differences()
         assert "NOT_COORDINATOR" in found

@@ -11,12 +11,12 @@ import pytest
 
 from tests.conformance import judges
 from tests.conformance.raw_requests import (
-    Company,
+    BrokerScene,
+    CoordinatorScene,
     Line,
-    Listening,
     Play,
+    ScriptRunner,
     Seen,
-    Virtual,
     fits,
     new_group,
     read,
@@ -45,12 +45,12 @@ class RealBrokers:
 
     def __init__(self, usual: judges.RealKafka, stack: contextlib.ExitStack) -> None:
         self._stack = stack
-        self._scenes = {"usual": Listening(usual.bootstrap, _run())}
+        self._scenes = {"usual": BrokerScene(usual.bootstrap, _run())}
 
-    def scene(self, name: str) -> Listening:
+    def scene(self, name: str) -> BrokerScene:
         if name not in self._scenes:
             broker = self._stack.enter_context(judges.real_kafka(BROKERS[name]))
-            self._scenes[name] = Listening(broker.bootstrap, _run())
+            self._scenes[name] = BrokerScene(broker.bootstrap, _run())
         return self._scenes[name]
 
 
@@ -65,11 +65,11 @@ def real_brokers(real_kafka: judges.RealKafka) -> Iterator[RealBrokers]:
 
 
 @contextlib.contextmanager
-def embedded_scene(name: str) -> Iterator[Listening]:
+def embedded_scene(name: str) -> Iterator[BrokerScene]:
     from kproto.broker.server import running
 
     with running(topics={}, settings=BROKERS[name]) as server:
-        yield Listening(server.bootstrap, "t")
+        yield BrokerScene(server.bootstrap, "t")
 
 
 def told(line: Line, seen: Seen, wanted: Seen) -> str:
@@ -78,7 +78,7 @@ def told(line: Line, seen: Seen, wanted: Seen) -> str:
 
 @every_play
 def test_the_coordinator_answers_as_written(play: Play) -> None:
-    for line, seen in Company(Virtual(BROKERS[play.broker]), "g").give(play):
+    for line, seen in ScriptRunner(CoordinatorScene(BROKERS[play.broker]), "g").run(play):
         assert fits(line.expected, seen), told(line, seen, line.expected)
 
 
@@ -100,16 +100,16 @@ def in_time(play: Play, give: Callable[[], list[Seen]]) -> list[Seen]:
     return give()
 
 
-def on_kafka(play: Play, scene: Listening) -> list[Seen]:
-    kafka = list(Company(scene, new_group(play)).give(play))
+def on_kafka(play: Play, scene: BrokerScene) -> list[Seen]:
+    kafka = list(ScriptRunner(scene, new_group(play)).run(play))
     for line, seen in kafka:
         wanted = line.on_kafka or line.expected
         assert fits(wanted, seen), "Kafka, " + told(line, seen, wanted)
     return [seen for _, seen in kafka]
 
 
-def like_kafka(play: Play, scene: Listening, kafka: list[Seen]) -> list[Seen]:
-    for (line, ours), theirs in zip(Company(scene, new_group(play)).give(play), kafka, strict=True):
+def like_kafka(play: Play, scene: BrokerScene, kafka: list[Seen]) -> list[Seen]:
+    for (line, ours), theirs in zip(ScriptRunner(scene, new_group(play)).run(play), kafka, strict=True):
         assert fits(line.expected, ours), "embedded, " + told(line, ours, line.expected)
         assert line.on_kafka or ours == theirs, "embedded, " + told(line, ours, theirs)
     return kafka
@@ -118,7 +118,7 @@ def like_kafka(play: Play, scene: Listening, kafka: list[Seen]) -> list[Seen]:
 def test_a_wrong_answer_is_noticed() -> None:
     """The plays judge, so they have to be judged."""
     (play,) = read("== a lie\nA heartbeat id=ghost generation=1 -> NONE")
-    ((line, seen),) = Company(Virtual(BROKERS["usual"]), "g").give(play)
+    ((line, seen),) = ScriptRunner(CoordinatorScene(BROKERS["usual"]), "g").run(play)
     assert seen == ("UNKNOWN_MEMBER_ID",)
     assert not fits(line.expected, seen)
     assert not fits(("NONE", "generation=2"), ("NONE", "generation=1"))

@@ -1,6 +1,6 @@
-"""Who renews a session that ends (KIP-368), and who is cut: each client on a real Kafka and on our broker.
+"""Re-authentication of expiring sessions (KIP-368): each client on a real Kafka and on our broker.
 
-Said by a proxy between them, which counts the handshakes of each connection. So it goes without TLS.
+A proxy counts the handshakes of each connection, and therefore the listener has no TLS.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.conformance.secured_clients import ALL, one_of_each
 
 secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = pytest.mark.java
-# Knows nothing of KIP-368: the broker cuts its connections, and it comes back on others.
+# It does not implement KIP-368: the broker closes its connections, and it opens new ones.
 NEVER = {"aiokafka"}
 
 
@@ -52,14 +52,14 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @contextmanager
-def overheard(place: str, told: list[Exchange]) -> Generator[str]:
-    """The HOST:PORT of a proxy in a thread of its own."""
+def overheard(place: str, exchanges: list[Exchange]) -> Generator[str]:
+    """Run a proxy in a thread that records all exchanges; yield its HOST:PORT."""
     loop, began = asyncio.new_event_loop(), threading.Event()
     ended, bootstrap = asyncio.Event(), ""
 
     async def serve() -> None:
         nonlocal bootstrap
-        async with Proxy(place, tell=told.append) as proxy:
+        async with Proxy(place, tell=exchanges.append) as proxy:
             bootstrap = proxy.bootstrap
             began.set()
             await ended.wait()
@@ -75,37 +75,41 @@ def overheard(place: str, told: list[Exchange]) -> Generator[str]:
         loop.close()
 
 
-def renewed(told: list[Exchange]) -> set[str]:
-    """Clients that shook hands again on a connection that had a session, and were let in again."""
-    let_in: Counter[tuple[int, str]] = Counter()
-    for one in list(told):
-        answer: Any = one.response
-        if one.api == "SaslAuthenticate" and answer is not None and answer.session_lifetime_ms > 0:
-            let_in[one.connection, one.client] += 1
-    return {client for (_, client), times in let_in.items() if times > 1}
+def renewed(exchanges: list[Exchange]) -> set[str]:
+    """Return the clients that authenticated again on a connection with a session."""
+    authentications: Counter[tuple[int, str]] = Counter()
+    for exchange in list(exchanges):
+        answer: Any = exchange.response
+        if exchange.api == "SaslAuthenticate" and answer is not None and answer.session_lifetime_ms > 0:
+            authentications[exchange.connection, exchange.client] += 1
+    return {client for (_, client), times in authentications.items() if times > 1}
 
 
-def cut(told: list[Exchange]) -> set[str]:
-    """Clients that asked something on a connection and got no answer."""
-    return {one.client for one in list(told) if one.request is not None and one.response is None}
+def cut(exchanges: list[Exchange]) -> set[str]:
+    """Return the clients that got no response to a request."""
+    return {
+        exchange.client
+        for exchange in list(exchanges)
+        if exchange.request is not None and exchange.response is None
+    }
 
 
 @pytest.mark.clients
 @pytest.mark.originals
-def test_who_renews_its_session_on_one_broker_does_so_on_the_other(place: str, tmp_path: Path) -> None:
+def test_the_same_clients_reauthenticate_on_both_brokers(place: str, tmp_path: Path) -> None:
     for client in ("confluent_kafka", "kafka", "aiokafka"):
         pytest.importorskip(client)
-    told: list[Exchange] = []
+    exchanges: list[Exchange] = []
     with (
-        overheard(place, told) as proxied,
+        overheard(place, exchanges) as proxied,
         one_of_each(proxied, "", "alice", secured.USERS["alice"], tmp_path) as members,
     ):
-        members["kproto"].until(lambda: renewed(told) >= ALL - NEVER and cut(told) >= NEVER)
-        assert renewed(told) & ALL == ALL - NEVER
+        members["kproto"].until(lambda: renewed(exchanges) >= ALL - NEVER and cut(exchanges) >= NEVER)
+        assert renewed(exchanges) & ALL == ALL - NEVER
 
 
 def by_token(client: Socket, seconds: float) -> Any:
-    """The last answer to a login with a token that ends then."""
+    """Authenticate with a token of this lifetime; return the last response."""
     token = unsecured_token("alice", secured.now_ms(), int(seconds * 1000))
     answer = client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
     if answer.error_code:
@@ -113,30 +117,30 @@ def by_token(client: Socket, seconds: float) -> Any:
     return client.ask(SaslAuthenticateRequest(auth_bytes=OAuthBearerClient(token).begin()), 2)
 
 
-def test_a_session_is_renewed_once_in_a_second(place: str) -> None:
+def test_a_session_is_reauthenticated_at_most_once_a_second(place: str) -> None:
     soon = False
-    while not soon:  # a slow machine asks later
+    while not soon:  # A slow machine may send the second request too late.
         with connected(place) as client:
             assert by_token(client, 60).error_code == 0
             began = time.monotonic()
             assert by_token(client, 60).error_code == 0
-            again = by_token(client, 60)
+            third = by_token(client, 60)
             soon = time.monotonic() - began < 1
             if soon:
-                assert (again.error_code, again.mechanisms) == (34, [])
+                assert (third.error_code, third.mechanisms) == (34, [])
                 assert client.ask(MetadataRequest(topics=[]), 9).brokers
                 time.sleep(max(0.0, began + 1.1 - time.monotonic()))
                 assert by_token(client, 60).error_code == 0
 
 
-def test_a_session_that_has_ended_is_not_renewed_too_soon_but_cut(place: str) -> None:
+def test_an_expired_session_is_closed_if_it_reauthenticates_too_soon(place: str) -> None:
     soon = False
     while not soon:
         with connected(place) as client:
             assert by_token(client, 60).error_code == 0
             began = time.monotonic()
             if by_token(client, 0.5).error_code:
-                continue  # it ran out on its way
+                continue  # The token expired before the broker received it.
             time.sleep(0.6)
             client.send(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
             closed = client.closed_by_broker()
@@ -144,7 +148,7 @@ def test_a_session_that_has_ended_is_not_renewed_too_soon_but_cut(place: str) ->
             assert closed or not soon
 
 
-def test_a_session_that_has_ended_may_be_renewed_all_the_same(place: str) -> None:
+def test_an_expired_session_may_be_reauthenticated(place: str) -> None:
     ended = 58
     while ended:
         with connected(place) as client:

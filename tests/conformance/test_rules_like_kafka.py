@@ -1,7 +1,7 @@
-"""Rules beyond the matrix of ACLs, on a real Kafka and on ours: older versions, odd requests, odd rules.
+"""More authorization cases on a real Kafka and on our broker: older versions, odd requests and odd ACLs.
 
-What differs on purpose is not asked: a request for which Kafka has no answer at all (SCRAM's users, all of
-them, by who may not look), and coordinators of share groups, which the embedded broker hasn't.
+Intended differences are left out: Kafka sends no response if an unauthorized user describes all SCRAM users,
+and the embedded broker has no coordinators of share groups.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ Codes = list[tuple[object, ...]] | str
 
 
 def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
-    """By name: the old forms, what is named twice, and resources of all kinds."""
-    found: dict[str, Message] = {}
+    """Return requests by name: old forms, duplicates, and resources of all types."""
+    requests_by_name: dict[str, Message] = {}
     for kind, name in (
         *((2, name) for name in ("may-read", "may-not", "absent", "")),
         *((4, name) for name in ("1", "", "2", "x")),
@@ -81,8 +81,8 @@ def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
         resources = [
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[config])
         ]
-        found[f"DescribeConfigs of {kind} {name!r}"] = DescribeConfigsRequest(resources=resources)
-        found[f"IncrementalAlterConfigs of {kind} {name!r}"] = IncrementalAlterConfigsRequest(
+        requests_by_name[f"DescribeConfigs of {kind} {name!r}"] = DescribeConfigsRequest(resources=resources)
+        requests_by_name[f"IncrementalAlterConfigs of {kind} {name!r}"] = IncrementalAlterConfigsRequest(
             resources=[
                 AlterConfigsResource(
                     resource_type=kind,
@@ -92,7 +92,7 @@ def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
             ],
             validate_only=True,
         )
-        found[f"AlterConfigs of {kind} {name!r}"] = AlterConfigsRequest(
+        requests_by_name[f"AlterConfigs of {kind} {name!r}"] = AlterConfigsRequest(
             resources=[
                 WholeConfigs(
                     resource_type=kind, resource_name=name, configs=[WholeConfig(name=config, value="1")]
@@ -101,20 +101,24 @@ def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
             validate_only=True,
         )
     for group in GROUPS:
-        found[f"FindCoordinator {group}"] = FindCoordinatorRequest(key=group, key_type=0)
+        requests_by_name[f"FindCoordinator {group}"] = FindCoordinatorRequest(key=group, key_type=0)
     for name in (*TRANSACTIONS, "none", ""):
-        found[f"FindCoordinator of transactions {name!r}"] = FindCoordinatorRequest(key=name, key_type=1)
+        requests_by_name[f"FindCoordinator of transactions {name!r}"] = FindCoordinatorRequest(
+            key=name, key_type=1
+        )
         for topics in (ASKED, ["may-write"], ["may-write", "absent"], ["may-not"]):
-            found[f"AddPartitionsToTxn {name!r} {len(topics)} {topics[-1]}"] = AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=name,
-                v3_and_below_producer_id=99,
-                v3_and_below_producer_epoch=0,
-                v3_and_below_topics=[
-                    AddPartitionsToTxnTopic(name=topic, partitions=[0, 5]) for topic in topics
-                ],
+            requests_by_name[f"AddPartitionsToTxn {name!r} {len(topics)} {topics[-1]}"] = (
+                AddPartitionsToTxnRequest(
+                    v3_and_below_transactional_id=name,
+                    v3_and_below_producer_id=99,
+                    v3_and_below_producer_epoch=0,
+                    v3_and_below_topics=[
+                        AddPartitionsToTxnTopic(name=topic, partitions=[0, 5]) for topic in topics
+                    ],
+                )
             )
     names = ["may-read", "may-read", "may-not", "may-not", "a b"]
-    return found | {
+    return requests_by_name | {
         "Metadata twice": MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
         ),
@@ -153,7 +157,7 @@ def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
 
 
 def named(request: Any, ids: dict[str, uuid.UUID]) -> Message:
-    """With the names of its topics beside their ids: which of both travels, the version says."""
+    """Add the names of topics to their ids; the version decides which of them is sent."""
     names = {topic_id: name for name, topic_id in ids.items()}
     for topic in [*(getattr(request, "topics", None) or []), *getattr(request, "topic_data", [])]:
         field = "topic" if hasattr(topic, "topic") else "name"
@@ -165,7 +169,11 @@ def named(request: Any, ids: dict[str, uuid.UUID]) -> Message:
 
 def asked(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
     by_name = {name: named(request, ids) for name, request in {**requests(ids), **odd_requests(ids)}.items()}
-    return {name: one for name, one in by_name.items() if name not in ("DeleteTopics", "DeleteTopics by id")}
+    return {
+        name: request
+        for name, request in by_name.items()
+        if name not in ("DeleteTopics", "DeleteTopics by id")
+    }
 
 
 NAMES = list(asked(dict.fromkeys(TOPICS, NO_ID)))
@@ -173,13 +181,13 @@ NAMES = list(asked(dict.fromkeys(TOPICS, NO_ID)))
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    with both_sides(tmp_path_factory.mktemp("rules")) as made:
-        yield made
+    with both_sides(tmp_path_factory.mktemp("rules")) as pair:
+        yield pair
 
 
 def by_version(side: Side, request: Message) -> list[tuple[int, Codes]]:
-    """What bob hears, in each version that can say it."""
-    key, heard = request.__api_key__, list[tuple[int, Codes]]()
+    """Return bob's response in each version that can encode the request."""
+    key, responses = request.__api_key__, list[tuple[int, Codes]]()
     assert key is not None
     for version in reversed(range(HIGHEST)):
         try:
@@ -192,22 +200,22 @@ def by_version(side: Side, request: Message) -> list[tuple[int, Codes]]:
                 exchanged(line, encode_request(message, of, 1, "c"))
             answer = exchanged(line, data)
         if answer is None:
-            heard.append((version, "closed"))
+            responses.append((version, "closed"))
             continue
         _, response = decode_response(answer, response_class(key), version)
-        heard.append((version, sorted(codes(response), key=repr)))
-    return heard
+        responses.append((version, sorted(codes(response), key=repr)))
+    return responses
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bob_hears_the_same_in_each_version(sides: tuple[Side, Side], name: str) -> None:
+def test_both_brokers_answer_bob_alike_in_each_version(sides: tuple[Side, Side], name: str) -> None:
     theirs, ours = (by_version(side, asked(side.ids)[name]) for side in sides)
     assert ours == theirs
 
 
-def rule(**given: Any) -> AclCreation:
+def rule(**changes: Any) -> AclCreation:
     plain = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:nobody"}
-    return AclCreation(**{**plain, "host": "*", "operation": 3, "permission_type": 3, **given})
+    return AclCreation(**{**plain, "host": "*", "operation": 3, "permission_type": 3, **changes})
 
 
 RULES = [
@@ -237,17 +245,17 @@ FILTERS = [
 ]
 
 
-def told_of_rules(response: Any) -> object:
-    """Errors, their texts, and the rules that are named."""
+def acls_in(response: Any) -> object:
+    """Return the errors, their texts, and the ACLs of a response."""
     if hasattr(response, "results"):
         return [(result.error_code, result.error_message) for result in response.results]
     if hasattr(response, "resources"):
-        found = [
+        rules = [
             (resource.resource_type, resource.resource_name, resource.pattern_type, rule)
             for resource in response.resources
             for rule in resource.acls
         ]
-        return response.error_code, response.error_message, sorted(map(str, found))
+        return response.error_code, response.error_message, sorted(map(str, rules))
     return [
         (result.error_code, result.error_message, sorted(map(str, result.matching_acls)))
         for result in response.filter_results
@@ -260,50 +268,50 @@ def known(side: Side) -> int:
 
 
 def until_known(side: Side, count: int) -> None:
-    """A real broker hears of rules behind its controller, which answers."""
+    """Wait for a number of ACLs: a real broker gets them after its controller has answered."""
     deadline = time.monotonic() + 30
     while known(side) != count and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
-def test_odd_rules_are_made_described_and_deleted_as_by_kafka(sides: tuple[Side, Side]) -> None:
-    heard: list[list[object]] = []
+def test_both_brokers_handle_odd_acls_alike(sides: tuple[Side, Side]) -> None:
+    responses_by_side: list[list[object]] = []
     counts: list[int] = []
     mine = {"principal_filter": "User:bob"}
     for side in reversed(sides):
-        said: list[object] = []
+        responses: list[object] = []
 
-        def tell(request: Message, side: Side = side, said: list[object] = said) -> None:
+        def tell(request: Message, side: Side = side, responses: list[object] = responses) -> None:
             try:
-                answer = told_of_rules(side.users["alice"].request(request))
+                answer = acls_in(side.users["alice"].request(request))
             except KprotoError as error:
                 answer = type(error).__name__
-            said.append((repr(request)[:300], answer))
+            responses.append((repr(request)[:300], answer))
 
-        for given in RULES:
-            tell(CreateAclsRequest(creations=[rule(**given)]))
+        for changes in RULES:
+            tell(CreateAclsRequest(creations=[rule(**changes)]))
         tell(CreateAclsRequest(creations=[rule(), rule(operation=1), rule(principal="nobody")]))
         tell(CreateAclsRequest(creations=[rule(), rule(), rule(principal="nobody")]))
         counts.append(known(side))
         until_known(side, counts[0])
-        for given in FILTERS:
-            tell(DescribeAclsRequest(**acl_filter(**given)))
-        for given in FILTERS[1:]:
-            if set(given.values()) & {9, 99, -1}:
-                tell(DeleteAclsRequest(filters=[DeleteAclsFilter(**acl_filter(**given))]))
+        for filters in FILTERS:
+            tell(DescribeAclsRequest(**acl_filter(**filters)))
+        for filters in FILTERS[1:]:
+            if set(filters.values()) & {9, 99, -1}:
+                tell(DeleteAclsRequest(filters=[DeleteAclsFilter(**acl_filter(**filters))]))
         twice = [
             {"principal_filter": "User:nobody"},
             {"resource_type_filter": 99},
             {"host_filter": "1.2.3.4"},
             mine,
         ]
-        tell(DeleteAclsRequest(filters=[DeleteAclsFilter(**acl_filter(**given)) for given in twice]))
+        tell(DeleteAclsRequest(filters=[DeleteAclsFilter(**acl_filter(**filters)) for filters in twice]))
         counts.append(known(side))
         until_known(side, counts[1])
         tell(DescribeAclsRequest(**acl_filter()))
         tell(DeleteAclsRequest(filters=[DeleteAclsFilter(**acl_filter())]))
-        heard.append(said)
-    ours, theirs = heard
+        responses_by_side.append(responses)
+    ours, theirs = responses_by_side
     assert ours == theirs
 
 
@@ -325,7 +333,7 @@ def drawn_rules(chance: random.Random) -> Iterator[AclCreation]:
         )
 
 
-def test_drawn_rules_allow_the_same(sides: tuple[Side, Side]) -> None:
+def test_random_acls_allow_the_same(sides: tuple[Side, Side]) -> None:
     [seed] = seeds(1)
     chance = random.Random(seed)
     looks: Sequence[Message] = [

@@ -1,9 +1,10 @@
-"""How a login may go wrong: the same frames to a real Kafka and to ours, and what each says to them.
+"""SASL logins that fail or deviate: the same frames to a real Kafka and to our broker give the same
+responses.
 
-An answer is told with its error code and text; the order of the mechanisms is a hash's, and salts, nonces and
-lifetimes differ by nature. What differs on purpose is not played: who asks for something else in the middle
-of a login is closed without an answer made up for that, a stranger is not told from who has a wrong password,
-and extensions and proofs of another length are no reason to forget RFC 5802, or to fall silent.
+Responses are compared with error code and text. The order of the mechanisms is random in Kafka; salts, nonces
+and lifetimes always differ. Intended differences are left out. Our broker closes the connection on another
+request in the middle of a login. It does not distinguish an unknown user from a wrong password. Extensions,
+and proofs of another length, follow RFC 5802 and always get a response.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def plain(user: str = "alice") -> Step:
 
 
 def proved(change: Callable[[str], str] = str, user: str = "alice", password: str = "") -> list[Step]:
-    """A login by SCRAM whose last message is changed."""
+    """A SCRAM login whose last message is changed."""
     client = ScramClient(SCRAM, user, password or secured.USERS["alice"], "n0nce")
 
     def last(challenge: bytes) -> Step:
@@ -70,9 +71,9 @@ def proved(change: Callable[[str], str] = str, user: str = "alice", password: st
     return [handshake(SCRAM), token(client.begin()), last]
 
 
-def bearing(given: str = "") -> list[Step]:
-    """A login by a token, alice's unless another one is given."""
-    return [handshake("OAUTHBEARER"), token(OAuthBearerClient(given or secured.token()).begin())]
+def bearing(bearer_token: str = "") -> list[Step]:
+    """A login by a token, by default alice's."""
+    return [handshake("OAUTHBEARER"), token(OAuthBearerClient(bearer_token or secured.token()).begin())]
 
 
 PAST = unsecured_token("alice", 1_000_000_000_000, 60_000)
@@ -135,8 +136,8 @@ def stories() -> dict[str, list[Step]]:
         "inside for too long, SaslAuthenticate": [*INSIDE, 2.5, plain()],
         "inside for too long, renewed": [*INSIDE, 2.5, handshake(), plain(), metadata()],
         **{
-            f"PLAIN {said!r}": [handshake(), token(said)]
-            for said in (
+            f"PLAIN {message!r}": [handshake(), token(message)]
+            for message in (
                 b"",
                 b"\0",
                 b"\0\0",
@@ -158,8 +159,8 @@ def stories() -> dict[str, list[Step]]:
         },
         "PLAIN of version 0": [handshake(), token(PLAIN_TEXT, 0)],
         **{
-            f"SCRAM {said!r}": first(said)
-            for said in (
+            f"SCRAM {message!r}": first(message)
+            for message in (
                 "",
                 "n,,n=alice,r=x",
                 "n,a=alice,n=alice,r=x",
@@ -199,10 +200,10 @@ def stories() -> dict[str, list[Step]]:
     }
 
 
-def told(place: str, steps: Sequence[Step]) -> list[object]:
-    """What each step heard, up to where the connection was closed."""
+def responses_to(place: str, steps: Sequence[Step]) -> list[object]:
+    """Return the response to each step, until the connection is closed."""
     host, _, port = place.rpartition(":")
-    heard: list[object] = []
+    responses: list[object] = []
     challenge = b""
     with socket.create_connection((host, int(port)), timeout=20) as line:
         for step in steps:
@@ -211,27 +212,28 @@ def told(place: str, steps: Sequence[Step]) -> list[object]:
                 continue
             if callable(step):
                 step = step(challenge)
-            asked, version = (None, 0) if isinstance(step, bytes) else step
-            data = step if isinstance(step, bytes) else encode_request(asked, version, 7, "c")
+            request, version = (None, 0) if isinstance(step, bytes) else step
+            data = step if isinstance(step, bytes) else encode_request(request, version, 7, "c")
             answer = exchanged(line, data)
             if answer is None:
-                return [*heard, CLOSED]
-            if asked is None:
-                heard.append(answer)
+                return [*responses, CLOSED]
+            if request is None:
+                responses.append(answer)
                 continue
-            _, response = decode_response(answer, response_class(asked.__api_key__ or 0), version)
+            _, response = decode_response(answer, response_class(request.__api_key__ or 0), version)
             challenge = bytes(getattr(response, "auth_bytes", b""))
-            heard.append(essence(response))
-        if isinstance(heard[-1], tuple) and heard[-1][1]:  # an error, so there may be an end
+            responses.append(essence(response))
+        # After an error the broker may close the connection.
+        if isinstance(responses[-1], tuple) and responses[-1][1]:
             line.settimeout(1)
             with contextlib.suppress(TimeoutError):
                 if exchanged(line, None) is None:
-                    heard.append(CLOSED)
-    return heard
+                    responses.append(CLOSED)
+    return responses
 
 
 def exchanged(line: socket.socket, data: bytes | None) -> bytes | None:
-    """The answer to a frame; None where the connection was closed instead."""
+    """Send a frame and return the response, or None if the connection was closed."""
     try:
         if data is not None:
             line.sendall(frame(data))
@@ -242,7 +244,7 @@ def exchanged(line: socket.socket, data: bytes | None) -> bytes | None:
 
 
 def essence(response: Any) -> tuple[object, ...]:
-    found = [
+    parts = [
         type(response).__name__,
         getattr(response, "error_code", None),
         getattr(response, "error_message", None),
@@ -255,8 +257,8 @@ def essence(response: Any) -> tuple[object, ...]:
             value = re.sub(rb"=[^,]+", b"", bytes(value))
         elif value:
             value = "some"
-        found.append(value)
-    return tuple(found)
+        parts.append(value)
+    return tuple(parts)
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +276,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
 
 
 @pytest.mark.parametrize("name", list(stories()))
-def test_a_login_hears_the_same_from_both(places: tuple[str, str], name: str) -> None:
-    with ThreadPoolExecutor(2) as both:
-        theirs, ours = both.map(lambda place: told(place, stories()[name]), places)
+def test_both_brokers_answer_a_login_alike(places: tuple[str, str], name: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        theirs, ours = pool.map(lambda place: responses_to(place, stories()[name]), places)
     assert ours == theirs

@@ -1,4 +1,4 @@
-"""Who is not let in, or may not do what it asks, hears why: a real Kafka and our broker, both clients."""
+"""Authentication and authorization errors name their cause, on a real Kafka and on our broker."""
 
 from __future__ import annotations
 
@@ -34,45 +34,45 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("by", ["threads", "asyncio"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_who_is_not_let_in_hears_why(kafka: Any, case: Case, by: str) -> None:
-    given, place = case.options(kafka), kafka.places[case.listener]
+def test_an_authentication_error_names_its_cause(kafka: Any, case: Case, by: str) -> None:
+    options, place = case.options(kafka), kafka.places[case.listener]
 
     async def asking() -> None:
-        async with AsyncCluster(place, timeout=20, **given) as cluster:
+        async with AsyncCluster(place, timeout=20, **options) as cluster:
             await cluster.topics()
 
     def ask() -> None:
         if by == "asyncio":
             asyncio.run(asyncio.wait_for(asking(), 60))
         else:
-            with Cluster(place, timeout=20, **given) as cluster:
+            with Cluster(place, timeout=20, **options) as cluster:
                 cluster.topics()
 
-    with pytest.raises(AuthenticationFailed if case.final else ConnectionFailed, match=case.words) as told:
+    with pytest.raises(AuthenticationFailed if case.final else ConnectionFailed, match=case.words) as caught:
         ask()
-    assert not [secret for secret in SECRETS if secret in str(told.value)]
+    assert not [secret for secret in SECRETS if secret in str(caught.value)]
 
 
-def test_who_is_refused_is_told_so_once_and_asks_no_more(kafka: Any) -> None:
-    given = options(kafka, "SASL_PLAINTEXT", "SCRAM-SHA-256", sasl_password="wr0ng-secret")
+def test_an_authentication_error_is_reported_once(kafka: Any) -> None:
+    credentials = options(kafka, "SASL_PLAINTEXT", "SCRAM-SHA-256", sasl_password="wr0ng-secret")
     reports: list[Any] = []
-    with Consumer(kafka.places["SASL_PLAINTEXT"], group_id="told", **given) as consumer:
+    with Consumer(kafka.places["SASL_PLAINTEXT"], group_id="told", **credentials) as consumer:
         consumer.events(reports.append)
         consumer.subscribe(["flights"])
-        for _ in range(2):  # whoever asks again hears the same
+        for _ in range(2):  # A repeated call raises the same error.
             with pytest.raises(AuthenticationFailed, match="are sasl_username and sasl_password right"):
                 consumer.poll(20)
     assert len([report for report in reports if "sasl_password" in str(report)]) <= 1
 
 
-def test_who_may_do_nothing_hears_which_rule_is_missing(kafka: Any) -> None:
+def test_an_authorization_error_names_the_missing_acl(kafka: Any) -> None:
     how = options(kafka, "SASL_PLAINTEXT", "PLAIN", sasl_username="bob", sasl_password=secured.USERS["bob"])
     place = kafka.places["SASL_PLAINTEXT"]
     with Consumer(place, group_id="bobs", **how) as consumer:
         consumer.subscribe(["flights"])
-        with pytest.raises(NotAuthorized, match=r"flights|bobs") as told:
+        with pytest.raises(NotAuthorized, match=r"flights|bobs") as caught:
             consumer.poll(20)
-    assert "needs an ACL that allows" in str(told.value)
+    assert "needs an ACL that allows" in str(caught.value)
     with (
         Producer(place, **how) as producer,
         pytest.raises(NotAuthorized, match=r"WRITE"),
@@ -80,7 +80,7 @@ def test_who_may_do_nothing_hears_which_rule_is_missing(kafka: Any) -> None:
         producer.send("flights", b"x").result(20)
 
 
-def test_and_so_it_is_by_asyncio(kafka: Any) -> None:
+def test_an_authorization_error_in_asyncio_names_the_missing_acl(kafka: Any) -> None:
     how = options(kafka, "SASL_PLAINTEXT", "PLAIN", sasl_username="bob", sasl_password=secured.USERS["bob"])
     place = kafka.places["SASL_PLAINTEXT"]
 

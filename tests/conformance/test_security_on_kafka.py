@@ -1,4 +1,4 @@
-"""Our clients on a real Kafka that lets in only whom it knows: each protocol, mechanism and refusal."""
+"""Our clients on a real Kafka with TLS, SASL and ACLs: each protocol and mechanism."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ async def async_token() -> str:
 
 
 def options(kafka: Any, listener: str, mechanism: str = "", **more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"security_protocol": "SSL" if listener == "MTLS" else listener}
+    chosen: dict[str, Any] = {"security_protocol": "SSL" if listener == "MTLS" else listener}
     if listener != "SASL_PLAINTEXT":
-        found["ssl_cafile"] = kafka.certificates.ca
+        chosen["ssl_cafile"] = kafka.certificates.ca
     if listener == "MTLS":
-        found["ssl_certfile"] = kafka.certificates.client
+        chosen["ssl_certfile"] = kafka.certificates.client
     if mechanism == "OAUTHBEARER":
-        found["sasl_oauth_token_provider"] = secured.token
+        chosen["sasl_oauth_token_provider"] = secured.token
     elif mechanism:
-        found |= {"sasl_username": "alice", "sasl_password": secured.USERS["alice"]}
-    return found | ({"sasl_mechanism": mechanism} if mechanism else {}) | more
+        chosen |= {"sasl_username": "alice", "sasl_password": secured.USERS["alice"]}
+    return chosen | ({"sasl_mechanism": mechanism} if mechanism else {}) | more
 
 
 WAYS = [
@@ -66,61 +66,63 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), WAYS)
-def test_what_is_written_through_each_way_in_is_read_through_it(
-    kafka: Any, listener: str, mechanism: str
-) -> None:
+def test_records_pass_through_each_listener_and_mechanism(kafka: Any, listener: str, mechanism: str) -> None:
     place, how = kafka.places[listener], options(kafka, listener, mechanism)
-    said = f"{listener} {mechanism} threads".encode()
+    value = f"{listener} {mechanism} threads".encode()
     with Producer(place, **how) as producer:
-        offset = producer.send("flights", said).result(30).offset
+        offset = producer.send("flights", value).result(30).offset
     with Consumer(place, group_id=f"{listener}-{mechanism}", auto_offset_reset="earliest", **how) as consumer:
         consumer.subscribe(["flights"])
-        assert next(record.value for record in consumer if record.offset == offset) == said
+        assert next(record.value for record in consumer if record.offset == offset) == value
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), WAYS)
-def test_and_so_it_is_by_asyncio(kafka: Any, listener: str, mechanism: str) -> None:
+def test_records_pass_through_each_listener_and_mechanism_in_asyncio(
+    kafka: Any, listener: str, mechanism: str
+) -> None:
     place, how = kafka.places[listener], options(kafka, listener, mechanism)
     if mechanism == "OAUTHBEARER":
         how["sasl_oauth_token_provider"] = async_token
-    said = f"{listener} {mechanism} asyncio".encode()
+    value = f"{listener} {mechanism} asyncio".encode()
 
-    async def both() -> None:
+    async def write_and_read() -> None:
         async with AsyncProducer(place, **how) as producer:
-            offset = (await (await producer.send("flights", said))).offset
+            offset = (await (await producer.send("flights", value))).offset
         async with AsyncConsumer(place, auto_offset_reset="earliest", **how) as consumer:
             consumer.assign([TopicPartition("flights", 0)])
             async for record in consumer:
                 if record.offset == offset:
-                    assert record.value == said
+                    assert record.value == value
                     break
 
-    asyncio.run(asyncio.wait_for(both(), 60))
+    asyncio.run(asyncio.wait_for(write_and_read(), 60))
 
 
 def java_properties(kafka: Any, listener: str, mechanism: str) -> str:
     """What a file for `--command-config` says."""
-    said = {"security.protocol": listener}
+    properties = {"security.protocol": listener}
     if listener != "SASL_PLAINTEXT":
-        said |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka.certificates.ca}
+        properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka.certificates.ca}
     if mechanism:
-        said["sasl.mechanism"] = mechanism
+        properties["sasl.mechanism"] = mechanism
     if mechanism == "OAUTHBEARER":
-        said["sasl.oauth.token.provider"] = "tests.conformance.secured_kafka:token"
+        properties["sasl.oauth.token.provider"] = "tests.conformance.secured_kafka:token"
     elif mechanism:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         login = f'username="alice" password="{secured.USERS["alice"]}"'
-        said["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
-    return "\n".join(f"{name}={value}" for name, value in said.items())
+        properties["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
+    return "\n".join(f"{name}={value}" for name, value in properties.items())
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), WAYS)
-def test_a_command_gets_in_by_its_file(kafka: Any, listener: str, mechanism: str, tmp_path: Path) -> None:
+def test_a_command_authenticates_with_its_command_config(
+    kafka: Any, listener: str, mechanism: str, tmp_path: Path
+) -> None:
     file = tmp_path / "client.properties"
     file.write_text(java_properties(kafka, listener, mechanism))
-    said = f"{listener} {mechanism} command".encode()
+    value = f"{listener} {mechanism} command".encode()
     with Producer(kafka.places["PLAINTEXT"]) as producer:
-        offset = producer.send("flights", said).result(30).offset
+        offset = producer.send("flights", value).result(30).offset
     words = ["--as", "kproto", "--command-config", str(file), kafka.places[listener], "me"]
     member = Member(*words, f"command-{listener}-{mechanism}", '{"reset": "earliest"}')
     member.say("subscribe flights")
@@ -134,23 +136,23 @@ def keytool(*words: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["store.p12", "store.jks"])
-def test_stores_that_keytool_makes_get_in(kafka: Any, name: str, tmp_path: Path) -> None:
-    """Since Java 9 it makes PKCS12, whatever they are called, and Java's clients read both as JKS."""
+def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> None:
+    """Since Java 9 keytool writes PKCS12 under any name, and Java's clients read both names as JKS."""
     form = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     x509 = pytest.importorskip("cryptography.x509")
     text = Path(kafka.certificates.client).read_bytes()
     key, chain = form.load_pem_private_key(text, None), x509.load_pem_x509_certificates(text)
-    made, own, trust = tmp_path / "made.p12", tmp_path / name, tmp_path / f"trust-{name}"
+    source, own, trust = tmp_path / "made.p12", tmp_path / name, tmp_path / f"trust-{name}"
     how = form.BestAvailableEncryption(b"store-secret")
     pkcs12 = pytest.importorskip("cryptography.hazmat.primitives.serialization.pkcs12")
-    made.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, chain[0], chain[1:], how))
+    source.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, chain[0], chain[1:], how))
     secret = ["-srcstorepass", "store-secret", "-deststorepass", "store-secret"]
-    keytool("-importkeystore", "-srckeystore", str(made), "-destkeystore", str(own), *secret)
+    keytool("-importkeystore", "-srckeystore", str(source), "-destkeystore", str(own), *secret)
     keytool(
         *("-importcert", "-noprompt", "-alias", "ca", "-file", kafka.certificates.ca),
         *("-keystore", str(trust), "-storepass", "store-secret"),
     )
-    given = from_java(
+    options = from_java(
         {
             "security.protocol": "SSL",
             "ssl.truststore.location": str(trust),
@@ -159,7 +161,7 @@ def test_stores_that_keytool_makes_get_in(kafka: Any, name: str, tmp_path: Path)
             "ssl.keystore.password": "store-secret",
         }
     )
-    with Cluster(kafka.places["MTLS"], **given) as cluster:
+    with Cluster(kafka.places["MTLS"], **options) as cluster:
         assert cluster.topics() == {}  # whom it names is let in, and may do nothing
 
 
@@ -190,7 +192,7 @@ def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
         assert not {"lost", "unreachable"} & {report.kind for report in reports}
 
 
-def test_a_produce_without_acks_writes_what_is_allowed_and_closes_over_the_rest(kafka: Any) -> None:
+def test_a_produce_without_acks_writes_allowed_topics_and_closes_the_connection(kafka: Any) -> None:
     """What the embedded broker does is written down in tests/broker/test_acls.py: the same."""
     place = kafka.places["PLAINTEXT"]
     with Cluster(place, timeout=60) as cluster:

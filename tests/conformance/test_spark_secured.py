@@ -1,4 +1,4 @@
-"""format("kproto") where one must log in over TLS: in Spark itself, on our own broker and a real one."""
+"""format("kproto") with TLS and SASL in Spark itself, on our broker and on a real one."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["spark"]
 PASSWORD = secured.USERS["alice"]
 WRONG = "wr0ng-of-alice"
 CLIENT_SECRET = "s3cret-of-a-client"
-# What the claims of each of its tokens begin with.
+# The start of the claims in each token of the issuer.
 TOKENS = b64encode(b'{"sub": "alice"').decode()
 SECURITY = "org.apache.kafka.common.security."
 
 
 @dataclass(frozen=True)
 class Kafka:
-    """A broker's listeners by their protocols; those of `secured.SIGNED` take tokens of the issuer's."""
+    """A broker's listeners by protocol; the listeners of `secured.SIGNED` accept the issuer's tokens."""
 
     places: dict[str, str]
     ca: str
@@ -42,7 +42,7 @@ class Kafka:
     def options(
         self, mechanism: str = "SCRAM-SHA-512", password: str = PASSWORD, protocol: str = "SASL_SSL"
     ) -> dict[str, str]:
-        """As Spark's own source takes them"""
+        """Return options under the names of Spark's own source."""
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         return {
             "kafka.bootstrap.servers": self.places[protocol],
@@ -54,7 +54,7 @@ class Kafka:
         }
 
     def by_token(self, listener: str = "SIGNED", **more: str) -> dict[str, str]:
-        """`_` in a name stands for a dot."""
+        """Return options for OAUTHBEARER; `_` in a name stands for a dot."""
         return {
             "kafka.bootstrap.servers": self.places[listener],
             "kafka.security.protocol": secured.SIGNED[listener],
@@ -73,18 +73,18 @@ class Kafka:
         )
 
     def way(self, protocol: str, mechanism: str) -> dict[str, str]:
-        """What gets in by these."""
+        """Return options for this protocol and mechanism."""
         if mechanism == "OAUTHBEARER":
             [listener] = (name for name, its in secured.SIGNED.items() if its == protocol)
-            # With a scope of their own, as Spark's processes go on, and keep what they got for another test.
+            # The scope separates these tokens: Spark's processes outlive a test and cache tokens.
             return {**self.by_credentials(listener=listener), "kafka.sasl.oauthbearer.scope": "ways"}
-        said = self.options(mechanism, protocol=protocol)
-        return {name: value for name, value in said.items() if mechanism or "sasl" not in name}
+        options = self.options(mechanism, protocol=protocol)
+        return {name: value for name, value in options.items() if mechanism or "sasl" not in name}
 
     def topic(self) -> str:
         name = f"t-{uuid4().hex[:12]}"
-        given = {k.removeprefix("kafka."): v for k, v in self.options().items() if "bootstrap" not in k}
-        with Cluster(self.places["SASL_SSL"], timeout=60, **Access.read(given).options) as cluster:
+        options = {k.removeprefix("kafka."): v for k, v in self.options().items() if "bootstrap" not in k}
+        with Cluster(self.places["SASL_SSL"], timeout=60, **Access.read(options).options) as cluster:
             cluster.create_topics({name: 2})
         return name
 
@@ -99,7 +99,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 yield Kafka(broker.places, broker.certificates.ca, issuer)
             return
         files = certificates(folder)
-        # Sessions as short as those of the real one, so that executors renew theirs, too.
+        # Sessions are as short as on the real broker, so that executors renew theirs, too.
         settings = {
             "connections.max.reauth.ms": str(secured.SESSION_MS),
             "sasl.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
@@ -113,7 +113,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def provider(spark: Any, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The name of a function that gives tokens, in a module that Spark ships to its executors."""
+    """Return the name of a token provider, in a module that Spark ships to its executors."""
     module = f"tokens_{uuid4().hex[:8]}"
     file = tmp_path_factory.mktemp("shipped") / f"{module}.py"
     file.write_text(
@@ -126,36 +126,36 @@ def provider(spark: Any, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory)
 
 
 def shown(frame: Any) -> str:
-    """Everything that Spark tells of how it will get at a frame's rows."""
+    """Return everything that Spark shows about the plan of a frame."""
     execution = frame._jdf.queryExecution()
     return f"{execution.toString()} {execution.logical().toString()} {execution.analyzed().toJSON()}"
 
 
 def kept(folder: Path) -> str:
-    """What is in a folder's files."""
+    """Return the contents of a folder's files."""
     return "\n".join(file.read_text(errors="replace") for file in folder.rglob("*") if file.is_file())
 
 
 def events(spark: Any) -> str:
-    """Spark's log of events, of the whole session so far."""
+    """Return Spark's event log of the whole session."""
     return kept(Path(spark.conf.get("spark.eventLog.dir").removeprefix("file://")))
 
 
-def tells_no_secret(told: str) -> None:
-    assert not [secret for secret in (PASSWORD, WRONG, CLIENT_SECRET, TOKENS) if secret in told]
+def assert_no_secret(text: str) -> None:
+    assert not [secret for secret in (PASSWORD, WRONG, CLIENT_SECRET, TOKENS) if secret in text]
 
 
 def ways() -> Iterator[Any]:
-    """Each protocol with each mechanism; without KPROTO_ALL_PLAYS each of them on one of the two only."""
+    """Each protocol with each mechanism; without KPROTO_ALL_PLAYS each mechanism with one protocol."""
     yield "SSL", ""
     for number, mechanism in enumerate(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")):
-        for other, protocol in enumerate(("SASL_PLAINTEXT", "SASL_SSL")):
-            if os.environ.get("KPROTO_ALL_PLAYS") or (number + other) % 2 == 0:
+        for offset, protocol in enumerate(("SASL_PLAINTEXT", "SASL_SSL")):
+            if os.environ.get("KPROTO_ALL_PLAYS") or (number + offset) % 2 == 0:
                 yield protocol, mechanism
 
 
 @pytest.mark.parametrize(("protocol", "mechanism"), list(ways()))
-def test_what_a_batch_writes_a_stream_copies_and_a_batch_reads(
+def test_a_stream_copies_a_batch_and_another_batch_reads_it(
     spark: Any, kafka: Kafka, protocol: str, mechanism: str, tmp_path: Path
 ) -> None:
     source, target, how = kafka.topic(), kafka.topic(), kafka.way(protocol, mechanism)
@@ -165,31 +165,31 @@ def test_what_a_batch_writes_a_stream_copies_and_a_batch_reads(
     sink = stream.load().writeStream.format("kproto").options(**how, topic=target)
     query = started(sink.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True))
     assert query.awaitTermination(120)
-    tells_no_secret(kept(tmp_path))
+    assert_no_secret(kept(tmp_path))
     frame = spark.read.format("kproto").options(**how, subscribe=target).load()
     read = frame.selectExpr("cast(value as string)").collect()
     assert sorted(int(row["value"]) for row in read) == list(range(20))
 
 
 @pytest.mark.parametrize("by", ["credentials", "a function that is named"])
-def test_tokens_are_had_on_the_driver_and_in_executors(
+def test_tokens_are_fetched_on_the_driver_and_in_executors(
     spark: Any, kafka: Kafka, provider: str, by: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     named = by != "credentials"
-    topic, asked = kafka.topic(), len(kafka.issuer.asked)
+    topic, requests_before = kafka.topic(), len(kafka.issuer.asked)
     how = kafka.by_token(oauth_token_provider=provider) if named else kafka.by_credentials()
     rows = spark.sql("select cast(id as string) as value from range(20)")
     rows.write.format("kproto").options(**how, topic=topic).mode("append").save()
     frame = spark.read.format("kproto").options(**how, subscribe=topic).load()
     read = frame.selectExpr("cast(value as string)").collect()
     assert sorted(int(row["value"]) for row in read) == list(range(20))
-    forms = kafka.issuer.asked[asked:]
-    assert len(forms) >= 2  # who writes, and who reads
+    forms = kafka.issuer.asked[requests_before:]
+    assert len(forms) >= 2  # One for the writer and one for the reader.
     assert all(("scope" in form) == named for form in forms)
-    tells_no_secret(" ".join([shown(frame), *capfd.readouterr()]))
+    assert_no_secret(" ".join([shown(frame), *capfd.readouterr()]))
 
 
-def test_a_function_that_is_not_there_is_told_at_load(spark: Any, kafka: Kafka) -> None:
+def test_a_missing_token_provider_fails_at_load(spark: Any, kafka: Kafka) -> None:
     from pyspark.errors import PySparkException
 
     how = kafka.by_token(oauth_token_provider="no_such_module:token")
@@ -197,7 +197,7 @@ def test_a_function_that_is_not_there_is_told_at_load(spark: Any, kafka: Kafka) 
         spark.read.format("kproto").options(**how, subscribe="t").load()
 
 
-def test_a_client_that_the_issuer_refuses_reads_why_and_not_its_secret(
+def test_an_issuer_error_names_the_cause_without_the_secret(
     spark: Any, kafka: Kafka, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from pyspark.errors import PySparkException
@@ -205,10 +205,10 @@ def test_a_client_that_the_issuer_refuses_reads_why_and_not_its_secret(
     how = kafka.by_credentials(WRONG)
     with pytest.raises(PySparkException, match="are client id, secret and scope right") as caught:
         spark.read.format("kproto").options(**how, subscribe="t").load().collect()
-    tells_no_secret(" ".join([str(caught.value), *capfd.readouterr()]))
+    assert_no_secret(" ".join([str(caught.value), *capfd.readouterr()]))
 
 
-def test_a_stream_goes_on_when_its_sessions_have_ended(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+def test_a_stream_continues_after_its_sessions_expire(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
     source, target, how = kafka.topic(), kafka.topic(), kafka.options()
     stream = spark.readStream.format("kproto").options(**how, subscribe=source, startingOffsets="earliest")
     sink = stream.load().writeStream.format("kproto").options(**how, topic=target)
@@ -224,7 +224,7 @@ def test_a_stream_goes_on_when_its_sessions_have_ended(spark: Any, kafka: Kafka,
         query.stop()
     copied = spark.read.format("kproto").options(**how, subscribe=target).load()
     assert sorted(int(bytes(row["value"])) for row in copied.collect()) == list(range(sent))
-    tells_no_secret(kept(tmp_path))
+    assert_no_secret(kept(tmp_path))
 
 
 def test_no_plan_shows_the_password(spark: Any, kafka: Kafka, capfd: pytest.CaptureFixture[str]) -> None:
@@ -237,33 +237,33 @@ def test_no_plan_shows_the_password(spark: Any, kafka: Kafka, capfd: pytest.Capt
     frame.write.format("kproto").options(**how, topic=topic).mode("append").save()
     logged = events(spark)
     assert "SparkListenerSQLExecutionStart" in logged
-    tells_no_secret("\n".join([shown(frame), shown(stream), logged, *capfd.readouterr()]))
+    assert_no_secret("\n".join([shown(frame), shown(stream), logged, *capfd.readouterr()]))
     assert "kproto" in shown(frame)
 
 
-def test_who_is_refused_reads_why_and_not_the_password(
+def test_an_authentication_error_names_the_cause_without_the_password(
     spark: Any, kafka: Kafka, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from pyspark.errors import PySparkException
 
     topic, how = kafka.topic(), kafka.options(password=WRONG)
-    told: list[str] = []
+    messages: list[str] = []
     with pytest.raises(PySparkException) as batch:
         spark.read.format("kproto").options(**how, subscribe=topic).load().collect()
-    told.append(str(batch.value))
+    messages.append(str(batch.value))
     rows = spark.sql("select 'x' as value")
     with pytest.raises(PySparkException) as sink:
         rows.write.format("kproto").options(**how, topic=topic).mode("append").save()
-    told.append(str(sink.value))
+    messages.append(str(sink.value))
     with pytest.raises(PySparkException) as once:
         rows.write.format("kproto").options(**how, topic=topic, transactionalIdPrefix="told").mode(
             "append"
         ).save()
-    told.append(str(once.value))
+    messages.append(str(once.value))
     stream = spark.readStream.format("kproto").options(**how, subscribe=topic).load()
     query = started(stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")))
     with pytest.raises(PySparkException) as streamed:
         query.awaitTermination(120)
-    told.append(str(streamed.value))
-    assert [text for text in told if "rejects user 'alice' with SCRAM-SHA-512" not in text] == []
-    tells_no_secret("\n".join([*told, kept(tmp_path), events(spark), *capfd.readouterr()]))
+    messages.append(str(streamed.value))
+    assert [text for text in messages if "rejects user 'alice' with SCRAM-SHA-512" not in text] == []
+    assert_no_secret("\n".join([*messages, kept(tmp_path), events(spark), *capfd.readouterr()]))

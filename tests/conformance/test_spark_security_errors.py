@@ -76,7 +76,7 @@ def sink_that_writes_once(spark: Any, how: dict[str, str], folder: Path) -> None
     rows.write.format("kproto").options(**how).mode("append").save()
 
 
-DOORS: dict[str, Callable[[Any, dict[str, str], Path], None]] = {
+ENTRY_POINTS: dict[str, Callable[[Any, dict[str, str], Path], None]] = {
     "a batch": batch,
     "a stream": stream,
     "the sink of a batch": sink_of_a_batch,
@@ -88,10 +88,10 @@ DOORS: dict[str, Callable[[Any, dict[str, str], Path], None]] = {
 def cases_of(door: str) -> list[Case]:
     if os.environ.get("KPROTO_ALL_PLAYS"):
         return CASES
-    return [CASES[(SEED + number) % len(CASES)] for number, name in enumerate(DOORS) if name == door]
+    return [CASES[(SEED + number) % len(CASES)] for number, name in enumerate(ENTRY_POINTS) if name == door]
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", ENTRY_POINTS)
 def test_a_query_tells_once_what_is_wrong(
     spark: Any, kafka: Any, door: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,7 +107,7 @@ def test_a_query_tells_once_what_is_wrong(
         capfd.readouterr()
         began = time.monotonic()
         with pytest.raises(PySparkException) as told:
-            DOORS[door](spark, how, tmp_path / str(CASES.index(case)))
+            ENTRY_POINTS[door](spark, how, tmp_path / str(CASES.index(case)))
         took, said = time.monotonic() - began, str(told.value)
         assert len(re.findall(words, said)) == 1, f"{where}: {said}"
         assert not OURS.search(said.partition("kproto.errors.")[2]), f"{where}: {said}"
@@ -142,7 +142,7 @@ def test_what_is_wrong_with_a_query_is_said_in_a_sentence_without_the_way_throug
     changes, words = WRONG[wrong]
     how = {"kafka.bootstrap.servers": kafka.places["PLAINTEXT"], "subscribe": "flights", **SOON, **changes}
     with pytest.raises(PySparkException, match=words) as told:
-        DOORS[door](spark, how, tmp_path)
+        ENTRY_POINTS[door](spark, how, tmp_path)
     assert FRAME not in str(told.value)
 
 

@@ -1,6 +1,6 @@
-"""Signed tokens of OAUTHBEARER: a real Kafka with its OAuthBearerValidatorCallbackHandler, and our broker.
+"""Signed OAUTHBEARER tokens: a real Kafka with its OAuthBearerValidatorCallbackHandler, and our broker.
 
-Both have the same settings and the same keys, and are asked by raw requests: same tokens, same answers.
+Both have the same settings and keys, and answer raw requests with the same tokens alike.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ rsa: Any = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
 CLIENT, SECRET = "orders", "s3cr3t of: orders"
 TOLD = '{"status":"invalid_token"}'
 LENIENT = {"sasl.oauthbearer.expected.audience": "others, kafka"}
-# The settings of each listener, beside where the keys are.
+# The settings of each listener, in addition to the URL of the keys.
 LISTENERS: dict[str, dict[str, str]] = {
     "STRICT": {**LENIENT, "sasl.oauthbearer.expected.issuer": "https://issuer.example"},
     "LENIENT": LENIENT,
@@ -54,7 +54,7 @@ Issuers = tuple[Issuer, Issuer, Issuer, Any, Any]
 
 @dataclass(frozen=True)
 class Known:
-    """Everybody who signs here, and a broker's listeners, by name."""
+    """All token issuers, and a broker's listeners by name."""
 
     rsa: Issuer
     ec: Issuer
@@ -66,8 +66,11 @@ class Known:
 
 @pytest.fixture(scope="module")
 def issuers() -> Iterator[Issuers]:
-    """One page of keys: two of the first issuer's, one of the second's; the third is nobody's. The last two
-    are the first key of the first, and one that is too short."""
+    """Publish one set of keys: two of the first issuer and one of the second; the third issuer publishes
+    none.
+
+    The last two values are the first issuer's first key, and a key that is too short.
+    """
     with issuing({CLIENT: SECRET}) as issuer:
         ec = Issuer(algorithm="ES256")
         first = issuer._private
@@ -132,7 +135,7 @@ def real(common: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 def made(claims: dict[str, Any] | str, key: Any, algorithm: str, **header: Any) -> str:
-    """A token by hand; claims with the value None are left out."""
+    """Build a token manually; claims with the value None are left out."""
     if isinstance(claims, dict):
         claims = json.dumps({name: value for name, value in claims.items() if value is not None})
     header = {name: value for name, value in header.items() if value is not None}
@@ -160,14 +163,14 @@ def claiming(**claims: Any) -> Token:
 
 
 def at(**seconds: float) -> Token:
-    """Times as seconds from now on."""
+    """Return a token whose times are given in seconds from now."""
     return lambda known: known.rsa.token(
         "alice", **{name: time.time() // 1 + value for name, value in seconds.items()}
     )
 
 
 def hand(algorithm: str = "RS256", **header: Any) -> Token:
-    """By the first issuer's newest key, under another header."""
+    """Return a token of the first issuer's newest key with another header."""
     return lambda known: made(usual(), known.rsa._private, algorithm, **header)
 
 
@@ -285,7 +288,7 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
 
 
 def asked(place: str, token: str, principal: str) -> tuple[int, str | None, int]:
-    """The code, the words and the session that a broker answers to who comes with a token, as `principal`."""
+    """Return the error code, message and session lifetime for a login with a token as `principal`."""
     with connected(place) as client:
         client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
         exchange = OAuthBearerClient(token)
@@ -302,7 +305,9 @@ def asked(place: str, token: str, principal: str) -> tuple[int, str | None, int]
 @pytest.mark.parametrize(
     ("listener", "token", "principal"), [row[1:] for row in MATRIX], ids=[row[0] for row in MATRIX]
 )
-def test_a_token_is_taken_or_not(known: Known, listener: str, token: Token, principal: str | None) -> None:
+def test_a_token_is_accepted_or_rejected(
+    known: Known, listener: str, token: Token, principal: str | None
+) -> None:
     code, words, session = asked(known.places[listener], token(known), principal or "alice")
     if principal is None:
         assert (code, words, session) == (58, TOLD, 0)
@@ -322,18 +327,18 @@ def by_credentials(known: Known, secret: str = SECRET) -> dict[str, Any]:
     }
 
 
-def test_a_client_gets_in_by_its_credentials_and_asks_once(
+def test_a_client_authenticates_by_its_credentials_with_one_token_request(
     known: Known,
 ) -> None:
     before = len(known.rsa.asked)
     with Cluster(known.places["STRICT"], **by_credentials(known)) as cluster:
         cluster.topics()
-        with Cluster(known.places["STRICT"], **by_credentials(known)) as other:
-            other.topics()
+        with Cluster(known.places["STRICT"], **by_credentials(known)) as second:
+            second.topics()
     assert known.rsa.asked[before:] == [{"grant_type": "client_credentials", "scope": "read"}] * 2
 
 
-def test_and_so_it_does_by_asyncio(known: Known) -> None:
+def test_an_asyncio_client_authenticates_by_its_credentials(known: Known) -> None:
     async def asking() -> None:
         async with AsyncCluster(known.places["STRICT"], **by_credentials(known)) as cluster:
             await cluster.topics()
@@ -341,18 +346,18 @@ def test_and_so_it_does_by_asyncio(known: Known) -> None:
     asyncio.run(asyncio.wait_for(asking(), 60))
 
 
-def test_a_client_with_a_wrong_secret_hears_that_and_nobody_the_secret(known: Known) -> None:
-    given = by_credentials(known, "wr0ng")
+def test_a_wrong_client_secret_is_reported_without_the_secret(known: Known) -> None:
+    options = by_credentials(known, "wr0ng")
     with (
         pytest.raises(AuthenticationFailed, match="HTTP 401: are client id, secret and scope right") as error,
-        Cluster(known.places["STRICT"], timeout=20, **given) as cluster,
+        Cluster(known.places["STRICT"], timeout=20, **options) as cluster,
     ):
         cluster.topics()
     assert "wr0ng" not in str(error.value)
 
 
-def test_a_client_whose_token_is_for_somebody_else_hears_what_to_look_at(known: Known) -> None:
-    given = {
+def test_the_error_for_a_token_of_another_audience_names_what_to_check(known: Known) -> None:
+    options = {
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauth_token_provider": lambda: known.rsa.token("alice", aud="x"),
@@ -360,14 +365,14 @@ def test_a_client_whose_token_is_for_somebody_else_hears_what_to_look_at(known: 
     words = r"rejects the token with OAUTHBEARER .*do the clocks agree\?\), and is it issued for this cluster"
     with (
         pytest.raises(AuthenticationFailed, match=words),
-        Cluster(known.places["STRICT"], timeout=20, **given) as cluster,
+        Cluster(known.places["STRICT"], timeout=20, **options) as cluster,
     ):
         cluster.topics()
 
 
 @pytest.mark.java
-def test_java_gets_in_by_its_credentials(known: Known, tmp_path: Path, kafka_jars: str) -> None:
-    """Its own retriever asks our issuer."""
+def test_java_authenticates_by_its_credentials(known: Known, tmp_path: Path, kafka_jars: str) -> None:
+    """Java's own token retriever asks our issuer."""
     file = tmp_path / "client.properties"
     file.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"

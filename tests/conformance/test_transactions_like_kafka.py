@@ -1,6 +1,6 @@
-"""The same requests of transactions to a real Kafka and to the embedded broker: the same is seen.
+"""The same requests of transactions to a real Kafka and to the embedded broker give the same responses.
 
-A play is a generator: what it yields is what was seen, with nothing in it that depends on the broker.
+A scenario is a generator. It yields the comparable parts of responses, which do not depend on the broker.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ Play = Callable[[Side], Iterator[Any]]
 PLAYS: list[Play] = []
 
 
-def play(made: Play) -> Play:
-    PLAYS.append(made)
-    return made
+def play(scenario: Play) -> Play:
+    PLAYS.append(scenario)
+    return scenario
 
 
 @play
 def names_and_epochs(side: Side) -> Iterator[Any]:
     yield side.init("p")
     yield side.init("p")
-    yield side.init("q", said="p")
-    yield side.init("q", said="p")
-    yield side.init("r", said="q")
-    yield side.init("z", said="p")
+    yield side.init("q", claimed="p")
+    yield side.init("q", claimed="p")
+    yield side.init("r", claimed="q")
+    yield side.init("z", claimed="p")
     for version in range(6):
         yield side.init("p", version=version)
-    yield side.init("z", said="stranger")
-    yield side.init("y", said="stranger", name="y")
+    yield side.init("z", claimed="stranger")
+    yield side.init("y", claimed="stranger", name="y")
     side.fake("half", "p", epoch=-1)
-    yield side.init("z", said="half")
+    yield side.init("z", claimed="half")
     yield side.init("z", name="")
     yield side.init("i", name=None)
     for timeout in (0, -1, 1, 900_000, 900_001):
@@ -93,7 +93,7 @@ def adding(side: Side) -> Iterator[Any]:
 
 
 @play
-def what_a_broker_asks_in_every_state(side: Side) -> Iterator[Any]:
+def verification_in_every_state(side: Side) -> Iterator[Any]:
     side.init("p")
     yield side.add("p", 0, version=5, verify=True)
     side.add("p", 0, version=5)
@@ -148,10 +148,10 @@ def ends_up_to_v4(side: Side) -> Iterator[Any]:
 
 
 @play
-def who_takes_an_open_transactions_id(side: Side) -> Iterator[Any]:
+def init_during_an_open_transaction(side: Side) -> Iterator[Any]:
     side.init("p")
     yield side.write("p", b"1")
-    yield side.init("z", said="stranger")
+    yield side.init("z", claimed="stranger")
     yield side.init("q", until_named=True)
     yield side.describe()
     yield side.fetch()
@@ -161,16 +161,16 @@ def who_takes_an_open_transactions_id(side: Side) -> Iterator[Any]:
     yield side.end("p")
     yield side.end("p", version=4)
     yield side.end("p", committed=False)
-    yield side.init("z", said="p")
+    yield side.init("z", claimed="p")
     yield side.write("q", b"2")
-    yield side.init("z", said="q", until_named=True)
+    yield side.init("z", claimed="q", until_named=True)
     yield side.describe()
     yield side.fetch()
     yield side.producers()
 
 
 @play
-def writing_is_taking_part(side: Side) -> Iterator[Any]:
+def writes_add_partitions_to_the_transaction(side: Side) -> Iterator[Any]:
     side.init("p")
     yield side.write("p", b"a", seq=5)
     yield side.write("p", b"a", b"b")
@@ -203,7 +203,7 @@ def writing_is_taking_part(side: Side) -> Iterator[Any]:
 
 
 @play
-def older_clients_say_so_before_they_write(side: Side) -> Iterator[Any]:
+def older_clients_add_partitions_before_writing(side: Side) -> Iterator[Any]:
     for version in (3, 9, 11):
         side.init("p")
         yield side.write("p", b"early", version=version)
@@ -265,7 +265,8 @@ def readers_see_committed_records_only(side: Side) -> Iterator[Any]:
     yield side.fetch(offset=5)
     yield side.fetch(offset=6)
     yield side.fetch(offset=7)
-    time.sleep(0.005)  # or two markers may be of one millisecond, and -3 asks for the first of the latest
+    # Two markers in one millisecond would both match -3, which returns the first of the latest.
+    time.sleep(0.005)
     yield side.end("c", committed=False, name="c")
     for offset in range(8):
         yield side.fetch(offset=offset)
@@ -291,14 +292,14 @@ def records_are_deleted_below_open_transactions(side: Side) -> Iterator[Any]:
     yield side.ends((-1, -2))
     yield side.producers()
     yield side.write("b", b"b2", name="b", seq=1)
-    time.sleep(0.005)  # markers carry the broker's time, and -3 asks for the first of the latest
+    time.sleep(0.005)  # The second marker must have a later time: -3 returns the first of the latest.
     yield side.end("b", name="b")
     yield side.fetch(offset=4)
     yield side.ends()
 
 
 @play
-def offsets_count_with_the_transaction(side: Side) -> Iterator[Any]:
+def offsets_are_committed_with_the_transaction(side: Side) -> Iterator[Any]:
     side.init("p")
     yield side.commit("p", 5, version=3)
     yield side.commit("p", 5, version=4)
@@ -337,7 +338,7 @@ def offsets_count_with_the_transaction(side: Side) -> Iterator[Any]:
 
 
 @play
-def time_is_over(side: Side) -> Iterator[Any]:
+def transactions_time_out(side: Side) -> Iterator[Any]:
     side.init("p", timeout=300)
     yield side.write("p", b"a")
     yield side.commit("p", 3)
@@ -354,7 +355,7 @@ def time_is_over(side: Side) -> Iterator[Any]:
     yield side.fetch()
     yield side.write("p", b"again")
     yield side.aborted_by_time()
-    yield side.init("q", said="p")
+    yield side.init("q", claimed="p")
     yield side.init("r")
     yield side.fetch()
 
@@ -384,7 +385,7 @@ def transactions_are_listed(side: Side) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def quick_kafka() -> Iterator[judges.RealKafka]:
-    """One that looks often whose time is over."""
+    """A real Kafka that checks for expired transactions every 100 ms."""
     with judges.real_kafka(SOON) as kafka:
         yield kafka
 
@@ -398,24 +399,24 @@ def ours() -> Iterator[Server]:
 @pytest.fixture
 def sides(quick_kafka: judges.RealKafka, ours: Server) -> Iterator[list[Side]]:
     topic = f"played-{NOW}-{next(_NUMBERS)}"
-    both = [Side(where, topic, NOW) for where in (quick_kafka.bootstrap, ours.bootstrap)]
+    pair = [Side(where, topic, NOW) for where in (quick_kafka.bootstrap, ours.bootstrap)]
     with contextlib.ExitStack() as stack:
-        for side in both:
+        for side in pair:
             stack.callback(side.close)
-        yield both
+        yield pair
 
 
-@pytest.mark.parametrize("given", PLAYS, ids=lambda given: given.__name__)
-def test_the_same_is_seen(given: Play, sides: list[Side]) -> None:
-    kafka, ours = ([*given(side)] for side in sides)
+@pytest.mark.parametrize("scenario", PLAYS, ids=lambda scenario: scenario.__name__)
+def test_both_brokers_answer_a_scenario_alike(scenario: Play, sides: list[Side]) -> None:
+    kafka, ours = ([*scenario(side)] for side in sides)
     for number, (theirs, our) in enumerate(zip(kafka, ours, strict=True)):
-        assert our == theirs, f"{given.__name__}, yield {number}\n  Kafka {theirs}\n  ours  {our}"
+        assert our == theirs, f"{scenario.__name__}, yield {number}\n  Kafka {theirs}\n  ours  {our}"
 
 
 def test_the_feature_and_the_versions_are_advertised_alike(sides: list[Side]) -> None:
     hello = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     kafka, ours = (side.ask(hello, 4) for side in sides)
-    found = []
+    features = []
     for answer in (kafka, ours):
         supported = {
             feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features
@@ -426,8 +427,8 @@ def test_the_feature_and_the_versions_are_advertised_alike(sides: list[Side]) ->
         }
         keys = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         of_transactions = {key: keys[key] for key in (22, 24, 25, 26, 28, 61, 65, 66)}
-        found.append((supported["transaction.version"], levels["transaction.version"], of_transactions))
-    assert found[0] == found[1]
+        features.append((supported["transaction.version"], levels["transaction.version"], of_transactions))
+    assert features[0] == features[1]
 
 
 def test_coordinators_of_transactions_are_found_alike(sides: list[Side]) -> None:

@@ -1,7 +1,7 @@
-"""An unclean election on a real Kafka cuts a log; whoever had read what was cut is told of it.
+"""Log truncation by an unclean election on a real Kafka: consumers that read the lost records are informed.
 
-Two brokers and a controller. A topic's follower dies, the leader takes ten more records and dies, and the
-follower comes back alone: it leads, and those ten are gone.
+There are two brokers and a controller. A topic's follower dies, the leader appends ten more records and dies.
+The follower restarts alone and becomes the leader, and the ten records are lost.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ CONTROLLER = 3
 PATIENCE = 240.0
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def until(holds: Callable[[], bool], message: str) -> None:
     end = time.monotonic() + PATIENCE
     while not holds():
-        assert time.monotonic() < end, what
+        assert time.monotonic() < end, message
         time.sleep(0.1)
 
 
 class Nodes:
-    """Brokers 1 and 2, and the controller: processes that are killed with -9 and started again."""
+    """Brokers 1 and 2 and the controller, which can be killed with -9 and restarted."""
 
     def __init__(self, scratch: Path) -> None:
         self.ports = {node: judges.free_port() for node in (1, 2, CONTROLLER)}
@@ -73,11 +73,11 @@ class Nodes:
                 del settings["inter.broker.listener.name"]
             self._config(node).write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
             order = ["kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ"]
-            made = subprocess.run(
+            completed = subprocess.run(
                 [*self._run, *order, "-c", str(self._config(node))], capture_output=True, text=True
             )
-            if made.returncode:
-                judges.missing(f"three Kafkas: {made.stdout[-300:]}{made.stderr[-300:]}")
+            if completed.returncode:
+                judges.missing(f"three Kafkas: {completed.stdout[-300:]}{completed.stderr[-300:]}")
 
     def _config(self, node: int) -> Path:
         return self._scratch / f"{node}.properties"
@@ -100,15 +100,15 @@ class Nodes:
                 process.wait()
 
 
-class Cut:
-    """A cluster whose log was cut at 10, and what two consumers were told that had read up to 20."""
+class TruncatedCluster:
+    """A cluster whose log was truncated at 10, and the events of two consumers that had read to 20."""
 
     def __init__(self, nodes: Nodes, stack: ExitStack) -> None:
         self.nodes = nodes
         nodes.start(CONTROLLER, 1, 2)
         stack.callback(nodes.kill, 1, 2, CONTROLLER)
         self.cluster: Cluster = stack.enter_context(Cluster(nodes.bootstrap, request_timeout_ms=5_000))
-        until(lambda: self._brokers() == {1, 2}, "both brokers are there")
+        until(lambda: self._brokers() == {1, 2}, "both brokers are up")
         self.cluster.create_topics({"t": 1}, replication_factor=2)
         self.old = self.leader()
         new = 3 - self.old
@@ -117,7 +117,7 @@ class Cut:
             self._write(careful, *range(10))
         producer = stack.enter_context(Producer(nodes.bootstrap, acks=1, enable_idempotence=False))
         nodes.kill(new)
-        until(lambda: self._in_sync() == [self.old], "the follower is out")
+        until(lambda: self._in_sync() == [self.old], "the follower is out of sync")
         self._write(producer, *range(10, 20))
         reads = {"auto_offset_reset": "none", "metadata_max_age_ms": 1_000, "client_id": "none"}
         self.strict: Consumer = stack.enter_context(Consumer(nodes.bootstrap, **reads))
@@ -126,13 +126,16 @@ class Cut:
         )
         self.changes: list[Any] = []
         self.lenient.events(self.changes.append)
-        for one in (self.strict, self.lenient):
-            one.assign({T0: 0})
-            found: list[int] = []
-            until(lambda one=one, found=found: self._read(one, found) == 20, "twenty are read")  # type: ignore[misc]
+        for consumer in (self.strict, self.lenient):
+            consumer.assign({T0: 0})
+            offsets: list[int] = []
+            until(
+                lambda consumer=consumer, offsets=offsets: self._read(consumer, offsets) == 20,
+                "twenty records are read",
+            )  # type: ignore[misc]
         nodes.kill(self.old)
         nodes.start(new)
-        until(lambda: self.leader() == new, "the follower leads")
+        until(lambda: self.leader() == new, "the follower becomes the leader")
         self._write(producer, "a", "b", "c")
 
     def _brokers(self) -> set[int]:
@@ -159,51 +162,55 @@ class Cut:
         for delivery in [producer.send("t", str(value).encode(), partition=0) for value in values]:
             delivery.result()
 
-    def _read(self, one: Consumer, found: list[int]) -> int:
-        found += [record.offset for record in one.poll(0.2)]
-        return len(found)
+    def _read(self, consumer: Consumer, offsets: list[int]) -> int:
+        offsets += [record.offset for record in consumer.poll(0.2)]
+        return len(offsets)
 
 
 @pytest.fixture(scope="module")
-def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TruncatedCluster]:
     with ExitStack() as stack:
-        yield Cut(Nodes(tmp_path_factory.mktemp("nodes")), stack)
+        yield TruncatedCluster(Nodes(tmp_path_factory.mktemp("nodes")), stack)
 
 
-def test_without_a_policy_it_is_raised_with_where_the_logs_part(cut: Cut) -> None:
-    told: list[LogTruncated] = []
+def test_without_a_reset_policy_truncation_is_raised_with_the_diverging_offset(cut: TruncatedCluster) -> None:
+    errors: list[LogTruncated] = []
 
     def polled() -> bool:
         try:
             assert [record.offset for record in cut.strict.poll(0.2)] == []
         except LogTruncated as error:
-            told.append(error)
-        return bool(told)
+            errors.append(error)
+        return bool(errors)
 
     until(polled, "LogTruncated")
-    assert (told[0].partition, told[0].position, told[0].diverging_offset) == (str(T0), 20, 10)
+    assert (errors[0].partition, errors[0].position, errors[0].diverging_offset) == (str(T0), 20, 10)
     cut.strict.seek(T0, 10)
-    found: list[Any] = []
-    until(lambda: bool(found.extend(cut.strict.poll(0.2)) or len(found) >= 3), "what came instead")
-    assert [(record.offset, record.value) for record in found] == [(10, b"a"), (11, b"b"), (12, b"c")]
+    records: list[Any] = []
+    until(lambda: bool(records.extend(cut.strict.poll(0.2)) or len(records) >= 3), "the new records are read")
+    assert [(record.offset, record.value) for record in records] == [(10, b"a"), (11, b"b"), (12, b"c")]
 
 
-def test_with_a_policy_it_is_reported_and_what_came_instead_is_read(cut: Cut) -> None:
-    found: list[Any] = []
-    until(lambda: bool(found.extend(cut.lenient.poll(0.2)) or len(found) >= 3), "what came instead")
-    assert [(record.offset, record.value) for record in found] == [(10, b"a"), (11, b"b"), (12, b"c")]
+def test_with_a_reset_policy_truncation_is_reported_and_the_new_records_are_read(
+    cut: TruncatedCluster,
+) -> None:
+    records: list[Any] = []
+    until(
+        lambda: bool(records.extend(cut.lenient.poll(0.2)) or len(records) >= 3), "the new records are read"
+    )
+    assert [(record.offset, record.value) for record in records] == [(10, b"a"), (11, b"b"), (12, b"c")]
     assert [change.kind for change in cut.changes if change.kind in ("truncated", "reset")] == ["truncated"]
 
 
 def asking(current: int, epoch: int) -> OffsetForLeaderEpochRequest:
-    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
-    topic = OffsetForLeaderTopic(topic="t", partitions=[asked])
+    partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+    topic = OffsetForLeaderTopic(topic="t", partitions=[partition])
     return OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic])
 
 
 def fetching(topic_id: UUID | None, current: int, last: int, offset: int) -> FetchRequest:
     assert topic_id is not None
-    asked = FetchPartition(
+    partition = FetchPartition(
         partition=0,
         current_leader_epoch=current,
         fetch_offset=offset,
@@ -214,51 +221,65 @@ def fetching(topic_id: UUID | None, current: int, last: int, offset: int) -> Fet
         max_wait_ms=0,
         min_bytes=0,
         session_epoch=-1,
-        topics=[FetchTopic(topic_id=topic_id, partitions=[asked])],
+        topics=[FetchTopic(topic_id=topic_id, partitions=[partition])],
     )
 
 
-def test_the_embedded_broker_answers_about_epochs_like_kafka(cut: Cut) -> None:
-    """The same log in both, ten records of one epoch and three of a later one; epochs by their place."""
+def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None:
+    """Both brokers have ten records of one epoch and three of a later one; epochs are compared by order."""
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))
     world.write("t", 0, *map(str, range(10)))
     world.truncate("t", 0, 10)
     world.write("t", 0, "a", "b", "c")
-    one = world.consumer(client_id="asks", auto_offset_reset="earliest")
-    one.assign({T0: 0})
-    assert world.run(until=lambda: len(one.records) == 13)
+    consumer = world.consumer(client_id="asks", auto_offset_reset="earliest")
+    consumer.assign({T0: 0})
+    assert world.run(until=lambda: len(consumer.records) == 13)
 
     def embedded(request: Any) -> Any:
-        core = one.engine.core
-        token = one.run(admin.request(core.view, request, ("leader", "t", 0), core.clock))
-        assert world.run(until=lambda: token in one.done)
-        value, error = one.done[token]
+        core = consumer.engine.core
+        token = consumer.run(admin.request(core.view, request, ("leader", "t", 0), core.clock))
+        assert world.run(until=lambda: token in consumer.done)
+        value, error = consumer.done[token]
         assert error is None
         return value[0]
 
     with Cluster(cut.nodes.bootstrap) as cluster:
         theirs = answers(lambda request: cluster.request(request, ("leader", "t", 0)), cluster.view)
-    assert answers(embedded, one.engine.core.view) == theirs
+    assert answers(embedded, consumer.engine.core.view) == theirs
 
 
 def answers(ask: Callable[[Any], Any], view: ClusterView) -> list[Any]:
     first, last = (ask(asking(-1, epoch)).topics[0].partitions[0].leader_epoch for epoch in (0, 1 << 20))
-    if last == -1:  # it knows no such epoch: the epoch of its last record is in its batch
+    # The broker does not know this epoch: find the epoch of the last record by its end offset.
+    if last == -1:
         last = next(
             epoch
             for epoch in range(first + 1, first + 50)
             if ask(asking(-1, epoch)).topics[0].partitions[0].end_offset == 13
         )
     names = {first: "first", last: "last", -1: "none"}
-    found: list[Any] = []
+    results: list[Any] = []
     for current in (-1, first, last, last + 7):
         for epoch in (first, last, last + 7):
-            told = ask(asking(current, epoch)).topics[0].partitions[0]
-            found.append((told.error_code, names[told.leader_epoch], told.end_offset))
+            fetched_partition = ask(asking(current, epoch)).topics[0].partitions[0]
+            results.append(
+                (
+                    fetched_partition.error_code,
+                    names[fetched_partition.leader_epoch],
+                    fetched_partition.end_offset,
+                )
+            )
         for fetched, offset in ((-1, 5), (first, 5), (first, 12), (last, 12), (-1, 40)):
             answer = ask(fetching(view.topic_id("t"), current, fetched, offset))
-            told = answer.responses[0].partitions[0]
-            parts = told.diverging_epoch
-            found.append((told.error_code, names[parts.epoch], parts.end_offset, bool(told.records)))
-    return found
+            fetched_partition = answer.responses[0].partitions[0]
+            parts = fetched_partition.diverging_epoch
+            results.append(
+                (
+                    fetched_partition.error_code,
+                    names[parts.epoch],
+                    parts.end_offset,
+                    bool(fetched_partition.records),
+                )
+            )
+    return results

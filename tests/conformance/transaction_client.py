@@ -1,7 +1,7 @@
-"""A client of transactions that is no more than a socket, for plays on a real Kafka and on ours.
+"""A minimal client of transactions on a socket, for scenarios on a real Kafka and on our broker.
 
-What it sees has nothing in it that depends on the broker or the run: producer ids are letters in the order in
-which they come.
+Its results do not depend on the broker or the run: producer ids become letters in the order of their first
+use.
 """
 
 from __future__ import annotations
@@ -50,20 +50,22 @@ NOT_READY = (
 
 
 class Side:
-    """One broker, one topic with two partitions, and producers by the names that a play gives them."""
+    """One broker, one topic with two partitions, and producers by the names that a scenario gives them."""
 
     def __init__(self, bootstrap: str, topic: str, now: int) -> None:
         self.socket = Socket(bootstrap)
         self.topic = topic
-        self.now = now  # of the records
+        self.now = now  # The timestamp of the last record.
         self.who: dict[str, tuple[int, int]] = {"nobody": (-1, -1), "stranger": (987_654_321, 0)}
         self.letters: dict[int, str] = {-1: "-", 0: "0"}
-        made = CreatableTopic(name=topic, num_partitions=2, replication_factor=1, assignments=[], configs=[])
-        self.ask(CreateTopicsRequest(topics=[made]), 7)
+        new_topic = CreatableTopic(
+            name=topic, num_partitions=2, replication_factor=1, assignments=[], configs=[]
+        )
+        self.ask(CreateTopicsRequest(topics=[new_topic]), 7)
         self.ready()
 
     def ready(self) -> None:
-        """Until the broker coordinates: a new Kafka first makes its topics for that."""
+        """Wait until the broker coordinates groups and transactions: a new Kafka first creates its topics."""
         deadline = time.monotonic() + PATIENCE
         for kind, key in ((0, self.group("g")), (1, self.name("x"))):
             while True:
@@ -81,7 +83,7 @@ class Side:
         while any(self.fetch(partition)[0] != "NONE" for partition in range(2)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        # A new broker's first producer has the id 0, which says nobody elsewhere: no play has it.
+        # The first producer of a new broker has the id 0, which other brokers do not give out.
         first = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         while self.ask(first, 5).error_code:
             assert time.monotonic() < deadline
@@ -104,17 +106,17 @@ class Side:
         return self.letters[producer_id]
 
     def fake(self, name: str, of: str, *, more: int = 0, epoch: int | None = None) -> None:
-        """Somebody who has another's id with another epoch."""
+        """Add a producer with the id of another one and a different epoch."""
         producer_id, its = self.who[of]
         self.who[name] = producer_id, its + more if epoch is None else epoch
 
-    # Requests. What they return is what was seen.
+    # Requests; they return comparable parts of the response.
 
     def init(
-        self, who: str = "p", *, said: str = "nobody", name: str | None = "x", timeout: int = 60_000,
+        self, who: str = "p", *, claimed: str = "nobody", name: str | None = "x", timeout: int = 60_000,
         version: int = 5, until_named: bool = False,
     ) -> Any:  # fmt: skip
-        producer_id, epoch = self.who[said] if version >= 3 else (-1, -1)
+        producer_id, epoch = self.who[claimed] if version >= 3 else (-1, -1)
         request = InitProducerIdRequest(
             transactional_id=None if name is None else self.name(name),
             transaction_timeout_ms=timeout,
@@ -123,46 +125,50 @@ class Side:
         )
         answer = self.ask(request, version)
         deadline = time.monotonic() + PATIENCE
-        again = {*NOT_READY, *([ErrorCode.CONCURRENT_TRANSACTIONS] if until_named else [])}
-        while answer.error_code in again:
+        retriable = {*NOT_READY, *([ErrorCode.CONCURRENT_TRANSACTIONS] if until_named else [])}
+        while answer.error_code in retriable:
             assert time.monotonic() < deadline
             time.sleep(0.02)
             answer = self.ask(request, version)
         if not answer.error_code:
             self.who[who] = answer.producer_id, answer.producer_epoch
-        return told(answer.error_code), self.letter(answer.producer_id), answer.producer_epoch
+        return error_name(answer.error_code), self.letter(answer.producer_id), answer.producer_epoch
 
     def add(
         self, who: str, *partitions: int, name: str = "x", version: int = 3, topic: str | None = None,
         verify: bool = False,
     ) -> Any:  # fmt: skip
         producer_id, epoch = self.who[who]
-        asked = [AddPartitionsToTxnTopic(name=topic or self.topic, partitions=list(partitions or (0,)))]
+        topics = [AddPartitionsToTxnTopic(name=topic or self.topic, partitions=list(partitions or (0,)))]
         if version < 4:
             answer = self.ask(
                 AddPartitionsToTxnRequest(
                     v3_and_below_transactional_id=self.name(name),
                     v3_and_below_producer_id=producer_id,
                     v3_and_below_producer_epoch=epoch,
-                    v3_and_below_topics=asked,
+                    v3_and_below_topics=topics,
                 ),
                 version,
             )
             results = answer.results_by_topic_v3_and_below
         else:
-            one = AddPartitionsToTxnTransaction(
+            partition_result = AddPartitionsToTxnTransaction(
                 transactional_id=self.name(name),
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 verify_only=verify,
-                topics=asked,
+                topics=topics,
             )
-            answer = self.ask(AddPartitionsToTxnRequest(transactions=[one]), version)
-            results = [one for result in answer.results_by_transaction for one in result.topic_results]
+            answer = self.ask(AddPartitionsToTxnRequest(transactions=[partition_result]), version)
+            results = [
+                topic_result
+                for result in answer.results_by_transaction
+                for topic_result in result.topic_results
+            ]
         return sorted(
-            (one.partition_index, told(one.partition_error_code))
+            (partition_result.partition_index, error_name(partition_result.partition_error_code))
             for result in results
-            for one in result.results_by_partition
+            for partition_result in result.results_by_partition
         )
 
     def add_offsets(self, who: str, group: str = "g", *, name: str = "x", version: int = 4) -> Any:
@@ -173,12 +179,12 @@ class Side:
             producer_epoch=epoch,
             group_id=self.group(group),
         )
-        return told(self.ask(request, version).error_code)
+        return error_name(self.ask(request, version).error_code)
 
     def end(
         self, who: str, *, committed: bool = True, name: str = "x", version: int = 5, settle: bool = True
     ) -> Any:
-        """The producer goes on as the answer says, but for its old self, `who` with an `'`."""
+        """End the transaction; the producer takes the new epoch, and `who` with an `'` keeps the old one."""
         producer_id, epoch = self.who[who]
         request = EndTxnRequest(
             transactional_id=self.name(name),
@@ -192,10 +198,10 @@ class Side:
             self.who[who] = answer.producer_id, answer.producer_epoch
         if settle and name:
             self.settle(name)
-        return told(answer.error_code), self.letter(answer.producer_id), answer.producer_epoch
+        return error_name(answer.error_code), self.letter(answer.producer_id), answer.producer_epoch
 
     def settle(self, name: str = "x") -> None:
-        """Until the markers of the last transaction are written."""
+        """Wait until the markers of the last transaction are written."""
         deadline = time.monotonic() + PATIENCE
         while "Prepare" in self.describe(name)[1]:
             assert time.monotonic() < deadline
@@ -231,14 +237,14 @@ class Side:
             topic_data=[TopicProduceData(name=self.topic, partition_data=[part])],
         )
         answer = self.ask(request, version).responses[0].partition_responses[0]
-        return told(answer.error_code), answer.base_offset, answer.log_start_offset
+        return error_name(answer.error_code), answer.base_offset, answer.log_start_offset
 
     def commit(
         self, who: str, offset: int, *, group: str = "g", name: str = "x", version: int = 5,
         partition: int = 0, generation: int = -1, member: str = "", topic: str | None = None,
     ) -> Any:  # fmt: skip
         producer_id, epoch = self.who[who]
-        one = TxnOffsetCommitRequestPartition(
+        partition_offset = TxnOffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=None
         )
         request = TxnOffsetCommitRequest(
@@ -246,27 +252,27 @@ class Side:
             group_id=self.group(group),
             producer_id=producer_id,
             producer_epoch=epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=topic or self.topic, partitions=[one])],
+            topics=[TxnOffsetCommitRequestTopic(name=topic or self.topic, partitions=[partition_offset])],
         )
         if version >= 3:
             request.generation_id, request.member_id = generation, member
         answer = self.ask(request, version)
-        return [told(partition.error_code) for topics in answer.topics for partition in topics.partitions]
+        return [error_name(partition.error_code) for topic in answer.topics for partition in topic.partitions]
 
-    # Looking.
+    # State.
 
     def committed(self, group: str = "g", *, stable: bool = False) -> Any:
-        asked = OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 1])
+        topic = OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 1])
         request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=self.group(group), topics=[asked])],
+            groups=[OffsetFetchRequestGroup(group_id=self.group(group), topics=[topic])],
             require_stable=stable,
         )
-        (found,) = self.ask(request, 9).groups
-        if found.error_code:
-            return [(told(found.error_code), -1)]
+        (group_offsets,) = self.ask(request, 9).groups
+        if group_offsets.error_code:
+            return [(error_name(group_offsets.error_code), -1)]
         return [
-            (told(partition.error_code), partition.committed_offset)
-            for partition in found.topics[0].partitions
+            (error_name(partition.error_code), partition.committed_offset)
+            for partition in group_offsets.topics[0].partitions
         ]
 
     def fetch(
@@ -280,42 +286,44 @@ class Side:
         (data,) = self.ask(request, 12).responses[0].partitions
         aborted = data.aborted_transactions
         return (
-            told(data.error_code),
+            error_name(data.error_code),
             (data.log_start_offset, data.last_stable_offset, data.high_watermark),
             None
             if aborted is None
-            else [(self.letter(one.producer_id), one.first_offset) for one in aborted],
+            else [
+                (self.letter(transaction.producer_id), transaction.first_offset) for transaction in aborted
+            ],
             [self.opened(batch) for batch in batches(data.records or b"")],
         )
 
     def opened(self, batch: Any) -> Any:
         producer = (self.letter(batch.producer_id), batch.producer_epoch, batch.base_sequence)
         flags = (batch.is_transactional, batch.is_control, batch.partition_leader_epoch)
-        found = [(record.offset, record.key, record.value) for record in batch.records()]
-        return producer, flags, found
+        records = [(record.offset, record.key, record.value) for record in batch.records()]
+        return producer, flags, records
 
     def ends(
         self, timestamps: Sequence[int] = (-1, -2, -3), *, committed: bool = True, version: int = 11
     ) -> Any:
-        found = []
+        offsets = []
         for timestamp in timestamps:
-            one = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+            partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
             request = ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=int(committed),
-                topics=[ListOffsetsTopic(name=self.topic, partitions=[one])],
+                topics=[ListOffsetsTopic(name=self.topic, partitions=[partition])],
                 timeout_ms=1000,
             )
             (answer,) = self.ask(request, version).topics[0].partitions
-            found.append((told(answer.error_code), answer.offset, answer.leader_epoch))
-        return found
+            offsets.append((error_name(answer.error_code), answer.offset, answer.leader_epoch))
+        return offsets
 
     def delete_before(self, offset: int) -> Any:
-        one = DeleteRecordsPartition(partition_index=0, offset=offset)
-        topic = DeleteRecordsTopic(name=self.topic, partitions=[one])
+        partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+        topic = DeleteRecordsTopic(name=self.topic, partitions=[partition])
         answer = self.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=5000), 2)
         (result,) = answer.topics[0].partitions
-        return told(result.error_code), result.low_watermark
+        return error_name(result.error_code), result.low_watermark
 
     def describe(self, name: str = "x") -> Any:
         answer = self.ask(DescribeTransactionsRequest(transactional_ids=[self.name(name)]), 0)
@@ -326,7 +334,7 @@ class Side:
         producer = (self.letter(state.producer_id), state.producer_epoch)
         started = state.transaction_start_time_ms if state.transaction_start_time_ms < 1 else "then"
         return (
-            told(state.error_code),
+            error_name(state.error_code),
             state.transaction_state,
             state.transaction_timeout_ms,
             started,
@@ -339,10 +347,10 @@ class Side:
             filters["transactional_id_pattern"] = filters.pop("pattern")
         elif version >= 2:
             filters["transactional_id_pattern"] = f"{self.topic}-.*"
-        producers = [self.who[one][0] for one in filters.pop("producers", [])]
+        producers = [self.who[producer][0] for producer in filters.pop("producers", [])]
         request = ListTransactionsRequest(state_filters=[*states], producer_id_filters=producers, **filters)
         answer = self.ask(request, version)
-        found = sorted(
+        transactions = sorted(
             (
                 state.transactional_id.removeprefix(self.topic),
                 self.letter(state.producer_id),
@@ -351,13 +359,13 @@ class Side:
             for state in answer.transaction_states
             if state.transactional_id.startswith(self.topic)
         )
-        return told(answer.error_code), sorted(answer.unknown_state_filters), found
+        return error_name(answer.error_code), sorted(answer.unknown_state_filters), transactions
 
     def producers(self, partition: int = 0, topic: str | None = None) -> Any:
-        asked = TopicRequest(name=topic or self.topic, partition_indexes=[partition])
-        answer = self.ask(DescribeProducersRequest(topics=[asked]), 0)
-        (found,) = answer.topics[0].partitions
-        return told(found.error_code), sorted(
+        request = TopicRequest(name=topic or self.topic, partition_indexes=[partition])
+        answer = self.ask(DescribeProducersRequest(topics=[request]), 0)
+        (partition_state,) = answer.topics[0].partitions
+        return error_name(partition_state.error_code), sorted(
             (
                 self.letter(producer.producer_id),
                 producer.producer_epoch,
@@ -366,9 +374,9 @@ class Side:
                 producer.coordinator_epoch,
                 producer.current_txn_start_offset,
             )
-            for producer in found.active_producers
+            for producer in partition_state.active_producers
         )
 
 
-def told(code: int) -> str:
+def error_name(code: int) -> str:
     return ErrorCode(code).name
