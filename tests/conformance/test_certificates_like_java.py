@@ -175,7 +175,7 @@ def we_say(client: Path, broker: Path, host: str, auth: str) -> str:
             data = client_tls.outgoing()
     except TlsFailed:
         return "broker" if result == "broker" else "client"
-    return result if client_tls.is_handshake_complete and server.secured else "nothing"
+    return result if client_tls.secured and server.is_handshake_complete else "nothing"
 
 
 def test_certificates_are_trusted_as_by_java(tmp_path: Path) -> None:

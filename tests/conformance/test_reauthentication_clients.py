@@ -40,13 +40,13 @@ class Seen:
 def looked(kafka: SecuredKafka, renewed: set[str], first: dict[int, str], returned: set[str]) -> None:
     """Notes down who is connected now, and who has renewed."""
     for number, connection in list(kafka.server.broker.connections.items()):
-        door = connection.door
-        if door is None or door.until is None:
+        sasl = connection.authenticator
+        if sasl is None or sasl.expires_at is None:
             continue
-        if door.renewed is not None:
-            renewed.add(door.mechanism)
+        if sasl.reauthenticated_at is not None:
+            renewed.add(sasl.mechanism)
         if number > max(first, default=number):
-            returned.add(door.mechanism)
+            returned.add(sasl.mechanism)
 
 
 @pytest.fixture(scope="module", params=sorted(ALL))
