@@ -1,8 +1,8 @@
 """The end of a consumer: `unsubscribe`, after which it may subscribe again, and `close`.
 
 * M98  Close leaves the group first, with its callbacks and commits. Then it closes the fetch sessions at the
-brokers, then the connections. It ends within its timeout, whatever it waits for. * Every call of unsubscribe
-and close completes exactly once. A commit that failed meanwhile is its error.
+  brokers, then the connections. It ends within its timeout, whatever it waits for.
+* Every call of unsubscribe and close completes exactly once. A commit that failed meanwhile is its error.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ConsumerShutdown:
         # When close gives up (ms).
         self.close_ends_at: int | None = None
         self._close_event: ev.Close | None = None
-        # The group has been left, or there is none. The fetch sessions are being closed.
+        # The group, if any, has been left. The fetch sessions are being closed.
         self._has_left = False
         # The partitions that had a position when close was called. Other start offsets need no commit.
         self._positioned: frozenset[TopicPartition] = frozenset()
@@ -147,7 +147,7 @@ class ConsumerShutdown:
         self._commit_processed(list(core.partitions), timeout_ms, self.on_left)
 
     def on_left(self) -> None:
-        """The group has been left, or there is none: close the fetch sessions at the brokers."""
+        """Close the fetch sessions at the brokers, after the group, if any, has been left."""
         if self._close_event is None or self._has_left or self.closed:
             return
         self._has_left = True

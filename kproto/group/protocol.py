@@ -2,7 +2,7 @@
 
 Client half: a client engine drives a `ClientMember`. It calls `step` with an event and performs the actions
 that `step` returns, in order. It sends a `Tick` when `next_deadline` is reached. `kproto.group.members`
-lists the group protocols and creates their members; the engine names nothing else of a protocol.
+lists the group protocols and creates their members; the engine uses no other part of a protocol.
 
 The engine finds the coordinator, sends requests and reports their responses. It runs the rebalance callbacks
 and commits offsets. The member decides when to join, to send a heartbeat, to revoke, to assign and to leave.
@@ -97,7 +97,7 @@ class PollLeft(msgspec.Struct, frozen=True):
 
 
 class CoordinatorFound(msgspec.Struct, frozen=True):
-    """The answer to `FindCoordinator`. The member does not look into `node`."""
+    """The answer to `FindCoordinator`. `node` is opaque to the member."""
 
     node: object
 
@@ -360,7 +360,7 @@ class ClientMember(Protocol):
 
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
-        """The owned partitions, including those of an unanswered `Revoke` or `Lose`."""
+        """The owned partitions, including the partitions of an unanswered `Revoke` or `Lose`."""
 
     @property
     def pattern(self) -> str | None:

@@ -1,7 +1,7 @@
 """The subscription in JoinGroup's `metadata`, and the assignment in SyncGroup's `assignment`.
 
 Both begin with an int16, the version. Then follows `ConsumerProtocolSubscription` (R181) or
-`ConsumerProtocolAssignment` (R184). The rules are those of Kafka's `ConsumerProtocol`:
+`ConsumerProtocolAssignment` (R184). The rules of Kafka's `ConsumerProtocol`:
 
 * R182: version 3 is written unless another one is requested. Topics and partitions are sorted, so that equal
   subscriptions are equal bytes (M74). The instance id is not part of them: the coordinator passes it to the
@@ -235,7 +235,7 @@ def read_sticky_user_data(data: bytes | None) -> ReportedOwnership:
 
 
 def cooperative_user_data(generation: int) -> bytes:
-    """Return the user data of the cooperative-sticky assignor: the generation, -1 if there is none.
+    """Return the user data of the cooperative-sticky assignor: the generation, or -1.
 
     Raises EncodeError for a value that is not an int32.
     """

@@ -1,9 +1,9 @@
 """Automatic commits: every `auto_commit_interval_ms` the offsets of the processed records (M122).
 
 * A record counts as processed when poll is called again after poll has returned it. Nothing is sent if no
-offset has changed. * M123 Any error is reported once, and the next interval tries again. One that does not
-go away by itself is also raised by the next poll. Java logs errors, and retries a retriable one after
-retry.backoff.ms.
+  offset has changed.
+* M123 Any error is reported once, and the next interval tries again. An error that is not retriable is also
+  raised by the next poll. Java logs errors, and retries a retriable one after retry.backoff.ms.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class CallbackQueue:
             self._waiting.remove(callback)
 
     def start_next(self) -> RebalanceCallback | None:
-        """Start the next callback. None if there is none, or if one runs."""
+        """Start the next callback. Return None if the queue is empty or a callback runs."""
         if self.running is not None or not self._waiting:
             return None
         self.running = self._waiting.popleft()

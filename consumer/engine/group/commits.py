@@ -2,16 +2,18 @@
 
 * M130 Commits are sent one after the other. An older offset never overwrites a newer one.
 * M95  A commit of a member carries the member's identity at the time it is sent. During a rebalance it
-waits, and goes out with the next generation if the member has kept all of its partitions; otherwise it fails
-with CommitFailed. Java's consumer raises an error instead (`policy="java"`). * M3   Commits and JoinGroup
-use different connections. The coordinator may receive a commit after the next generation has begun:
-ILLEGAL_GENERATION matters only if the member still has the identity that was sent. * An offset belongs to
-the topic id of its topic at the time of the call. If the topic is re-created meanwhile, the offset is not
-committed (KIP-516). * Every commit completes: it succeeds, fails, times out, or fails when the consumer is
-closed. Committing everything fails if partitions with uncommitted records have been lost. * M129 Retriable
-errors are retried with a growing backoff until the timeout of the commit. A lost coordinator is looked up
-again. * The initial commits of partitions without a commit use the same queue (`initial_commits`), and so do
-automatic commits (`auto_commit`).
+  waits, and goes out with the next generation if the member has kept all of its partitions; otherwise it
+  fails with CommitFailed. Java's consumer raises an error instead (`policy="java"`).
+* M3   Commits and JoinGroup use different connections. The coordinator may receive a commit after the next
+  generation has begun: ILLEGAL_GENERATION matters only if the member still has the identity that was sent.
+* An offset belongs to the topic id of its topic at the time of the call. If the topic is re-created
+  meanwhile, the offset is not committed (KIP-516).
+* Every commit completes: it succeeds, fails, times out, or fails when the consumer is closed. Committing
+  everything fails if partitions with uncommitted records have been lost.
+* M129 Retriable errors are retried with a growing backoff until the timeout of the commit. A lost
+  coordinator is looked up again.
+* The initial commits of partitions without a commit use the same queue (`initial_commits`), and so do
+  automatic commits (`auto_commit`).
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ CANNOT_WRITE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT
 REBALANCING = "a rebalance is in progress"
 
 # The coordinator removes the offsets of a group without members offsets.retention.minutes after the commit;
-# before Kafka 2.1 also those of a group with members. So committed offsets are committed again once an hour.
+# before Kafka 2.1 also the offsets of a group with members. So they are committed again once an hour.
 REFRESH_MS = 3_600_000
 
 
@@ -79,7 +81,7 @@ class Committer:
         self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
 
     def due(self) -> int | None:
-        """Return when the queue has to be looked at again (ms), or None."""
+        """Return when the next commit is due or times out (ms), or None."""
         times: list[int] = []
         if (timeout_at := self._queue.due()) is not None:
             times.append(timeout_at)
@@ -142,7 +144,7 @@ class Committer:
     def states_to_commit(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions, or those of `partitions`, that have something to commit.
+        """Return the partitions, all or only from `partitions`, that have something to commit.
 
         With `policy="java"` all partitions with a position, whether it has changed or not.
         """

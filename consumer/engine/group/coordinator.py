@@ -1,12 +1,14 @@
 """The coordinator of the group: one lookup at a time, with one backoff.
 
 * M28  The coordinator is looked up only when a part of the engine needs it. A consumer without a group never
-does. The wait between two lookups grows with every failure. A lookup counts as a failure until the
-coordinator that it found has answered a request, so that brokers which refer to each other are not asked
-faster and faster. * M26  A broker remains the coordinator until it denies that or cannot be reached.
-Requests in flight on the group's connection to it fail immediately then. * A coordinator that cannot write
-offsets at the moment is verified: another broker is asked who the coordinator is. Only if that is a
-different one do the requests in flight fail. Heartbeats continue meanwhile.
+  does. The wait between two lookups grows with every failure. A lookup counts as a failure until the
+  coordinator that it found has answered a request, so that brokers which refer to each other are not asked
+  faster and faster.
+* M26  A broker remains the coordinator until it denies that or cannot be reached. Requests in flight on the
+  group's connection to it fail immediately then.
+* A coordinator that cannot write offsets at the moment is verified: another broker is asked who the
+  coordinator is. Only if that is a different one do the requests in flight fail. Heartbeats continue
+  meanwhile.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ class CoordinatorLookup:
         if node is None:
             return
         self.node = None
-        # A coordinator that is lost after it has worked is looked up at once.
+        # A coordinator that is lost after it has worked is looked up immediately.
         self._next_at = max(core.now, self._requested_at + core.backoff.after(self._failures))
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)

@@ -1,11 +1,13 @@
 """Initial commits: a partition without a commit gets one before its first record is returned.
 
 * M206 After a crash before the first commit of the application, "latest" would otherwise mean a later end,
-and the records between would be skipped (M203). Start offsets that are found together are committed
-together. * A commit without a response, or with the identity of another generation, is retried with a
-growing backoff. Until it succeeds no record of the partition is returned. After any other error the error is
-raised and the partition is read. * Close does not wait for a second attempt. Then the start is reported as
-uncommitted, and the next owner of the partition chooses it again.
+  and the records between would be skipped (M203). Start offsets that are found together are committed
+  together.
+* A commit without a response, or with the identity of another generation, is retried with a growing backoff.
+  Until it succeeds no record of the partition is returned. After any other error the error is raised and the
+  partition is read.
+* Close does not wait for a second attempt. Then the start is reported as uncommitted, and the next owner of
+  the partition chooses it again.
 """
 
 from __future__ import annotations

@@ -1,18 +1,22 @@
 """Group membership of the consumer: the member's actions, rebalance callbacks, owned partitions.
 
 * M79  Callbacks run one at a time, in the order of the rebalances that caused them, and only while the
-application is in poll, close or unsubscribe. The member waits for a callback to return. Heartbeats continue
-meanwhile. * M112 A call to poll counts as progress for as long as it lasts. A callback counts for
-`max.poll.interval.ms`. * M75  Revoked: records of the partitions are no longer returned, and the callback
-runs. Then processed offsets are committed if auto commit is on, pending commits complete, and the partitions
-are released, so that no other member reads them before the commit has arrived. A failed commit does not stop
-the rebalance and is reported. Retained partitions are read throughout. * M76  Lost: the partitions are
-dropped immediately, nothing is committed, then the callback runs. * M97  A member that leaves during a
-rebalance loses its partitions: their owner in the next generation is unknown. It commits before, because the
-coordinator accepts commits of the previous generation until the next one begins. * M89  Assigned: positions
-are looked up and fetching starts immediately. Records are returned only after the callback has returned, so
-that a seek inside the callback takes effect first. * M99  With `policy="java"` processed offsets are
-committed before a revoked callback, before each JoinGroup and by close, but not by unsubscribe.
+  application is in poll, close or unsubscribe. The member waits for a callback to return. Heartbeats
+  continue meanwhile.
+* M112 A call to poll counts as progress for as long as it lasts. A callback counts for
+  `max.poll.interval.ms`.
+* M75  Revoked: records of the partitions are no longer returned, and the callback runs. Then processed
+  offsets are committed if auto commit is on, pending commits complete, and the partitions are released, so
+  that no other member reads them before the commit has arrived. A failed commit does not stop the rebalance
+  and is reported. Retained partitions are read throughout.
+* M76  Lost: the partitions are dropped immediately, nothing is committed, then the callback runs.
+* M97  A member that leaves during a rebalance loses its partitions: their owner in the next generation is
+  unknown. It commits before, because the coordinator accepts commits of the previous generation until the
+  next one begins.
+* M89  Assigned: positions are looked up and fetching starts immediately. Records are returned only after the
+  callback has returned, so that a seek inside the callback takes effect first.
+* M99  With `policy="java"` processed offsets are committed before a revoked callback, before each JoinGroup
+  and by close, but not by unsubscribe.
 """
 
 from __future__ import annotations
@@ -216,7 +220,7 @@ class Membership:
         self._update_poll_state()
 
     def on_poll(self) -> None:
-        """Restart max.poll.interval.ms after a poll that returned at once. Only while `is_steady`."""
+        """Restart max.poll.interval.ms after a poll that did not wait. Only while `is_steady`."""
         if self._in_poll:
             self.on_poll_ended()
         elif self._status.member is not None:
@@ -245,7 +249,7 @@ class Membership:
     # ---- callbacks
 
     def start_callback(self) -> CallListener | None:
-        """Return the callback to run now. None if there is none, or if one runs."""
+        """Return the callback to run now. None if no callback waits, or if one runs."""
         callback = self._callbacks.start_next()
         if callback is None:
             return None

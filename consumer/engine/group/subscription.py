@@ -1,9 +1,11 @@
 """The subscription of the application: topics or a pattern, and what the member learns about them.
 
 * M201 A pattern has to match whole topic names. It is matched again after every Metadata response, as soon
-as one response has listed all topics. Internal topics do not match unless `exclude_internal_topics` is off.
+  as one response has listed all topics. Internal topics do not match unless `exclude_internal_topics` is
+  off.
 * M92  The member receives the partition counts and ids of the topics, and with `client_rack` their replicas'
-racks. * M200 Metadata is kept for the subscription, and for a leader also for the topics of all members.
+  racks.
+* M200 Metadata is kept for the subscription, and for a leader also for the topics of all members.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Assignor(msgspec.Struct, frozen=True):
     name: str
     assign: Assign
     # `user_data(previous, generation)` is the user data of the subscription. `previous` is the last
-    # assignment, None if there was none, and `generation` its generation, otherwise -1.
+    # assignment, None before the first one, and `generation` its generation, otherwise -1.
     user_data: UserData = _no_user_data
     # The rebalance protocols that the assignor supports (M71).
     cooperative: bool = False
@@ -79,7 +79,7 @@ ASSIGNORS: dict[str, Assignor] = {
 def resolve_assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
     """Return the assignors of `partition.assignment.strategy`, in order of preference (M72).
 
-    Raises ConfigError if a name is unknown or appears twice, or if there is none.
+    Raises ConfigError if a name is unknown or appears twice, or if the list is empty.
     """
     assignors: list[Assignor] = []
     names = ", ".join(ASSIGNORS)
@@ -96,7 +96,7 @@ def resolve_assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...
 def is_cooperative(assignors: Iterable[Assignor]) -> bool:
     """Return whether a member with these assignors rebalances cooperatively: only if all of them can.
 
-    Java's rule is the highest protocol that all of them support (M71). Raises ConfigError if there is none.
+    Java's rule is the newest protocol that all of them support (M71). Raises ConfigError without one.
     """
     assignors = tuple(assignors)
     if all(assignor.cooperative for assignor in assignors):

@@ -229,7 +229,7 @@ class _QuotaAssignment:
             self.at_quota = []
 
     def _assign_near(self, unassigned: list[TopicPartition]) -> list[TopicPartition]:
-        """Assign partitions to members in a rack with a replica; return those for which there is none."""
+        """Assign partitions to members in a rack with a replica; return the other partitions."""
         start = 0
         remaining: list[TopicPartition] = []
         for partition in unassigned:
@@ -256,7 +256,7 @@ class _QuotaAssignment:
         return remaining
 
     def _next_near(self, partition: TopicPartition, members: list[str], start: int) -> int | None:
-        """Return the index of the next member in a rack with a replica, None if there is none."""
+        """Return the index of the next member in a rack with a replica, or None."""
         for step in range(len(members)):
             index = (start + step) % len(members)
             if self.racks.is_same(members[index], partition):

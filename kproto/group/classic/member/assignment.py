@@ -108,7 +108,7 @@ def send_sync(member: Member, assignments: list[SyncGroupRequestAssignment], out
 def on_sync_response(member: Member, event: Received, now: int, out: Actions) -> None:
     """Adopt the assignment (M9), or handle the error.
 
-    The response to a SyncGroup that the member has given up is ignored (M10).
+    The response to a SyncGroup that the member no longer waits for is ignored (M10).
     """
     if event.request is not member.rebalance_request:
         return

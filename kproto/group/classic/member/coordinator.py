@@ -35,7 +35,7 @@ def on_coordinator_found(member: Member, event: CoordinatorFound, now: int, out:
 
 
 def on_coordinator_lost(member: Member, event: CoordinatorLost, now: int, out: Actions) -> None:
-    """Look the coordinator up again: after a backoff if the lookup failed, otherwise at once (M26, M28)."""
+    """Look the coordinator up again: immediately, but after a failed lookup later (M26, M28)."""
     if member.is_finding_coordinator:
         member.is_finding_coordinator = False
         member.lookup_at = now + backoff(member, member.failed_lookups)

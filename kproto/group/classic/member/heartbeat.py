@@ -79,7 +79,7 @@ def on_session_timeout(member: Member, now: int, out: Actions) -> None:
 
 
 def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Actions) -> None:
-    """Treat errors of OffsetCommit like those of Heartbeat (M61)."""
+    """Handle the error of an OffsetCommit like one of a Heartbeat (M61)."""
     code = event.error_code
     if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT):
         lose_coordinator(member, now)

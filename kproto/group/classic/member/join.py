@@ -75,7 +75,7 @@ def rejoin_after_changes(member: Member) -> None:
 def prepare_join(member: Member, out: Actions) -> None:
     """Have the partitions released that cannot be kept over the join, then send JoinGroup (M21).
 
-    An eager member releases all of them (M77), a cooperative one those of unsubscribed topics (M78).
+    An eager member releases all of them (M77), a cooperative one the partitions of unsubscribed topics (M78).
     """
     if not member.is_prepared:
         member.is_leader, member.subscriptions = False, {}
@@ -141,7 +141,7 @@ def _subscription(member: Member, assignor: Assignor) -> Subscription:
 def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
     """Continue with the assignment (M7), or handle the error.
 
-    The response to a JoinGroup that the member has given up is ignored (M8).
+    The response to a JoinGroup that the member no longer waits for is ignored (M8).
     """
     if event.request is not member.rebalance_request:
         return

@@ -1,16 +1,17 @@
 """The pure functions of a leader: decode subscriptions, assign partitions, compare metadata.
 
-* The assignment covers the topics of all members, not only those of the leader (M80, M200).
+* The assignment covers the topics of all members, not only the leader's own (M80, M200).
 * The leader takes a snapshot of these topics when it assigns. It rejoins when a later snapshot differs: more
   partitions, fewer, a topic that was deleted, and with `client.rack` other racks (M92).
 * The leader remembers how many partitions each topic had at the group's first assignment (M206). It sends
-these counts to all members in the assignment's user data, which other clients ignore, so that every later
-leader knows them. A partition beyond the count was created later. Without a commit it starts at its first
-record: with `latest` the records written before the group noticed the partition would be skipped. A topic is
-counted only if its count is certain: in the group's first generation, or when the topic was created after a
-known moment. The sticky assignor carries no counts, because sarama's members return its user data as their
-own. * A static leader that has restarted keeps the group's assignment (KIP-814). It does not know with which
-metadata that was made. `is_complete` tells from DescribeGroups whether every partition has an owner.
+  these counts to all members in the assignment's user data, which other clients ignore, so that every later
+  leader knows them. A partition beyond the count was created later. Without a commit it starts at its first
+  record: with `latest` the records written before the group noticed the partition would be skipped. A topic
+  is counted only if its count is certain: in the group's first generation, or when the topic was created
+  after a known moment. The sticky assignor carries no counts, because sarama's members return its user data
+  as their own.
+* A static leader that has restarted keeps the group's assignment (KIP-814). It does not know with which
+  metadata that was made. `is_complete` checks with DescribeGroups whether every partition has an owner.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def fence(member: Member, request: str, out: Actions) -> None:
 
 
 def join_later(member: Member, reason: str, now: int, backoff_ms: int) -> None:
-    """Give up the current join and start another one after `backoff_ms`; the generation is kept (M22)."""
+    """Cancel the current join and start another one after `backoff_ms`; the generation is kept (M22)."""
     request_rejoin(member, FAILED_WITH.format(reason))
     member.rebalance_request = None
     member.join_at = now + backoff_ms if backoff_ms else None

@@ -47,7 +47,7 @@ def finish_release(member: Member) -> None:
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Disown the lost partitions; the next poll decides how to go on."""
+    """Disown the lost partitions. What follows depends on the next poll."""
     finish_release(member)
 
 

@@ -125,7 +125,7 @@ class Member:
         self.joined_topics: frozenset[str] = frozenset()
 
         self.owned: tuple[TopicPartition, ...] = ()
-        # The partitions of the `Revoke` or `Lose` that has not been answered; None if there is none.
+        # The partitions of the `Revoke` or `Lose` that has not been answered, or None.
         self.unreleased: tuple[TopicPartition, ...] | None = None
         # The assignment to adopt when the revoked partitions are released.
         self.pending_assignment: Assignment | None = None
@@ -167,7 +167,7 @@ class Member:
         # JoinGroup requests since the last assignment that was final.
         self.joins = 0
 
-        # Times in milliseconds; None if there is nothing to wait for.
+        # Times in milliseconds; None while the timer is stopped.
         self.heartbeat_at: int | None = None
         self.session_ends_at: int | None = None
         # None also while the application is in poll.

@@ -4,32 +4,33 @@
     actions = step(member, SubscriptionChanged(frozenset({"t"})), now)
 
 `step` applies one event and returns the actions to perform, in order. `next_deadline` returns the time at
-which the caller must send a `Tick`. The events and actions are those of `kproto.group.protocol`.
+which the caller must send a `Tick`. `kproto.group.protocol` defines the events and actions.
 
 The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
 
-* M21  JoinGroup is sent after the application has released what it cannot keep: an eager member everything, a
-  cooperative one the partitions of unsubscribed topics. After SyncGroup a cooperative member revokes what it
-  is no longer assigned, adopts the assignment, and joins again.
+* M21  JoinGroup is sent after the application has released what it cannot keep: an eager member everything,
+  a cooperative one the partitions of unsubscribed topics. After SyncGroup a cooperative member revokes what
+  it is no longer assigned, adopts the assignment, and joins again.
 * M3   An error counts only for the generation and member id that its request was sent with.
 * M13  UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION and FENCED_INSTANCE_ID on any request lose all partitions
-immediately. The member joins again and says why (KIP-800, M116). * M81  Only the leader watches the metadata
-of the group's topics, and rejoins when it changes.
+  immediately. The member joins again and says why (KIP-800, M116).
+* M81  Only the leader watches the metadata of the group's topics, and rejoins when it changes.
 
 It differs from Java where Java's members lose records, or fence each other endlessly:
 
 * A fenced member stops for good. Java's joins again at the next poll, and fences the other process.
 * An error that Java raises while it keeps the assignment without heartbeats is `Fatal` and `Lose`: a member
-must not go on with partitions that the group assigns to others. * Partitions are lost when
-max.poll.interval.ms has passed, not at the poll after it. The interval runs while the application is outside
-poll or in a callback (librdkafka, M112). In Java it starts when poll is called. * A member that keeps
-partitions while it joins sends heartbeats on another connection: JoinGroup may take minutes. So it notices
-within a session that the coordinator is gone, or that it has been removed. * A restarted static leader asks
-DescribeGroups whether the assignment that it keeps is complete: topics may have grown meanwhile. Java
-assumes that it was made with the current metadata. * A member that has to rejoin immediately again and again
-backs off after the fifth time. * COORDINATOR_LOAD_IN_PROGRESS of SyncGroup is retried after a backoff, as
-that of JoinGroup. * A leader that is not in the list of members reports an error. Java assigns to the listed
-members, and owns nothing.
+  must not go on with partitions that the group assigns to others.
+* Partitions are lost when max.poll.interval.ms has passed, not at the poll after it. The interval runs while
+  the application is outside poll or in a callback (librdkafka, M112). In Java it starts when poll is called.
+* A member that keeps partitions while it joins sends heartbeats on another connection: JoinGroup may take
+  minutes. So it notices within a session that the coordinator is gone, or that it has been removed.
+* A restarted static leader asks DescribeGroups whether the assignment that it keeps is complete: topics may
+  have grown meanwhile. Java assumes that it was made with the current metadata.
+* A member that has to rejoin immediately again and again backs off after the fifth time.
+* COORDINATOR_LOAD_IN_PROGRESS of SyncGroup is retried after a backoff, as that of JoinGroup.
+* A leader that is not in the list of members reports an error. Java assigns to the listed members, and owns
+  nothing.
 """
 
 from __future__ import annotations
