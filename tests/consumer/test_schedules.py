@@ -41,7 +41,7 @@ class Schedule:
         self.tokens: list[tuple[Consumer, object]] = []
 
     def living(self) -> list[Consumer]:
-        return [member for member in self.members if member.alive and not member._ending]
+        return [member for member in self.members if member.alive and not member._closing_tokens]
 
     def join(self) -> Consumer:
         random = self.random

@@ -53,7 +53,7 @@ class Application:
 
     id: str
     producer: Producer
-    wish: PendingCall | None = None
+    current_call: PendingCall | None = None
     open: Transaction | None = None
     past: list[Transaction] = field(default_factory=list)
 
