@@ -90,7 +90,7 @@ class ConsumerEngine:
         self.offset_lookup = OffsetLookup(self.core, self.metadata, self.coordinator, self.committer)
         self.validator = PositionValidator(self.core, self.metadata, self.offset_lookup)
         self.fetcher = Fetcher(self.core, self.metadata, self.offset_lookup)
-        self._topics = TopicChanges(self.core, self.offset_lookup)
+        self._topic_changes = TopicChanges(self.core, self.offset_lookup)
         self.collector = FetchCollector()
         self.group = Membership(
             self.core,
@@ -108,7 +108,7 @@ class ConsumerEngine:
         )
         self._raised = False  # The last poll that had a result raised an error.
         # No deadline comes before this time; 0 while that is unknown.
-        self.calm_until: float = 0
+        self.no_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
 
     @property
@@ -126,13 +126,13 @@ class ConsumerEngine:
         """The subscribed topics, or those that match the pattern."""
         return self.group.subscription.topics
 
-    def ours_until(self) -> int | None:
+    def assignment_deadline(self) -> int | None:
         """Return when partitions are lost without a further event (ms); None for never."""
         return self.group.assignment_deadline() if self.group_status.in_group else None
 
-    def in_doubt(self, now: int) -> bool:
+    def may_have_lost_partitions(self, now: int) -> bool:
         """Return whether partitions are lost, or will be by the next step, unknown to the application."""
-        until = self.ours_until()
+        until = self.assignment_deadline()
         return self.group.has_unreported_loss or (until is not None and now >= until)
 
     def subscribe(self, event: ev.Subscribe) -> None:
@@ -166,14 +166,14 @@ class ConsumerEngine:
         )
         for partition, offset in event.partitions.items():
             state = positions.get(partition) or positions.add(
-                partition, self._id_of(partition.topic), announced=True
+                partition, self._trusted_topic_id(partition.topic), announced=True
             )
             if offset is not None:
                 state.set_position(offset)
         self.committer.auto_commit.start()
         self.metadata.watch(frozenset(partition.topic for partition in event.partitions))
 
-    def _id_of(self, topic: str) -> UUID | None:
+    def _trusted_topic_id(self, topic: str) -> UUID | None:
         """Return the topic's id, or None if this consumer does not read the topic.
 
         An id from an earlier use is not trusted: the topic may have been re-created.
@@ -200,12 +200,12 @@ class ConsumerEngine:
     def take(self, event: ev.Take) -> None:
         self.group_status.require_source()
         core = self.core
-        self._look()
-        if self._serve() or self.group.has_callbacks:
+        self._visit_dirty()
+        if self._run_next_callback() or self.group.has_callbacks:
             return
         # Errors and records take turns, so that neither hides the other.
         over = self.group_status.group_error is not None
-        error = None if self._raised and not over else self._error(again=over)
+        error = None if self._raised and not over else self._next_error(again=over)
         if error is None:
             rows = [] if event.columns else self.collector.rows(event.limit)
             columns = self.collector.columns() if event.columns else []
@@ -215,8 +215,8 @@ class ConsumerEngine:
                 return
             # Records that were skipped (aborted, compacted) count as processed.
             core.partitions.mark_processed()
-            self._look()
-            error = self._error(again=True)
+            self._visit_dirty()
+            error = self._next_error(again=True)
         if error is not None:
             self._raised = True
             core.actions.append(Raise(error))
@@ -229,7 +229,7 @@ class ConsumerEngine:
         """
         core, partitions = self.core, self.core.partitions
         if (
-            now >= self.calm_until
+            now >= self.no_deadline_before
             or event.limit < 1
             or core.errors
             or partitions.dirty
@@ -243,17 +243,17 @@ class ConsumerEngine:
         self.polls += 1
         records = self.collector.rows(event.limit)
         if not records:  # transaction markers or a broken batch: left to the three events
-            self.calm_until = 0
+            self.no_deadline_before = 0
             return
         core.actions.append(Deliver(records, [], partitions.losses))
         self._raised = False
         self.group.on_poll()
         if partitions.dirty:
-            self._refill()
+            self._refill_buffers()
         if core.network.actions or len(core.actions) > 1:
-            self.calm_until = 0
+            self.no_deadline_before = 0
 
-    def _refill(self) -> None:
+    def _refill_buffers(self) -> None:
         """Update the fetcher after buffers were emptied; settle if its targets change."""
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}
@@ -265,12 +265,12 @@ class ConsumerEngine:
             partitions.dirty.update(touched)
             raise
         if partitions.dirty:
-            self.calm_until = 0
+            self.no_deadline_before = 0
             self.settle()
         else:
             self.fetcher.pump()
 
-    def _error(self, *, again: bool) -> KprotoError | None:
+    def _next_error(self, *, again: bool) -> KprotoError | None:
         """Return the next error that poll must raise, if there is one.
 
         `again`: also an error that was raised before and still blocks a partition.
@@ -279,9 +279,9 @@ class ConsumerEngine:
         return error or self.collector.error(again=again)
 
     def serve_listener(self, event: ev.ServeListener) -> None:
-        self._serve()
+        self._run_next_callback()
 
-    def _serve(self) -> bool:
+    def _run_next_callback(self) -> bool:
         """Run the next rebalance callback, if one waits; return whether one does."""
         call = self.group.start_callback()
         if call is not None:
@@ -321,7 +321,7 @@ class ConsumerEngine:
             if event.leader_epoch is not None:
                 state.await_validation()
 
-        self._seek([event.partition], apply)
+        self._apply_seek([event.partition], apply)
 
     def seek_to(self, event: ev.SeekTo) -> None:
         where = event.where
@@ -333,11 +333,13 @@ class ConsumerEngine:
             else:
                 state.await_reset(OffsetReset(timestamp, ""))
 
-        self._seek(event.partitions or frozenset(self.core.partitions), apply)
+        self._apply_seek(event.partitions or frozenset(self.core.partitions), apply)
 
-    def _seek(self, partitions: Iterable[TopicPartition], apply: Callable[[PartitionState], None]) -> None:
+    def _apply_seek(
+        self, partitions: Iterable[TopicPartition], apply: Callable[[PartitionState], None]
+    ) -> None:
         if not (self.group_status.in_group and self.group.may_assign):
-            self._assigned(partitions)
+            self._require_assigned(partitions)
         for partition in partitions:
             state = self.core.partitions.get(partition)
             if state is not None:
@@ -346,15 +348,15 @@ class ConsumerEngine:
                 self.group.defer_seek(partition, apply)
 
     def pause(self, event: ev.Pause) -> None:
-        for state in self._assigned(event.partitions):
+        for state in self._require_assigned(event.partitions):
             state.pause(True)
 
     def resume(self, event: ev.Resume) -> None:
-        for state in self._assigned(event.partitions):
+        for state in self._require_assigned(event.partitions):
             state.pause(False)
         self.core.wake_poll()
 
-    def _assigned(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+    def _require_assigned(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
         states = self.core.partitions.states
         missing = [str(partition) for partition in partitions if partition not in states]
         if missing:
@@ -399,7 +401,7 @@ class ConsumerEngine:
         self.group.on_commit_error(code, identity)
 
     def _metadata_changed(self, asked: frozenset[str] | None) -> None:
-        self._topics.changed(asked)
+        self._topic_changes.changed(asked)
         self.core.partitions.mark_all_dirty()
         self.group.subscription.on_metadata(asked)
 
@@ -428,11 +430,11 @@ class ConsumerEngine:
             if self.options.group_id is not None:
                 self.committer.pump()
             if core.partitions.dirty:
-                self._look()
+                self._visit_dirty()
             self.offset_lookup.pump()
             self.validator.pump()
             if core.partitions.dirty:
-                self._look()
+                self._visit_dirty()
             self.fetcher.pump()
             self.coordinator.pump()
             self.metadata.pump()
@@ -442,7 +444,7 @@ class ConsumerEngine:
         core.network.finished.clear()
         self.shutdown.complete_unsubscribe()
 
-    def _look(self) -> None:
+    def _visit_dirty(self) -> None:
         """Let the parts visit the dirty partitions."""
         positions = self.core.partitions
         while positions.dirty:
@@ -459,7 +461,7 @@ class ConsumerEngine:
                     state.mark_dirty()
                 raise
 
-    def time_passes(self) -> None:
+    def handle_deadlines(self) -> None:
         """Handle the deadlines of partitions, group and close that have passed."""
         if self.closed:
             return
@@ -470,12 +472,12 @@ class ConsumerEngine:
 
     def due(self) -> int | None:
         """Return the next deadline of any part."""
-        if not self.calm_until:
-            due = self._due()
-            self.calm_until = inf if due is None else due
-        return None if self.calm_until == inf else int(self.calm_until)
+        if not self.no_deadline_before:
+            due = self._earliest_deadline()
+            self.no_deadline_before = inf if due is None else due
+        return None if self.no_deadline_before == inf else int(self.no_deadline_before)
 
-    def _due(self) -> int | None:
+    def _earliest_deadline(self) -> int | None:
         core = self.core
         times: list[int | None] = [
             core.network.next_deadline(),
@@ -584,8 +586,8 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     if isinstance(event, ev.Poll):
         engine.poll(event, now)
         return engine.take_actions()
-    core.now, engine.calm_until = now, 0
-    engine.time_passes()
+    core.now, engine.no_deadline_before = now, 0
+    engine.handle_deadlines()
     TABLE[type(event)](engine, event)
     # Bytes without a complete response change nothing for the parts. Neither does the end of a poll, nor its
     # beginning, which a `Take` follows.

@@ -63,7 +63,7 @@ class ConsumerOperations(PollOperations):
 
     def assignment_lost(self) -> bool:
         self.runtime.check_process()
-        return self.engine.in_doubt(now())
+        return self.engine.may_have_lost_partitions(now())
 
     def subscription(self) -> set[str]:
         self.runtime.check_process()

@@ -71,7 +71,7 @@ class Iteration:
         """
         if self._engine.core.partitions.losses != self._losses:
             return False
-        until = self._engine.ours_until()
+        until = self._engine.assignment_deadline()
         seconds = self._check_s if until is None else min(self._check_s, (until - now()) / 1000)
         self.owned_from = time()
         self.owned_until = self.owned_from + seconds
