@@ -68,13 +68,13 @@ def test_a_delayed_fetch_is_answered_when_the_leader_moves(two_brokers: TwoBroke
 
 @rule("R7", "R170")
 def test_find_coordinator_returns_the_current_coordinator(two_brokers: TwoBrokers) -> None:
-    def place() -> int:
+    def coordinator_of_f() -> int:
         response = two_brokers.ask(2, FindCoordinatorRequest(coordinator_keys=["f"]), 4)
         return response.coordinators[0].node_id  # type: ignore[union-attr]
 
-    before = place()
+    before = coordinator_of_f()
     two_brokers.step(1, MoveCoordinator("f", 2))
-    assert (before, place()) == (1, 2)
+    assert (before, coordinator_of_f()) == (1, 2)
 
 
 def test_another_broker_answers_not_coordinator(two_brokers: TwoBrokers) -> None:
@@ -127,20 +127,20 @@ def test_waiting_members_are_answered_when_the_coordinator_moves(two_brokers: Tw
 FIRSTS, SECONDS = "f", "g"  # coordinated by broker 1 and 2, by the hashes of their names
 
 
-def founded(two_brokers: TwoBrokers) -> None:
+def create_groups(two_brokers: TwoBrokers) -> None:
     """Create both groups by a commit."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
     for node, name in ((1, FIRSTS), (2, SECONDS)):
-        response = said(two_brokers, node, OffsetCommitRequest(group_id=name, member_id="", topics=topics), 8)
+        response = ask(two_brokers, node, OffsetCommitRequest(group_id=name, member_id="", topics=topics), 8)
         assert response.topics[0].partitions[0].error_code == 0
 
 
 def test_groups_are_spread_over_the_brokers(two_brokers: TwoBrokers) -> None:
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS, SECONDS])
-    assert [coordinator.node_id for coordinator in said(two_brokers, 1, request, 4).coordinators] == [1, 2]
+    assert [coordinator.node_id for coordinator in ask(two_brokers, 1, request, 4).coordinators] == [1, 2]
     codes = {
-        (node, name): said(
+        (node, name): ask(
             two_brokers, node, HeartbeatRequest(group_id=name, generation_id=1, member_id="m"), 4
         )
         for node in (1, 2)
@@ -153,34 +153,34 @@ def test_groups_are_spread_over_the_brokers(two_brokers: TwoBrokers) -> None:
 
 
 def test_each_broker_lists_its_own_groups(two_brokers: TwoBrokers) -> None:
-    founded(two_brokers)
+    create_groups(two_brokers)
     for node, mine in ((1, FIRSTS), (2, SECONDS)):
-        listed = said(two_brokers, node, ListGroupsRequest(), 5)
+        listed = ask(two_brokers, node, ListGroupsRequest(), 5)
         assert (listed.error_code, [group.group_id for group in listed.groups]) == (0, [mine])
 
 
 def test_a_broker_that_loads_a_group_lists_none(two_brokers: TwoBrokers) -> None:
-    founded(two_brokers)
+    create_groups(two_brokers)
     two_brokers.step(1, MoveCoordinator(FIRSTS, 2, 50))
-    assert said(two_brokers, 2, ListGroupsRequest(), 5).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert said(two_brokers, 1, ListGroupsRequest(), 5).groups == []
+    assert ask(two_brokers, 2, ListGroupsRequest(), 5).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert ask(two_brokers, 1, ListGroupsRequest(), 5).groups == []
     two_brokers.now += 50
-    assert len(said(two_brokers, 2, ListGroupsRequest(), 5).groups) == 2
+    assert len(ask(two_brokers, 2, ListGroupsRequest(), 5).groups) == 2
 
 
 def test_a_request_for_several_groups_is_served_for_the_own_ones(two_brokers: TwoBrokers) -> None:
-    founded(two_brokers)
+    create_groups(two_brokers)
     groups, refused = [SECONDS, FIRSTS], ErrorCode.NOT_COORDINATOR
-    described = said(two_brokers, 1, DescribeGroupsRequest(groups=groups), 5).groups
+    described = ask(two_brokers, 1, DescribeGroupsRequest(groups=groups), 5).groups
     assert {group.group_id: (group.error_code, group.group_state) for group in described} == {
         FIRSTS: (0, "Empty"), SECONDS: (refused, ""),
     }  # fmt: skip
     wanted = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in groups]
-    fetched = said(two_brokers, 1, OffsetFetchRequest(groups=wanted), 8).groups
+    fetched = ask(two_brokers, 1, OffsetFetchRequest(groups=wanted), 8).groups
     assert {group.group_id: (group.error_code, len(group.topics)) for group in fetched} == {
         FIRSTS: (0, 1), SECONDS: (refused, 0),
     }  # fmt: skip
-    deleted = said(two_brokers, 1, DeleteGroupsRequest(groups_names=groups), 2).results
+    deleted = ask(two_brokers, 1, DeleteGroupsRequest(groups_names=groups), 2).results
     assert {result.group_id: result.error_code for result in deleted} == {FIRSTS: 0, SECONDS: refused}
     assert list(two_brokers.cluster.classic_coordinator.groups) == [SECONDS]
 
@@ -189,7 +189,7 @@ def test_groups_of_a_stopped_broker_move_to_its_successor(two_brokers: TwoBroker
     two_brokers.cluster.move_coordinators(1, 2)
     del two_brokers.cluster.nodes[1]
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS])
-    assert said(two_brokers, 2, request, 4).coordinators[0].node_id == 2
+    assert ask(two_brokers, 2, request, 4).coordinators[0].node_id == 2
 
 
 # Transactions.
@@ -197,19 +197,19 @@ def test_groups_of_a_stopped_broker_move_to_its_successor(two_brokers: TwoBroker
 ON_ONE, ON_TWO = "x", "y"  # coordinated by broker 1 and 2, by the hashes of their names
 
 
-def naming(name: str | None) -> InitProducerIdRequest:
+def init_request(name: str | None) -> InitProducerIdRequest:
     return InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
 
 
-def said(two_brokers: TwoBrokers, node: int, request: Message, version: int) -> Any:
+def ask(two_brokers: TwoBrokers, node: int, request: Message, version: int) -> Any:
     return two_brokers.ask(node, request, version)
 
 
 def test_transactional_ids_are_spread_over_the_brokers(two_brokers: TwoBrokers) -> None:
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=[ON_ONE, ON_TWO])
-    assert [coordinator.node_id for coordinator in said(two_brokers, 2, request, 4).coordinators] == [1, 2]
+    assert [coordinator.node_id for coordinator in ask(two_brokers, 2, request, 4).coordinators] == [1, 2]
     codes = {
-        (node, name): said(two_brokers, node, naming(name), 4).error_code
+        (node, name): ask(two_brokers, node, init_request(name), 4).error_code
         for node in (1, 2)
         for name in (ON_ONE, ON_TWO, None)
     }
@@ -221,12 +221,12 @@ def test_transactional_ids_are_spread_over_the_brokers(two_brokers: TwoBrokers) 
 
 
 def test_each_broker_lists_its_own_transactions(two_brokers: TwoBrokers) -> None:
-    said(two_brokers, 1, naming(ON_ONE), 4)
-    said(two_brokers, 2, naming(ON_TWO), 4)
+    ask(two_brokers, 1, init_request(ON_ONE), 4)
+    ask(two_brokers, 2, init_request(ON_TWO), 4)
     for node, mine in ((1, ON_ONE), (2, ON_TWO)):
-        listed = said(two_brokers, node, ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 2)
+        listed = ask(two_brokers, node, ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 2)
         assert [state.transactional_id for state in listed.transaction_states] == [mine]
-        response = said(
+        response = ask(
             two_brokers, node, DescribeTransactionsRequest(transactional_ids=[ON_ONE, ON_TWO, ""]), 0
         )
         assert [state.error_code for state in response.transaction_states] == [
@@ -237,23 +237,23 @@ def test_each_broker_lists_its_own_transactions(two_brokers: TwoBrokers) -> None
 
 
 def test_transactions_move_to_another_broker(two_brokers: TwoBrokers) -> None:
-    said(two_brokers, 1, naming(ON_ONE), 4)
+    ask(two_brokers, 1, init_request(ON_ONE), 4)
     two_brokers.cluster.move_coordinators(1, 2)
-    assert said(two_brokers, 2, naming(ON_ONE), 4).producer_epoch == 1
-    assert said(two_brokers, 1, naming(ON_ONE), 4).error_code == ErrorCode.NOT_COORDINATOR
+    assert ask(two_brokers, 2, init_request(ON_ONE), 4).producer_epoch == 1
+    assert ask(two_brokers, 1, init_request(ON_ONE), 4).error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_a_marker_completes_a_fetch_on_another_broker(two_brokers: TwoBrokers) -> None:
-    named = said(two_brokers, 1, naming(ON_ONE), 4)
+    named = ask(two_brokers, 1, init_request(ON_ONE), 4)
     producer = {"producer_id": named.producer_id, "producer_epoch": named.producer_epoch}
     batch = batch_of(b"a", base_sequence=0, is_transactional=True, **producer)
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=batch)])
     written = ProduceRequest(transactional_id=ON_ONE, acks=-1, timeout_ms=1, topic_data=[data])
-    assert said(two_brokers, 2, written, 12).responses[0].partition_responses[0].error_code == 0
+    assert ask(two_brokers, 2, written, 12).responses[0].partition_responses[0].error_code == 0
     assert two_brokers.ask(2, fetch_request(fetch_topic(partition=1), wait=10_000, isolation=1), 12) is None
     reader = two_brokers.conns[2]
     end = EndTxnRequest(transactional_id=ON_ONE, committed=True, **producer)
-    assert said(two_brokers, 1, end, 4).error_code == 0
+    assert ask(two_brokers, 1, end, 4).error_code == 0
     (read,) = partitions_of(two_brokers.answers[reader])  # type: ignore[arg-type]
     assert (read.last_stable_offset, bool(read.records)) == (2, True)
 
@@ -262,7 +262,7 @@ def test_a_produce_to_the_wrong_broker_is_answered_with_the_leader(two_brokers: 
     """KIP-951."""
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch_of(b"a"))])
     for version in (9, 10, 12):
-        response = said(two_brokers, 2, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), version)
+        response = ask(two_brokers, 2, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), version)
         leader = response.responses[0].partition_responses[0].current_leader
         if version < 10:
             assert (leader.leader_id, response.node_endpoints) == (-1, [])
@@ -276,7 +276,7 @@ def test_a_produce_to_the_wrong_broker_is_answered_with_the_leader(two_brokers: 
 # Replicas.
 
 
-def creating(factor: int, *assigned: list[int]) -> CreateTopicsRequest:
+def create_request(factor: int, *assigned: list[int]) -> CreateTopicsRequest:
     topic = CreatableTopic(
         name="r",
         num_partitions=-1 if assigned else 3,
@@ -289,8 +289,8 @@ def creating(factor: int, *assigned: list[int]) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[topic])
 
 
-def placed(two_brokers: TwoBrokers) -> list[tuple[int, list[int], list[int], list[int]]]:
-    (topic,) = said(two_brokers, 1, MetadataRequest(topics=[MetadataRequestTopic(name="r")]), 9).topics
+def replicas_of_r(two_brokers: TwoBrokers) -> list[tuple[int, list[int], list[int], list[int]]]:
+    (topic,) = ask(two_brokers, 1, MetadataRequest(topics=[MetadataRequestTopic(name="r")]), 9).topics
     return [
         (partition.leader_id, partition.replica_nodes, partition.isr_nodes, partition.offline_replicas)
         for partition in topic.partitions
@@ -298,17 +298,21 @@ def placed(two_brokers: TwoBrokers) -> list[tuple[int, list[int], list[int], lis
 
 
 def test_a_topic_has_the_requested_replication_factor(two_brokers: TwoBrokers) -> None:
-    response = said(two_brokers, 1, creating(2), 7)
+    response = ask(two_brokers, 1, create_request(2), 7)
     assert (response.topics[0].error_code, response.topics[0].replication_factor) == (0, 2)
-    assert placed(two_brokers) == [(1, [1, 2], [1, 2], []), (2, [2, 1], [2, 1], []), (1, [1, 2], [1, 2], [])]
+    assert replicas_of_r(two_brokers) == [
+        (1, [1, 2], [1, 2], []),
+        (2, [2, 1], [2, 1], []),
+        (1, [1, 2], [1, 2], []),
+    ]
     two_brokers.step(1, ElectLeader("r", 0, 2))
-    assert placed(two_brokers)[0] == (2, [1, 2], [1, 2], [])
+    assert replicas_of_r(two_brokers)[0] == (2, [1, 2], [1, 2], [])
     del two_brokers.cluster.nodes[1]
-    assert placed(two_brokers)[0] == (2, [1, 2], [2], [1])
+    assert replicas_of_r(two_brokers)[0] == (2, [1, 2], [2], [1])
 
 
 def test_more_replicas_than_brokers_are_refused(two_brokers: TwoBrokers) -> None:
-    response = said(two_brokers, 1, creating(3), 7)
+    response = ask(two_brokers, 1, create_request(3), 7)
     assert response.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "2 brokers" in response.topics[0].error_message
 
@@ -317,20 +321,20 @@ def test_more_replicas_than_brokers_are_refused(two_brokers: TwoBrokers) -> None
 def test_an_invalid_replica_assignment_is_refused(
     two_brokers: TwoBrokers, assigned: tuple[list[int], ...]
 ) -> None:
-    response = said(two_brokers, 1, creating(-1, *assigned), 7)
+    response = ask(two_brokers, 1, create_request(-1, *assigned), 7)
     assert response.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_new_partitions_have_as_many_replicas_as_the_assigned_ones(
     two_brokers: TwoBrokers,
 ) -> None:
-    response = said(two_brokers, 1, creating(-1, [2, 1]), 7)
-    assert (response.topics[0].error_code, placed(two_brokers)) == (0, [(2, [2, 1], [2, 1], [])])
+    response = ask(two_brokers, 1, create_request(-1, [2, 1]), 7)
+    assert (response.topics[0].error_code, replicas_of_r(two_brokers)) == (0, [(2, [2, 1], [2, 1], [])])
     for total, chosen in ((2, None), (3, [[1, 2]]), (4, [[1]])):
         added = [CreatePartitionsAssignment(broker_ids=ids) for ids in chosen or ()]
         grown = CreatePartitionsTopic(name="r", count=total, assignments=added if chosen else None)
         request = CreatePartitionsRequest(topics=[grown], timeout_ms=1, validate_only=False)
-        code = said(two_brokers, 1, request, 3).results[0].error_code
+        code = ask(two_brokers, 1, request, 3).results[0].error_code
         assert code == (ErrorCode.INVALID_REPLICA_ASSIGNMENT if total == 4 else 0)
-    assert [leader for leader, *_ in placed(two_brokers)] == [2, 2, 1]
-    assert [replicas for _, replicas, *_ in placed(two_brokers)] == [[2, 1], [2, 1], [1, 2]]
+    assert [leader for leader, *_ in replicas_of_r(two_brokers)] == [2, 2, 1]
+    assert [replicas for _, replicas, *_ in replicas_of_r(two_brokers)] == [[2, 1], [2, 1], [1, 2]]

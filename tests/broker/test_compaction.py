@@ -27,22 +27,22 @@ Pair = tuple[str, str | None]
 
 @pytest.fixture
 def stage() -> Stage:
-    return compacted()
+    return compacted_stage()
 
 
-def compacted() -> Stage:
+def compacted_stage() -> Stage:
     stage = Stage({"t": 1})
     stage.topic("t").configs["cleanup.policy"] = POLICY
     return stage
 
 
-def configured(stage: Stage, **configs: object) -> Topic:
+def set_configs(stage: Stage, **configs: object) -> Topic:
     topic = stage.topic("t")
     topic.configs.update({name.replace("_", "."): str(value) for name, value in configs.items()})
     return topic
 
 
-def keyed(now: int, pairs: Iterable[Pair], compression: str = "none", **fields: object) -> bytes:
+def batch_of_pairs(now: int, pairs: Iterable[Pair], compression: str = "none", **fields: object) -> bytes:
     records = [
         Record(n, now, key.encode(), None if value is None else value.encode())
         for n, (key, value) in enumerate(pairs)
@@ -51,11 +51,11 @@ def keyed(now: int, pairs: Iterable[Pair], compression: str = "none", **fields: 
 
 
 def write(client: Client, *pairs: Pair, compression: str = "none", **fields: object) -> None:
-    batch = keyed(client.stage.now, pairs, compression, **fields)
+    batch = batch_of_pairs(client.stage.now, pairs, compression, **fields)
     assert client.produce(batch).error_code == 0
 
 
-def held(stage: Stage) -> list[tuple[int, str, str | None]]:
+def records_of(stage: Stage) -> list[tuple[int, str, str | None]]:
     """Return the records of the log: offset, key and value."""
     log = stage.log("t")
     data = b"".join(log.read(log.start_offset, 1 << 30, at_least_one=True))
@@ -70,7 +70,7 @@ def test_the_last_value_of_each_key_keeps_its_offset(stage: Stage, client: Clien
     write(client, ("a", "1"), ("b", "1"), ("a", "2"))
     write(client, ("c", "1"), ("a", "3"))
     stage.step(CleanLogs())
-    assert held(stage) == [(1, "b", "1"), (3, "c", "1"), (4, "a", "3")]
+    assert records_of(stage) == [(1, "b", "1"), (3, "c", "1"), (4, "a", "3")]
     assert (stage.log("t").start_offset, stage.log("t").end_offset) == (0, 5)
 
 
@@ -90,7 +90,7 @@ def test_an_empty_batch_is_removed_and_a_fetch_skips_it(stage: Stage, client: Cl
         write(client, ("a", value))
     write(client, ("b", "1"))
     stage.step(CleanLogs())
-    assert held(stage) == [(2, "a", "3"), (3, "b", "1")]
+    assert records_of(stage) == [(2, "a", "3"), (3, "b", "1")]
     for offset in (0, 1, 2):
         data = client.fetch(fetch_request(fetch_topic(offset))).responses[0].partitions[0]
         assert data.error_code == 0
@@ -99,81 +99,81 @@ def test_an_empty_batch_is_removed_and_a_fetch_skips_it(stage: Stage, client: Cl
 
 def test_the_active_segment_is_not_compacted(stage: Stage, client: Client) -> None:
     """`CleanLogs` closes the active segment first."""
-    configured(stage, min_cleanable_dirty_ratio=0)
+    set_configs(stage, min_cleanable_dirty_ratio=0)
     for value in "123":
         write(client, ("a", value))
     stage.wait(60_000)
     stage.client()
-    assert len(held(stage)) == 3
+    assert len(records_of(stage)) == 3
     stage.step(CleanLogs())
-    assert held(stage) == [(2, "a", "3")]
+    assert records_of(stage) == [(2, "a", "3")]
 
 
 def test_the_dirty_ratio_is_checked_at_every_backoff(stage: Stage, client: Client) -> None:
-    configured(stage, segment_ms=10)
+    set_configs(stage, segment_ms=10)
     for value in "12345":
         stage.now += 20
         write(client, ("a", value))
     stage.now += 15_000
     stage.client()
-    assert held(stage) == [(3, "a", "4"), (4, "a", "5")]  # the last record is in the active segment
+    assert records_of(stage) == [(3, "a", "4"), (4, "a", "5")]  # the last record is in the active segment
     write(client, ("a", "6"))  # one of two segments is clean: not more than half is dirty
     stage.now += 15_000
     stage.client()
-    assert len(held(stage)) == 3
+    assert len(records_of(stage)) == 3
     write(client, ("a", "7"))
     stage.now += 15_000
     stage.client()
-    assert held(stage) == [(5, "a", "6"), (6, "a", "7")]
+    assert records_of(stage) == [(5, "a", "6"), (6, "a", "7")]
 
 
 def test_the_minimum_lag_delays_and_the_maximum_lag_forces_compaction(stage: Stage, client: Client) -> None:
-    configured(stage, segment_ms=10, min_compaction_lag_ms=1_000, min_cleanable_dirty_ratio=1)
+    set_configs(stage, segment_ms=10, min_compaction_lag_ms=1_000, min_cleanable_dirty_ratio=1)
     for value in "123":
         stage.now += 20
         write(client, ("a", value))
     stage.step(CleanLogs())
-    assert len(held(stage)) == 3
-    configured(stage, min_compaction_lag_ms=0)
+    assert len(records_of(stage)) == 3
+    set_configs(stage, min_compaction_lag_ms=0)
     stage.now += 15_000
     stage.client()
-    assert len(held(stage)) == 3
-    configured(stage, max_compaction_lag_ms=15_000)
+    assert len(records_of(stage)) == 3
+    set_configs(stage, max_compaction_lag_ms=15_000)
     stage.now += 15_000
     stage.client()
-    assert len(held(stage)) == 1
+    assert len(records_of(stage)) == 1
 
 
 def test_a_tombstone_is_kept_until_its_delete_horizon(stage: Stage, client: Client) -> None:
-    configured(stage, delete_retention_ms=1_000)
+    set_configs(stage, delete_retention_ms=1_000)
     write(client, ("a", "1"), ("b", "1"))
     write(client, ("a", None), ("c", "1"))
     stage.step(CleanLogs())
-    assert held(stage) == [(1, "b", "1"), (2, "a", None), (3, "c", "1")]
+    assert records_of(stage) == [(1, "b", "1"), (2, "a", None), (3, "c", "1")]
     assert [batch.delete_horizon_ms for batch in stage.log("t").all_batches()] == [None, stage.now + 1_000]
     stage.now += 999
     stage.step(CleanLogs())
-    assert len(held(stage)) == 3
+    assert len(records_of(stage)) == 3
     stage.now += 1
     stage.step(CleanLogs())
-    assert held(stage) == [(1, "b", "1"), (3, "c", "1")]
+    assert records_of(stage) == [(1, "b", "1"), (3, "c", "1")]
 
 
 def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client) -> None:
     """With the largest delete.retention.ms the delete horizon exceeds an int64."""
-    configured(stage, delete_retention_ms=2**63 - 1)
+    set_configs(stage, delete_retention_ms=2**63 - 1)
     write(client, ("a", "1"))
     write(client, ("a", None))
     for _ in range(2):
         stage.step(CleanLogs())
         stage.now += 10**12
-    assert held(stage) == [(1, "a", None)]
+    assert records_of(stage) == [(1, "a", None)]
     assert [batch.delete_horizon_ms for batch in stage.log("t").all_batches()] == [None]
 
 
 def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Client) -> None:
     """The batch has a correct CRC, but all its records have the same offset."""
-    batch = bytearray(keyed(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
+    batch = bytearray(batch_of_pairs(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
     first, second = (at for at in range(len(batch)) if batch.startswith(b"\2a", at))
     batch[second - 1] = batch[first - 1] = 0  # the offset, relative to the batch's base offset
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
@@ -181,11 +181,11 @@ def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Clie
     for value in "234":
         write(client, ("b", value))
     stage.step(CleanLogs())
-    assert held(stage) == [(0, "a", "1"), (0, "a", "2"), (2, "b", "1"), (5, "b", "4")]
+    assert records_of(stage) == [(0, "a", "1"), (0, "a", "2"), (2, "b", "1"), (5, "b", "4")]
 
 
 def test_the_last_compacted_batch_is_kept_without_records(stage: Stage, client: Client) -> None:
-    configured(stage, delete_retention_ms=0)
+    set_configs(stage, delete_retention_ms=0)
     write(client, ("a", None), ("b", None))
     write(client, ("c", None))
     stage.step(CleanLogs())
@@ -193,7 +193,7 @@ def test_the_last_compacted_batch_is_kept_without_records(stage: Stage, client: 
     (batch,) = stage.log("t").all_batches()
     assert (batch.base_offset, batch.last_offset, batch.count) == (2, 2, 0)
     write(client, ("d", "1"))
-    assert held(stage) == [(3, "d", "1")]
+    assert records_of(stage) == [(3, "d", "1")]
 
 
 def test_the_last_batch_of_a_producer_is_kept_without_records(stage: Stage, client: Client) -> None:
@@ -210,18 +210,18 @@ def test_the_last_batch_of_a_producer_is_kept_without_records(stage: Stage, clie
 
 
 def test_records_without_a_key_are_removed(stage: Stage, client: Client) -> None:
-    configured(stage, cleanup_policy="delete")
+    set_configs(stage, cleanup_policy="delete")
     batch = encode_batch([Record(0, stage.now, None, b"x"), Record(1, stage.now, b"a", b"1")])
     assert client.produce(batch).error_code == 0
-    configured(stage, cleanup_policy=POLICY)
+    set_configs(stage, cleanup_policy=POLICY)
     stage.step(CleanLogs())
-    assert held(stage) == [(1, "a", "1")]
+    assert records_of(stage) == [(1, "a", "1")]
 
 
-def transacted(stage: Stage, producer: TransactionalProducer, *values: str, commits: bool) -> None:
+def write_transaction(stage: Stage, producer: TransactionalProducer, *values: str, commits: bool) -> None:
     """Write a transaction with one batch for each value of the key a."""
     for number, value in enumerate(values):
-        batch = keyed(
+        batch = batch_of_pairs(
             stage.now,
             [("a", value)],
             producer_id=producer.id,
@@ -251,37 +251,37 @@ def shape(stage: Stage) -> list[tuple[int, str]]:
 
 
 def test_unstable_records_are_not_compacted(stage: Stage, client: Client) -> None:
-    configured(stage, segment_ms=10)
+    set_configs(stage, segment_ms=10)
     write(client, ("a", "1"))
     stage.now += 20
     write(client, ("a", "2"))
     partition = stage.topic("t").partitions[0]
     partition.transactions.on_batch_appended(99, 1)
     stage.step(CleanLogs())
-    assert len(held(stage)) == 2
+    assert len(records_of(stage)) == 2
     partition.transactions.on_marker_appended(99, 1, committed=True)
     stage.step(CleanLogs())
-    assert held(stage) == [(1, "a", "2")]
+    assert records_of(stage) == [(1, "a", "2")]
 
 
 def test_aborted_records_are_removed_and_hide_no_value(stage: Stage, client: Client) -> None:
     write(client, ("a", "1"))
-    transacted(stage, TransactionalProducer(stage), "2", "3", commits=False)
+    write_transaction(stage, TransactionalProducer(stage), "2", "3", commits=False)
     write(client, ("b", "1"))
     stage.step(CleanLogs())
     assert shape(stage) == [(0, "data"), (3, "marker"), (4, "data")]
-    assert held(stage) == [(0, "a", "1"), (4, "b", "1")]
+    assert records_of(stage) == [(0, "a", "1"), (4, "b", "1")]
 
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_marker_is_removed_after_its_delete_horizon(stage: Stage, client: Client, commits: bool) -> None:
-    configured(stage, delete_retention_ms=1_000)
+    set_configs(stage, delete_retention_ms=1_000)
     producer = TransactionalProducer(stage)
-    transacted(stage, producer, "1", commits=commits)
+    write_transaction(stage, producer, "1", commits=commits)
     write(client, ("a", "2"))
     stage.step(CleanLogs())
     assert shape(stage) == [(1, "marker"), (2, "data")]
-    transacted(stage, producer, "3", commits=True)  # the first marker is not its producer's last batch
+    write_transaction(stage, producer, "3", commits=True)  # the first marker is not its producer's last batch
     write(client, ("b", "1"))
     stage.step(CleanLogs())
     first = stage.log("t").all_batches()[0]
@@ -295,8 +295,8 @@ def test_a_marker_is_removed_after_its_delete_horizon(stage: Stage, client: Clie
 def test_a_truncation_after_compacted_markers_finds_ongoing_transactions(
     stage: Stage, client: Client
 ) -> None:
-    configured(stage, delete_retention_ms=0)
-    transacted(stage, TransactionalProducer(stage), "1", commits=False)
+    set_configs(stage, delete_retention_ms=0)
+    write_transaction(stage, TransactionalProducer(stage), "1", commits=False)
     for _ in range(3):
         stage.step(CleanLogs())
     write(client, ("a", "2"))
@@ -326,8 +326,8 @@ def test_compaction_does_not_change_the_table_of_a_reader(
 
 
 def check_table(written: list[list[Pair]], cleanings: list[int]) -> None:
-    stage = compacted()
-    configured(stage, delete_retention_ms=5)
+    stage = compacted_stage()
+    set_configs(stage, delete_retention_ms=5)
     client = stage.client()
     offset = 0
     all_of_them: dict[int, Pair] = {}
@@ -343,7 +343,7 @@ def check_table(written: list[list[Pair]], cleanings: list[int]) -> None:
         for _ in range(cleanings.count(number)):
             stage.step(CleanLogs())
             stage.now += 5
-    records = held(stage)
+    records = records_of(stage)
     assert [at for at, _, _ in records] == sorted({at for at, _, _ in records})
     assert all(all_of_them[at] == (key, value) for at, key, value in records)
     read: dict[str, str | None] = {key: value for _, key, value in records}

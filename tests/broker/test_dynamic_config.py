@@ -30,7 +30,7 @@ def stage() -> Stage:
     return Stage({"t": 1}, message_max_bytes=5000)
 
 
-def altered(
+def alter_config(
     client: Client, name: str, value: str | None, *, broker: str = "1", how: int = SET, only: bool = False
 ) -> tuple[int, str]:
     change = AlterableConfig(name=name, config_operation=how, value=value)
@@ -39,7 +39,7 @@ def altered(
     return result.error_code, result.error_message or ""
 
 
-def told(client: Client, broker: str = "1", kind: int = 4) -> dict[str, Any]:
+def describe_configs(client: Client, broker: str = "1", kind: int = 4) -> dict[str, Any]:
     resource = DescribeConfigsResource(resource_type=kind, resource_name=broker, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
     return {config.name: config for config in client.ask(request).results[0].configs}
@@ -48,35 +48,35 @@ def told(client: Client, broker: str = "1", kind: int = 4) -> dict[str, Any]:
 def test_a_dynamic_config_takes_effect_and_can_be_removed(client: Client) -> None:
     large = batch_of(b"x" * 6000)
     assert client.produce(large).error_code == E.MESSAGE_TOO_LARGE
-    assert altered(client, "message.max.bytes", " 9000 ")[0] == 0
+    assert alter_config(client, "message.max.bytes", " 9000 ")[0] == 0
     assert client.produce(large).error_code == 0
-    assert altered(client, "message.max.bytes", None, how=DELETE)[0] == 0
+    assert alter_config(client, "message.max.bytes", None, how=DELETE)[0] == 0
     assert client.produce(large).error_code == E.MESSAGE_TOO_LARGE
 
 
 def test_the_timestamp_type_takes_effect_immediately(stage: Stage, client: Client) -> None:
-    altered(client, "log.message.timestamp.type", "LogAppendTime", broker="")
+    alter_config(client, "log.message.timestamp.type", "LogAppendTime", broker="")
     assert client.produce(batch_of(b"x")).log_append_time_ms == stage.now
 
 
 def test_a_value_for_one_broker_has_precedence(client: Client) -> None:
     values: list[tuple[str, str]] = [("", "7000"), ("1", "8000")]
     for broker, value in values:
-        altered(client, "message.max.bytes", value, broker=broker)
-    config = told(client)["message.max.bytes"]
+        alter_config(client, "message.max.bytes", value, broker=broker)
+    config = describe_configs(client)["message.max.bytes"]
     assert (config.value, config.config_source, config.read_only) == ("8000", 2, False)
     assert [(synonym.source, synonym.value) for synonym in config.synonyms] == [
         (2, "8000"), (3, "7000"), (4, "5000"), (5, "1048588"),
     ]  # fmt: skip
-    topic = told(client, "t", kind=2)["max.message.bytes"]
+    topic = describe_configs(client, "t", kind=2)["max.message.bytes"]
     assert (topic.value, topic.config_source) == ("8000", 2)
     assert topic.synonyms[0].name == "message.max.bytes"
 
 
 def test_configs_for_all_brokers_are_described_if_they_are_set(client: Client) -> None:
-    assert told(client, "") == {}
-    altered(client, "message.max.bytes", "7000", broker="")
-    (config,) = told(client, "").values()
+    assert describe_configs(client, "") == {}
+    alter_config(client, "message.max.bytes", "7000", broker="")
+    (config,) = describe_configs(client, "").values()
     assert (config.value, config.config_source, [synonym.source for synonym in config.synonyms]) == (
         "7000",
         3,
@@ -85,8 +85,8 @@ def test_configs_for_all_brokers_are_described_if_they_are_set(client: Client) -
 
 
 def test_static_configs_are_read_only(client: Client) -> None:
-    for name, config in told(client).items():
-        code, why = altered(client, name, config.value, only=True)
+    for name, config in describe_configs(client).items():
+        code, why = alter_config(client, name, config.value, only=True)
         assert (code, config.read_only) == ((0, False) if name in DYNAMIC else (E.INVALID_REQUEST, True))
         assert code == 0 or why.startswith(f"Cannot update these configs dynamically: {name};")
 
@@ -111,14 +111,14 @@ def test_static_configs_are_read_only(client: Client) -> None:
 def test_an_invalid_dynamic_change_is_refused(
     client: Client, name: str, value: str | None, broker: str, how: int, code: E
 ) -> None:
-    before = told(client)
-    assert altered(client, name, value, broker=broker, how=how)[0] == code
-    assert told(client) == before
+    before = describe_configs(client)
+    assert alter_config(client, name, value, broker=broker, how=how)[0] == code
+    assert describe_configs(client) == before
 
 
 def test_validate_only_changes_no_broker_config(client: Client) -> None:
-    assert altered(client, "message.max.bytes", "7000", only=True)[0] == 0
-    assert told(client)["message.max.bytes"].value == "5000"
+    assert alter_config(client, "message.max.bytes", "7000", only=True)[0] == 0
+    assert describe_configs(client)["message.max.bytes"].value == "5000"
 
 
 def test_a_restarted_broker_uses_the_dynamic_configs() -> None:
@@ -130,7 +130,7 @@ def test_a_restarted_broker_uses_the_dynamic_configs() -> None:
 
 def test_producer_expiration_is_dynamic(stage: Stage, client: Client) -> None:
     client.produce(batch_of(b"x", producer_id=7, producer_epoch=0, base_sequence=0))
-    altered(client, "producer.id.expiration.ms", "1")
+    alter_config(client, "producer.id.expiration.ms", "1")
     stage.wait(2 * 600_000)
     client.produce(batch_of(b"y"))
     assert stage.topic("t").partitions[0].producers.active() == []

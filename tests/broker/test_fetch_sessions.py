@@ -22,7 +22,7 @@ def producer(stage: Stage) -> Client:
     return stage.client()
 
 
-def opened(client: Client, *partitions: int) -> int:
+def open_session(client: Client, *partitions: int) -> int:
     """Open a session with these partitions from offset 0; returns its id."""
     response = client.fetch(
         fetch_request(*[fetch_topic(partition=p) for p in partitions], session=(0, 0), wait=0)
@@ -32,7 +32,7 @@ def opened(client: Client, *partitions: int) -> int:
     return response.session_id
 
 
-def said(response: FetchResponse) -> list[int]:
+def indexes_of(response: FetchResponse) -> list[int]:
     return [data.partition_index for data in partitions_of(response)]
 
 
@@ -42,7 +42,7 @@ def test_a_fetch_without_a_session_opens_no_session(stage: Stage, client: Client
 
 
 def test_the_first_response_of_a_session_has_every_partition(client: Client) -> None:
-    assert said(
+    assert indexes_of(
         client.fetch(
             fetch_request(fetch_topic(partition=0), fetch_topic(partition=1), session=(0, 0), wait=0)
         )
@@ -53,7 +53,7 @@ def test_the_first_response_of_a_session_has_every_partition(client: Client) -> 
 
 
 def test_later_requests_omit_the_partitions(client: Client, producer: Client) -> None:
-    session = opened(client, 0, 1)
+    session = open_session(client, 0, 1)
     producer.produce(batch_of(b"a"), partition=1)
     response = client.fetch(fetch_request(session=(session, 1)))
     assert response.session_id == session
@@ -61,21 +61,21 @@ def test_later_requests_omit_the_partitions(client: Client, producer: Client) ->
 
 
 def test_unchanged_partitions_are_omitted(client: Client) -> None:
-    session = opened(client, 0, 1)
-    assert said(client.fetch(fetch_request(session=(session, 1), wait=0))) == []
+    session = open_session(client, 0, 1)
+    assert indexes_of(client.fetch(fetch_request(session=(session, 1), wait=0))) == []
 
 
 def test_a_new_position_is_remembered(client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
     producer.produce(batch_of(b"b"))
-    session = opened(client, 0)
+    session = open_session(client, 0)
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(1), session=(session, 1))))
     assert values_of(data) == [b"b"]
-    assert said(client.fetch(fetch_request(fetch_topic(2), session=(session, 2), wait=0))) == []
+    assert indexes_of(client.fetch(fetch_request(fetch_topic(2), session=(session, 2), wait=0))) == []
 
 
 def test_records_are_returned_again_until_the_position_moves(client: Client, producer: Client) -> None:
-    session = opened(client, 0)
+    session = open_session(client, 0)
     producer.produce(batch_of(b"a"))
     for epoch in (1, 2):
         [data] = partitions_of(client.fetch(fetch_request(session=(session, epoch))))
@@ -88,9 +88,9 @@ def test_a_truncated_position_is_answered_with_the_diverging_epoch(
     """The log was truncated and is as long as before; nothing else changed (KIP-595)."""
     for _ in range(2):
         producer.produce(batch_of(b"a"))
-    session = opened(client, 0)
+    session = open_session(client, 0)
     known = [fetch_topic(2, fetched_epoch=0)]
-    assert said(client.fetch(fetch_request(*known, session=(session, 1), wait=0))) == []
+    assert indexes_of(client.fetch(fetch_request(*known, session=(session, 1), wait=0))) == []
     stage.step(TruncateLog("t", 0, 1))
     producer.produce(batch_of(b"b"))
     for epoch in (2, 3):
@@ -126,47 +126,49 @@ def codes(response: FetchResponse) -> list[int]:
 
 
 def test_a_partition_can_be_added_later(client: Client, producer: Client) -> None:
-    session = opened(client, 0)
+    session = open_session(client, 0)
     producer.produce(batch_of(b"a"), partition=2)
-    assert said(client.fetch(fetch_request(fetch_topic(partition=2), session=(session, 1)))) == [2]
+    assert indexes_of(client.fetch(fetch_request(fetch_topic(partition=2), session=(session, 1)))) == [2]
 
 
 def test_an_added_empty_partition_is_answered_once(client: Client) -> None:
-    session = opened(client, 0)
-    assert said(client.fetch(fetch_request(fetch_topic(partition=2), session=(session, 1), wait=0))) == [2]
-    assert said(client.fetch(fetch_request(session=(session, 2), wait=0))) == []
+    session = open_session(client, 0)
+    assert indexes_of(
+        client.fetch(fetch_request(fetch_topic(partition=2), session=(session, 1), wait=0))
+    ) == [2]
+    assert indexes_of(client.fetch(fetch_request(session=(session, 2), wait=0))) == []
 
 
 def test_a_removed_partition_is_not_read(client: Client, producer: Client) -> None:
-    session = opened(client, 0, 1)
+    session = open_session(client, 0, 1)
     for partition in (0, 1):
         producer.produce(batch_of(b"a"), partition=partition)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
-    assert said(client.fetch(fetch_request(session=(session, 1), forget=forget))) == [1]
+    assert indexes_of(client.fetch(fetch_request(session=(session, 1), forget=forget))) == [1]
 
 
 def test_a_delayed_fetch_omits_a_partition_that_was_removed_meanwhile(stage: Stage, client: Client) -> None:
     """The connection was lost unnoticed, and the client continues its session on another one."""
-    session = opened(client, 0, 1)
+    session = open_session(client, 0, 1)
     client.send(fetch_request(session=(session, 1), wait=500), 12)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
     second_response = stage.client().fetch(fetch_request(session=(session, 2), forget=forget, wait=0))
     assert second_response.error_code == ErrorCode.NONE
     stage.wait(500)
-    assert said(client.answer()) == []
+    assert indexes_of(client.answer()) == []
 
 
 def test_a_session_without_partitions_is_closed(stage: Stage, client: Client) -> None:
-    session = opened(client, 0)
+    session = open_session(client, 0)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
     response = client.fetch(fetch_request(session=(session, 1), forget=forget))
-    assert (response.error_code, response.session_id, said(response)) == (0, 0, [])
+    assert (response.error_code, response.session_id, indexes_of(response)) == (0, 0, [])
     assert len(stage.broker.fetch_sessions) == 0
 
 
 def test_a_changed_log_start_offset_is_returned(stage: Stage, client: Client, producer: Client) -> None:
     producer.produce(batch_of(b"a"))
-    session = opened(client, 0)
+    session = open_session(client, 0)
     client.fetch(fetch_request(fetch_topic(1), session=(session, 1), wait=0))
     stage.log("t").delete_before(1)
     stage.step(LogChanged("t", 0))
@@ -175,7 +177,7 @@ def test_a_changed_log_start_offset_is_returned(stage: Stage, client: Client, pr
 
 
 def test_an_error_is_in_every_response(client: Client) -> None:
-    session = opened(client, 0)
+    session = open_session(client, 0)
     for epoch in (1, 2):
         request = fetch_request(fetch_topic(partition=9), session=(session, epoch), wait=10_000)
         [data] = partitions_of(client.fetch(request))
@@ -189,18 +191,18 @@ def test_an_unknown_session_is_not_found(client: Client) -> None:
 
 @pytest.mark.parametrize("epoch", [2, 7])
 def test_an_unexpected_session_epoch_is_refused(client: Client, epoch: int) -> None:
-    response = client.fetch(fetch_request(session=(opened(client, 0), epoch)))
+    response = client.fetch(fetch_request(session=(open_session(client, 0), epoch)))
     assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 def test_the_expected_epoch_is_accepted_after_a_refused_one(client: Client) -> None:
-    session = opened(client, 0)
+    session = open_session(client, 0)
     client.fetch(fetch_request(session=(session, 5)))
     assert client.fetch(fetch_request(session=(session, 1), wait=0)).error_code == 0
 
 
 def test_the_final_epoch_closes_the_session(stage: Stage, client: Client) -> None:
-    session = opened(client, 0)
+    session = open_session(client, 0)
     assert client.fetch(fetch_request(session=(session, -1))).error_code == 0
     assert (
         client.fetch(fetch_request(session=(session, 1))).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -208,14 +210,14 @@ def test_the_final_epoch_closes_the_session(stage: Stage, client: Client) -> Non
 
 
 def test_epoch_0_replaces_the_session(stage: Stage, client: Client) -> None:
-    first = opened(client, 0)
+    first = open_session(client, 0)
     second = client.fetch(fetch_request(fetch_topic(), session=(first, 0), wait=0)).session_id
     assert second not in (0, first)
     assert len(stage.broker.fetch_sessions) == 1
 
 
 def test_a_session_of_names_refuses_ids(client: Client) -> None:
-    session = opened(client, 0)
+    session = open_session(client, 0)
     response = client.fetch(fetch_request(session=(session, 1)), 13)
     assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
@@ -234,17 +236,17 @@ def test_a_session_of_ids_answers_with_ids(stage: Stage, client: Client, produce
 def test_without_a_free_slot_a_fetch_has_no_session() -> None:
     stage = Stage({"t": 1}, max_incremental_fetch_session_cache_slots=1)
     client = stage.client()
-    opened(client, 0)
+    open_session(client, 0)
     response = client.fetch(fetch_request(fetch_topic(), session=(0, 0), wait=0))
-    assert (response.error_code, response.session_id, said(response)) == (0, 0, [0])
+    assert (response.error_code, response.session_id, indexes_of(response)) == (0, 0, [0])
 
 
 def test_an_idle_session_is_evicted() -> None:
     stage = Stage({"t": 1}, max_incremental_fetch_session_cache_slots=1)
     client = stage.client()
-    first = opened(client, 0)
+    first = open_session(client, 0)
     stage.wait(IDLE_MS)
-    opened(client, 0)
+    open_session(client, 0)
     assert client.fetch(fetch_request(session=(first, 1))).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 

@@ -21,7 +21,7 @@ def log_of(*sizes: int, timestamps: list[list[int]] | None = None) -> Log:
     return log
 
 
-def in_epochs(*sizes: int) -> Log:
+def log_in_epochs(*sizes: int) -> Log:
     """Return a log with one leader epoch for each record count; 0 is an epoch without records."""
     log = Log()
     for epoch, size in enumerate(sizes):
@@ -148,22 +148,22 @@ def test_an_election_starts_an_epoch_at_the_end() -> None:
 
 
 def test_an_epoch_ends_where_the_next_one_started() -> None:
-    log = in_epochs(2, 1)
+    log = log_in_epochs(2, 1)
     assert [log.epoch_end(epoch) for epoch in (0, 1)] == [EpochEnd(0, 2), EpochEnd(1, 3)]
 
 
 def test_an_epoch_without_records_ends_with_the_one_before() -> None:
     """LeaderEpochFileCache removes an entry when a newer one starts at the same offset."""
-    log = in_epochs(2, 0, 1)
+    log = log_in_epochs(2, 0, 1)
     assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [EpochEnd(0, 2), EpochEnd(0, 2), EpochEnd(2, 3)]
 
 
 def test_an_epoch_before_all_known_ones_ends_where_the_first_started() -> None:
-    assert in_epochs(0, 2).epoch_end(0) == EpochEnd(0, 0)
+    assert log_in_epochs(0, 2).epoch_end(0) == EpochEnd(0, 0)
 
 
 def test_epochs_of_deleted_records_are_removed() -> None:
-    log = in_epochs(2, 2, 2)
+    log = log_in_epochs(2, 2, 2)
     log.delete_before(3)
     assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [EpochEnd(0, 3), EpochEnd(1, 4), EpochEnd(2, 6)]
     assert log.epoch_at(3) == 1
@@ -187,7 +187,7 @@ def test_a_batch_is_truncated_whole() -> None:
 
 
 def test_truncated_epochs_are_removed() -> None:
-    log = in_epochs(2, 2, 2)
+    log = log_in_epochs(2, 2, 2)
     log.truncate(2)
     assert [log.epoch_end(e) for e in range(4)] == [EpochEnd(0, 2)] * 3 + [EpochEnd(3, 2)]
 

@@ -73,10 +73,10 @@ def test_a_record_of_another_partition_tries_no_delayed_fetch(monkeypatch: pytes
     reader, producer = stage.client(), stage.client()
     reader.send(fetch_request(fetch_topic(partition=0)), 12)
 
-    def looked_at(*_: Any, **__: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("a fetch of another partition was looked at")
 
-    monkeypatch.setattr(DelayedFetch, "try_complete", looked_at)
+    monkeypatch.setattr(DelayedFetch, "try_complete", fail)
     producer.produce(batch_of(b"a"), partition=1)
     with pytest.raises(AssertionError):
         producer.produce(batch_of(b"a"), partition=0)

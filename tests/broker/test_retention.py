@@ -16,7 +16,7 @@ HOUR = 3_600_000
 LARGE = b"x" * 700_000  # with the minimum of segment.bytes each batch has its own segment
 
 
-def configured(stage: Stage, **configs: object) -> Topic:
+def set_configs(stage: Stage, **configs: object) -> Topic:
     topic = stage.topic("t")
     topic.configs.update({name.replace("_", "."): str(value) for name, value in configs.items()})
     return topic
@@ -40,27 +40,27 @@ def bases(log: Log) -> list[int]:
 
 
 def test_a_segment_has_at_most_segment_bytes(stage: Stage, client: Client) -> None:
-    configured(stage, segment_bytes=1 << 20)
+    set_configs(stage, segment_bytes=1 << 20)
     write(client, 0, 0, 0, value=LARGE)
     write(client, 0, 0)
     assert bases(stage.log("t")) == [0, 1, 2]
 
 
 def test_a_segment_spans_at_most_segment_ms(stage: Stage, client: Client) -> None:
-    configured(stage, segment_ms=100)
+    set_configs(stage, segment_ms=100)
     write(client, 500, 400, 399, 450, 298)
     assert bases(stage.log("t")) == [0, 2, 4]
 
 
 def test_a_compacted_segment_spans_at_most_the_maximum_lag(stage: Stage, client: Client) -> None:
-    topic = configured(stage, segment_ms=100, max_compaction_lag_ms=10)
+    topic = set_configs(stage, segment_ms=100, max_compaction_lag_ms=10)
     assert topic.limits(stage.broker.settings).ms == 100
-    configured(stage, cleanup_policy="compact")
+    set_configs(stage, cleanup_policy="compact")
     assert topic.limits(stage.broker.settings).ms == 10
 
 
 def test_segments_older_than_retention_ms_are_deleted(stage: Stage, client: Client) -> None:
-    configured(stage, segment_ms=100, retention_ms=1_000)
+    set_configs(stage, segment_ms=100, retention_ms=1_000)
     write(client, 1_500, 1_450, 1_050, 1_000, 0)  # in segments of two, two and one
     stage.step(CleanLogs())
     assert bounds(stage) == (2, 5)  # one record of the segment at offset 2 is not too old yet
@@ -74,8 +74,8 @@ def test_an_empty_cleanup_policy_deletes_nothing(of_topic: str | None, of_broker
     """Kafka 4.3 accepts an empty list (KIP-1161), which keeps everything."""
     stage = Stage({"t": 1}, log_cleanup_policy=of_broker)
     if of_topic is not None:
-        configured(stage, cleanup_policy=of_topic)
-    configured(stage, segment_ms=100, retention_ms=1_000, retention_bytes=0)
+        set_configs(stage, cleanup_policy=of_topic)
+    set_configs(stage, segment_ms=100, retention_ms=1_000, retention_bytes=0)
     client = stage.client()
     write(client, 9_000, 5_000, 0)
     stage.step(CleanLogs())
@@ -88,7 +88,7 @@ def test_an_empty_cleanup_policy_deletes_nothing(of_topic: str | None, of_broker
 
 
 def test_a_topic_without_retention_ms_keeps_old_records(stage: Stage, client: Client) -> None:
-    configured(stage, segment_ms=100)
+    set_configs(stage, segment_ms=100)
     write(client, 9_000 * HOUR, 0)
     stage.step(CleanLogs())
     assert bounds(stage) == (0, 2)
@@ -126,14 +126,14 @@ def test_the_brokers_retention_applies_to_topics_without_their_own(
 
 
 def test_a_newer_segment_protects_the_ones_after_it(stage: Stage, client: Client) -> None:
-    configured(stage, segment_ms=100, retention_ms=1_000)
+    set_configs(stage, segment_ms=100, retention_ms=1_000)
     write(client, 1_500, 0, 5_000, 5_000)
     stage.step(CleanLogs())
     assert bounds(stage) == (1, 4)
 
 
 def test_if_all_segments_are_old_the_log_starts_at_its_end(stage: Stage, client: Client) -> None:
-    configured(stage, retention_ms=1_000)
+    set_configs(stage, retention_ms=1_000)
     write(client, 2_000, 1_001)
     stage.step(CleanLogs())
     assert bounds(stage) == (2, 2)
@@ -144,14 +144,14 @@ def test_if_all_segments_are_old_the_log_starts_at_its_end(stage: Stage, client:
 
 @pytest.mark.parametrize(("most", "start"), [(-1, 0), (0, 3), (1, 2), (700_000, 2), (1_400_100, 1)])
 def test_at_least_retention_bytes_are_kept(stage: Stage, client: Client, most: int, start: int) -> None:
-    configured(stage, segment_bytes=1 << 20, retention_bytes=most)
+    set_configs(stage, segment_bytes=1 << 20, retention_bytes=most)
     write(client, 0, 0, 0, value=LARGE)
     stage.step(CleanLogs())
     assert bounds(stage) == (start, 3)
 
 
 def test_a_policy_without_delete_keeps_old_records(stage: Stage, client: Client) -> None:
-    configured(stage, retention_ms=1, retention_bytes=0, cleanup_policy="compact")
+    set_configs(stage, retention_ms=1, retention_bytes=0, cleanup_policy="compact")
     stage.log("t").append(batch_of(b"x"), 1, 1000)
     stage.step(CleanLogs())
     assert bounds(stage) == (0, 1)
@@ -159,7 +159,7 @@ def test_a_policy_without_delete_keeps_old_records(stage: Stage, client: Client)
 
 def test_retention_is_checked_at_its_interval(client: Client, stage: Stage) -> None:
     """Checks run 30 s after the start and then every five minutes."""
-    configured(stage, retention_ms=1_000)
+    set_configs(stage, retention_ms=1_000)
     write(client, 0)
     stage.now += 29_999
     assert bounds(stage) == (0, 1)
@@ -173,7 +173,7 @@ def test_retention_is_checked_at_its_interval(client: Client, stage: Stage) -> N
 
 
 def test_a_late_check_uses_the_time_at_which_it_was_due(client: Client, stage: Stage) -> None:
-    configured(stage, retention_ms=60_000)
+    set_configs(stage, retention_ms=60_000)
     write(client, 0)
     stage.now += 100_000  # too old now, but not at the time of the check
     assert bounds(stage) == (0, 1)
@@ -182,7 +182,7 @@ def test_a_late_check_uses_the_time_at_which_it_was_due(client: Client, stage: S
 def test_the_intervals_are_settings() -> None:
     stage = Stage({"t": 1}, log_initial_task_delay_ms=10, log_retention_check_interval_ms=20)
     client = stage.client()
-    configured(stage, retention_ms=0)
+    set_configs(stage, retention_ms=0)
     write(client, 0)
     stage.now += 10
     assert bounds(stage) == (1, 1)
@@ -192,7 +192,7 @@ def test_the_intervals_are_settings() -> None:
 
 
 def test_a_delayed_fetch_before_the_new_start_is_answered(client: Client, stage: Stage) -> None:
-    configured(stage, retention_ms=1_000)
+    set_configs(stage, retention_ms=1_000)
     write(client, 2_000)
     reader = stage.client()
     reader.send(fetch_request(fetch_topic(0), min_bytes=10_000, wait=60_000), 12)
@@ -202,7 +202,7 @@ def test_a_delayed_fetch_before_the_new_start_is_answered(client: Client, stage:
 
 
 def test_the_latest_timestamp_is_kept_until_its_segment_is_deleted(client: Client, stage: Stage) -> None:
-    configured(stage, segment_ms=100, retention_ms=-1)
+    set_configs(stage, segment_ms=100, retention_ms=-1)
     write(client, 0, 0, 500, 200)  # the last batch is older than the one before
     log = stage.log("t")
     log.roll()
@@ -218,7 +218,7 @@ def test_the_latest_timestamp_is_kept_until_its_segment_is_deleted(client: Clien
 
 
 def test_a_truncation_removes_later_segments(stage: Stage, client: Client) -> None:
-    configured(stage, segment_ms=100)
+    set_configs(stage, segment_ms=100)
     write(client, 500, 450, 300, 100)
     log = stage.log("t")
     size = log.segments[0].size // 2

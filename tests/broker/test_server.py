@@ -36,7 +36,7 @@ from kproto.wire.frame import frame
 from tests.broker.stage import PATIENCE, Socket, batch_of, connected, fetch_request, fetch_topic, join_request
 
 
-def works(bootstrap: str) -> bool:
+def is_answering(bootstrap: str) -> bool:
     with connected(bootstrap) as client:
         return bool(client.ask(MetadataRequest(topics=[]), 13).brokers)
 
@@ -135,7 +135,7 @@ def test_a_client_that_never_reads_does_not_exhaust_the_memory() -> None:
             assert server._shell is not None
             backlogs = [client.backlog for client in server._shell._connections.values()]
             assert MAX_BACKLOG < max(backlogs) < MAX_BACKLOG + (1 << 20)
-            assert works(server.bootstrap)
+            assert is_answering(server.bootstrap)
 
 
 def test_an_oversized_frame_is_refused_before_it_is_read() -> None:
@@ -172,7 +172,7 @@ def test_invalid_operator_calls_raise_without_side_effects() -> None:
             server.grow_topic("t", 1)
         with pytest.raises(ConfigError):
             server.create_topic("u", 1, {"no.such": "1"})
-        assert works(server.bootstrap)
+        assert is_answering(server.bootstrap)
 
 
 def test_an_invalid_setting_is_refused_before_the_start() -> None:
@@ -205,7 +205,7 @@ def test_dropped_connections_close_and_new_ones_work() -> None:
         client.ask(ApiVersionsRequest(), 0)
         server.drop_connections()
         assert client.closed_by_broker()
-        assert works(server.bootstrap)
+        assert is_answering(server.bootstrap)
 
 
 def test_five_hundred_clients_can_connect_at_once() -> None:
@@ -292,17 +292,17 @@ def test_ctrl_c_during_the_start_stops_the_server(
 ) -> None:
     before, main, listen = set(threading.enumerate()), threading.get_ident(), socket.create_server
 
-    def waits() -> bool:
+    def is_waiting() -> bool:
         called = traceback.extract_stack(sys._current_frames()[main])
         return [frame.name for frame in called[-2:]] == ["result", "wait"]
 
-    def interrupted(*args: Any, **options: Any) -> socket.socket:
-        while not waits():
+    def interrupt(*args: Any, **options: Any) -> socket.socket:
+        while not is_waiting():
             time.sleep(0.001)
         signal.pthread_kill(main, signal.SIGINT)
         return listen(*args, **options)
 
-    monkeypatch.setattr(socket, "create_server", interrupted)
+    monkeypatch.setattr(socket, "create_server", interrupt)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     try:
         with pytest.raises(KeyboardInterrupt), running():
@@ -388,7 +388,7 @@ def test_a_cancelled_start_leaves_no_listener(more: list[str], turns: int) -> No
             await server.stop()
             closed = await asyncio.to_thread(early.closed_by_broker)
         async with server:
-            return closed, await asyncio.to_thread(works, server.bootstrap)
+            return closed, await asyncio.to_thread(is_answering, server.bootstrap)
 
     assert asyncio.run(run()) == (True, True)
 

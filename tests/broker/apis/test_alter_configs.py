@@ -17,7 +17,7 @@ def stage() -> Stage:
     return Stage({"t": 1}, message_max_bytes=5000)
 
 
-def replaced(
+def replace_configs(
     client: Client,
     configs: dict[str, str | None],
     kind: int = TOPIC,
@@ -37,7 +37,7 @@ def replaced(
     return result.error_code, result.error_message
 
 
-def own(client: Client, kind: int = TOPIC, name: str = "t") -> dict[str, str | None]:
+def own_configs(client: Client, kind: int = TOPIC, name: str = "t") -> dict[str, str | None]:
     """Return the configs that are set on a topic or on a broker."""
     source = {TOPIC: 1, BROKER: 2}[kind]
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -47,25 +47,28 @@ def own(client: Client, kind: int = TOPIC, name: str = "t") -> dict[str, str | N
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_topic_has_exactly_the_configs_of_the_request(client: Client, version: int) -> None:
-    assert replaced(client, {"retention.ms": "1000", "retention.bytes": "5"}, version=version) == (0, None)
-    assert own(client) == {"retention.ms": "1000", "retention.bytes": "5"}
-    assert replaced(client, {"retention.bytes": "7"}, version=version) == (0, None)
-    assert own(client) == {"retention.bytes": "7"}
-    assert replaced(client, {}, version=version) == (0, None)
-    assert own(client) == {}
+    assert replace_configs(client, {"retention.ms": "1000", "retention.bytes": "5"}, version=version) == (
+        0,
+        None,
+    )
+    assert own_configs(client) == {"retention.ms": "1000", "retention.bytes": "5"}
+    assert replace_configs(client, {"retention.bytes": "7"}, version=version) == (0, None)
+    assert own_configs(client) == {"retention.bytes": "7"}
+    assert replace_configs(client, {}, version=version) == (0, None)
+    assert own_configs(client) == {}
 
 
 def test_validate_only_changes_nothing(client: Client) -> None:
-    assert replaced(client, {"retention.ms": "1000"})[0] == 0
-    assert replaced(client, {"retention.bytes": "7"}, only=True) == (0, None)
-    assert own(client) == {"retention.ms": "1000"}
+    assert replace_configs(client, {"retention.ms": "1000"})[0] == 0
+    assert replace_configs(client, {"retention.bytes": "7"}, only=True) == (0, None)
+    assert own_configs(client) == {"retention.ms": "1000"}
 
 
 def test_a_refused_request_removes_no_config(client: Client) -> None:
-    assert replaced(client, {"retention.ms": "1000"})[0] == 0
-    assert replaced(client, {"retention.bytes": "many"})[0] == E.INVALID_CONFIG
-    assert replaced(client, {"retention.bytes": None})[0] == E.INVALID_REQUEST
-    assert own(client) == {"retention.ms": "1000"}
+    assert replace_configs(client, {"retention.ms": "1000"})[0] == 0
+    assert replace_configs(client, {"retention.bytes": "many"})[0] == E.INVALID_CONFIG
+    assert replace_configs(client, {"retention.bytes": None})[0] == E.INVALID_REQUEST
+    assert own_configs(client) == {"retention.ms": "1000"}
 
 
 def test_a_duplicate_resource_is_refused_twice(client: Client) -> None:
@@ -76,8 +79,11 @@ def test_a_duplicate_resource_is_refused_twice(client: Client) -> None:
 
 def test_a_broker_has_exactly_the_dynamic_configs_of_the_request(client: Client) -> None:
     large = batch_of(b"x" * 6000)
-    assert replaced(client, {"message.max.bytes": "9000", "log.retention.bytes": "5"}, BROKER, "1")[0] == 0
+    assert (
+        replace_configs(client, {"message.max.bytes": "9000", "log.retention.bytes": "5"}, BROKER, "1")[0]
+        == 0
+    )
     assert client.produce(large).error_code == 0
-    assert replaced(client, {"log.retention.bytes": "5"}, BROKER, "1")[0] == 0
-    assert own(client, BROKER, "1") == {"log.retention.bytes": "5"}
+    assert replace_configs(client, {"log.retention.bytes": "5"}, BROKER, "1")[0] == 0
+    assert own_configs(client, BROKER, "1") == {"log.retention.bytes": "5"}
     assert client.produce(large).error_code == E.MESSAGE_TOO_LARGE

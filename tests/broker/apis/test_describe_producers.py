@@ -25,7 +25,7 @@ def test_producers_are_described_with_their_ongoing_transactions(
 ) -> None:
     request = TopicRequest(name="t", partition_indexes=[0, 9])
 
-    def looked() -> list[tuple[int, ...]]:
+    def states() -> list[tuple[int, ...]]:
         known, missing = client.ask(DescribeProducersRequest(topics=[request])).topics[0].partitions
         assert missing.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
         return [
@@ -38,9 +38,9 @@ def test_producers_are_described_with_their_ongoing_transactions(
             for producer in known.active_producers
         ]
 
-    assert looked() == []
+    assert states() == []
     client.produce(batch_of(b"plain"))
     producer.write(b"a", b"b")
-    assert looked() == [(0, 1, -1, 1)]
+    assert states() == [(0, 1, -1, 1)]
     producer.end()
-    assert looked() == [(1, -1, 0, -1)]
+    assert states() == [(1, -1, 0, -1)]

@@ -13,12 +13,14 @@ from tests.broker.stage import Stage, TwoBrokers
 PREFERRED, UNCLEAN = 0, 1
 
 
-def electing(*partitions: int, topic: str = "t", how: int = PREFERRED, **fields: Any) -> ElectLeadersRequest:
+def election_request(
+    *partitions: int, topic: str = "t", how: int = PREFERRED, **fields: Any
+) -> ElectLeadersRequest:
     topics = [TopicPartitions(topic=topic, partitions=list(partitions))]
     return ElectLeadersRequest(election_type=how, topic_partitions=topics, **fields)
 
 
-def elected(response: Any) -> list[tuple[int, str | None]]:
+def results_of(response: Any) -> list[tuple[int, str | None]]:
     return [
         (result.error_code, result.error_message)
         for topic in response.replica_election_results
@@ -28,8 +30,8 @@ def elected(response: Any) -> list[tuple[int, str | None]]:
 
 @pytest.mark.parametrize("how", [PREFERRED, UNCLEAN])
 def test_the_only_broker_needs_no_election(how: int) -> None:
-    response = Stage({"t": 1}).client().ask(electing(0, 1, how=how))
-    assert elected(response) == [
+    response = Stage({"t": 1}).client().ask(election_request(0, 1, how=how))
+    assert results_of(response) == [
         (ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such partition as t-1"),
     ]
@@ -37,14 +39,14 @@ def test_the_only_broker_needs_no_election(how: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_unknown_election_type_fails_the_whole_request(version: int) -> None:
-    response = Stage({"t": 1}).client().ask(electing(0, how=2), version)
+    response = Stage({"t": 1}).client().ask(election_request(0, how=2), version)
     assert response.error_code == ErrorCode.INVALID_REQUEST
-    assert elected(response) == [(ErrorCode.INVALID_REQUEST, "Unknown election type 2")]
+    assert results_of(response) == [(ErrorCode.INVALID_REQUEST, "Unknown election type 2")]
 
 
 def test_a_zero_timeout_is_refused_also_in_v0() -> None:
-    response = Stage({"t": 1}).client().ask(electing(0, timeout_ms=0), 0)
-    assert elected(response) == [(ErrorCode.REQUEST_TIMED_OUT, None)]
+    response = Stage({"t": 1}).client().ask(election_request(0, timeout_ms=0), 0)
+    assert results_of(response) == [(ErrorCode.REQUEST_TIMED_OUT, None)]
 
 
 @pytest.mark.parametrize("fields", [{"election_type": 2}, {"timeout_ms": 0}])
@@ -63,14 +65,14 @@ def leader(two: TwoBrokers) -> tuple[int, int]:
 def test_the_preferred_replica_leads_again_in_a_new_epoch(led_by_second_broker: TwoBrokers) -> None:
     assert leader(led_by_second_broker) == (2, 1)
     response = led_by_second_broker.ask(2, ElectLeadersRequest(topic_partitions=None), 2)
-    assert elected(response) == [(0, None)]
+    assert results_of(response) == [(0, None)]
     assert leader(led_by_second_broker) == (1, 2)
 
 
 def test_a_preferred_replica_that_is_down_is_not_elected(led_by_second_broker: TwoBrokers) -> None:
     del led_by_second_broker.cluster.nodes[1]
-    response = led_by_second_broker.ask(2, electing(0, topic="r"), 2)
-    assert elected(response) == [(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, None)]
+    response = led_by_second_broker.ask(2, election_request(0, topic="r"), 2)
+    assert results_of(response) == [(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, None)]
     assert leader(led_by_second_broker) == (2, 1)
 
 
@@ -78,7 +80,10 @@ def test_an_unclean_election_takes_a_live_replica_if_there_is_no_leader(
     led_by_second_broker: TwoBrokers,
 ) -> None:
     two = led_by_second_broker
-    assert elected(two.ask(1, electing(0, topic="r", how=UNCLEAN), 2))[0][0] == ErrorCode.ELECTION_NOT_NEEDED
+    assert (
+        results_of(two.ask(1, election_request(0, topic="r", how=UNCLEAN), 2))[0][0]
+        == ErrorCode.ELECTION_NOT_NEEDED
+    )
     del two.cluster.nodes[2]
-    assert elected(two.ask(1, electing(0, topic="r", how=UNCLEAN), 2)) == [(0, None)]
+    assert results_of(two.ask(1, election_request(0, topic="r", how=UNCLEAN), 2)) == [(0, None)]
     assert leader(two) == (1, 2)

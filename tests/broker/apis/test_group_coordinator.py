@@ -24,7 +24,9 @@ def stage() -> Stage:
     return Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
 
 
-def committing(offset: int, topic: str = "t", member: str = "", generation: int = -1) -> OffsetCommitRequest:
+def commit_request(
+    offset: int, topic: str = "t", member: str = "", generation: int = -1
+) -> OffsetCommitRequest:
     partition = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata=""
     )
@@ -36,7 +38,7 @@ def committing(offset: int, topic: str = "t", member: str = "", generation: int 
     )
 
 
-def committed(client: Client) -> dict[str, int]:
+def committed_offsets(client: Client) -> dict[str, int]:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     [group] = client.ask(request, 9).groups
     return {
@@ -46,8 +48,10 @@ def committed(client: Client) -> dict[str, int]:
 
 def test_a_group_is_served_by_the_coordinator(stage: Stage, client: Client) -> None:
     member = join_alone(client)
-    assert client.ask(committing(5, member=member, generation=1), 9).topics[0].partitions[0].error_code == 0
-    assert committed(client) == {"t": 5}
+    assert (
+        client.ask(commit_request(5, member=member, generation=1), 9).topics[0].partitions[0].error_code == 0
+    )
+    assert committed_offsets(client) == {"t": 5}
     listed = client.ask(ListGroupsRequest()).groups
     assert [(group.group_id, group.group_state) for group in listed] == [("g", "Stable")]
 
@@ -60,14 +64,14 @@ def test_a_member_without_heartbeats_is_removed(stage: Stage, client: Client) ->
 
 
 def test_an_offset_of_an_unknown_topic_is_not_stored(client: Client) -> None:
-    response = client.ask(committing(5, "none"), 9)
+    response = client.ask(commit_request(5, "none"), 9)
     assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_deleting_a_topic_deletes_its_offsets(client: Client) -> None:
-    client.ask(committing(5), 9)
+    client.ask(commit_request(5), 9)
     client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
-    assert committed(client) == {}
+    assert committed_offsets(client) == {}
 
 
 def test_a_member_that_disconnects_during_a_join_does_not_affect_others(stage: Stage, client: Client) -> None:

@@ -19,7 +19,7 @@ def stage() -> Stage:
     return Stage({"t": 2})
 
 
-def altered(client: Client, operation: int, name: str, value: str | None, topic: str = "t") -> int:
+def alter_config(client: Client, operation: int, name: str, value: str | None, topic: str = "t") -> int:
     change = AlterableConfig(name=name, config_operation=operation, value=value)
     resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
     [result] = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)).responses
@@ -31,9 +31,9 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def test_a_config_is_set_and_deleted(stage: Stage, client: Client) -> None:
-    assert altered(client, SET, "retention.ms", "9") == 0
+    assert alter_config(client, SET, "retention.ms", "9") == 0
     assert stage.topic("t").config("retention.ms", stage.broker.settings) == "9"
-    assert altered(client, DELETE, "retention.ms", None) == 0
+    assert alter_config(client, DELETE, "retention.ms", None) == 0
     assert (
         stage.topic("t").config("retention.ms", stage.broker.settings)
         == TOPIC_CONFIGS["retention.ms"].default
@@ -41,9 +41,9 @@ def test_a_config_is_set_and_deleted(stage: Stage, client: Client) -> None:
 
 
 def test_append_and_subtract_change_lists(stage: Stage, client: Client) -> None:
-    altered(client, APPEND, "cleanup.policy", "compact")
+    alter_config(client, APPEND, "cleanup.policy", "compact")
     assert stage.topic("t").config("cleanup.policy", stage.broker.settings) == "delete,compact"
-    altered(client, SUBTRACT, "cleanup.policy", "delete")
+    alter_config(client, SUBTRACT, "cleanup.policy", "delete")
     assert stage.topic("t").config("cleanup.policy", stage.broker.settings) == "compact"
 
 
@@ -63,24 +63,24 @@ def test_append_and_subtract_change_lists(stage: Stage, client: Client) -> None:
 def test_list_changes_equal_kafkas(
     stage: Stage, client: Client, before: str, operation: int, value: str, after: str
 ) -> None:
-    assert altered(client, SET, "cleanup.policy", before) == 0
-    assert altered(client, operation, "cleanup.policy", value) == 0
+    assert alter_config(client, SET, "cleanup.policy", before) == 0
+    assert alter_config(client, operation, "cleanup.policy", value) == 0
     assert stage.topic("t").configs == {"cleanup.policy": after}
 
 
 def test_the_minimum_compaction_lag_must_not_exceed_the_maximum(stage: Stage, client: Client) -> None:
-    assert altered(client, SET, "max.compaction.lag.ms", "5") == 0
-    assert altered(client, SET, "min.compaction.lag.ms", "6") == ErrorCode.INVALID_CONFIG
-    assert altered(client, SET, "min.compaction.lag.ms", " 5") == 0
+    assert alter_config(client, SET, "max.compaction.lag.ms", "5") == 0
+    assert alter_config(client, SET, "min.compaction.lag.ms", "6") == ErrorCode.INVALID_CONFIG
+    assert alter_config(client, SET, "min.compaction.lag.ms", " 5") == 0
 
 
 def test_invalid_changes_are_refused(client: Client) -> None:
-    assert altered(client, SET, "retention.ms", "soon") == ErrorCode.INVALID_CONFIG
-    assert altered(client, SET, "none.such", "1") == ErrorCode.INVALID_CONFIG
-    assert altered(client, APPEND, "retention.ms", "1") == ErrorCode.INVALID_CONFIG
-    assert altered(client, SET, "retention.ms", "1", "none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert altered(client, SET, "retention.ms", "1", "a b") == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert altered(client, SET, "retention.ms", None) == ErrorCode.INVALID_REQUEST
+    assert alter_config(client, SET, "retention.ms", "soon") == ErrorCode.INVALID_CONFIG
+    assert alter_config(client, SET, "none.such", "1") == ErrorCode.INVALID_CONFIG
+    assert alter_config(client, APPEND, "retention.ms", "1") == ErrorCode.INVALID_CONFIG
+    assert alter_config(client, SET, "retention.ms", "1", "none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert alter_config(client, SET, "retention.ms", "1", "a b") == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert alter_config(client, SET, "retention.ms", None) == ErrorCode.INVALID_REQUEST
 
 
 def test_a_duplicate_config_is_refused(stage: Stage, client: Client) -> None:

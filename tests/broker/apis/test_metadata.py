@@ -18,14 +18,14 @@ def stage() -> Stage:
     return Stage({"t": 2, "u": 1})
 
 
-def named(*names: str, create: bool = True, **fields: Any) -> MetadataRequest:
+def metadata_request(*names: str, create: bool = True, **fields: Any) -> MetadataRequest:
     topics = [MetadataRequestTopic(name=name) for name in names]
     return MetadataRequest(topics=topics, allow_auto_topic_creation=create, **fields)
 
 
 @pytest.mark.parametrize("version", range(14))
 def test_metadata_describes_the_node_and_the_topic_in_every_version(client: Client, version: int) -> None:
-    answer: MetadataResponse = client.ask(named("t"), version)
+    answer: MetadataResponse = client.ask(metadata_request("t"), version)
     assert [(node.node_id, node.host, node.port) for node in answer.brokers] == [(1, "localhost", 9092)]
     [topic] = answer.topics
     assert (topic.error_code, topic.name) == (0, "t")
@@ -68,13 +68,13 @@ def test_v10_and_v11_refuse_ids_although_they_have_the_field(
 
 def test_a_topic_that_is_requested_by_name_is_auto_created() -> None:
     stage = Stage(num_partitions=4)
-    [topic] = stage.client().ask(named("new")).topics
+    [topic] = stage.client().ask(metadata_request("new")).topics
     assert (topic.error_code, len(topic.partitions)) == (0, 4)
     assert topic.topic_id == stage.topic("new").id != NO_ID
 
 
 def test_no_topic_is_created_if_the_client_disables_it(stage: Stage, client: Client) -> None:
-    [topic] = client.ask(named("new", create=False)).topics
+    [topic] = client.ask(metadata_request("new", create=False)).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert stage.broker.topics.named("new") is None
 
@@ -83,24 +83,24 @@ def test_no_topic_is_created_if_the_client_disables_it(stage: Stage, client: Cli
 def test_an_invalid_topic_is_not_auto_created(existing: str, name: str) -> None:
     """Kafka's controller refuses the topic, so that it stays unknown."""
     stage = Stage({existing: 1})
-    [topic] = stage.client().ask(named(name)).topics
+    [topic] = stage.client().ask(metadata_request(name)).topics
     assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
     assert [topic.name for topic in stage.broker.topics] == [existing]
 
 
 def test_no_topic_is_created_if_the_setting_disables_it() -> None:
     stage = Stage(auto_create_topics_enable="false")
-    [topic] = stage.client().ask(named("new")).topics
+    [topic] = stage.client().ask(metadata_request("new")).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250])
 def test_an_invalid_name_is_refused_by_metadata_and_create_topics(client: Client, name: str) -> None:
-    assert client.ask(named(name)).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert client.ask(metadata_request(name)).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert create_topic(client, name=name).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_authorized_operations_are_returned_on_request_only(client: Client) -> None:
-    topic = client.ask(named("t", include_topic_authorized_operations=True)).topics[0]
+    topic = client.ask(metadata_request("t", include_topic_authorized_operations=True)).topics[0]
     assert topic.topic_authorized_operations == 3576
-    assert client.ask(named("t")).topics[0].topic_authorized_operations == -(2**31)
+    assert client.ask(metadata_request("t")).topics[0].topic_authorized_operations == -(2**31)

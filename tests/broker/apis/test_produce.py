@@ -21,7 +21,7 @@ def stage() -> Stage:
     return Stage({"t": 2})
 
 
-def stored(stage: Stage, topic: str = "t") -> list[Record]:
+def stored_records(stage: Stage, topic: str = "t") -> list[Record]:
     return rows(b"".join(stage.log(topic).read(0, 1 << 20, at_least_one=True)))
 
 
@@ -29,7 +29,7 @@ def stored(stage: Stage, topic: str = "t") -> list[Record]:
 def test_a_batch_is_stored_in_every_version(stage: Stage, client: Client, version: int) -> None:
     response = client.produce(batch_of(b"a", b"b"), version=version)
     assert (response.error_code, response.base_offset) == (0, 0)
-    assert [(r.offset, r.value) for r in stored(stage)] == [(0, b"a"), (1, b"b")]
+    assert [(r.offset, r.value) for r in stored_records(stage)] == [(0, b"a"), (1, b"b")]
 
 
 def test_a_batch_starts_at_the_end_of_the_log(client: Client) -> None:
@@ -43,7 +43,7 @@ def test_acks_1_and_all_are_the_same(client: Client, acks: int) -> None:
 
 def test_other_acks_are_refused(stage: Stage, client: Client) -> None:
     assert client.produce(batch_of(b"a"), acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
-    assert stored(stage) == []
+    assert stored_records(stage) == []
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
@@ -55,11 +55,11 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
     response = stage.client().produce(encode_batch(records, compression=compression), version=9)
     assert (response.error_code, response.base_offset) == (ErrorCode.INVALID_RECORD, -1)
     assert [error.batch_index for error in response.record_errors] == [1, 3]
-    assert stored(stage) == []
+    assert stored_records(stage) == []
     assert stage.client().produce(encode_batch([records[0]]), version=9).error_code == 0
 
 
-def silent(client: Client, batch: bytes, topic: str = "t") -> None:
+def produce_without_response(client: Client, batch: bytes, topic: str = "t") -> None:
     """Produce with acks=0."""
     from kproto.messages.produce import PartitionProduceData, TopicProduceData
 
@@ -68,15 +68,15 @@ def silent(client: Client, batch: bytes, topic: str = "t") -> None:
 
 
 def test_acks_0_stores_without_a_response(stage: Stage, client: Client) -> None:
-    silent(client, batch_of(b"a"))
-    silent(client, batch_of(b"b"))
+    produce_without_response(client, batch_of(b"a"))
+    produce_without_response(client, batch_of(b"b"))
     assert client.answers == []
-    assert [r.value for r in stored(stage)] == [b"a", b"b"]
+    assert [r.value for r in stored_records(stage)] == [b"a", b"b"]
     assert client.conn not in stage.closed
 
 
 def test_an_error_with_acks_0_closes_the_connection(stage: Stage, client: Client) -> None:
-    silent(client, batch_of(b"a"), topic="missing")
+    produce_without_response(client, batch_of(b"a"), topic="missing")
     assert "UNKNOWN_TOPIC_OR_PARTITION" in stage.closed[client.conn]
 
 
@@ -102,14 +102,14 @@ def test_a_partition_without_a_batch_is_refused(client: Client, records: bytes |
 
 def test_two_batches_for_one_partition_are_refused(stage: Stage, client: Client) -> None:
     assert client.produce(batch_of(b"a") + batch_of(b"b")).error_code == ErrorCode.INVALID_RECORD
-    assert stored(stage) == []
+    assert stored_records(stage) == []
 
 
 def test_a_flipped_bit_is_corrupt_message(stage: Stage, client: Client) -> None:
     batch = bytearray(batch_of(b"a"))
     batch[-3] ^= 1
     assert client.produce(bytes(batch)).error_code == ErrorCode.CORRUPT_MESSAGE
-    assert stored(stage) == []
+    assert stored_records(stage) == []
 
 
 def test_every_truncated_batch_is_refused(stage: Stage, client: Client) -> None:
@@ -117,7 +117,7 @@ def test_every_truncated_batch_is_refused(stage: Stage, client: Client) -> None:
     for end in range(len(batch)):
         refused = client.produce(batch[:end]).error_code
         assert refused in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
-    assert stored(stage) == []
+    assert stored_records(stage) == []
 
 
 def test_a_batch_with_gaps_is_refused(client: Client) -> None:
@@ -153,7 +153,7 @@ def test_a_compressed_batch_is_stored_unchanged(stage: Stage, client: Client, co
 def test_create_time_keeps_the_producers_timestamps(stage: Stage, client: Client) -> None:
     response = client.produce(batch_of(b"a", timestamps=[77]))
     assert response.log_append_time_ms == -1
-    assert [r.timestamp for r in stored(stage)] == [77]
+    assert [r.timestamp for r in stored_records(stage)] == [77]
 
 
 def test_a_timestamp_far_in_the_future_is_refused(stage: Stage, client: Client) -> None:
@@ -168,7 +168,7 @@ def test_log_append_time_sets_the_brokers_time() -> None:
     stage = Stage({"t": 1}, log_message_timestamp_type="LogAppendTime")
     response = stage.client().produce(batch_of(b"a", b"b", timestamps=[77, 99]))
     assert response.log_append_time_ms == stage.now
-    assert [r.timestamp for r in stored(stage)] == [stage.now, stage.now]
+    assert [r.timestamp for r in stored_records(stage)] == [stage.now, stage.now]
 
 
 def from_producer(sequence: int, *values: bytes, epoch: int = 0, producer: int = 7) -> bytes:

@@ -31,9 +31,9 @@ class TransactionalProducer:
     def __init__(self, stage: Stage, name: str = "x", *, timeout: int = 60_000) -> None:
         self.stage, self.client, self.name, self.timeout = stage, stage.client(), name, timeout
         self.sequences: dict[tuple[str, int], int] = {}
-        self.take()
+        self.init()
 
-    def take(self) -> int:
+    def init(self) -> int:
         request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=self.timeout)
         response = self.client.ask(request)
         if response.error_code == E.CONCURRENT_TRANSACTIONS:

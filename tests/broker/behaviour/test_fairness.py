@@ -17,7 +17,7 @@ from kproto.wire.frame import frame
 from tests.broker.stage import PATIENCE, Socket, batch_of, connected, fetch_request, fetch_topic
 
 
-def beat(group: str) -> bytes:
+def heartbeat_bytes(group: str) -> bytes:
     request = HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
     return frame(encode_request(request, 4, 1, "me"))
 
@@ -44,10 +44,10 @@ def test_another_client_waits_for_at_most_one_turn_of_a_connection() -> None:
         ):
             for client in (holder, flood, second_client):
                 client.ask(MetadataRequest(topics=[]), 12)
-            holder.socket.sendall(beat("hold"))
+            holder.socket.sendall(heartbeat_bytes("hold"))
             assert held.wait(PATIENCE)
-            flood.socket.sendall(beat("flood") * 1500)
-            second_client.socket.sendall(beat("other"))
+            flood.socket.sendall(heartbeat_bytes("flood") * 1500)
+            second_client.socket.sendall(heartbeat_bytes("other"))
             free.set()
             assert done.wait(PATIENCE)
             before = groups[: groups.index("other")].count("flood")
@@ -61,7 +61,7 @@ def end_of(client: Socket) -> int:
     return offset
 
 
-def silent_produce() -> bytes:
+def produce_bytes() -> bytes:
     part = PartitionProduceData(index=0, records=batch_of(b"x"))
     data = TopicProduceData(name="t", partition_data=[part])
     return frame(encode_request(ProduceRequest(acks=0, timeout_ms=1, topic_data=[data]), 9, 1, "me"))
@@ -70,7 +70,7 @@ def silent_produce() -> bytes:
 def test_requests_that_arrived_before_the_close_are_served() -> None:
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as second_client:
         with connected(server.bootstrap) as client:
-            client.socket.sendall(silent_produce() * 10 * REQUESTS_PER_TURN)
+            client.socket.sendall(produce_bytes() * 10 * REQUESTS_PER_TURN)
         end = time.monotonic() + PATIENCE
         while end_of(second_client) < 10 * REQUESTS_PER_TURN:
             assert time.monotonic() < end, end_of(second_client)
@@ -82,9 +82,9 @@ def test_requests_after_a_delayed_one_are_served() -> None:
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         pieces = [
             fetch,
-            silent_produce() * 3 * REQUESTS_PER_TURN,
+            produce_bytes() * 3 * REQUESTS_PER_TURN,
             fetch,
-            silent_produce() * 3 * REQUESTS_PER_TURN,
+            produce_bytes() * 3 * REQUESTS_PER_TURN,
         ]
         client.socket.sendall(b"".join(pieces))
         for _ in range(2):
@@ -97,7 +97,7 @@ def test_a_muted_connection_continues_with_its_queued_requests() -> None:
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         server.throttle("Metadata", 0.1)
         metadata = frame(encode_request(MetadataRequest(topics=[]), 12, 1, "me"))
-        client.socket.sendall(metadata + silent_produce() * 3 * REQUESTS_PER_TURN)
+        client.socket.sendall(metadata + produce_bytes() * 3 * REQUESTS_PER_TURN)
         client.receive(int.from_bytes(client.receive(4), "big"))
         server.throttle("Metadata", 0)
         assert end_of(client) == 3 * REQUESTS_PER_TURN

@@ -16,7 +16,7 @@ from tests.broker.stage import PATIENCE, batch_of, connected, fetch_request, fet
 IDLE = {"connections.max.idle.ms": "150"}
 
 
-def left(server: Server, count: int) -> None:
+def wait_for_connections(server: Server, count: int) -> None:
     """Wait until so many connections are open."""
     end = time.monotonic() + PATIENCE
     while len(server.broker.connections) > count:
@@ -24,31 +24,31 @@ def left(server: Server, count: int) -> None:
         time.sleep(0.01)
 
 
-def grown_older(server: Server) -> None:
+def age_connections(server: Server) -> None:
     """Pretend that the last traffic of every connection was ten minutes ago."""
 
-    def older(shell: Shell) -> None:
+    def age(shell: Shell) -> None:
         for client in shell._connections.values():
             client.used_at -= 601
 
-    server._operate(older)
+    server._operate(age)
 
 
-def looked(server: Server) -> None:
+def close_idle(server: Server) -> None:
     server._operate(Shell.close_idle_connections)
 
 
 def test_an_idle_connection_is_closed() -> None:
     with running(settings=IDLE) as server, connected(server.bootstrap) as silent:
         assert silent.closed_by_broker()
-        left(server, 0)
+        wait_for_connections(server, 0)
 
 
 def test_an_active_connection_stays_open() -> None:
     with running() as server, connected(server.bootstrap) as client:
-        grown_older(server)
+        age_connections(server)
         assert client.ask(MetadataRequest(topics=[]), 9).brokers
-        looked(server)
+        close_idle(server)
         assert client.ask(MetadataRequest(topics=[]), 9).brokers
 
 
@@ -61,8 +61,8 @@ def test_a_client_that_waits_for_a_response_stays_connected(slow: bool) -> None:
         end = time.monotonic() + PATIENCE
         while not (server._shell and server._shell._delayed if slow else server.broker.purgatory):
             assert time.monotonic() < end
-        grown_older(server)
-        looked(server)
+        age_connections(server)
+        close_idle(server)
         assert client.answer(FetchResponse, 12).error_code == 0
 
 
@@ -79,13 +79,13 @@ def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
             end = time.monotonic() + PATIENCE
             while not server.broker.cluster.unsent:
                 assert time.monotonic() < end
-            left(server, 0)
+            wait_for_connections(server, 0)
             assert server.broker.cluster.unsent == 0
 
 
 def test_a_negative_idle_time_disables_the_check() -> None:
     with running(settings={"connections.max.idle.ms": "-1"}) as server, connected(server.bootstrap) as client:
         assert client.ask(MetadataRequest(topics=[]), 9).brokers
-        grown_older(server)
-        looked(server)
+        age_connections(server)
+        close_idle(server)
         assert client.ask(MetadataRequest(topics=[]), 9).brokers

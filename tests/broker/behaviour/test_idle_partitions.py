@@ -31,7 +31,7 @@ class Reader:
         self.session = self.epoch = 0
         self.ends: dict[int, int] = {}
 
-    def heard(self) -> None:
+    def take_answers(self) -> None:
         while self.client.answers:
             response = self.client.answer()
             self.session = response.session_id
@@ -62,7 +62,7 @@ class Reader:
         self.epoch += 1
 
 
-def told(seed: int) -> list[bytes]:
+def responses_of(seed: int) -> list[bytes]:
     """Return all responses to two readers while random changes happen to their partitions."""
     random = Random(seed)
     stage = Stage({"t": PARTITIONS})
@@ -71,26 +71,26 @@ def told(seed: int) -> list[bytes]:
     responses: list[bytes] = []
     writer, operator, readers = TransactionalProducer(stage), stage.client(), [Reader(stage), Reader(stage)]
 
-    def deleted() -> None:
+    def delete_records() -> None:
         partition = DeleteRecordsPartition(partition_index=random.randrange(PARTITIONS), offset=-1)
         topics = [DeleteRecordsTopic(name="t", partitions=[partition])]
         operator.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
 
-    def truncated() -> None:
+    def truncate() -> None:
         at = random.randrange(PARTITIONS)
         log = stage.log("t", at)
         stage.step(TruncateLog("t", at, random.randint(log.start_offset, log.end_offset)))
 
-    def transacted() -> None:
+    def write_in_transaction() -> None:
         at = random.randrange(PARTITIONS)
         writer.add(at)
         writer.write(partition=at)
 
-    def made_anew() -> None:
+    def recreate_topic() -> None:
         operator.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
         stage.broker.create_topic("t", PARTITIONS, stage.random_id())
 
-    def ruled() -> None:
+    def toggle_acl() -> None:
         if acls.allows("User:ANONYMOUS", "10.0.0.7", Operation.READ, Resource.TOPIC, "t"):
             acls.add(DENIED)
         else:
@@ -103,23 +103,23 @@ def told(seed: int) -> list[bytes]:
         read: 40,
         lambda: operator.produce(batch_of(b"x" * random.randrange(200)), partition=random.randrange(2)): 10,
         lambda: stage.wait(random.choice([1, 60, 600])): 10,
-        transacted: 3,
+        write_in_transaction: 3,
         lambda: writer.end(committed=random.random() < 0.5): 3,
-        deleted: 2,
-        truncated: 1,
+        delete_records: 2,
+        truncate: 1,
         lambda: stage.step(ElectLeader("t", random.randrange(PARTITIONS))): 1,
-        made_anew: 1,
-        ruled: 1,
+        recreate_topic: 1,
+        toggle_acl: 1,
     }
     for event in random.choices([*happens], [*happens.values()], k=150):
         event()
         for reader in readers:
             responses += reader.client.answers
-            reader.heard()
+            reader.take_answers()
     return responses
 
 
-def awake(*_: Any) -> None:
+def stay_awake(*_: Any) -> None:
     """Replace `on_read_to_end`: no partition becomes idle."""
 
 
@@ -138,10 +138,10 @@ def test_responses_are_the_same_as_without_idle_partitions(
         with repeatable(seed, ""):
             with monkeypatch.context() as patched:
                 patched.setattr(FetchSession, "set_idle", sleep)
-                passing_over = told(seed)
+                passing_over = responses_of(seed)
             with monkeypatch.context() as patched:
-                patched.setattr(FetchContext, "on_read_to_end", awake)
-                assert passing_over == told(seed)
+                patched.setattr(FetchContext, "on_read_to_end", stay_awake)
+                assert passing_over == responses_of(seed)
     assert slept > 100
 
 
@@ -161,14 +161,14 @@ def test_a_fetch_reads_only_changed_partitions(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(DelayedFetch, "_read_partition", read)
     client.send(fetch_request(session=(session, 2)), 12)
     producer.produce(batch_of(b"a"), partition=7)
-    assert said(client) == [7]
+    assert indexes_answered(client) == [7]
     client.send(fetch_request(fetch_topic(1, partition=7), session=(session, 3)), 12)
     stage.wait(500)
-    assert said(client) == []
+    assert indexes_answered(client) == []
     assert looked == [7, 7]
 
 
-def said(client: Client) -> list[int]:
+def indexes_answered(client: Client) -> list[int]:
     return [data.partition_index for topic in client.answer().responses for data in topic.partitions]
 
 
@@ -176,7 +176,7 @@ def said(client: Client) -> list[int]:
 def test_a_closed_session_leaves_no_idle_partitions(end: tuple[int, int]) -> None:
     stage = Stage({"t": 3})
     client = stage.client()
-    session = client.fetch(fetch_request(*of(range(3)), session=(0, 0), wait=0)).session_id
+    session = client.fetch(fetch_request(*fetch_topics(range(3)), session=(0, 0), wait=0)).session_id
     client.fetch(fetch_request(session=(session, 1), wait=0))
     assert len(stage.broker.fetch_sessions._idle_partitions) == 3
     client.send(fetch_request(session=(session, 2)), 12)
@@ -185,9 +185,9 @@ def test_a_closed_session_leaves_no_idle_partitions(end: tuple[int, int]) -> Non
     client.answer()
     client.fetch(fetch_request(session=(session, 3), forget=forget, wait=0))
     assert len(stage.broker.fetch_sessions._idle_partitions) == 2
-    client.fetch(fetch_request(*of([1]), session=(session, end[1]), wait=0))
+    client.fetch(fetch_request(*fetch_topics([1]), session=(session, end[1]), wait=0))
     assert stage.broker.fetch_sessions._idle_partitions == {}
 
 
-def of(partitions: Iterable[int]) -> list[FetchTopic]:
+def fetch_topics(partitions: Iterable[int]) -> list[FetchTopic]:
     return [fetch_topic(partition=partition) for partition in partitions]

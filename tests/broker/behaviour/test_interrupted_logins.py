@@ -61,7 +61,7 @@ def server(files: Certificates) -> Iterator[Server]:
         yield server
 
 
-def parts() -> Counter[str]:
+def connection_objects() -> Counter[str]:
     """Count the objects of connections in the process, by type; cancelled timers do not count."""
     gc.collect()
     objects = [obj for obj in gc.get_objects() if not (isinstance(obj, TimerHandle) and obj.cancelled())]
@@ -148,7 +148,7 @@ class Guest:
 def test_interrupted_logins_leave_no_state_behind(server: Server, files: Certificates) -> None:
     draw = Random(SEED)
     broker = server.broker
-    before, open_before = parts(), descriptors()
+    before, open_before = connection_objects(), descriptors()
     guests: list[Guest] = []
     for _ in range(MANY):
         guest = Guest(server, files, draw)
@@ -167,7 +167,7 @@ def test_interrupted_logins_leave_no_state_behind(server: Server, files: Certifi
     assert not broker.connections, hint
     assert not broker.pending_closes, hint
     assert descriptors() <= open_before, hint
-    assert parts() - before == Counter(), hint
+    assert connection_objects() - before == Counter(), hint
 
 
 def test_a_client_is_served_after_interrupted_logins(server: Server, files: Certificates) -> None:

@@ -108,16 +108,16 @@ def test_fetch_ignores_a_leader_epoch_below_minus_1(client: Client) -> None:
     assert data.error_code == 0
 
 
-def deleting(*offsets: int) -> DeleteRecordsRequest:
+def delete_records_request(*offsets: int) -> DeleteRecordsRequest:
     wanted = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in offsets]
     return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=wanted)], timeout_ms=1)
 
 
 def test_the_latest_record_is_found_before_the_log_start(client: Client) -> None:
-    client.ask(deleting(2))
+    client.ask(delete_records_request(2))
     latest = client.list_offsets(-3)
     assert (latest.offset, latest.timestamp) == (1, 1001)
-    client.ask(deleting(-1))
+    client.ask(delete_records_request(-1))
     assert client.list_offsets(-3).offset == 1
 
 
@@ -132,7 +132,7 @@ def test_a_truncated_latest_record_is_not_found(stage: Stage, client: Client) ->
 
 
 def test_the_last_of_duplicate_partitions_is_used(stage: Stage, client: Client) -> None:
-    answer = client.ask(deleting(3, 1))
+    answer = client.ask(delete_records_request(3, 1))
     assert [
         (partition.partition_index, partition.low_watermark) for partition in answer.topics[0].partitions
     ] == [(0, 1)]
@@ -154,13 +154,13 @@ def test_duplicate_topics_are_described_once_and_by_id_if_there_is_one(stage: St
     by_id = MetadataRequestTopic(name="ignored", topic_id=stage.topic("e").id)
     unknown = MetadataRequestTopic(name="t", topic_id=stage.random_id())
 
-    def told(*topics: MetadataRequestTopic) -> Any:
+    def ask(*topics: MetadataRequestTopic) -> Any:
         response = client.ask(MetadataRequest(topics=list(topics), allow_auto_topic_creation=False), 12)
         return [(topic.name, topic.error_code) for topic in response.topics]
 
-    assert told(by_name, by_name) == [("t", 0)]
-    assert told(by_name, by_id, by_id) == [("e", 0)]
-    assert told(unknown) == [(None, E.UNKNOWN_TOPIC_ID)]
+    assert ask(by_name, by_name) == [("t", 0)]
+    assert ask(by_name, by_id, by_id) == [("e", 0)]
+    assert ask(unknown) == [(None, E.UNKNOWN_TOPIC_ID)]
 
 
 def test_a_missing_topic_has_authorized_operations(client: Client) -> None:
@@ -172,7 +172,7 @@ def test_a_missing_topic_has_authorized_operations(client: Client) -> None:
     assert [topic.topic_authorized_operations for topic in client.ask(request, 12).topics] == [3576, 3576]
 
 
-def committing(*places: tuple[str, int]) -> OffsetCommitRequest:
+def commit_request(*places: tuple[str, int]) -> OffsetCommitRequest:
     topics = [
         OffsetCommitRequestTopic(
             name=name,
@@ -188,15 +188,15 @@ def committing(*places: tuple[str, int]) -> OffsetCommitRequest:
 
 
 def test_commit_responses_list_unknown_partitions_first(client: Client) -> None:
-    def told(*places: tuple[str, int]) -> Any:
-        topics = client.ask(committing(*places), 8).topics
+    def ask(*places: tuple[str, int]) -> Any:
+        topics = client.ask(commit_request(*places), 8).topics
         return [
             (topic.name, [(p.partition_index, p.error_code) for p in topic.partitions]) for topic in topics
         ]
 
     missing = E.UNKNOWN_TOPIC_OR_PARTITION
-    assert told(("t", 0), ("t", 9), ("t", 1)) == [("t", [(9, missing), (0, 0), (1, 0)])]
-    assert told(("t", 0), ("t", 1)) == [("t", [(0, 0)]), ("t", [(1, 0)])]
+    assert ask(("t", 0), ("t", 9), ("t", 1)) == [("t", [(9, missing), (0, 0), (1, 0)])]
+    assert ask(("t", 0), ("t", 1)) == [("t", [(0, 0)]), ("t", [(1, 0)])]
 
 
 def test_an_unknown_group_is_reported_before_unknown_partitions(client: Client) -> None:
@@ -219,7 +219,9 @@ def test_a_topic_named_by_name_and_id_is_not_deleted(stage: Stage, client: Clien
     assert [response.error_code for response in answer.responses] == [E.INVALID_REQUEST] * 2
 
 
-def creating(partitions: int, factor: int, *configs: tuple[str, str | None]) -> CreateTopicsRequest:
+def create_topics_request(
+    partitions: int, factor: int, *configs: tuple[str, str | None]
+) -> CreateTopicsRequest:
     topic = CreatableTopic(
         name="new",
         num_partitions=partitions,
@@ -233,13 +235,16 @@ def creating(partitions: int, factor: int, *configs: tuple[str, str | None]) -> 
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
-        (creating(0, 0, ("no.such", "1")), E.INVALID_CONFIG),
+        (create_topics_request(0, 0, ("no.such", "1")), E.INVALID_CONFIG),
         # A config without a value is refused even if it is repeated with one.
-        (creating(1, 2, ("cleanup.policy", None), ("cleanup.policy", "compact")), E.INVALID_CONFIG),
-        (creating(0, 0), E.INVALID_REPLICATION_FACTOR),
-        (creating(0, 2), E.INVALID_PARTITIONS),
-        (creating(1, 2), E.INVALID_REPLICATION_FACTOR),
-        (creating(1, 1, ("cleanup.policy", "shred"), ("cleanup.policy", "delete")), E.NONE),
+        (
+            create_topics_request(1, 2, ("cleanup.policy", None), ("cleanup.policy", "compact")),
+            E.INVALID_CONFIG,
+        ),
+        (create_topics_request(0, 0), E.INVALID_REPLICATION_FACTOR),
+        (create_topics_request(0, 2), E.INVALID_PARTITIONS),
+        (create_topics_request(1, 2), E.INVALID_REPLICATION_FACTOR),
+        (create_topics_request(1, 1, ("cleanup.policy", "shred"), ("cleanup.policy", "delete")), E.NONE),
     ],
 )
 def test_faults_of_a_topic_are_reported_in_kafkas_order(
@@ -248,36 +253,42 @@ def test_faults_of_a_topic_are_reported_in_kafkas_order(
     assert client.ask(request_).topics[0].error_code == code
 
 
-def altering(name: str, *changes: tuple[str, int, str]) -> AlterConfigsResource:
+def config_changes(name: str, *changes: tuple[str, int, str]) -> AlterConfigsResource:
     configs = [
         AlterableConfig(name=config, config_operation=op, value=value) for config, op, value in changes
     ]
     return AlterConfigsResource(resource_type=2, resource_name=name, configs=configs)
 
 
-def altered(client: Client, *resources: AlterConfigsResource) -> list[int]:
+def alter_configs(client: Client, *resources: AlterConfigsResource) -> list[int]:
     answer = client.ask(IncrementalAlterConfigsRequest(resources=list(resources), validate_only=False))
     return [response.error_code for response in answer.responses]
 
 
 def test_faults_of_a_config_change_are_reported_in_kafkas_order(client: Client) -> None:
-    assert altered(client, altering("no", ("retention.ms", 0, "soon"))) == [E.INVALID_CONFIG]
-    assert altered(client, altering("no", ("retention.ms", 0, "5"))) == [E.UNKNOWN_TOPIC_OR_PARTITION]
-    assert altered(client, altering("a b", ("retention.ms", 0, "soon"))) == [E.INVALID_TOPIC_EXCEPTION]
-    assert altered(client, altering("a b", ("retention.ms", 2, "5"))) == [E.INVALID_CONFIG]
-    assert altered(client, altering("", ("retention.ms", 0, "5"))) == [E.INVALID_REQUEST]
+    assert alter_configs(client, config_changes("no", ("retention.ms", 0, "soon"))) == [E.INVALID_CONFIG]
+    assert alter_configs(client, config_changes("no", ("retention.ms", 0, "5"))) == [
+        E.UNKNOWN_TOPIC_OR_PARTITION
+    ]
+    assert alter_configs(client, config_changes("a b", ("retention.ms", 0, "soon"))) == [
+        E.INVALID_TOPIC_EXCEPTION
+    ]
+    assert alter_configs(client, config_changes("a b", ("retention.ms", 2, "5"))) == [E.INVALID_CONFIG]
+    assert alter_configs(client, config_changes("", ("retention.ms", 0, "5"))) == [E.INVALID_REQUEST]
 
 
 def test_an_unknown_operation_fails_the_whole_request(stage: Stage, client: Client) -> None:
-    fine, odd = altering("t", ("retention.ms", 0, "5")), altering("e", ("retention.ms", 9, "5"))
-    assert altered(client, fine, odd) == [E.UNKNOWN_SERVER_ERROR] * 2
+    fine, odd = config_changes("t", ("retention.ms", 0, "5")), config_changes("e", ("retention.ms", 9, "5"))
+    assert alter_configs(client, fine, odd) == [E.UNKNOWN_SERVER_ERROR] * 2
     assert stage.topic("t").configs == {}
 
 
 def test_configs_are_described_as_kafka_parses_them(client: Client) -> None:
     configs = {"min.cleanable.dirty.ratio": " 1d ", "retention.ms": "+5", "preallocate": "TRUE"}
     configs["cleanup.policy"] = "compact , delete,compact"
-    assert altered(client, altering("t", *((name, 0, value) for name, value in configs.items()))) == [0]
+    assert alter_configs(
+        client, config_changes("t", *((name, 0, value) for name, value in configs.items()))
+    ) == [0]
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=list(configs))
     (result,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
     assert {config.name: config.value for config in result.configs} == {
@@ -338,14 +349,14 @@ def test_acls_with_unknown_close_the_connection_but_other_numbers_do_not(stage: 
         assert (client.conn in stage.closed) == (odd == 0)
 
 
-def changing(*changes: Any) -> AlterUserScramCredentialsRequest:
+def scram_request(*changes: Any) -> AlterUserScramCredentialsRequest:
     return AlterUserScramCredentialsRequest(
         deletions=[change for change in changes if isinstance(change, ScramCredentialDeletion)],
         upsertions=[change for change in changes if isinstance(change, ScramCredentialUpsertion)],
     )
 
 
-def setting(mechanism: int, password: bytes = b"p" * 32) -> ScramCredentialUpsertion:
+def scram_credential(mechanism: int, password: bytes = b"p" * 32) -> ScramCredentialUpsertion:
     return ScramCredentialUpsertion(
         name="u", mechanism=mechanism, iterations=4096, salt=b"salt", salted_password=password
     )
@@ -354,12 +365,18 @@ def setting(mechanism: int, password: bytes = b"p" * 32) -> ScramCredentialUpser
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
-        (changing(setting(1), setting(2)), E.DUPLICATE_RESOURCE),
-        (changing(setting(1), setting(9)), E.DUPLICATE_RESOURCE),
-        (changing(ScramCredentialDeletion(name="u", mechanism=1), setting(2)), E.RESOURCE_NOT_FOUND),
-        (changing(ScramCredentialDeletion(name="u", mechanism=9), setting(2)), E.UNSUPPORTED_SASL_MECHANISM),
-        (changing(setting(1, b"")), E.UNKNOWN_SERVER_ERROR),
-        (changing(setting(1, b""), setting(2)), E.DUPLICATE_RESOURCE),
+        (scram_request(scram_credential(1), scram_credential(2)), E.DUPLICATE_RESOURCE),
+        (scram_request(scram_credential(1), scram_credential(9)), E.DUPLICATE_RESOURCE),
+        (
+            scram_request(ScramCredentialDeletion(name="u", mechanism=1), scram_credential(2)),
+            E.RESOURCE_NOT_FOUND,
+        ),
+        (
+            scram_request(ScramCredentialDeletion(name="u", mechanism=9), scram_credential(2)),
+            E.UNSUPPORTED_SASL_MECHANISM,
+        ),
+        (scram_request(scram_credential(1, b"")), E.UNKNOWN_SERVER_ERROR),
+        (scram_request(scram_credential(1, b""), scram_credential(2)), E.DUPLICATE_RESOURCE),
     ],
 )
 def test_a_duplicate_change_of_credentials_is_refused(

@@ -248,11 +248,11 @@ def test_invalid_addresses_and_delays_are_refused() -> None:
 
 
 def test_blocking_calls_are_refused_in_the_brokers_own_loop() -> None:
-    async def inside() -> None:
+    async def stop_inside_the_loop() -> None:
         async with Server() as server:
             with pytest.raises(IllegalState, match=r"await stop\(\)"):
                 server.down()
 
-    asyncio.run(inside())
+    asyncio.run(stop_inside_the_loop())
     with pytest.raises(IllegalState, match="start it first"):
         Server().up()

@@ -18,7 +18,7 @@ from tests.broker.stage import Client, Stage, batch_of, connected, fetch_request
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
 
 
-def throttled(api_key: int, ms: int = 2_000) -> tuple[Stage, Client]:
+def throttled_client(api_key: int, ms: int = 2_000) -> tuple[Stage, Client]:
     stage = Stage({"t": 1})
     me = stage.client()
     me.produce(batch_of(b"a", b"b"))
@@ -27,7 +27,7 @@ def throttled(api_key: int, ms: int = 2_000) -> tuple[Stage, Client]:
 
 
 def test_a_throttled_response_is_immediate_and_mutes_the_connection() -> None:
-    stage, me = throttled(METADATA)
+    stage, me = throttled_client(METADATA)
     assert me.ask(MetadataRequest(topics=[])).throttle_time_ms == 2_000
     me.send(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
     stage.wait(1_999)
@@ -37,7 +37,7 @@ def test_a_throttled_response_is_immediate_and_mutes_the_connection() -> None:
 
 
 def test_other_connections_and_apis_are_not_throttled() -> None:
-    stage, me = throttled(METADATA)
+    stage, me = throttled_client(METADATA)
     me.ask(MetadataRequest(topics=[]))
     second_client = stage.client()
     assert second_client.produce(batch_of(b"c")).error_code == 0
@@ -45,7 +45,7 @@ def test_other_connections_and_apis_are_not_throttled() -> None:
 
 
 def test_a_throttled_fetch_returns_no_records_and_opens_no_session() -> None:
-    stage, me = throttled(FETCH)
+    stage, me = throttled_client(FETCH)
     first = me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
     assert (first.throttle_time_ms, first.session_id, first.error_code) == (2_000, 0, 0)
     assert partitions_of(first) == []
@@ -56,7 +56,7 @@ def test_a_throttled_fetch_returns_no_records_and_opens_no_session() -> None:
 
 
 def test_a_fetch_session_continues_after_a_throttled_fetch() -> None:
-    stage, me = throttled(PRODUCE)
+    stage, me = throttled_client(PRODUCE)
     first = me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
     stage.step(ThrottleClients(FETCH, 100))
     throttled_one = me.fetch(fetch_request(session=(first.session_id, 1), wait=0))
@@ -67,13 +67,13 @@ def test_a_fetch_session_continues_after_a_throttled_fetch() -> None:
 
 
 def test_records_of_a_throttled_producer_are_stored() -> None:
-    stage, me = throttled(PRODUCE)
+    stage, me = throttled_client(PRODUCE)
     assert me.produce(batch_of(b"c")).base_offset == 2
     assert stage.log("t").end_offset == 3
 
 
 def test_a_connection_that_closes_while_muted_leaves_no_state() -> None:
-    stage, me = throttled(METADATA)
+    stage, me = throttled_client(METADATA)
     me.ask(MetadataRequest(topics=[]))
     stage.step(ClientDisconnected(me.conn))
     assert len(stage.broker.muted) == 0
@@ -104,7 +104,7 @@ def test_throttle_refuses_unknown_apis_and_times() -> None:
 
 def test_a_declined_session_does_not_occupy_a_slot() -> None:
     """Every throttled fetch left a session, until all slots were used."""
-    stage, me = throttled(FETCH, 10)
+    stage, me = throttled_client(FETCH, 10)
     for _ in range(5):
         me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
         stage.wait(10)
@@ -113,7 +113,7 @@ def test_a_declined_session_does_not_occupy_a_slot() -> None:
 
 def test_changes_withheld_from_a_throttled_fetch_are_in_the_next_response() -> None:
     """The high watermark counted as returned, so that the client learned it late or never."""
-    stage, me = throttled(FETCH, 0)
+    stage, me = throttled_client(FETCH, 0)
     first = me.fetch(fetch_request(fetch_topic(2), session=(0, 0), wait=0))
     stage.client().produce(batch_of(b"c"))
     ask = fetch_request(fetch_topic(3), session=(first.session_id, 1), wait=0)

@@ -98,7 +98,7 @@ class Transacting(RuleBasedStateMachine):
     def end_of(self, partition: int) -> int:
         return self.stage.log("t", partition).end_offset
 
-    def decided(self, process: Process, *, committed: bool) -> None:
+    def settle(self, process: Process, *, committed: bool) -> None:
         process.last_batch = None  # it is of another epoch, or of a transaction that ended
         if process.open is not None:
             process.open.committed = committed
@@ -107,9 +107,9 @@ class Transacting(RuleBasedStateMachine):
                 self.offset = max(self.offset, process.open.offset)
             process.open = None
 
-    def begun(self, who: int) -> Process:
+    def started(self, who: int) -> Process:
         if self.processes[who].producer is None:
-            self.take(who)
+            self.init(who)
         return self.processes[who]
 
     def owns(self, process: Process) -> bool:
@@ -118,21 +118,21 @@ class Transacting(RuleBasedStateMachine):
     # Moves.
 
     @rule(who=WHO)
-    def take(self, who: int) -> None:
+    def init(self, who: int) -> None:
         process = self.processes[who]
         before = self.owners.get(process.name)
         if process.producer is None:
             process.producer = TransactionalProducer(self.stage, process.name, timeout=TIMEOUT)
         else:
-            assert process.producer.take() == E.NONE
+            assert process.producer.init() == E.NONE
         for owner in (before, process):
             if owner is not None:
-                self.decided(owner, committed=False)
+                self.settle(owner, committed=False)
         self.owners[process.name] = process
 
     @rule(who=WHO, partition=st.sampled_from(PARTITIONS), version=st.sampled_from([9, 11, 12, 13]))
     def write(self, who: int, partition: int, version: int) -> None:
-        process = self.begun(who)
+        process = self.started(who)
         if version < 12:
             process.producer.add(partition)
         at, value = self.end_of(partition), self.value()
@@ -151,7 +151,7 @@ class Transacting(RuleBasedStateMachine):
     @rule(who=WHO)
     def write_again(self, who: int) -> None:
         """Send the last batch again, as after a lost response."""
-        process = self.begun(who)
+        process = self.started(who)
         if process.last_batch is None or process.open is None:
             return
         partition, value, version, at = process.last_batch
@@ -162,9 +162,9 @@ class Transacting(RuleBasedStateMachine):
         assert (answer.error_code, answer.base_offset) == (E.NONE, at), "a repeated batch is no duplicate"
 
     @rule(who=WHO)
-    def write_without_taking_part(self, who: int) -> None:
+    def write_to_a_missing_partition(self, who: int) -> None:
         """Write as an older client that did not add the partition first."""
-        process = self.begun(who)
+        process = self.started(who)
         if process.open is not None:
             return
         at = self.end_of(0)
@@ -175,7 +175,7 @@ class Transacting(RuleBasedStateMachine):
 
     @rule(who=WHO, version=st.sampled_from([3, 5]))
     def commit_offsets(self, who: int, version: int) -> None:
-        process = self.begun(who)
+        process = self.started(who)
         if version < 5:
             process.producer.add_offsets()
         self.count += 1
@@ -188,12 +188,12 @@ class Transacting(RuleBasedStateMachine):
 
     @rule(who=WHO, commits=st.booleans(), version=st.sampled_from([4, 5]))
     def end(self, who: int, commits: bool, version: int) -> None:
-        process = self.begun(who)
+        process = self.started(who)
         was = process.producer.id, process.producer.epoch
         code = process.producer.end(committed=commits, version=version)
         if process.open is not None:
             assert code == E.NONE, f"an open transaction is not ended: {E(code).name}"
-            self.decided(process, committed=commits)
+            self.settle(process, committed=commits)
             if version == 5:
                 now, process.producer.id, process.producer.epoch = (
                     (process.producer.id, process.producer.epoch),
@@ -206,7 +206,7 @@ class Transacting(RuleBasedStateMachine):
             self.owners[process.name] = process  # it has the newest epoch, possibly again
 
     @rule(partition=st.sampled_from(PARTITIONS))
-    def plain(self, partition: int) -> None:
+    def write_outside_transactions(self, partition: int) -> None:
         value = self.value()
         response = self.client.produce(batch_of(value), partition=partition)
         self.log[partition][response.base_offset] = Written(value, None)
@@ -216,7 +216,7 @@ class Transacting(RuleBasedStateMachine):
         self.stage.wait(ms)
         for process in self.processes:
             if process.open is not None and self.stage.now > process.open.began + TIMEOUT:
-                self.decided(process, committed=False)
+                self.settle(process, committed=False)
                 self.owners.pop(process.name)
 
     @rule(partition=st.sampled_from(PARTITIONS), part=st.floats(0, 1))

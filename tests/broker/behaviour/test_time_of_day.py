@@ -27,7 +27,7 @@ def stage() -> Stage:
     return stage
 
 
-def morning(stage: Stage) -> int:
+def time_after_the_night(stage: Stage) -> int:
     return stage.now + NIGHT
 
 
@@ -49,18 +49,20 @@ def test_records_are_accepted_after_the_machine_slept(
 
 def test_a_timestamp_after_the_wall_clock_is_refused(stage: Stage) -> None:
     client = stage.client()
-    assert client.produce(batch_of(b"a", timestamps=[morning(stage) + HOUR])).error_code == 0
-    assert client.produce(batch_of(b"a", timestamps=[morning(stage) + HOUR + 1])).error_code == 32
+    assert client.produce(batch_of(b"a", timestamps=[time_after_the_night(stage) + HOUR])).error_code == 0
+    assert (
+        client.produce(batch_of(b"a", timestamps=[time_after_the_night(stage) + HOUR + 1])).error_code == 32
+    )
 
 
 def test_the_broker_stamps_records_with_the_wall_clock(stage: Stage) -> None:
     stage.topic("t").configs["message.timestamp.type"] = "LogAppendTime"
     producer = TransactionalProducer(stage)
-    assert producer.write(b"a").log_append_time_ms == morning(stage)
+    assert producer.write(b"a").log_append_time_ms == time_after_the_night(stage)
     assert producer.end() == 0
     data, marker = stage.log("t").all_batches()
-    assert rows(data.data)[0].timestamp == morning(stage)
-    assert marker.max_timestamp == morning(stage)
+    assert rows(data.data)[0].timestamp == time_after_the_night(stage)
+    assert marker.max_timestamp == time_after_the_night(stage)
 
 
 def test_records_age_while_the_machine_sleeps(stage: Stage) -> None:

@@ -22,7 +22,7 @@ def rule(name: str = "t", operation: int = Op.READ, permission: int = ALLOW, **m
     return Acl(name=name, operation=operation, permission=permission, **fields)
 
 
-def may(operation: int, *rules: Acl, name: str = "t", who: str = BOB, **settings: Any) -> bool:
+def allows(operation: int, *rules: Acl, name: str = "t", who: str = BOB, **settings: Any) -> bool:
     acls = Acls(**settings)
     for acl in rules:
         acls.add(acl)
@@ -30,20 +30,20 @@ def may(operation: int, *rules: Acl, name: str = "t", who: str = BOB, **settings
 
 
 def test_an_operation_without_an_acl_is_denied() -> None:
-    assert not may(Op.READ)
-    assert not may(Op.WRITE, rule())
-    assert not may(Op.READ, rule(), name="other")
-    assert not may(Op.READ, rule(), who="User:eve")
-    assert not may(Op.READ, rule(host="10.0.0.8"))
+    assert not allows(Op.READ)
+    assert not allows(Op.WRITE, rule())
+    assert not allows(Op.READ, rule(), name="other")
+    assert not allows(Op.READ, rule(), who="User:eve")
+    assert not allows(Op.READ, rule(host="10.0.0.8"))
 
 
 def test_an_allowed_operation_is_permitted() -> None:
-    assert may(Op.READ, rule())
-    assert may(Op.READ, rule(host=HOST))
-    assert may(Op.READ, rule("*"))
-    assert may(Op.READ, rule(principal="User:*"))
-    assert may(Op.READ, rule("t-", pattern=Pattern.PREFIXED), name="t-1")
-    assert may(Op.WRITE, rule(operation=Op.ALL))
+    assert allows(Op.READ, rule())
+    assert allows(Op.READ, rule(host=HOST))
+    assert allows(Op.READ, rule("*"))
+    assert allows(Op.READ, rule(principal="User:*"))
+    assert allows(Op.READ, rule("t-", pattern=Pattern.PREFIXED), name="t-1")
+    assert allows(Op.WRITE, rule(operation=Op.ALL))
 
 
 def test_deny_has_precedence_over_allow() -> None:
@@ -52,24 +52,24 @@ def test_deny_has_precedence_over_allow() -> None:
         rule("*", Op.ALL, DENY),
         rule("", permission=DENY, pattern=Pattern.PREFIXED),
     ):
-        assert not may(Op.READ, rule(), rule("*", Op.ALL), deny)
+        assert not allows(Op.READ, rule(), rule("*", Op.ALL), deny)
 
 
 @pytest.mark.parametrize("operation", [Op.READ, Op.WRITE, Op.DELETE, Op.ALTER])
 def test_read_write_delete_and_alter_imply_describe(operation: Op) -> None:
-    assert may(Op.DESCRIBE, rule(operation=operation))
-    assert may(Op.DESCRIBE, rule(operation=Op.DESCRIBE), rule(operation=operation, permission=DENY))
+    assert allows(Op.DESCRIBE, rule(operation=operation))
+    assert allows(Op.DESCRIBE, rule(operation=Op.DESCRIBE), rule(operation=operation, permission=DENY))
 
 
 def test_alter_configs_implies_describe_configs() -> None:
-    assert may(Op.DESCRIBE_CONFIGS, rule(operation=Op.ALTER_CONFIGS))
-    assert not may(Op.DESCRIBE, rule(operation=Op.ALTER_CONFIGS))
+    assert allows(Op.DESCRIBE_CONFIGS, rule(operation=Op.ALTER_CONFIGS))
+    assert not allows(Op.DESCRIBE, rule(operation=Op.ALTER_CONFIGS))
 
 
 def test_super_users_may_do_everything() -> None:
-    assert may(Op.READ, rule(permission=DENY), super_users=[BOB])
-    assert may(Op.READ, allow_everyone=True)
-    assert not may(Op.READ, rule(principal="User:eve"), allow_everyone=True)
+    assert allows(Op.READ, rule(permission=DENY), super_users=[BOB])
+    assert allows(Op.READ, allow_everyone=True)
+    assert not allows(Op.READ, rule(principal="User:eve"), allow_everyone=True)
 
 
 def test_a_match_filter_finds_all_acls_that_cover_a_name() -> None:
@@ -101,10 +101,10 @@ RULES = st.builds(
     st.sampled_from([Op.READ, Op.WRITE]),
 )
 def test_another_deny_never_permits_more(rules: list[Acl], deny: Acl, operation: Op) -> None:
-    assert may(operation, *rules, deny) <= may(operation, *rules)
+    assert allows(operation, *rules, deny) <= allows(operation, *rules)
 
 
 def test_a_wildcard_acl_skips_names_that_begin_with_a_star() -> None:
-    assert not may(Op.READ, rule("*"), name="*t")
-    assert may(Op.READ, rule("*"), name="*")
-    assert may(Op.READ, rule("*"), rule("*", permission=DENY, pattern=Pattern.PREFIXED), name="t")
+    assert not allows(Op.READ, rule("*"), name="*t")
+    assert allows(Op.READ, rule("*"), name="*")
+    assert allows(Op.READ, rule("*"), rule("*", permission=DENY, pattern=Pattern.PREFIXED), name="t")

@@ -33,7 +33,7 @@ def place(files: Certificates) -> Iterator[tuple[str, int]]:
         yield host, int(port)
 
 
-def asking(files: Certificates, ciphers: str = "ALL:COMPLEMENTOFALL:@SECLEVEL=0") -> ssl.SSLContext:
+def client_context(files: Certificates, ciphers: str = "ALL:COMPLEMENTOFALL:@SECLEVEL=0") -> ssl.SSLContext:
     """Return the context of a client that accepts every protocol and cipher."""
     context = ssl.create_default_context(cafile=files.ca)
     context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
@@ -42,7 +42,7 @@ def asking(files: Certificates, ciphers: str = "ALL:COMPLEMENTOFALL:@SECLEVEL=0"
     return context
 
 
-def shaken(place: tuple[str, int], context: ssl.SSLContext) -> ssl.SSLSocket:
+def tls_connection(place: tuple[str, int], context: ssl.SSLContext) -> ssl.SSLSocket:
     with socket.create_connection(place, timeout=60) as raw:
         return context.wrap_socket(raw, server_hostname="localhost")
 
@@ -57,9 +57,9 @@ def test_an_ssl_context_for_clients_is_refused() -> None:
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_tls_1_2_and_1_3_are_accepted(place: tuple[str, int], files: Certificates, version: str) -> None:
-    context = asking(files)
+    context = client_context(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
-    with shaken(place, context) as connection:
+    with tls_connection(place, context) as connection:
         assert connection.version() == version.replace("_", ".")
         assert connection.compression() is None
         name, _, bits = connection.cipher() or ("", "", 0)
@@ -70,10 +70,10 @@ def test_tls_1_2_and_1_3_are_accepted(place: tuple[str, int], files: Certificate
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
 def test_older_protocols_are_refused(place: tuple[str, int], files: Certificates, version: str) -> None:
-    context = asking(files)
+    context = client_context(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
     with pytest.raises((ssl.SSLError, OSError)):
-        shaken(place, context)
+        tls_connection(place, context)
 
 
 # Anonymous keys, no encryption, broken ciphers, key exchange without forward secrecy, and
@@ -84,15 +84,15 @@ def test_older_protocols_are_refused(place: tuple[str, int], files: Certificates
 )
 def test_weak_ciphers_are_refused(place: tuple[str, int], files: Certificates, ciphers: str) -> None:
     try:
-        context = asking(files, f"{ciphers}:@SECLEVEL=0")
+        context = client_context(files, f"{ciphers}:@SECLEVEL=0")
     except ssl.SSLError:
         pytest.skip("this OpenSSL has none of them at all")
     context.maximum_version = ssl.TLSVersion.TLSv1_2  # these are ciphers of TLS 1.2
     with pytest.raises((ssl.SSLError, OSError)):
-        shaken(place, context)
+        tls_connection(place, context)
 
 
-def raw(bootstrap: str) -> socket.socket:
+def tcp_connection(bootstrap: str) -> socket.socket:
     host, _, port = bootstrap.rpartition(":")
     return socket.create_connection((host, int(port)), timeout=60)
 
@@ -100,11 +100,11 @@ def raw(bootstrap: str) -> socket.socket:
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_a_missing_client_certificate_is_answered_with_an_alert(files: Certificates, version: str) -> None:
     """In TLS 1.3 the client may have sent its first request already."""
-    context = asking(files)
+    context = client_context(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
 
     def talk(bootstrap: str) -> None:
-        with context.wrap_socket(raw(bootstrap), server_hostname="localhost") as connection:
+        with context.wrap_socket(tcp_connection(bootstrap), server_hostname="localhost") as connection:
             connection.sendall(bytes(1000))
             connection.recv(1)
 
@@ -127,8 +127,8 @@ def test_a_client_without_tls_is_closed_and_logged(
 
 def test_stop_does_not_wait_for_a_handshake(files: Certificates) -> None:
     with running(listen=["SSL://127.0.0.1:0"], tls=files.context()) as server:
-        half, out = raw(server.bootstrap), ssl.MemoryBIO()
-        mine = asking(files).wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost")
+        half, out = tcp_connection(server.bootstrap), ssl.MemoryBIO()
+        mine = client_context(files).wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost")
         with contextlib.suppress(ssl.SSLWantReadError):
             mine.do_handshake()
         half.sendall(out.read())
@@ -159,11 +159,11 @@ def test_a_client_that_closes_after_a_request_causes_no_log(
     )
     with running({"t": 1}, listen=listen, tls=files.context()) as server:
         for _ in range(10):
-            with raw(server.bootstrap) as plain:
+            with tcp_connection(server.bootstrap) as plain:
                 if not secured:
                     plain.sendall(requests)
                     continue
-                with asking(files).wrap_socket(plain, server_hostname="localhost") as connection:
+                with client_context(files).wrap_socket(plain, server_hostname="localhost") as connection:
                     connection.sendall(requests)
         how: SecurityConfig = {"security_protocol": "SSL", "ssl_cafile": files.ca} if secured else {}
         with Producer(server.bootstrap, **how) as producer:
