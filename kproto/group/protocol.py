@@ -322,7 +322,7 @@ class ClientMember(Protocol):
         """Apply `event` at time `now` and return the actions to perform, in order."""
 
     def on_poll(self, now: int) -> None:
-        """Restart max.poll.interval.ms, as `step(PollEnded(), now)` does. Only while `is_stable`."""
+        """Restart max.poll.interval.ms, as `step(PollLeft(), now)` does. Only while `is_stable`."""
 
     def next_deadline(self) -> int | None:
         """Return the time of the next `Tick`, or None if only another event can change the member."""
