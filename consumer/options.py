@@ -526,9 +526,9 @@ PRODUCER: Final[Mapping[str, Option]] = {
 }
 
 
-def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
+def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
     """Check the options of a consumer; raise ConfigError for the first that is wrong."""
-    values = _checked(CONSUMER, given, "a consumer")
+    values = _checked(CONSUMER, config, "a consumer")
     strategy = values.get("partition_assignment_strategy")
     if strategy is not None:
         values["partition_assignment_strategy"] = assignors("partition_assignment_strategy", strategy)
@@ -560,21 +560,21 @@ def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
     return options
 
 
-def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
+def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
     """Check the options of a producer; raise ConfigError for the first that is wrong.
 
     Raises MissingExtra for a codec whose package is missing.
     """
-    values = _checked(PRODUCER, given, "a producer")
+    values = _checked(PRODUCER, config, "a producer")
     if "acks" in values:
         values["acks"] = {"all": -1, "-1": -1, "0": 0, "1": 1}[str(values["acks"])]
-    asked = values.get("enable_idempotence")
+    idempotence = values.get("enable_idempotence")
     acks = values.get("acks", -1)
-    if asked and acks != -1:
-        raise ConfigError("acks", given["acks"], 'an idempotent producer needs acks="all"')
-    if values.get("transactional_id") is not None and (acks != -1 or asked is False):
+    if idempotence and acks != -1:
+        raise ConfigError("acks", config["acks"], 'an idempotent producer needs acks="all"')
+    if values.get("transactional_id") is not None and (acks != -1 or idempotence is False):
         name = "acks" if acks != -1 else "enable_idempotence"
-        raise ConfigError(name, given[name], 'transactions need enable_idempotence and acks="all"')
+        raise ConfigError(name, config[name], 'transactions need enable_idempotence and acks="all"')
     if acks != -1:
         values["enable_idempotence"] = False
     if values.get("buffer_memory", _BATCH) < _BATCH:
@@ -605,14 +605,14 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     return options
 
 
-def _checked(table: Mapping[str, Option], given: Mapping[str, Any], client: str) -> dict[str, Any]:
+def _checked(table: Mapping[str, Option], config: Mapping[str, Any], client: str) -> dict[str, Any]:
     """Return the options that were given, with those of TLS and SASL as `security`."""
     names = [*table, *NAMES]
-    for name, value in given.items():
+    for name, value in config.items():
         if name not in names:
             raise _unknown(name, value, client, names)
-    security = {name: value for name, value in given.items() if name in NAMES}
-    values = {name: value for name, value in given.items() if name not in NAMES}
+    security = {name: value for name, value in config.items() if name in NAMES}
+    values = {name: value for name, value in config.items() if name not in NAMES}
     if security:
         from .security.options import security_options
 

@@ -202,9 +202,9 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 """Another library's argument, or method and argument -> what there is."""
 
 
-def unknown_argument(method: str, given: Collection[str], known: tuple[str, ...]) -> TypeError:
+def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]) -> TypeError:
     """Return Python's error for an argument that does not exist, with the arguments that do."""
-    name = min(given)
+    name = min(names)
     argument = ARGUMENTS.get(f"{method}: {name}", ARGUMENTS.get(name))
     use = f"use {argument}" if argument else f"it has {', '.join(known)}"
     return TypeError(f"{method}() got an unexpected keyword argument {name!r}; {use}")
@@ -220,8 +220,8 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     if method in METHODS[kind]:
         return AttributeError(f"{error}; {METHODS[kind][method]}", name=name, obj=client)
     # A producer's method that is called on a consumer, and the like.
-    other = next((other for other in CLIENTS if method in METHODS[other]), None)
-    hint = f"; of a {other}: {METHODS[other][method]}" if other and kind in CLIENTS else ""
+    other_kind = next((other_kind for other_kind in CLIENTS if method in METHODS[other_kind]), None)
+    hint = f"; of a {other_kind}: {METHODS[other_kind][method]}" if other_kind and kind in CLIENTS else ""
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 

@@ -386,15 +386,15 @@ def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
 def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
     """Handle everything in `queue`, each item by one thread only."""
     while queue:
-        taken: list[T] = []
+        items: list[T] = []
         try:
             with suppress(IndexError):  # another thread may have taken the last item
                 # One call, which Ctrl-C can't divide.
-                taken.extend(starmap(queue.popleft, ((),)))
-            for item in taken:
+                items.extend(starmap(queue.popleft, ((),)))
+            for item in items:
                 handle(item)
         except Exception:
             raise
         except BaseException:  # Ctrl-C: the next thread that looks handles it
-            queue.extendleft(taken)
+            queue.extendleft(items)
             raise

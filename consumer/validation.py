@@ -85,9 +85,9 @@ def offset(name: str, value: Any) -> int:
     return value
 
 
-def _text(name: str, value: Any, what: str) -> str:
+def _text(name: str, value: Any, meaning: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(name, value, f"{what}: a text that is not empty")
+        raise ConfigError(name, value, f"{meaning}: a text that is not empty")
     return encodable_text(name, value)
 
 

@@ -190,17 +190,17 @@ def _complete(future: asyncio.Future[None]) -> None:
 
 
 def _on_event(
-    ref: weakref.ref[AsyncProducerRuntime], kept: list[AsyncProducerRuntime], event: NetworkEvent
+    ref: weakref.ref[AsyncProducerRuntime], keep_alive: list[AsyncProducerRuntime], event: NetworkEvent
 ) -> None:
     if (runtime := ref()) is not None:
         runtime.on_event(event)
 
 
-def _on_timer(ref: weakref.ref[AsyncProducerRuntime], kept: list[AsyncProducerRuntime]) -> None:
+def _on_timer(ref: weakref.ref[AsyncProducerRuntime], keep_alive: list[AsyncProducerRuntime]) -> None:
     if (runtime := ref()) is not None:
         runtime.on_timer()
 
 
-def _on_tick(ref: weakref.ref[AsyncProducerRuntime], kept: list[AsyncProducerRuntime], at: int) -> None:
+def _on_tick(ref: weakref.ref[AsyncProducerRuntime], keep_alive: list[AsyncProducerRuntime], at: int) -> None:
     if (runtime := ref()) is not None:
         runtime.on_tick(at)

@@ -101,9 +101,9 @@ class Producer(BoundToProcess, Block):
                 if route is not None:
                     size = RECORD_OVERHEAD + len(value)
                     batch = route.sticky.filling
-                    left = batch.room - size
-                    if left >= 0 and batch.shared_timestamp is timestamp:
-                        batch.room = left
+                    free = batch.room - size
+                    if free >= 0 and batch.shared_timestamp is timestamp:
+                        batch.room = free
                         index = batch.count
                         batch.count = index + 1
                         batch.rows.append(value)

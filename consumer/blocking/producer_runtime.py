@@ -126,7 +126,7 @@ class BlockingProducerRuntime(ProducerRuntime):
 
     @staticmethod
     def _drive(
-        ref: weakref.ref[BlockingProducerRuntime], sockets: Sockets, kept: list[BlockingProducerRuntime]
+        ref: weakref.ref[BlockingProducerRuntime], sockets: Sockets, keep_alive: list[BlockingProducerRuntime]
     ) -> None:
         """Run the engine. While it sleeps nothing but `kept` refers to the runtime."""
         try:
@@ -155,7 +155,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         finally:
             if (runtime := ref()) is not None:
                 runtime._finish("the producer was closed")
-            kept.clear()
+            keep_alive.clear()
             sockets.close()
 
     def _next_wake(self) -> int | None:

@@ -138,11 +138,11 @@ class LoopThread(Generic[T]):
             self.check_usable()
         more = True
         while not self._forked:
-            taken = _take_first(source.items)
-            if not taken and not more:
+            taken_items = _take_first(source.items)
+            if not taken_items and not more:
                 return
-            yield from taken
-            if not taken:
+            yield from taken_items
+            if not taken_items:
                 try:
                     more = self.run(source.ready())
                 except IllegalState:  # its last items are still there
@@ -204,11 +204,11 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 def _take_first(items: deque[R]) -> list[R]:
     """Take the first item, if there is one. If Ctrl-C interrupts the caller, the item is put back."""
-    taken: list[R] = []
+    items_taken: list[R] = []
     try:
         with Held(), contextlib.suppress(IndexError):  # it is empty, or another thread took the item
-            taken.append(items.popleft())
+            items_taken.append(items.popleft())
     except BaseException:
-        items.extendleft(taken)
+        items.extendleft(items_taken)
         raise
-    return taken
+    return items_taken

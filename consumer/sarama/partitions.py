@@ -140,7 +140,9 @@ class AsyncPartitionConsumers(AsyncBlock):
             self._opening.discard(checked)
         self._check_open()
         self._open[checked] = consumer = AsyncPartitionConsumer(self, checked, start, end)
-        self.consumer.assign({other: start if other == checked else None for other in self._open})
+        self.consumer.assign(
+            {open_partition: start if open_partition == checked else None for open_partition in self._open}
+        )
         if self._poll_task is None or self._poll_task.done():
             self._poll_task = asyncio.create_task(self._poll())
         return consumer

@@ -61,13 +61,13 @@ def _wrong() -> ConfigError:
 
 def _tokens(line: str) -> Iterator[tuple[str | None, str]]:
     """Yield each token: (text, "") for a word or quoted text, (None, character) for anything else."""
-    for found in _TOKEN.finditer(line):
-        if found["quoted"] is not None:
-            yield _ESCAPE.sub(_meant, found["quoted"]), ""
-        elif found["word"] is not None:
-            yield found["word"], ""
-        elif found["other"] is not None:
-            yield None, found["other"]
+    for match in _TOKEN.finditer(line):
+        if match["quoted"] is not None:
+            yield _ESCAPE.sub(_meant, match["quoted"]), ""
+        elif match["word"] is not None:
+            yield match["word"], ""
+        elif match["other"] is not None:
+            yield None, match["other"]
 
 
 def _meant(escape: re.Match[str]) -> str:

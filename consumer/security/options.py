@@ -77,7 +77,7 @@ class Security:
         """The user, for errors."""
         return f"user {self.username!r}" if self.username else "the token"
 
-    def doubt(self) -> str:
+    def likely_cause(self) -> str:
         """Say why a broker may have rejected the credentials."""
         if self.tokens is not None:
             return "has it expired (do the clocks agree?), and is it issued for this cluster?"
@@ -89,8 +89,8 @@ class Security:
             if value != value.strip():
                 first = value != value.lstrip()
                 where, sign = ("begins", value[0]) if first else ("ends", value[-1])
-                what = "a line end" if sign in "\r\n" else "a space"
-                return f"{option} {where} with {what}; is that intended?"
+                character = "a line end" if sign in "\r\n" else "a space"
+                return f"{option} {where} with {character}; is that intended?"
         return "are sasl_username and sasl_password right?"
 
     def exchange(self, token: Token | None = None) -> SaslClient:
@@ -107,14 +107,14 @@ class Security:
         return ScramClient(self.mechanism, self.username, password, nonce, salt_password=self._salt)
 
     def _salt(self, salt: bytes, iterations: int) -> bytes:
-        found = self._salted.get((salt, iterations))
-        if found is None:
+        salted_password = self._salted.get((salt, iterations))
+        if salted_password is None:
             assert self.mechanism is not None
             assert self.password is not None
-            found = salted(self.mechanism, self.password.reveal(), salt, iterations)
+            salted_password = salted(self.mechanism, self.password.reveal(), salt, iterations)
             self._salted.clear()
-            self._salted[salt, iterations] = found
-        return found
+            self._salted[salt, iterations] = salted_password
+        return salted_password
 
     def __reduce__(self) -> Any:
         if self == PLAINTEXT:
@@ -129,9 +129,9 @@ def _plaintext() -> Security:
     return PLAINTEXT
 
 
-def security_options(given: Mapping[str, Any]) -> Security:
+def security_options(options: Mapping[str, Any]) -> Security:
     """Check the options of `SecurityConfig`; raise ConfigError for the first that is wrong."""
-    values = {name: _path(name, value) for name, value in given.items() if value is not None}
+    values = {name: _path(name, value) for name, value in options.items() if value is not None}
     for name, value in values.items():
         _CHECKS[name](name, value)
     protocol = str(values.get("security_protocol", "PLAINTEXT")).upper()
@@ -151,16 +151,16 @@ def _path(name: str, value: Any) -> Any:
     return str(cast("object", value)) if name in _FILES and isinstance(value, Path) else value
 
 
-def known_security(given: Mapping[str, Any], what: str) -> Security:
+def known_security(options: Mapping[str, Any], client: str) -> Security:
     """Check options like `security_options`, for a client without other options by name."""
-    for name, value in given.items():
+    for name, value in options.items():
         if name not in NAMES:
             near = get_close_matches(name.replace(".", "_"), NAMES, n=1, cutoff=0.5)
             hint = unknown_hint(name) or (
                 f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(NAMES))}"
             )
-            raise ConfigError(name, shown(name, value), f"{what} has no such option; {hint}")
-    return security_options(given)
+            raise ConfigError(name, shown(name, value), f"{client} has no such option; {hint}")
+    return security_options(options)
 
 
 def _wrong(name: str, value: object, allowed: str) -> ConfigError:
@@ -327,10 +327,10 @@ def _is_address(url: str) -> bool:
 
     try:
         parts = urlsplit(url)
-        there = bool(parts.hostname) and parts.port != 0
+        has_host = bool(parts.hostname) and parts.port != 0
     except ValueError:  # An invalid port, or a bracket.
         return False
-    return there and parts.scheme in ("https", "http") and _NO_URL.search(url) is None
+    return has_host and parts.scheme in ("https", "http") and _NO_URL.search(url) is None
 
 
 def _extensions(name: str, value: Any) -> None:

@@ -74,13 +74,13 @@ def client_properties(path: str | Path, client: str = "consumer") -> Any:
 
 
 def _options(path: str | Path, client: str) -> Any:
-    given = _read(path)
-    secured = from_java(given)
+    properties = _read(path)
+    secured = from_java(properties)
     if client == "cluster":
         return secured
     from .client_options import options_of
 
-    return {**options_of(given, client, str(path)), **secured}
+    return {**options_of(properties, client, str(path)), **secured}
 
 
 def about_security(path: str | Path) -> dict[str, str]:
@@ -100,46 +100,48 @@ def _read(path: Any) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError("path", name, f"{allowed} ({why})") from None
-    found = read_properties(text)
-    if providers := found.get("config.providers"):
+    properties = read_properties(text)
+    if providers := properties.get("config.providers"):
         raise ConfigError(
             "config.providers", providers, "nothing: ${...} is not resolved; write the value itself"
         )
-    return found
+    return properties
 
 
 def from_java(properties: Mapping[str, str]) -> SecurityConfig:
     """Return options from properties under Java's names."""
-    given = {name: _trimmed(name, text) for name, text in properties.items() if name.startswith(PREFIXES)}
-    left = {name: value for name, value in given.items() if value}
-    found: dict[str, Any] = {}
+    settings = {name: _trimmed(name, text) for name, text in properties.items() if name.startswith(PREFIXES)}
+    remaining = {name: value for name, value in settings.items() if value}
+    options: dict[str, Any] = {}
     for java, (ours, read) in _RENAMED.items():
-        if java in left:
-            found[ours] = read(java, left.pop(java))
-    if "ssl.endpoint.identification.algorithm" in given:  # An empty text switches it off.
-        check = given["ssl.endpoint.identification.algorithm"].lower()
-        left.pop("ssl.endpoint.identification.algorithm", None)
+        if java in remaining:
+            options[ours] = read(java, remaining.pop(java))
+    if "ssl.endpoint.identification.algorithm" in settings:  # An empty text switches it off.
+        check = settings["ssl.endpoint.identification.algorithm"].lower()
+        remaining.pop("ssl.endpoint.identification.algorithm", None)
         if check not in ("", "https"):
             raise ConfigError("ssl.endpoint.identification.algorithm", check, "https, or empty for no check")
         if not check:
-            found["ssl_check_hostname"] = False
-    _stores(left, found)
-    _jaas(left, found)
-    protocols = left.pop("ssl.enabled.protocols", "")
+            options["ssl_check_hostname"] = False
+    _stores(remaining, options)
+    _jaas(remaining, options)
+    protocols = remaining.pop("ssl.enabled.protocols", "")
     if protocols and "TLSv1.2" not in protocols:
         if "TLSv1.3" not in protocols:
             raise ConfigError("ssl.enabled.protocols", protocols, "TLSv1.2, TLSv1.3, or both")
-        found["ssl_min_version"] = "TLSv1.3"
-    for name in left:
+        options["ssl_min_version"] = "TLSv1.3"
+    for name in remaining:
         plain = name.replace(".", "_")
         if plain in NAMES:  # One of our options, with dots.
-            found[plain] = _FLAGS.get(left[name].lower(), left[name]) if plain in _FLAGGED else left[name]
+            options[plain] = (
+                _FLAGS.get(remaining[name].lower(), remaining[name]) if plain in _FLAGGED else remaining[name]
+            )
         elif name not in _IGNORED:
             allowed = _as_written(unknown_hint(plain) or "this client has no such option")
-            raise ConfigError(name, shown(name, left[name]), allowed)
-    if not str(found.get("security_protocol", "PLAINTEXT")).upper().endswith("SSL"):
-        found = {name: value for name, value in found.items() if not name.startswith("ssl_")}
-    return cast("SecurityConfig", found)
+            raise ConfigError(name, shown(name, remaining[name]), allowed)
+    if not str(options.get("security_protocol", "PLAINTEXT")).upper().endswith("SSL"):
+        options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
+    return cast("SecurityConfig", options)
 
 
 def _trimmed(name: str, text: str) -> str:
@@ -193,43 +195,45 @@ _IGNORED: Final = frozenset(
 )
 
 
-def _stores(left: dict[str, str], found: dict[str, Any]) -> None:
-    trust = left.pop("ssl.truststore.location", None)
-    kind = _kind(trust, left.pop("ssl.truststore.type", None))
-    password = left.pop("ssl.truststore.password", None)
-    pem = left.pop("ssl.truststore.certificates", None)
+def _stores(settings: dict[str, str], options: dict[str, Any]) -> None:
+    trust = settings.pop("ssl.truststore.location", None)
+    kind = _kind(trust, settings.pop("ssl.truststore.type", None))
+    password = settings.pop("ssl.truststore.password", None)
+    pem = settings.pop("ssl.truststore.certificates", None)
     if pem is not None:
-        found["ssl_cafile"] = pem
+        options["ssl_cafile"] = pem
     elif trust is not None:
         _readable("ssl.truststore", trust, kind)
-        found["ssl_cafile"] = _trusted(trust, password) if kind == "PKCS12" else trust
-    own = left.pop("ssl.keystore.location", None)
-    kind = _kind(own, left.pop("ssl.keystore.type", None))
-    store_password = left.pop("ssl.keystore.password", None)
-    key_password = left.pop("ssl.key.password", None)
-    chain, key = left.pop("ssl.keystore.certificate.chain", None), left.pop("ssl.keystore.key", None)
+        options["ssl_cafile"] = _trusted(trust, password) if kind == "PKCS12" else trust
+    own = settings.pop("ssl.keystore.location", None)
+    kind = _kind(own, settings.pop("ssl.keystore.type", None))
+    store_password = settings.pop("ssl.keystore.password", None)
+    key_password = settings.pop("ssl.key.password", None)
+    chain, key = settings.pop("ssl.keystore.certificate.chain", None), settings.pop("ssl.keystore.key", None)
     if own is not None:
         _readable("ssl.keystore", own, kind)
     if chain is not None or own is not None:
-        found["ssl_certfile"] = chain if chain is not None else own
+        options["ssl_certfile"] = chain if chain is not None else own
         if key is not None:
-            found["ssl_keyfile"] = key
+            options["ssl_keyfile"] = key
         wanted = store_password if own is not None and kind == "PKCS12" else key_password or store_password
         if wanted is not None:
-            found["ssl_password"] = wanted
+            options["ssl_password"] = wanted
 
 
-def _kind(path: str | None, said: str | None) -> str:
+def _kind(path: str | None, declared: str | None) -> str:
     """Return the type of a store. Java's default, JKS, also reads PKCS12, so such a file's content is
     checked.
     """
     names = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
-    if said is None:
+    if declared is None:
         wanted = "PEM" if path is None else "JKS"
-        said = next((kind for kind, ends in names.items() if path and path.lower().endswith(ends)), wanted)
-    if said.upper() == "JKS" and path is not None and is_pkcs12(path):
+        declared = next(
+            (kind for kind, ends in names.items() if path and path.lower().endswith(ends)), wanted
+        )
+    if declared.upper() == "JKS" and path is not None and is_pkcs12(path):
         return "PKCS12"
-    return said.upper()
+    return declared.upper()
 
 
 def _readable(store: str, path: str, kind: str) -> None:
@@ -261,14 +265,14 @@ def _trusted(path: str, password: str | None) -> str:
     if not held:
         allowed = "a PKCS12 file with certificates; it has none"
         raise ConfigError("ssl.truststore.location", path, allowed)
-    return b"".join(one.certificate.public_bytes(Encoding.PEM) for one in held).decode()
+    return b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in held).decode()
 
 
-def _jaas(left: dict[str, str], found: dict[str, Any]) -> None:
-    line = left.pop("sasl.jaas.config", None)
+def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
+    line = settings.pop("sasl.jaas.config", None)
     if line is None:
         return
-    wanted = found.get("sasl_mechanism")
+    wanted = result.get("sasl_mechanism")
     if wanted is not None and not any(str(wanted).upper() in known for known in _MODULES.values()):
         return  # A mechanism that does not exist: its own check reports it.
     module, options = read_jaas(line)
@@ -278,31 +282,31 @@ def _jaas(left: dict[str, str], found: dict[str, Any]) -> None:
     if mechanisms is None:
         allowed = f"one of {', '.join(_MODULES)}"
         raise ConfigError("sasl.jaas.config", module, allowed)
-    said = str(found.get("sasl_mechanism", mechanisms[0])).upper()
-    if said not in mechanisms:
-        allowed = f"a module for sasl.mechanism {said}"
+    mechanism = str(result.get("sasl_mechanism", mechanisms[0])).upper()
+    if mechanism not in mechanisms:
+        allowed = f"a module for sasl.mechanism {mechanism}"
         raise ConfigError("sasl.jaas.config", module, allowed)
     for name, text in options.items():
         why = next((why for begins, why in _UNSUPPORTED_JAAS.items() if name.startswith(begins)), None)
         if why is not None and text.lower() != "false":
             raise ConfigError("sasl.jaas.config", module, f"without {name}: {why}")
-    found.setdefault("sasl_mechanism", said)
-    if said == "OAUTHBEARER":
+    result.setdefault("sasl_mechanism", mechanism)
+    if mechanism == "OAUTHBEARER":
         for jaas, ours in (
             ("clientId", "sasl_oauthbearer_client_id"),
             ("clientSecret", "sasl_oauthbearer_client_secret"),
             ("scope", "sasl_oauthbearer_scope"),
         ):
             if jaas in options:
-                found.setdefault(ours, options[jaas])
+                result.setdefault(ours, options[jaas])
         extensions = {name[10:]: value for name, value in options.items() if name.startswith("extension_")}
         if extensions:
-            found["sasl_extensions"] = extensions
+            result["sasl_extensions"] = extensions
         return
     for jaas, ours in (("username", "sasl_username"), ("password", "sasl_password")):
         if jaas not in options:
             raise ConfigError("sasl.jaas.config", module, f'with {jaas}="..." after the module\'s name')
-        found[ours] = options[jaas]
+        result[ours] = options[jaas]
 
 
 def read_properties(text: str) -> dict[str, str]:
@@ -311,7 +315,7 @@ def read_properties(text: str) -> dict[str, str]:
 
     Raises ConfigError for a \\u without its four digits, as Java does.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\r|\n", text))
     for line in lines:
         line = line.lstrip(" \t\f")
@@ -334,21 +338,23 @@ def read_properties(text: str) -> dict[str, str]:
         if name is None or meant is None:
             allowed = r"\u with four hexadecimal digits, and \\ for a backslash"
             raise ConfigError(name or HIDDEN, HIDDEN, allowed)
-        found[name] = meant
-    return found
+        properties[name] = meant
+    return properties
 
 
 def _unescaped(text: str) -> str | None:
     r"""Replace Java's escapes; return None for a \\u without its digits."""
     if "\\" not in text:
         return text
-    if any(found[2] == "u" for found in _ESCAPE.finditer(text)):
+    if any(escape[2] == "u" for escape in _ESCAPE.finditer(text)):
         return None
 
-    def one(found: re.Match[str]) -> str:
-        if found[1] is not None:
-            return chr(int(found[1], 16))
-        return _LETTERS.get(found[2], found[2])
+    def character(escape: re.Match[str]) -> str:
+        if escape[1] is not None:
+            return chr(int(escape[1], 16))
+        return _LETTERS.get(escape[2], escape[2])
 
     # Java writes characters beyond \\uffff as two surrogates.
-    return _ESCAPE.sub(one, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return (
+        _ESCAPE.sub(character, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    )

@@ -44,9 +44,9 @@ _CERTIFICATES: Final = "a file of PEM certificates, or their text"
 _OWN: Final = "a PEM certificate, with its key in the same file or in ssl_keyfile"
 
 
-def is_pem(given: str) -> bool:
+def is_pem(value: str) -> bool:
     """Return whether this is PEM text, and not the path of a file."""
-    return _PEM in given
+    return _PEM in value
 
 
 def is_pkcs12(path: str) -> bool:
@@ -56,27 +56,27 @@ def is_pkcs12(path: str) -> bool:
     return False
 
 
-def trust(made: ssl.SSLContext, option: str, cafile: str) -> None:
+def trust(context: ssl.SSLContext, option: str, cafile: str) -> None:
     """Trust the certificates in a file, a text or a folder, even if they are not self-signed."""
-    made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not is_pem(cafile) and os.path.isdir(cafile):
         if not any(map(_HASHED.fullmatch, os.listdir(cafile))):
             allowed = f"{_CERTIFICATES}; in this folder OpenSSL finds none (`openssl rehash` renames them)"
             raise ConfigError(option, cafile, allowed)
-        made.load_verify_locations(capath=cafile)
+        context.load_verify_locations(capath=cafile)
         return
-    found = _read(option, cafile, _CERTIFICATES)
-    if not found.certificates:
+    blocks = _read(option, cafile, _CERTIFICATES)
+    if not blocks.certificates:
         raise _wrong(option, cafile, _CERTIFICATES, "it has a key, and no certificate")
-    with _as_file("\n".join(found.certificates)) as path:
+    with _as_file("\n".join(blocks.certificates)) as path:
         try:
-            made.load_verify_locations(path)
+            context.load_verify_locations(path)
         except (OSError, ValueError) as error:
             raise _wrong(option, cafile, _CERTIFICATES, _words(error)) from None
 
 
 def identify(
-    made: ssl.SSLContext, option: str, certfile: str, keyfile: str | None, password: str | None
+    context: ssl.SSLContext, option: str, certfile: str, keyfile: str | None, password: str | None
 ) -> None:
     """Load a client's own certificate and key."""
     if not is_pem(certfile) and (certfile.lower().endswith((".p12", ".pfx")) or is_pkcs12(certfile)):
@@ -104,7 +104,7 @@ def identify(
     with _as_file("\n".join((key.keys[0], *own.certificates))) as path:
         try:
             # The password is a function: otherwise OpenSSL asks for it at the terminal if none is given.
-            made.load_cert_chain(path, password=lambda: password or "")
+            context.load_cert_chain(path, password=lambda: password or "")
         except ssl.SSLError as error:
             reason = (error.reason or "").upper()
             if "MISMATCH" in reason or "NO_CERTIFICATE_ASSIGNED" in reason:
@@ -129,42 +129,42 @@ class _Blocks:
     keys: tuple[str, ...]
 
 
-def _read(option: str, given: str, allowed: str) -> _Blocks:
+def _read(option: str, value: str, allowed: str) -> _Blocks:
     """Return the blocks of a file or text; there is at least one."""
-    if is_pem(given):
-        text = given
+    if is_pem(value):
+        text = value
     else:
         try:
-            data = Path(given).read_bytes()
+            data = Path(value).read_bytes()
         except (OSError, ValueError) as error:
-            if given.lower().endswith(_JAVA):
-                raise ConfigError(option, given, f"{allowed}; {_KEYTOOL}") from None
-            raise _wrong(option, given, allowed, _words(error)) from None
+            if value.lower().endswith(_JAVA):
+                raise ConfigError(option, value, f"{allowed}; {_KEYTOOL}") from None
+            raise _wrong(option, value, allowed, _words(error)) from None
         if why := _something_else(data):
-            raise ConfigError(option, given, f"{allowed}; {why}")
+            raise ConfigError(option, value, f"{allowed}; {why}")
         text = data.decode(_MARKS.get(data[:2], _MARKS.get(data[:3], "utf-8")), "replace")
-    found = _blocks(text)
-    began, whole = len(_BEGIN.findall(text)), len(found.certificates) + len(found.keys)
+    blocks = _blocks(text)
+    began, whole = len(_BEGIN.findall(text)), len(blocks.certificates) + len(blocks.keys)
     if "\\n" in text and not whole:
         raise _wrong(
-            option, given, allowed, "its lines end with the two characters \\n, which are not a line end"
+            option, value, allowed, "its lines end with the two characters \\n, which are not a line end"
         )
     if whole < began:
         raise _wrong(
-            option, given, allowed, "a block that begins with -----BEGIN has no end, or is not base64"
+            option, value, allowed, "a block that begins with -----BEGIN has no end, or is not base64"
         )
     if not whole:
         why = "it has none" if text.strip() else "it is empty"
-        raise _wrong(option, given, allowed, why)
-    return found
+        raise _wrong(option, value, allowed, why)
+    return blocks
 
 
 def _blocks(text: str) -> _Blocks:
     certificates: list[str] = []
     keys: list[str] = []
-    for found in _BLOCK.finditer(text):
-        label, body = found["label"], "".join(found["body"].split())
-        headers = [line.strip() for line in found["headers"].splitlines() if line.strip()]
+    for match in _BLOCK.finditer(text):
+        label, body = match["label"], "".join(match["body"].split())
+        headers = [line.strip() for line in match["headers"].splitlines() if line.strip()]
         if not any("ENCRYPTED" in line for line in headers):
             headers = []
         lines = [*headers, *([""] if headers else []), *_lines(body)]
@@ -228,28 +228,28 @@ def _pkcs12(option: str, path: str, password: str | None) -> str:
         raise MissingExtra("a PKCS12 file", "cryptography", "security") from None
     try:
         data = Path(path).read_bytes()
-        found: Any = pkcs12.load_key_and_certificates(data, None if password is None else password.encode())
+        bundle: Any = pkcs12.load_key_and_certificates(data, None if password is None else password.encode())
     except OSError as error:
         raise _wrong(option, path, "a PKCS12 file", _words(error)) from None
     except ValueError:
         raise ConfigError(option, path, "a PKCS12 file, and ssl_password its password") from None
-    key, certificate, others = found
+    key, certificate, chain = bundle
     if key is None or certificate is None:
         raise ConfigError(option, path, "a PKCS12 file with a certificate and its key")
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return b"".join([private, *(one.public_bytes(pem) for one in (certificate, *others))]).decode()
+    return b"".join([private, *(link.public_bytes(pem) for link in (certificate, *chain))]).decode()
 
 
 # ---- what is told
 
 
-def _wrong(option: str, given: str, allowed: str, why: str) -> ConfigError:
-    return ConfigError(option, _shown(given), f"{allowed} ({why})")
+def _wrong(option: str, value: str, allowed: str, why: str) -> ConfigError:
+    return ConfigError(option, _shown(value), f"{allowed} ({why})")
 
 
-def _shown(given: str) -> str:
-    return "PEM text" if is_pem(given) else given
+def _shown(value: str) -> str:
+    return "PEM text" if is_pem(value) else value
 
 
 def _words(error: Exception) -> str:

@@ -71,11 +71,11 @@ class Tls:
 
     def sentence(self, error: Exception, host: str) -> str:
         """Say what went wrong, and what helps."""
-        said = sentence(error, host, self.trusts, self.shows)
+        message = sentence(error, host, self.trusts, self.shows)
         if getattr(error, "verify_code", 0) != _EXPIRED or self.trusts is None:
-            return said
-        ended = [_name(one) for one in self.context.get_ca_certs() if _has_ended(one)]
-        return f"{said}; expired in {self.trusts}: {', '.join(ended)}" if ended else said
+            return message
+        ended = [_name(certificate) for certificate in self.context.get_ca_certs() if _has_ended(certificate)]
+        return f"{message}; expired in {self.trusts}: {', '.join(ended)}" if ended else message
 
     def __repr__(self) -> str:
         return "Tls()"
@@ -149,10 +149,10 @@ class Pipe:
 
     def seal(self, data: bytes) -> bytes:
         """Encrypt `data`."""
-        rest = memoryview(data)
+        remaining = memoryview(data)
         try:
-            while rest:
-                rest = rest[self._ssl.write(rest) :]
+            while remaining:
+                remaining = remaining[self._ssl.write(remaining) :]
         except ssl.SSLError as error:
             raise self._failed(error) from None
         return self._out.read()
@@ -276,13 +276,13 @@ def context(
     min_version: str = "TLSv1.2",
 ) -> ssl.SSLContext:
     """Return a client's context from files or PEM texts. Raises ConfigError for what can't be read."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.minimum_version = _VERSIONS[min_version]
-    made.check_hostname = check_hostname
+    tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls_context.minimum_version = _VERSIONS[min_version]
+    tls_context.check_hostname = check_hostname
     if cafile is None:
-        made.load_default_certs()
+        tls_context.load_default_certs()
     else:
-        trust(made, "ssl_cafile", cafile)
+        trust(tls_context, "ssl_cafile", cafile)
     if certfile is not None:
-        identify(made, "ssl_certfile", certfile, keyfile, password)
-    return made
+        identify(tls_context, "ssl_certfile", certfile, keyfile, password)
+    return tls_context

@@ -81,13 +81,13 @@ class TokenSource:
     def blocking(self) -> Token:
         """Return a token; call the provider in this thread if necessary."""
         try:
-            found = self._ask()
+            token = self._request()
         except NoToken as error:
-            return self._instead(error)
-        if isinstance(found, Token):
-            return found
-        if inspect.iscoroutine(found):
-            found.close()
+            return self._last_token(error)
+        if isinstance(token, Token):
+            return token
+        if inspect.iscoroutine(token):
+            token.close()
         raise NoToken("a coroutine can be a token provider in asyncio clients only", final=True)
 
     async def awaited(self) -> Token:
@@ -100,18 +100,18 @@ class TokenSource:
         try:
             return await self._awaited()
         except NoToken as error:
-            return self._instead(error)
+            return self._last_token(error)
 
     async def _awaited(self) -> Token:
         import asyncio
 
-        here = inspect.iscoroutinefunction(self.provider)
-        found = self._ask() if here else await self._ask_elsewhere()
-        if isinstance(found, Token):
-            return found
+        in_loop = inspect.iscoroutinefunction(self.provider)
+        answer = self._request() if in_loop else await self._request_in_thread()
+        if isinstance(answer, Token):
+            return answer
         try:
-            with _telling(asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
-                token = await found
+            with _as_no_token(asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+                token = await answer
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -119,7 +119,7 @@ class TokenSource:
             raise _failed(error) from None  # it cancelled itself, and not this task
         return self._keep(token)
 
-    async def _ask_elsewhere(self) -> Token | Awaitable[Any]:
+    async def _request_in_thread(self) -> Token | Awaitable[Any]:
         """Call the provider in a thread that nothing waits for.
 
         The loop waits for its own threads at its end, whatever the provider does, and they are gone when the
@@ -130,71 +130,73 @@ class TokenSource:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Token | Awaitable[Any]] = loop.create_future()
 
-        def tell(found: Token | Awaitable[Any] | NoToken) -> None:
+        def complete(result: Token | Awaitable[Any] | NoToken) -> None:
             if not answer.done():
-                answer.set_exception(found) if isinstance(found, NoToken) else answer.set_result(found)
-            elif inspect.iscoroutine(found):
-                found.close()
+                answer.set_exception(result) if isinstance(result, NoToken) else answer.set_result(result)
+            elif inspect.iscoroutine(result):
+                result.close()
 
-        def ask() -> None:
+        def request() -> None:
             try:
-                found: Token | Awaitable[Any] | NoToken = self._ask()
+                outcome: Token | Awaitable[Any] | NoToken = self._request()
             except NoToken as error:
-                found = error
+                outcome = error
             with suppress(RuntimeError):  # The loop is closed: no task waits
-                loop.call_soon_threadsafe(tell, found)
+                loop.call_soon_threadsafe(complete, outcome)
 
         run = copy_context().run
         try:
-            threading.Thread(target=run, args=(ask,), name="kproto-token", daemon=True).start()
+            threading.Thread(target=run, args=(request,), name="kproto-token", daemon=True).start()
         except RuntimeError as error:  # the system has no more threads
             raise NoToken(f"no token: {error}", final=False) from None
         return await answer
 
-    def _ask(self) -> Token | Awaitable[Any]:
+    def _request(self) -> Token | Awaitable[Any]:
         with self._lock:
             if (token := self._fresh()) is not None:
                 return token
-            with _telling():
-                found = self.provider()
-            return found if inspect.isawaitable(found) else self._keep(found)
+            with _as_no_token():
+                token_or_awaitable = self.provider()
+            if inspect.isawaitable(token_or_awaitable):
+                return token_or_awaitable
+            return self._keep(token_or_awaitable)
 
     def _fresh(self) -> Token | None:
-        return self._token if self._left() > 0 else None
+        return self._token if self._fresh_seconds() > 0 else None
 
-    def _left(self) -> float:
+    def _fresh_seconds(self) -> float:
         """Return for how many seconds the token is fresh, by the clock that says less."""
         return min(self._until - time.time(), (self._until_ms - now()) / 1000)
 
-    def _instead(self, error: NoToken) -> Token:
+    def _last_token(self, error: NoToken) -> Token:
         """Return the last token until it expires."""
-        token, left = self._token, self._left() + self._lasts_s
-        if token is None or left <= 0:
+        token, seconds = self._token, self._fresh_seconds() + self._lasts_s
+        if token is None or seconds <= 0:
             raise error
-        log.warning("%s: the last token is used, which is valid for %.0f s more", error, left)
+        log.warning("%s: the last token is used, which is valid for %.0f s more", error, seconds)
         return token
 
-    def _keep(self, found: object) -> Token:
-        if isinstance(found, str):
-            found = Token(found)
-        if not isinstance(found, Token):
-            kind = type(found).__name__
+    def _keep(self, answer: object) -> Token:
+        if isinstance(answer, str):
+            answer = Token(answer)
+        if not isinstance(answer, Token):
+            kind = type(answer).__name__
             raise NoToken(
                 f"the token provider returned {kind}, not a text or a consumer.security.Token", final=True
             )
-        text, ends = found.value.reveal(), cast("object", found.expires_at)
+        text, ends = answer.value.reveal(), cast("object", answer.expires_at)
         if not isinstance(cast("object", text), str) or not is_token(text):
             around = isinstance(cast("object", text), str) and is_token(text.strip())
             why = ": it begins or ends with a space or a line end" if around else ""
             raise NoToken(f"the token provider returned a text that can't be a bearer token{why}", final=True)
         if isinstance(ends, bool) or not isinstance(ends, int | float | None):
-            raise _no_end(f"not a {type(ends).__name__}")
+            raise _invalid_expiry(f"not a {type(ends).__name__}")
         if ends is not None and _MILLISECONDS[0] <= ends < _MILLISECONDS[1]:
-            raise _no_end(f"{ends} are milliseconds")
-        for name, value in found.extensions.items():
+            raise _invalid_expiry(f"{ends} are milliseconds")
+        for name, value in answer.extensions.items():
             if wrong := wrong_extension(str(name), str(value)):
                 raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
-        end, today = _seconds(ends) if ends is not None else _ends(text), time.time()
+        end, today = _seconds(ends) if ends is not None else _expiry(text), time.time()
         if end is not None and math.isnan(end):  # It would be fresh for ever
             raise NoToken("the token provider returned a token whose expires_at is NaN", final=True)
         if end is not None and end <= today:
@@ -202,19 +204,19 @@ class TokenSource:
             raise NoToken(f"the token provider returned a token that expired {ago}", final=True)
         lasts = 0.0 if end is None else end - today
         fresh = lasts * REFRESH_AT
-        self._token, self._until, self._until_ms = found, today + fresh, now() + fresh * 1000
+        self._token, self._until, self._until_ms = answer, today + fresh, now() + fresh * 1000
         self._lasts_s = lasts - fresh if math.isfinite(lasts) else 0.0
-        return found
+        return answer
 
 
 @contextmanager
-def _telling(*others: type[BaseException]) -> Generator[None]:
+def _as_no_token(*passing: type[BaseException]) -> Generator[None]:
     """Raise what a provider raises as NoToken with its type, even SystemExit and the like; `others` pass."""
     try:
         yield
     except NoToken:
         raise
-    except others:
+    except passing:
         raise
     except BaseException as error:
         raise _failed(error) from None
@@ -225,17 +227,17 @@ def _failed(error: BaseException) -> NoToken:
     return NoToken(f"the token provider failed ({type(error).__name__})", final=False)
 
 
-def _no_end(why: str) -> NoToken:
-    said = f"expires_at is seconds since 1970, and {why}"
-    return NoToken(f"the token provider returned an invalid Token: {said}", final=True)
+def _invalid_expiry(why: str) -> NoToken:
+    problem = f"expires_at is seconds since 1970, and {why}"
+    return NoToken(f"the token provider returned an invalid Token: {problem}", final=True)
 
 
-def _ends(token: str) -> float | None:
+def _expiry(token: str) -> float | None:
     try:
-        found = payload(token).get("exp")
+        expiry = payload(token).get("exp")
     except TokenRejected:
         return None
-    return _seconds(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    return _seconds(expiry) if isinstance(expiry, int | float) and not isinstance(expiry, bool) else None
 
 
 def _seconds(number: float) -> float:
@@ -283,7 +285,7 @@ class Endpoint:
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self.context), Stay)
         try:
             with opener.open(request, timeout=ENDPOINT_TIMEOUT) as answer:
-                found: Any = json.loads(answer.read(1 << 20))
+                response: Any = json.loads(answer.read(1 << 20))
         except urllib.error.HTTPError as error:
             refused = error.code in (400, 401, 403)
             cure = ": are client id, secret and scope right?" if refused else ""
@@ -291,11 +293,11 @@ class Endpoint:
         except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", None) or type(error).__name__
             raise NoToken(f"{self.url} can't be reached for a token ({why})", final=False) from None
-        said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-        token = said.get("access_token")
+        fields = cast("dict[str, Any]", response) if isinstance(response, dict) else {}
+        token = fields.get("access_token")
         if not isinstance(token, str):
             raise NoToken(f"{self.url} responds without an access_token", final=True)
-        lasts = said.get("expires_in")
+        lasts = fields.get("expires_in")
         if isinstance(lasts, bool) or not isinstance(lasts, int | float):
             return Token(token)
         return Token(token, time.time() + lasts)

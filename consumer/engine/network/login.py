@@ -197,7 +197,7 @@ class Login:
         if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
             return f"{who}: {message}"
         broker_words = "" if _UNINFORMATIVE.match(message) else f" ({message})"
-        return f"the broker rejects {who}{broker_words}: {self._security.doubt()}"
+        return f"the broker rejects {who}{broker_words}: {self._security.likely_cause()}"
 
     def _rejected(self, why: str) -> AuthenticationFailed:
         return AuthenticationFailed(self._address, why)
