@@ -1,8 +1,8 @@
-"""Every kind of client, at work, and how long it takes to close each of them when a broker says nothing.
+"""Every kind of client while it works, and how long each takes to close while a broker is frozen.
 
 with AtWork(bootstrap, "t", 6) as clients:
     fleet.freeze(1)
-    took = clients.close_all(4.0)           # name -> seconds, and what close raised
+    took = clients.close_all(4.0)           # name -> seconds, and the error that close raised
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Closed = tuple[float, Exception | None]
 
 
 class _Marks:
-    """A handler that marks what it reads, without end."""
+    """A handler that marks each record that it reads."""
 
     def __init__(self, loops: bool) -> None:
         self.began = threading.Event()
@@ -57,7 +57,7 @@ class _Marks:
 
 
 class AtWork:
-    """Two of each kind: by blocking, and by asyncio in an event loop in a thread."""
+    """Two clients of each kind: a blocking one, and one in an event loop in a thread."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._bootstrap, self._topic, self._partitions = bootstrap, topic, partitions
@@ -80,8 +80,10 @@ class AtWork:
             thread.join(20)
 
     def close_all(self, timeout: float) -> dict[str, Closed]:
-        """All at once, each with so much time; what the frozen broker leads stays behind, records and the end
-        of a transaction."""
+        """Close all clients at the same time, each with this timeout.
+
+        Records and the end of a transaction on the frozen broker cannot be sent.
+        """
         for partition in range(self._partitions):
             self._clients["Producer"].send(self._topic, b"late", partition=partition)
         with suppress(KprotoError):
@@ -95,13 +97,13 @@ class AtWork:
                 for name, client in self._clients.items()
             }
         looping.join()
-        return took | {name: one.result() for name, one in ended.items()}
+        return took | {name: future.result() for name, future in ended.items()}
 
-    # ---- by blocking
+    # ---- blocking
 
     def _blocking(self) -> dict[str, Callable[[], Any]]:
         return {
-            "Producer": self._producer,  # first: the others read
+            "Producer": self._producer,  # First, because the other clients read its records.
             "Consumer": self._consumer,
             "ConsumerGroup": self._handled,
             "Producer in a transaction": self._in_transaction,
@@ -120,7 +122,7 @@ class AtWork:
         group, handler = ConsumerGroup(self._bootstrap, group_id=f"{self._topic}-b", **GROUP), _Marks(False)
 
         def consume() -> None:
-            with suppress(KprotoError):  # closed meanwhile
+            with suppress(KprotoError):  # The group may be closed meanwhile.
                 group.consume([self._topic], handler)
 
         self._beside.append(threading.Thread(target=consume))
@@ -153,7 +155,7 @@ class AtWork:
         cluster.partitions(self._topic)
         return cluster
 
-    # ---- by asyncio
+    # ---- asyncio
 
     async def _begin(self) -> None:
         consumer = AsyncConsumer(self._bootstrap, group_id=f"{self._topic}-c", **GROUP)
@@ -204,8 +206,8 @@ class AtWork:
         closed = await asyncio.gather(*(timed(client) for client in self._loops.values()))
         await asyncio.gather(self._consuming, return_exceptions=True)
         await asyncio.sleep(0)
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not left, left
+        remaining = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not remaining, remaining
         return dict(zip(self._loops, closed, strict=True))
 
 

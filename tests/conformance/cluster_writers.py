@@ -1,8 +1,8 @@
-"""Those who write while an operator works on the brokers: numbers, and what was read, in transactions.
+"""Clients that write during operator actions: numbers, and copies of committed records in transactions.
 
 with Writer(bootstrap, "t", 6) as writer, Mover(bootstrap, "t", "u", group_id="m") as mover:
-    ...                                     # the operator's work
-assert writer.errors == []                  # writer.sent is what was acknowledged
+    ...                                     # the operator's actions
+assert writer.errors == []                  # writer.sent lists acknowledged numbers
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from tests.conformance.cluster_workers import InThread
 
 
 class Writer(InThread):
-    """Numbers, `rate` a second, to the partitions in turn; in transactions of `batch` where the producer has
-    a transactional_id: those that were committed are `sent`. `kind` is blocking or asyncio."""
+    """Writes `rate` numbers per second to the partitions in turn; `kind` is blocking or asyncio.
+
+    A producer with a transactional_id writes transactions of `batch` numbers; `sent` then lists committed
+    ones.
+    """
 
     def __init__(
         self,
@@ -135,8 +138,10 @@ class Writer(InThread):
 
 
 class Mover(InThread):
-    """Writes what is committed in one topic to another, and its own offsets in the same transaction; after
-    one that was aborted it goes back to what is committed. `aborted` says why those were."""
+    """Copies the committed records of a topic to another one, with its offsets in the same transaction.
+
+    After an aborted transaction it seeks to the committed offsets. `aborted` lists the errors.
+    """
 
     def __init__(self, bootstrap: str, source: str, sink: str, *, kind: str, name: str, **group: Any) -> None:
         super().__init__()

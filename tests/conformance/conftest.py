@@ -1,4 +1,4 @@
-"""The outside judges as fixtures. `judges.py` says how each is had."""
+"""The outside judges as fixtures; `judges.py` says where each one comes from."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def bridge() -> Iterator[java_bridge.Bridge]:
 
 @pytest.fixture(scope="session")
 def real_kafka() -> Iterator[judges.RealKafka]:
-    """One real Kafka for the whole session: use topic and group names of your own."""
+    """One real Kafka for the whole session: tests need topic and group names of their own."""
     with judges.real_kafka() as broker:
         yield broker
 
 
 @pytest.fixture
 def embedded() -> Iterator[Any]:
-    """Our own broker in a thread, a new one for each test: `.bootstrap`, `.create_topic(...)`."""
+    """The embedded broker in a thread, a new one for each test: `.bootstrap`, `.create_topic(...)`."""
     from kproto.broker.server import running
 
     with running(
@@ -47,7 +47,7 @@ def embedded() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def tapped() -> Iterator[Tap]:
-    """A real Kafka whose clients all go through a tap."""
+    """A real Kafka whose clients all connect through a recording proxy."""
     port = judges.free_port()
     advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     with judges.real_kafka(advertised) as kafka, Tap(port, int(kafka.bootstrap.rpartition(":")[2])) as tap:
@@ -56,9 +56,10 @@ def tapped() -> Iterator[Tap]:
 
 @pytest.fixture(scope="module")
 def operators(tapped: Tap) -> Iterator[tuple[Cluster, Producer]]:
-    """Who makes topics and records behind the same tap."""
+    """A cluster client and a producer behind the same proxy."""
     bootstrap = f"127.0.0.1:{tapped.port}"
     with Cluster(bootstrap) as cluster, Producer(bootstrap) as producer:
         cluster.create_topics({"warm": 1})
-        cluster.commit_offsets("warm", {TopicPartition("warm", 0): 0})  # the broker makes its offsets topic
+        # The broker creates its offsets topic.
+        cluster.commit_offsets("warm", {TopicPartition("warm", 0): 0})
         yield cluster, producer

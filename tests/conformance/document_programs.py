@@ -1,4 +1,4 @@
-"""The documents' own programs as processes, a tap before their broker, and what they print."""
+"""The documents' own programs as processes, behind a recording proxy, and their output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.conformance.client_scenarios import SEED
 from tests.conformance.recording_proxy import RecordedRequest, Tap
 
 NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
-# sarama's: whose source document 003 reads, the last one of its old name, and the one our machine is.
+# Releases of sarama: the one of document 003, the last one under the old name, and our model's.
 RELEASES = (NAMED, LAST, OURS)
 
 PATIENCE = 60.0
@@ -32,13 +32,13 @@ RUNS = count(1)
 
 
 def of_sarama(folder: str, release: str) -> str:
-    """A program around sarama, made with a release."""
+    """Build a program around a release of sarama."""
     owner, _, version = release.partition(" ")
     return original_clients.with_modules(folder, module=f"github.com/{owner}/sarama v{version}")
 
 
 class Place(NamedTuple):
-    """A broker behind a tap, and who makes topics and records there."""
+    """A broker behind a proxy, with clients that create topics and records."""
 
     tap: Tap
     bootstrap: str
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 def tapped(kind: str) -> Iterator[Place]:
-    """A place on the embedded broker, or on a real Kafka: what a fixture yields from."""
+    """Run a place on the embedded broker or a real Kafka, for a fixture."""
     port = judges.free_port()
     with ExitStack() as stack:
         if kind == "kafka":
@@ -58,27 +58,29 @@ def tapped(kind: str) -> Iterator[Place]:
             server.advertise(f"127.0.0.1:{port}")
             bootstrap = server.bootstrap
         tap = stack.enter_context(Tap(port, int(bootstrap.rpartition(":")[2]), frozenset({"Fetch"})))
-        here = f"127.0.0.1:{port}"
-        cluster, producer = (stack.enter_context(one(here)) for one in (Cluster, Producer))
+        address = f"127.0.0.1:{port}"
+        cluster, producer = (
+            stack.enter_context(client_class(address)) for client_class in (Cluster, Producer)
+        )
         cluster.create_topics({"warm": 1})
-        for number in range(20):  # the broker makes its offsets topic, and takes each part of it up
+        for number in range(20):  # The broker creates its offsets topic, and loads each of its partitions.
             cluster.commit_offsets(f"warm-{number}", {TopicPartition("warm", 0): 0})
-        yield Place(tap, here, cluster, producer)
+        yield Place(tap, address, cluster, producer)
 
 
 def only_one_broker(request: pytest.FixtureRequest) -> None:
-    """Skips a test on the one of both brokers that this run didn't draw for it.
+    """Skip a test on the broker that this run did not draw for it.
 
-    KPROTO_ALL_PLAYS=1 plays on both (tox -e soak), and KPROTO_SEED draws the same.
+    `KPROTO_ALL_PLAYS=1` runs on both brokers (tox -e soak). The same `KPROTO_SEED` draws the same brokers.
     """
     item = request.node
     drawn = Random(f"{SEED} {item.originalname}").choice(["embedded", "kafka"])
     if drawn not in item.name and not os.environ.get("KPROTO_ALL_PLAYS"):
-        pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 plays on both brokers")
+        pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 runs on both brokers")
 
 
 class Program:
-    """A program that runs, what it has printed, and what it has said to the coordinator."""
+    """A running program, its output, and its requests to the coordinator."""
 
     def __init__(self, place: Place, name: str, topic: str, group: str, words: Sequence[str]) -> None:
         self.place, self.name, self.topic, self.group = place, name, topic, group
@@ -108,11 +110,11 @@ class Program:
         return [line.removeprefix(word).strip() for line in list(self.lines) if line.split()[0] == word]
 
     def when(self, word: str) -> list[float]:
-        """When it said such lines."""
+        """Return the times of such lines."""
         return [at for at, line in zip(self.times, list(self.lines), strict=False) if line.split()[0] == word]
 
     def until(self, word: str, least: int = 1) -> list[str]:
-        """What it says with this word, once that is so many."""
+        """Wait for at least this many lines with the word, and return them."""
         with self._new:
             enough = self._new.wait_for(lambda: len(self.printed(word)) >= least, PATIENCE)
         assert enough, (word, least, self.lines[-10:])
@@ -120,18 +122,18 @@ class Program:
 
     @property
     def read(self) -> list[tuple[int, int]]:
-        return [(int(a), int(b)) for a, b in (one.split() for one in self.printed("R"))]
+        return [(int(a), int(b)) for a, b in (line.split() for line in self.printed("R"))]
 
     def offsets(self, partition: int) -> list[int]:
-        return [offset for one, offset in self.read if one == partition]
+        return [offset for read_from, offset in self.read if read_from == partition]
 
     def requests(self, api: str) -> list[RecordedRequest]:
-        return [one for one in self.place.tap.requests(self.name) if one.api == api]
+        return [request for request in self.place.tap.requests(self.name) if request.api == api]
 
     def read_on(self, partitions: Sequence[int], most: float = PATIENCE) -> None:
-        """Write into these partitions until some of each is read, and as long as all is not."""
+        """Write to these partitions until a record of each has been read."""
         end = time.monotonic() + most
-        while time.monotonic() < end and not set(partitions) <= {one for one, _ in self.read}:
+        while time.monotonic() < end and not set(partitions) <= {partition for partition, _ in self.read}:
             self.write(partitions)
             time.sleep(0.1)
 
@@ -142,23 +144,27 @@ class Program:
         self.place.producer.flush()
 
     def ends(self, partitions: int) -> dict[int, int]:
-        found = self.place.cluster.list_offsets(
-            {TopicPartition(self.topic, one): "latest" for one in range(partitions)}
+        end_offsets = self.place.cluster.list_offsets(
+            {TopicPartition(self.topic, partition): "latest" for partition in range(partitions)}
         )
-        return {tp.partition: one.offset for tp, one in found.items()}
+        return {tp.partition: offset.offset for tp, offset in end_offsets.items()}
 
     def committed(self) -> dict[int, int]:
-        found = self.place.cluster.committed_offsets(self.group)
-        return {tp.partition: one.offset for tp, one in found.items() if tp.topic == self.topic and one}
+        committed_offsets = self.place.cluster.committed_offsets(self.group)
+        return {
+            tp.partition: offset.offset
+            for tp, offset in committed_offsets.items()
+            if tp.topic == self.topic and offset
+        }
 
     def close(self) -> None:
-        """The end of its stdin; a program that is gone already has nothing to close."""
+        """Close its stdin and wait for its end; does nothing if the program has ended."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         self.ended()
 
     def ended(self) -> None:
-        """Wait for its end, which something else has brought about."""
+        """Wait for an end that has another cause."""
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -172,25 +178,25 @@ class Program:
 
 def walked(kind: str) -> Iterator[Place]:
     for release in RELEASES:
-        of_sarama("sarama_walk", release)  # built once, before they all want it
+        of_sarama("sarama_walk", release)  # Build it once, before several threads need it.
     yield from tapped(kind)
 
 
 class Walk(Program):
-    """One of document 003's programs with one release. The end of its stdin is its defer: Close."""
+    """A program of document 003 with one release; the end of stdin triggers its deferred Close."""
 
     def __init__(
         self, place: Place, example: str, release: str, topic: str = "", group: str = "", **conf: Any
     ) -> None:
         name = f"{example}-{next(RUNS)}"
         topic, group = topic or f"t-{name}", group or f"g-{name}"
-        said = json.dumps({"client_id": name, **conf})
-        words = [of_sarama("sarama_walk", release), example, place.bootstrap, group, topic, said]
+        config = json.dumps({"client_id": name, **conf})
+        words = [of_sarama("sarama_walk", release), example, place.bootstrap, group, topic, config]
         super().__init__(place, name, topic, group, words)
 
 
 def eventually(true: Callable[[], bool], most: float = PATIENCE) -> bool:
-    """Whether it comes true in this time."""
+    """Return whether the condition becomes true within `most` seconds."""
     end = time.monotonic() + most
     while not true():
         if time.monotonic() > end:
@@ -201,5 +207,5 @@ def eventually(true: Callable[[], bool], most: float = PATIENCE) -> bool:
 
 def at_once(acts: dict[Any, Callable[[], Any]]) -> dict[Any, Any]:
     with ThreadPoolExecutor(len(acts)) as pool:
-        asked = {name: pool.submit(act) for name, act in acts.items()}
-        return {name: one.result() for name, one in asked.items()}
+        futures = {name: pool.submit(act) for name, act in acts.items()}
+        return {name: future.result() for name, future in futures.items()}

@@ -1,4 +1,4 @@
-"""Plays in which the broker refuses, for Java's consumer and ours as it: what each sends next, and raises."""
+"""Error scenarios for Java's consumer and ours: the requests after each error, and what is raised."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tests.conformance.client_scenarios import Play, Stage
 from tests.conformance.java_scenarios import BY_HAND, ask, by_hand, polled
 
 
-def refused_commits(stage: Stage, *codes: int) -> None:
-    """Each code twice: for a commit that is waited for, and for one that isn't, which is not sent again."""
+def commits_with_errors(stage: Stage, *codes: int) -> None:
+    """Inject each code twice: for commitSync, and for commitAsync, which does not retry."""
     a = by_hand(stage)
-    polled(a, f"R {stage.topic}:0 9")  # else it depends on the moment what is looked up before the seeks
+    polled(a, f"R {stage.topic}:0 9")  # Otherwise the lookups before the seeks depend on timing.
     polled(a, f"R {stage.topic}:1 9")
     ask(a, "pause", f"seek {stage.topic}:0:3", f"seek {stage.topic}:1:3")
     for number, code in enumerate(codes, 1):
@@ -25,27 +25,27 @@ def refused_commits(stage: Stage, *codes: int) -> None:
     a.close()
 
 
-def commits_whose_coordinator_moves(stage: Stage) -> None:
-    refused_commits(stage, 15, 16)
+def commits_when_the_coordinator_moves(stage: Stage) -> None:
+    commits_with_errors(stage, 15, 16)
 
 
-def commits_that_may_pass_later(stage: Stage) -> None:
-    refused_commits(stage, 3, 7, 14)
+def commits_with_retriable_errors(stage: Stage) -> None:
+    commits_with_errors(stage, 3, 7, 14)
 
 
-def commits_that_are_refused_for_good(stage: Stage) -> None:
-    refused_commits(stage, 28, 29, 30)
+def commits_with_fatal_errors(stage: Stage) -> None:
+    commits_with_errors(stage, 28, 29, 30)
 
 
-def a_commit_for_no_partition_of_the_topic(stage: Stage) -> None:
-    """It may be there soon."""
+def a_commit_for_a_missing_partition(stage: Stage) -> None:
+    """The partition may be created soon."""
     a = by_hand(stage)
     ask(a, f"commit-at {stage.topic}:9:5")
     a.close()
 
 
-def a_join_that_is_refused(stage: Stage) -> None:
-    """Each refusal is raised by one poll, and the next one joins again."""
+def join_errors_are_raised(stage: Stage) -> None:
+    """One poll raises each error, and the next one rejoins."""
     stage.inject("A", "JoinGroup", 23, 24, 30, 81)
     a = stage.member("A", **BY_HAND)
     ask(a, f"subscribe {stage.topic}")
@@ -54,7 +54,7 @@ def a_join_that_is_refused(stage: Stage) -> None:
 
 
 def a_fenced_commit(stage: Stage) -> None:
-    """It is raised, and the member stays."""
+    """The error is raised, and the member stays in the group."""
     a = by_hand(stage, instance="one")
     polled(a, f"R {stage.topic}:0 9")
     polled(a, f"R {stage.topic}:1 9")
@@ -63,8 +63,8 @@ def a_fenced_commit(stage: Stage) -> None:
     a.close()
 
 
-def offsets_that_may_not_be_read(stage: Stage) -> None:
-    """One exception for all partitions of the answer."""
+def unauthorized_offset_lookups(stage: Stage) -> None:
+    """One exception covers all partitions of the response."""
     stage.produce(4)
     t = stage.topic
     stage.inject("A", "ListOffsets", 29)
@@ -91,15 +91,15 @@ def a_coordinator_that_moves_at_each_step(stage: Stage) -> None:
 
 
 PLAYS_OF_REFUSALS: Final[Mapping[str, Play]] = {
-    one.__name__.replace("_", "-"): one
-    for one in (
-        commits_whose_coordinator_moves,
-        commits_that_may_pass_later,
-        commits_that_are_refused_for_good,
-        a_commit_for_no_partition_of_the_topic,
-        a_join_that_is_refused,
+    scenario.__name__.replace("_", "-"): scenario
+    for scenario in (
+        commits_when_the_coordinator_moves,
+        commits_with_retriable_errors,
+        commits_with_fatal_errors,
+        a_commit_for_a_missing_partition,
+        join_errors_are_raised,
         a_fenced_commit,
-        offsets_that_may_not_be_read,
+        unauthorized_offset_lookups,
         a_coordinator_that_moves_at_each_step,
     )
 }

@@ -1,12 +1,12 @@
-"""Kafka's own message classes, asked over a pipe: `java/Bridge.java`, started once per session.
+"""Kafka's own message classes behind a pipe: `java/Bridge.java`, started once per session.
 
     bridge.encode("JoinGroupRequest", 9, {"groupId": ...}) -> bytes
     bridge.decode("JoinGroupRequest", 9, b"...") -> {"groupId": ...}
-    bridge.both(name, version, json, data) -> (bytes, json)          # in one go
-    bridge.read(name, version, [b"...", ...]) -> [json, None, ...]   # many; None for what is refused
+    bridge.both(name, version, json, data) -> (bytes, json)          # both in one call
+    bridge.read(name, version, [b"...", ...]) -> [json, None, ...]   # many; None for rejected ones
     bridge.draw(name, version, 20, seed) -> [Drawn(...), ...]        # random messages made by Kafka
 
-Where Kafka refuses, each raises Refused with Kafka's own words.
+If Kafka rejects a message, each method raises Refused with Kafka's own words.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parent / "java" / "Bridge.java"
 
 
 class Drawn(NamedTuple):
-    """A random message of Kafka's: `drawn` has tagged fields at their defaults, `data` is without those."""
+    """A random message of Kafka's; `data` omits tagged fields at their defaults, `drawn` has them."""
 
     drawn: bytes
     data: bytes
@@ -33,11 +33,11 @@ class Drawn(NamedTuple):
 
 
 class Refused(Exception):
-    """Kafka's classes did not want the message."""
+    """Kafka's classes reject the message."""
 
 
 class Bridge:
-    """A running Bridge.java. Not for several threads at once."""
+    """A running Bridge.java; not thread-safe."""
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes], stderr: IO[bytes]) -> None:
         self._stdin = stdin
@@ -55,7 +55,7 @@ class Bridge:
         return bytes.fromhex(answer["hex"]), answer["json"]
 
     def read(self, name: str, version: int, all_data: list[bytes]) -> list[Any]:
-        """What Kafka reads in each, None where it refuses."""
+        """Decode each; None for those that Kafka rejects."""
         answer = self._ask(name=name, version=version, all=[data.hex() for data in all_data])
         read: list[Any] = answer["read"]
         return read
@@ -63,40 +63,40 @@ class Bridge:
     def draw(self, name: str, version: int, count: int, seed: int) -> list[Drawn]:
         answer = self._ask(name=name, version=version, draw=count, seed=seed)
         return [
-            Drawn(bytes.fromhex(one["drawn"]), bytes.fromhex(one["hex"]), one["json"])
-            for one in answer["drawn"]
+            Drawn(bytes.fromhex(message["drawn"]), bytes.fromhex(message["hex"]), message["json"])
+            for message in answer["drawn"]
         ]
 
     def frame(self, data: bytes) -> dict[str, Any]:
-        """What a broker's network layer sees in a whole request."""
+        """Return what a broker's network layer reads from a whole request."""
         return self._ask(frame=data.hex())
 
     def subscription(self, data: bytes, version: int) -> bytes:
-        """A member's metadata, read and written again by Kafka's ConsumerProtocol."""
+        """Let Kafka's ConsumerProtocol decode and encode a member's metadata."""
         return bytes.fromhex(self._ask(subscription=data.hex(), version=version)["hex"])
 
     def assignment(self, data: bytes, version: int) -> bytes:
-        """A member's assignment, read and written again by Kafka's ConsumerProtocol."""
+        """Let Kafka's ConsumerProtocol decode and encode a member's assignment."""
         return bytes.fromhex(self._ask(assignment=data.hex(), version=version)["hex"])
 
     def control_batch(self, name: str, version: int, data: object) -> bytes:
-        """The batch that Kafka's raft layer makes of the body of a control record."""
+        """Return the batch that Kafka's raft layer makes of a control record's body."""
         return bytes.fromhex(self._ask(control=name, version=version, json=data)["hex"])
 
     def marker(self, kind: str, epoch: int) -> bytes:
-        """The batch that ends a transaction: kind is COMMIT or ABORT, the epoch the coordinator's."""
+        """Return the batch that ends a transaction: COMMIT or ABORT, with the coordinator's epoch."""
         return bytes.fromhex(self._ask(marker=kind, epoch=epoch)["hex"])
 
     def error_codes(self) -> list[tuple[int, str, bool, bool]]:
-        """Code, name, whether it may be tried again, whether it wants fresh metadata: of every error."""
+        """Return (code, name, is retriable, needs fresh metadata) of every error."""
         return [
             cast("tuple[int, str, bool, bool]", tuple(error)) for error in self._ask(errors=True)["errors"]
         ]
 
     def quiet(self, api_key: int, version: int) -> bool:
-        """Whether Java's clients are quiet for the time that this answer asks for."""
-        found: bool = self._ask(throttled=api_key, version=version)["quiet"]
-        return found
+        """Return whether Java's clients pause for the throttle time of this response."""
+        is_quiet: bool = self._ask(throttled=api_key, version=version)["quiet"]
+        return is_quiet
 
     def _ask(self, **question: object) -> dict[str, Any]:
         self._stdin.write(json.dumps(question).encode() + b"\n")
@@ -113,7 +113,7 @@ class Bridge:
 
 @contextmanager
 def running() -> Iterator[Bridge]:
-    """Start the bridge; its JVM ends with the context. A skip or failure where Java or jars are missing."""
+    """Start the bridge; its JVM ends with the context. Without Java or the jars, skip or fail."""
     command = [judges.java(), "-Xmx512m", "-XX:+UseSerialGC", "-cp", judges.kafka_jars(), str(SOURCE)]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)

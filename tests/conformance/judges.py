@@ -1,6 +1,6 @@
-"""How the outside judges are had: Kafka's jars, a real broker, Java. Used by the fixtures beside it.
+"""The outside judges: Kafka's jars, a real broker, Java. The fixtures in conftest.py use them.
 
-A judge that can't be had is a skip with its reason, or a failure when KPROTO_JUDGES=required.
+If a judge is unavailable, the test is skipped with the reason, or fails with `KPROTO_JUDGES=required`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kproto.testing import brokers
 from kproto.testing.brokers import KAFKA as KAFKA
 from kproto.testing.brokers import free_port as free_port
 
-OLD_KAFKA = "3.9.1"  # The last line of Kafka that converts records between magics.
+OLD_KAFKA = "3.9.1"  # The last version of Kafka that converts records between magics.
 
 
 def missing(judge: str) -> NoReturn:
-    """Skip the test because `judge` is not there; fail it where judges are required."""
+    """Skip the test because `judge` is unavailable, or fail it if judges are required."""
     if os.environ.get("KPROTO_JUDGES") == "required":
         pytest.fail(f"the judge is required and missing: {judge}", pytrace=False)
     pytest.skip(f"judge missing: {judge}")
@@ -35,9 +35,9 @@ def java() -> str:
 
 
 def kafka_jars(version: str = KAFKA) -> str:
-    """A class path with Kafka's broker, clients and tools; fetched by Maven once per machine.
+    """Return a class path with Kafka's broker, clients and tools, which Maven fetches once per machine.
 
-    With `OLD_KAFKA` it is what converts records. KPROTO_KAFKA_JARS names a folder that has those of `KAFKA`.
+    The jars of `OLD_KAFKA` convert records. `KPROTO_KAFKA_JARS` names a folder with the jars of `KAFKA`.
     """
     with _required():
         if version == KAFKA:
@@ -46,7 +46,7 @@ def kafka_jars(version: str = KAFKA) -> str:
 
 
 def jars(name: str, *wanted: str) -> str:
-    """A class path with these artifacts (group:artifact:version) and what they need."""
+    """Return a class path with these artifacts (group:artifact:version) and their dependencies."""
     with _required():
         return brokers.maven_jars(name, wanted)
 
@@ -70,10 +70,10 @@ class RealKafka:
 def real_kafka(
     properties: dict[str, str] | None = None, java_options: Sequence[str] = ()
 ) -> Iterator[RealKafka]:
-    """A real Kafka: the one KPROTO_KAFKA names, else one from the jars, else one in Docker.
+    """Run a real Kafka: the one that `KPROTO_KAFKA` names, else one from the jars, else one in Docker.
 
-    `properties` are broker settings on top of the usual ones; with them KPROTO_KAFKA is not used.
-    `java_options` are for one from the jars.
+    `properties` are broker settings besides the usual ones; with them `KPROTO_KAFKA` is not used.
+    `java_options` apply to a broker from the jars.
     """
     named = os.environ.get("KPROTO_KAFKA")
     with _required(), contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A real Kafka from the jars that can be killed with -9 and started again over the same logs."""
+"""A real Kafka from the jars that can be killed with -9 and restarted on the same logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conformance import judges
 
 
 class Killable:
-    """One broker; clients are told `advertised` (a port, for instance a proxy's)."""
+    """One broker; it advertises the port `advertised`, for instance that of a proxy."""
 
     def __init__(self, scratch: Path, *, advertised: int | None = None) -> None:
         self.port, controller = judges.free_port(), judges.free_port()
@@ -28,11 +28,11 @@ class Killable:
         java = [judges.java(), "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         self._run = [*java, "-cp", judges.kafka_jars()]
         cluster = ["--standalone", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(self._config)]
-        made = subprocess.run(
+        completed = subprocess.run(
             [*self._run, "kafka.tools.StorageTool", "format", *cluster], capture_output=True, text=True
         )
-        if made.returncode:
-            judges.missing(f"a real Kafka: {made.stdout[-300:]}{made.stderr[-300:]}")
+        if completed.returncode:
+            judges.missing(f"a real Kafka: {completed.stdout[-300:]}{completed.stderr[-300:]}")
 
     def start(self) -> None:
         with open(self.scratch / "broker.log", "a") as log:
@@ -43,7 +43,7 @@ class Killable:
             judges.missing(f"a real Kafka: it did not start ({why})")
 
     def kill(self) -> None:
-        """-9, and wait until it is gone."""
+        """kill -9, and wait for the end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

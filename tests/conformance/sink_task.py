@@ -1,4 +1,4 @@
-"""A task of the sink in a process of its own, which may be killed: for test_spark_exactly_once.py."""
+"""A task of the sink in a process that may be killed: for test_spark_exactly_once.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 
 def run(writer: Any, partition: int, batch: int, values: Iterable[str], pause_s: float = 0.0) -> None:
-    """What Spark's worker does with a writer: its rows come one after the other, `pause_s` apart."""
+    """Use a writer as Spark's worker does: rows arrive one by one, `pause_s` apart."""
     TaskContext._taskContext = None
     context: Any = TaskContext._getOrCreate()
     context._partitionId = partition

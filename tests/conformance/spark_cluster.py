@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine: a master and two workers, each a process; and who may be killed in it."""
+"""A Spark cluster on this machine: processes for a master and two workers, any of which may be killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Cluster:
-    """`master` is what SparkSession.builder.master takes."""
+    """A standalone cluster; `master` is the URL for SparkSession.builder.master."""
 
     def __init__(self, folder: Path) -> None:
         import pyspark
@@ -64,8 +64,8 @@ class Cluster:
 
 
 def driver(cluster: Cluster, program: Path, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-    """A program of its own whose session is on the cluster; what it says goes to driver.log."""
-    given = {
+    """Start a program whose session is on the cluster; its output goes to driver.log."""
+    environment_ = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": str(launcher(cluster.folder)),
@@ -74,11 +74,11 @@ def driver(cluster: Cluster, program: Path, *arguments: str, **environment: str)
     }
     with open(cluster.folder / "driver.log", "ab") as log:
         run = [sys.executable, str(program), cluster.master, *arguments]
-        return subprocess.Popen(run, env=given, stdout=log, stderr=log)
+        return subprocess.Popen(run, env=environment_, stdout=log, stderr=log)
 
 
 def session(master: str) -> object:
-    """A session on a cluster as a user would have one, only that it starts sooner."""
+    """Return a session on a cluster as a user would create it, with settings that start faster."""
     from pyspark.sql import SparkSession
 
     settings = {
@@ -97,21 +97,21 @@ def session(master: str) -> object:
     return builder.getOrCreate()
 
 
-# ---- processes, all of them started here
+# ---- processes, all started here
 
 
 def below(*pids: int) -> dict[int, str]:
-    """The processes that these started, and those that they did, with their command lines."""
+    """Return the descendants of these processes with their command lines."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found: set[int] = set()
+    descendants: set[int] = set()
     more = set(pids)
     while more:
-        more = {pid for pid, parent in parents.items() if parent in more} - found
-        found |= more
-    return {pid: _command(pid) for pid in found}
+        more = {pid for pid, parent in parents.items() if parent in more} - descendants
+        descendants |= more
+    return {pid: _command(pid) for pid in descendants}
 
 
 def _command(pid: int) -> str:
@@ -122,23 +122,23 @@ def _command(pid: int) -> str:
 
 
 def kill(pids: list[int]) -> None:
-    """-9."""
+    """Send SIGKILL to these processes."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def eventually(holds: Callable[[], bool], what: str, seconds: float) -> None:
-    """Wait until it holds. AssertionError after so many seconds."""
+def eventually(holds: Callable[[], bool], condition: str, seconds: float) -> None:
+    """Wait until `holds` returns True; raise AssertionError after `seconds`."""
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        assert time.monotonic() < end, f"not within {seconds:g} s: {condition}"
         time.sleep(0.1)
 
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Cluster]:
-    """A cluster that is gone at the end, with all that it started."""
+    """Run a cluster; all its processes end with the context."""
     cluster = Cluster(folder)
     try:
         cluster.start()

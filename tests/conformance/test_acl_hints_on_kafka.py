@@ -1,4 +1,4 @@
-"""What an error says that an ACL must allow is what helps: bob is given it, and nothing else."""
+"""The ACL that an authorization error names is sufficient: bob gets it, and nothing else."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ ON = {
     ],
 )
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    made = secured.embedded_kafka if request.param == "embedded" else secured.real_kafka
-    with made(tmp_path_factory.mktemp("secured")) as broker:
-        # Ours has a broker for each listener there: bob's is the only one here.
+    run_broker = secured.embedded_kafka if request.param == "embedded" else secured.real_kafka
+    with run_broker(tmp_path_factory.mktemp("secured")) as broker:
+        # embedded_kafka runs a broker for each listener; only bob's is used here.
         place = broker.places["SASL_PLAINTEXT"]
         with Cluster(place, timeout=60, **how("alice")) as alice:
             alice.create_topics({TOPIC: 1}, exist_ok=True)
@@ -57,7 +57,7 @@ def how(user: str) -> Any:
     }
 
 
-# ---- what bob wants; each returns when it is done
+# ---- bob's operations; each returns on success
 
 
 def reads_in_a_group(place: str) -> None:
@@ -77,11 +77,11 @@ def reads_alone(place: str) -> None:
 
 def reads_as_sarama(place: str) -> None:
     with PartitionConsumers(place, **how("bob")) as consumers:
-        one = consumers.consume_partition(TOPIC, 0, "oldest")
+        reader = consumers.consume_partition(TOPIC, 0, "oldest")
         try:
-            next(iter(one))
+            next(iter(reader))
         finally:
-            one.close()
+            reader.close()
 
 
 def writes(place: str) -> None:
@@ -98,8 +98,8 @@ def writes_as_sarama(place: str) -> None:
 
 
 def writes_in_a_transaction(place: str) -> None:
-    given: Any = {"transactional_id": ID, "max_block_ms": 10_000, **how("bob")}
-    with Producer(place, **given) as producer, producer.transaction():
+    options: Any = {"transactional_id": ID, "max_block_ms": 10_000, **how("bob")}
+    with Producer(place, **options) as producer, producer.transaction():
         producer.send(TOPIC, b"x")
 
 
@@ -111,32 +111,32 @@ def asks(call: Callable[[Cluster], object]) -> Callable[[str], None]:
     return ask
 
 
-WISHES: dict[str, Callable[[str], None]] = {
+OPERATIONS: dict[str, Callable[[str], None]] = {
     "reads in a group": reads_in_a_group,
     "reads alone": reads_alone,
     "writes": writes,
     "writes as sarama does": writes_as_sarama,
     "writes in a transaction": writes_in_a_transaction,
-    "makes a topic": asks(lambda one: one.create_topics({"made": 1}, exist_ok=True)),
-    "grows a topic": asks(lambda one: one.create_partitions({"made": 2})),
-    "deletes a topic": asks(lambda one: one.delete_topics(["made"])),
-    "looks at a group": asks(lambda one: one.group(GROUP)),
-    "commits for a group": asks(lambda one: one.commit_offsets(GROUP, {T0: 0})),
-    "looks what is committed": asks(lambda one: one.committed_offsets(GROUP, [T0])),
-    "looks where a log ends": asks(lambda one: one.list_offsets({T0: "latest"})),
-    "forgets a group": asks(lambda one: one.delete_groups([GROUP])),
+    "makes a topic": asks(lambda cluster: cluster.create_topics({"made": 1}, exist_ok=True)),
+    "grows a topic": asks(lambda cluster: cluster.create_partitions({"made": 2})),
+    "deletes a topic": asks(lambda cluster: cluster.delete_topics(["made"])),
+    "looks at a group": asks(lambda cluster: cluster.group(GROUP)),
+    "commits for a group": asks(lambda cluster: cluster.commit_offsets(GROUP, {T0: 0})),
+    "looks what is committed": asks(lambda cluster: cluster.committed_offsets(GROUP, [T0])),
+    "looks where a log ends": asks(lambda cluster: cluster.list_offsets({T0: "latest"})),
+    "forgets a group": asks(lambda cluster: cluster.delete_groups([GROUP])),
 }
 
 
 def give(alice: Cluster, error: NotAuthorized) -> tuple[str, str]:
-    """Makes the ACL that the error names."""
-    found = NEEDS.search(str(error))
-    assert found is not None, str(error)
-    operation, what = found.groups()
-    resource, name = ON[what]
-    if what == "topic" and "'made'" in str(error):
+    """Create the ACL that the error names."""
+    match = NEEDS.search(str(error))
+    assert match is not None, str(error)
+    operation, resource_kind = match.groups()
+    resource, name = ON[resource_kind]
+    if resource_kind == "topic" and "'made'" in str(error):
         name = "made"
-    if what != "cluster":
+    if resource_kind != "cluster":
         assert name in str(error), "on what?"
     creation = AclCreation(
         resource_type=resource,
@@ -149,10 +149,10 @@ def give(alice: Cluster, error: NotAuthorized) -> tuple[str, str]:
     )
     answer: Any = alice.request(CreateAclsRequest(creations=[creation]))
     assert answer.results[0].error_code == 0
-    return operation, what
+    return operation, resource_kind
 
 
-def take_all(alice: Cluster) -> None:
+def delete_all_acls(alice: Cluster) -> None:
     everything = DeleteAclsFilter(
         resource_type_filter=1,
         resource_name_filter=None,
@@ -165,10 +165,10 @@ def take_all(alice: Cluster) -> None:
     alice.request(DeleteAclsRequest(filters=[everything]))
 
 
-def test_what_an_error_names_helps(kafka: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_acl_named_by_an_error_is_sufficient(kafka: Any, caplog: pytest.LogCaptureFixture) -> None:
     place, alice = kafka
-    for wish, come in WISHES.items():
-        given: list[tuple[str, str]] = []
+    for wish, come in OPERATIONS.items():
+        granted: list[tuple[str, str]] = []
         end = time.monotonic() + 60
         while True:
             try:
@@ -180,18 +180,19 @@ def test_what_an_error_names_helps(kafka: Any, caplog: pytest.LogCaptureFixture)
                 assert not [record for record in caplog.records if record.exc_info]
                 caplog.clear()
                 needed = NEEDS.search(str(error))
-                if needed is None or needed.groups() not in given:  # else Kafka hasn't heard of it yet
-                    given.append(give(alice, error))
+                # Otherwise Kafka does not apply the ACL yet.
+                if needed is None or needed.groups() not in granted:
+                    granted.append(give(alice, error))
             except KprotoError as error:
                 if "this broker has no transactions" in str(error):
                     break
-                raise AssertionError(f"{wish}, with {given}") from error
-            assert len(given) < 8, (wish, given)
-            assert time.monotonic() < end, (wish, given)
+                raise AssertionError(f"{wish}, with {granted}") from error
+            assert len(granted) < 8, (wish, granted)
+            assert time.monotonic() < end, (wish, granted)
             time.sleep(0.05)
-        assert given, f"{wish}: bob may do that anyway"
-        take_all(alice)
-        while True:  # until it holds
+        assert granted, f"{wish}: bob may do that anyway"
+        delete_all_acls(alice)
+        while True:  # Wait until the ACLs are removed.
             with Cluster(place, timeout=30, **how("bob")) as bob:
                 if not bob.topics():
                     break

@@ -1,9 +1,9 @@
-"""Kafka's own four assignors are asked the same questions: equal answers, where Java has only one.
+"""Kafka's four assignors get the same inputs: our plans are equal wherever Java has only one plan.
 
-Java keeps members in hash maps. Each question is therefore asked several times with other member ids in the
-same order: where all answers are the same and all members want the same topics, ours has to be that one.
-Where they differ (more members hold one more partition than may keep it), and with different topics, ours
-may not be worse: in balance, then in partitions kept, then in racks matched.
+Java keeps members in hash maps. Each input is therefore tried with several sets of member ids in the same
+order. If all of Java's plans are equal and all members want the same topics, ours must be that plan. If the
+plans differ (more members have an extra partition than may keep it), or topics differ, ours must be at least
+as good: in balance, then in retained partitions, then in matching racks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.group.assignors.stage import (
 pytestmark = pytest.mark.java
 
 SOURCE = Path(__file__).parent / "java" / "Assignors.java"
-TURNS = 5  # how often each question is asked
+TURNS = 5  # The number of tries of each input.
 
 Question = tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]
 
@@ -57,22 +57,26 @@ class Java:
         self._stdin.flush()
         answer = json.loads(self._stdout.readline())
         assert "plan" in answer, answer
-        return {m: sorted(TopicPartition(*one) for one in part) for m, part in answer["plan"].items()}
+        return {
+            m: sorted(TopicPartition(*partition) for partition in part) for m, part in answer["plan"].items()
+        }
 
     @staticmethod
     def _where(topic: str, count: int, racks: Racks) -> list[frozenset[str]]:
         return list(racks[topic]) if racks else [frozenset()] * count
 
     @staticmethod
-    def _member(member_id: str, one: Subscription) -> dict[str, Any]:
+    def _member(member_id: str, subscription: Subscription) -> dict[str, Any]:
         return {
             "id": member_id,
-            "instance": one.instance_id,
-            "topics": list(one.topics),
-            "userData": None if one.user_data is None else base64.b64encode(one.user_data).decode(),
-            "owned": [list(tp) for tp in one.owned],
-            "generation": one.generation,
-            "rack": one.rack_id,
+            "instance": subscription.instance_id,
+            "topics": list(subscription.topics),
+            "userData": None
+            if subscription.user_data is None
+            else base64.b64encode(subscription.user_data).decode(),
+            "owned": [list(tp) for tp in subscription.owned],
+            "generation": subscription.generation,
+            "rack": subscription.rack_id,
         }
 
 
@@ -89,17 +93,17 @@ def java() -> Iterator[Java]:
 
 
 def answers(java: Java, name: str, question: Question) -> list[Plan]:
-    """All the different answers of Java, in the names of the question."""
+    """Return the different plans of Java, with the member ids of the input."""
     topics, members, racks = question
-    found: list[Plan] = []
+    plans: list[Plan] = []
     for turn in range(TURNS):
         ids = {m: m if turn == 0 else f"{m}-{turn * 7919 % 1000:03}" for m in members}
-        plan = java.assign(name, topics, {ids[m]: one for m, one in members.items()}, racks)
+        plan = java.assign(name, topics, {ids[m]: subscription for m, subscription in members.items()}, racks)
         back = {new: old for old, new in ids.items()}
         named = {back[m]: part for m, part in plan.items()}
-        if named not in found:
-            found.append(named)
-    return found
+        if named not in plans:
+            plans.append(named)
+    return plans
 
 
 def ours(name: str, question: Question) -> Plan:
@@ -108,77 +112,77 @@ def ours(name: str, question: Question) -> Plan:
 
 
 def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, int]:
-    """Less is better: pairwise differences, largest difference, minus what was kept, minus matching racks."""
+    """Less is better: pairwise differences, largest difference, minus retained, minus matching racks."""
     _, members, racks = question
     sizes = sorted(len(part) for part in plan.values())
     pairs = sum(b - a for index, a in enumerate(sizes) for b in sizes[index:])
-    kept = near = 0
+    retained = near = 0
     for member_id, part in plan.items():
         held = set(reported_ownership(name, members[member_id])[0])
-        kept += len(held.intersection(part))
+        retained += len(held.intersection(part))
         rack = members[member_id].rack_id
         near += sum(rack in racks[topic][index] for topic, index in part) if racks and rack else 0
-    return pairs, sizes[-1] - sizes[0], -kept, -near
+    return pairs, sizes[-1] - sizes[0], -retained, -near
 
 
 def spoken(name: str, question: Question) -> Question:
-    """The question in the assignor's words, without members that want nothing: they may get some in Java."""
+    """Encode the input for the assignor, without members that want no topic: Java may assign them some."""
     topics, members, racks = question
-    members = {m: _speak(name, one) for m, one in members.items() if one.topics}
+    members = {m: _speak(name, subscription) for m, subscription in members.items() if subscription.topics}
     assume(members)
     return topics, members, racks
 
 
-def _speak(name: str, one: Subscription) -> Subscription:
+def _speak(name: str, subscription: Subscription) -> Subscription:
     plain = Subscription(
-        topics=one.topics,
-        owned=one.owned,
-        generation=one.generation,
-        rack_id=one.rack_id,
-        instance_id=one.instance_id,
+        topics=subscription.topics,
+        owned=subscription.owned,
+        generation=subscription.generation,
+        rack_id=subscription.rack_id,
+        instance_id=subscription.instance_id,
     )
     return with_user_data(name, plain)
 
 
-def want_the_same(question: Question) -> bool:
-    return len({frozenset(one.topics) for one in question[1].values()}) == 1
+def have_equal_topics(question: Question) -> bool:
+    return len({frozenset(subscription.topics) for subscription in question[1].values()}) == 1
 
 
-asked = settings(suppress_health_check=[*HealthCheck], deadline=None)
+examples = settings(suppress_health_check=[*HealthCheck], deadline=None)
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
-@asked
+@examples
 @given(question=assignor_inputs(is_consistent=True) | assignor_inputs(is_consistent=True, racks=True))
-def test_range_and_roundrobin_are_exactly_javas(java: Java, name: str, question: Question) -> None:
+def test_range_and_roundrobin_plans_equal_javas(java: Java, name: str, question: Question) -> None:
     question = spoken(name, question)
     assert answers(java, name, question) == [ours(name, question)]
 
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
-@asked
+@examples
 @given(question=assignor_inputs(is_consistent=True) | assignor_inputs(is_consistent=True, racks=True))
-def test_sticky_is_exactly_javas_with_equal_topics_and_never_worse_with_others(
+def test_sticky_plans_equal_javas_with_equal_topics_and_are_never_worse(
     java: Java, name: str, question: Question
 ) -> None:
     question = spoken(name, question)
     theirs, mine = answers(java, name, question), ours(name, question)
-    if want_the_same(question) and len(theirs) == 1:
+    if have_equal_topics(question) and len(theirs) == 1:
         assert mine == theirs[0]
     else:
         assert quality(name, question, mine) <= max(quality(name, question, plan) for plan in theirs)
 
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
-@asked
+@examples
 @given(question=assignor_inputs(is_consistent=True))
-def test_a_second_round_is_exactly_javas_too(java: Java, name: str, question: Question) -> None:
-    """In the second round, what the first one gave is held, a topic has grown and the last member is gone."""
+def test_plans_of_a_second_round_equal_javas(java: Java, name: str, question: Question) -> None:
+    """In the second round partitions of the first one are owned, a topic has grown, and a member has left."""
     topics, members, _ = question
     plan = ours(name, spoken(name, question))
     later = {
-        m: Subscription(topics=one.topics, owned=tuple(plan[m]), generation=6)
-        for m, one in members.items()
+        m: Subscription(topics=subscription.topics, owned=tuple(plan[m]), generation=6)
+        for m, subscription in members.items()
         if m in plan
     }
     if len(later) > 1:
@@ -186,26 +190,28 @@ def test_a_second_round_is_exactly_javas_too(java: Java, name: str, question: Qu
     grown = {topic: count + (topic == min(topics)) for topic, count in topics.items()}
     second = spoken(name, (grown, later, {}))
     theirs, mine = answers(java, name, second), ours(name, second)
-    if want_the_same(second) and len(theirs) == 1:
+    if have_equal_topics(second) and len(theirs) == 1:
         assert mine == theirs[0]
     else:
         assert quality(name, second, mine) <= max(quality(name, second, plan) for plan in theirs)
 
 
 def rounds(ask: Callable[[Question], Plan], question: Question) -> list[int]:
-    """How many partitions are given out in each round, until everybody keeps what they have."""
+    """Return the number of partitions assigned in each round, until all members keep theirs."""
     topics, members, racks = question
-    given: list[int] = []
-    while len(given) < 10:
+    assigned_counts: list[int] = []
+    while len(assigned_counts) < 10:
         plan = ask((topics, members, racks))
-        given.append(sum(map(len, plan.values())))
-        if all(set(plan[m]) == set(one.owned) for m, one in members.items()):
+        assigned_counts.append(sum(map(len, plan.values())))
+        if all(set(plan[m]) == set(subscription.owned) for m, subscription in members.items()):
             break
         members = {
-            m: Subscription(topics=one.topics, owned=tuple(plan[m]), generation=len(given) + 9)
-            for m, one in members.items()
+            m: Subscription(
+                topics=subscription.topics, owned=tuple(plan[m]), generation=len(assigned_counts) + 9
+            )
+            for m, subscription in members.items()
         }
-    return given
+    return assigned_counts
 
 
 UNEQUAL: Question = (
@@ -220,25 +226,23 @@ UNEQUAL: Question = (
 )
 
 
-def test_unequal_wishes_take_java_and_us_three_rounds_and_one_to_see_it(java: Java) -> None:
+def test_unequal_subscriptions_need_three_rounds_in_java_and_here(java: Java) -> None:
     name = "cooperative-sticky"
-    assert rounds(lambda asked: java.assign(name, *asked), UNEQUAL) == [9, 10, 11, 11]
-    assert rounds(lambda asked: ours(name, asked), UNEQUAL) == [9, 10, 11, 11]
+    assert rounds(lambda question: java.assign(name, *question), UNEQUAL) == [9, 10, 11, 11]
+    assert rounds(lambda question: ours(name, question), UNEQUAL) == [9, 10, 11, 11]
 
 
-@asked
+@examples
 @given(question=assignor_inputs(is_consistent=True))
-def test_a_cooperative_group_comes_to_rest_in_no_more_rounds_than_javas(
-    java: Java, question: Question
-) -> None:
+def test_a_cooperative_group_needs_no_more_rounds_than_javas(java: Java, question: Question) -> None:
     name = "cooperative-sticky"
     question = spoken(name, question)
-    theirs = rounds(lambda asked: java.assign(name, *asked), question)
-    mine = rounds(lambda asked: ours(name, asked), question)
+    theirs = rounds(lambda question_: java.assign(name, *question_), question)
+    mine = rounds(lambda question_: ours(name, question_), question)
     assert len(mine) <= len(theirs)
     assert mine[-1] == theirs[-1]
 
 
-def test_the_comparison_sees_a_difference(java: Java) -> None:
+def test_the_comparison_detects_a_difference(java: Java) -> None:
     question: Question = ({"t": 3}, {"a": Subscription(topics=("t",)), "b": Subscription(topics=("t",))}, {})
     assert answers(java, "range", question) != [ours("roundrobin", question)]

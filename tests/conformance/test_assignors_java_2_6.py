@@ -24,7 +24,7 @@ from tests.conformance import original_clients
 from tests.group.assignors.stage import Plan, assignor_inputs
 
 pytestmark = pytest.mark.originals
-asked = settings(suppress_health_check=[*HealthCheck], deadline=None)
+examples = settings(suppress_health_check=[*HealthCheck], deadline=None)
 Members = dict[str, Subscription]
 
 
@@ -90,7 +90,7 @@ def groups(draw: st.DrawFn, name: str, alike: bool = True) -> tuple[dict[str, in
 
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
-@asked
+@examples
 @given(data=st.data())
 def test_plans_equal_those_of_java_2_6(java: Ask, name: str, data: st.DataObject) -> None:
     topics, members = data.draw(groups(name))
@@ -110,7 +110,7 @@ def _called_otherwise(members: Members) -> Iterator[Members]:
             yield dict(zip(order[by:] + order[:by], members.values(), strict=True))
 
 
-@asked
+@examples
 @given(data=st.data())
 def test_with_different_subscriptions_the_balance_is_not_worse(java: Ask, data: st.DataObject) -> None:
     topics, members = data.draw(groups("sticky", alike=False))

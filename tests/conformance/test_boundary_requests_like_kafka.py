@@ -1,7 +1,7 @@
-"""Odd requests to a real Kafka and to the embedded broker: they answer alike, and the same becomes of them.
+"""Boundary requests to a real Kafka and to the embedded broker have the same responses and effects.
 
-Each case is a few scenes, and in each some requests of its APIs, one after the other. A run draws some scenes
-by KPROTO_SEED; KPROTO_ALL_PLAYS=1 draws many more (tox -e soak).
+Each case runs some scenes, and in each a sequence of requests of its APIs. `KPROTO_SEED` draws some scenes;
+`KPROTO_ALL_PLAYS=1` draws many more (tox -e soak).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "300",
-    "offsets.topic.num.partitions": "4",  # as the real one is made by `real_kafka`
+    "offsets.topic.num.partitions": "4",  # As `real_kafka` configures it.
 }
 ALL: Final = bool(os.environ.get("KPROTO_ALL_PLAYS"))
 SCENES: Final = 25 if ALL else 2
 REQUESTS: Final = 20
-ODD: Final = (0.08, 0.25)  # how often a field is odd, from scene to scene
+ODD: Final = (0.08, 0.25)  # The probability of an odd field, one of these for each scene.
 
 ALONE: Final = (
     "AlterUserScramCredentials", "ApiVersions", "CreateAcls", "CreatePartitions", "CreateTopics",
@@ -52,7 +52,7 @@ TOGETHER: Final = (
      "Metadata", "ElectLeaders"),
 )  # fmt: skip
 CASES: Final = (*((api,) for api in ALONE), *TOGETHER)
-# Scenes in which a difference was found: they are played in every run.
+# Scenes that once differed: they run every time.
 FOUND: Final = ((411834, TOGETHER[3], 1),)
 
 
@@ -71,65 +71,65 @@ def seed_of(seed: int, apis: tuple[str, ...], scene: int) -> str:
 
 
 def differences(two: Pair, apis: tuple[str, ...], seed: str, requests: int) -> Iterator[str]:
-    """Where the two differ; the first difference ends it, as what follows may follow from it."""
+    """Yield the differences; the first one ends the scene, because later ones may follow from it."""
     dice = Random(seed)
     odd = dice.choice(ODD)
     for number in range(requests):
-        found = list(two.differences(dice.choice(apis), f"{seed}/{number}", odd))
+        request_differences = list(two.differences(dice.choice(apis), f"{seed}/{number}", odd))
         two.next_case()
-        if found:
-            yield from found
+        if request_differences:
+            yield from request_differences
             return
     yield from two.what_became()
 
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("apis", CASES, ids="+".join)
-def test_odd_requests_are_answered_alike(
+def test_boundary_requests_are_answered_alike(
     apis: tuple[str, ...], real_kafka: judges.RealKafka, ours: Server
 ) -> None:
     for scene in range(SCENES):
         with pair(real_kafka.bootstrap, ours.bootstrap, title(scene)) as two:
-            found = list(differences(two, apis, seed_of(SEED, apis, scene), REQUESTS))
-            assert not found, f"scene {scene} of KPROTO_SEED={SEED}:\n{found[0]}"
+            all_differences = list(differences(two, apis, seed_of(SEED, apis, scene), REQUESTS))
+            assert not all_differences, f"scene {scene} of KPROTO_SEED={SEED}:\n{all_differences[0]}"
 
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(("seed", "apis", "scene"), FOUND)
-def test_a_difference_that_was_found_is_gone(
+def test_an_earlier_difference_does_not_return(
     seed: int, apis: tuple[str, ...], scene: int, real_kafka: judges.RealKafka, ours: Server
 ) -> None:
     with pair(real_kafka.bootstrap, ours.bootstrap, title(scene)) as two:
         assert list(differences(two, apis, seed_of(seed, apis, scene), REQUESTS)) == []
 
 
-def test_what_two_brokers_of_a_kind_are_asked_they_answer_alike() -> None:
-    """The same dice throw the same for both, and nothing that is compared is random."""
-    with running(settings=SETTINGS) as one, running(settings=SETTINGS) as other:
+def test_two_embedded_brokers_do_not_differ() -> None:
+    """The same seed gives both the same requests, and nothing that is compared is random."""
+    with running(settings=SETTINGS) as first, running(settings=SETTINGS) as second:
         for number, apis in enumerate(CASES):
-            if apis == ("JoinGroup",):  # which waits
+            if apis == ("JoinGroup",):  # A JoinGroup waits.
                 continue
-            with pair(one.bootstrap, other.bootstrap, title(number)) as two:
+            with pair(first.bootstrap, second.bootstrap, title(number)) as two:
                 assert list(differences(two, apis, f"alike/{number}", 10)) == []
 
 
-def test_a_wrong_answer_is_noticed() -> None:
+def test_a_wrong_response_fails_the_script() -> None:
     with (
-        running(settings=SETTINGS) as one,
-        running(settings=SETTINGS) as other,
-        pair(one.bootstrap, other.bootstrap, title(0)) as two,
+        running(settings=SETTINGS) as first,
+        running(settings=SETTINGS) as second,
+        pair(first.bootstrap, second.bootstrap, title(0)) as two,
     ):
-        other.fail("Heartbeat", ErrorCode.NOT_COORDINATOR, 1)
-        (found,) = differences(two, ("Heartbeat",), "wrong", 1)
-        assert "NOT_COORDINATOR" in found
+        second.fail("Heartbeat", ErrorCode.NOT_COORDINATOR, 1)
+        (difference,) = differences(two, ("Heartbeat",), "wrong", 1)
+        assert "NOT_COORDINATOR" in difference
 
 
-def test_what_became_of_a_scene_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_pair, "PATIENCE", 3.0)  # nothing is done behind an answer here
+def test_a_different_effect_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_pair, "PATIENCE", 3.0)  # The embedded broker has finished before it responds.
     with (
-        running(settings=SETTINGS) as one,
-        running(settings=SETTINGS) as other,
-        pair(one.bootstrap, other.bootstrap, title(0)) as two,
+        running(settings=SETTINGS) as first,
+        running(settings=SETTINGS) as second,
+        pair(first.bootstrap, second.bootstrap, title(0)) as two,
     ):
-        other.truncate(two.sides[1].scene.name("t"), 0, 2)
+        second.truncate(two.sides[1].scene.name("t"), 0, 2)
         assert "offset: kafka 3" in "".join(two.what_became())

@@ -52,12 +52,12 @@ FORMS: Final[Mapping[str, Callable[[str], str]]] = {
     "text that is trusted": lambda text: text.replace(" CERTIFICATE", " TRUSTED CERTIFICATE"),
     "no text": lambda text: "",
 }
-Story = tuple[dict[str, str], dict[str, str], str]
+Case = tuple[dict[str, str], dict[str, str], str]
 
 
-def stories() -> dict[str, Story]:
+def stories() -> dict[str, Case]:
     """Build the cases; texts stand for the files that contain them."""
-    cases: dict[str, Story] = {}
+    cases: dict[str, Case] = {}
 
     def broker(name: str, shown: str, trusted: str, host: str = HOST) -> None:
         cases[name] = {"ssl.truststore.location": trusted}, {"ssl.keystore.location": shown}, host

@@ -1,6 +1,6 @@
-"""Other clients read a log of the embedded broker that was compacted and trimmed, from its beginning.
+"""Other clients read a compacted and trimmed log of the embedded broker from its start.
 
-What they shall find is known from what was written: nothing of it is read back from the broker.
+The expected records are computed from the writes, not read from the broker.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ NAME = "compacted"
 
 
 class Regret(Exception):
-    """Ends a transaction."""
+    """Aborts a transaction."""
 
 
 class Log:
-    """What is written, as a reader of committed records shall find it."""
+    """Written records, and those that a reader of committed records must find."""
 
     def __init__(self, server: Server, random: Random) -> None:
         self.server, self.random = server, random
@@ -40,7 +40,7 @@ class Log:
         self.everything: list[Row] = []
 
     def write(self, count: int) -> None:
-        """Plain batches and transactions, of which a half is aborted."""
+        """Write plain batches and transactions, half of which are aborted."""
         plain = Producer(self.server.bootstrap, linger_ms=0)
         names = ("one", "other")
         transactional = [
@@ -86,21 +86,21 @@ class Log:
         self.server.clean_logs()
         last = {key: at for at, key, _ in self.rows}
         self.rows = [row for row in self.rows if last[row[1]] == row[0]]
-        kept = {*self.rows}
-        self.everything = [row for row in self.everything if row in kept]
+        remaining = {*self.rows}
+        self.everything = [row for row in self.everything if row in remaining]
 
     def trim(self, cluster: Cluster) -> None:
         before = self.random.choice(self.rows)[0]
         part = DeleteRecordsPartition(partition_index=0, offset=before)
         topic = DeleteRecordsTopic(name=NAME, partitions=[part])
-        (told,) = cluster.request(DeleteRecordsRequest(topics=[topic], timeout_ms=5_000)).topics
-        assert told.partitions[0].low_watermark == before
+        (topic_result,) = cluster.request(DeleteRecordsRequest(topics=[topic], timeout_ms=5_000)).topics
+        assert topic_result.partitions[0].low_watermark == before
         self.rows = [row for row in self.rows if row[0] >= before]
         self.everything = [row for row in self.everything if row[0] >= before]
 
 
 def java(place: str, isolation: str, count: int) -> list[Row]:
-    """Kafka's console consumer; it ends with so many records."""
+    """Read with Kafka's console consumer, which stops after `count` records."""
     tool = "org.apache.kafka.tools.consumer.ConsoleConsumer"
     words = ["--bootstrap-server", place, "--topic", NAME, "--from-beginning", "--isolation-level", isolation]
     for name in ("print.offset", "print.key"):
@@ -108,34 +108,34 @@ def java(place: str, isolation: str, count: int) -> list[Row]:
     words += ["--max-messages", str(count), "--timeout-ms", "30000"]
     command = [judges.java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", judges.kafka_jars(), tool, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
-    found: list[Row] = []
+    records: list[Row] = []
     for line in done.stdout.splitlines():
         at, key, value = line.split("\t")
-        found.append((int(at.removeprefix("Offset:")), key, None if value == "null" else value))
-    return found
+        records.append((int(at.removeprefix("Offset:")), key, None if value == "null" else value))
+    return records
 
 
 def confluent(place: str, isolation: str, count: int) -> list[Row]:
-    """confluent-kafka, up to the end that it is told of."""
+    """Read with confluent-kafka up to the end that it reports."""
     import confluent_kafka as ck
 
     options = {"group.id": "g", "enable.partition.eof": True, "isolation.level": isolation}
     consumer = ck.Consumer({"bootstrap.servers": place, **options})
     consumer.assign([ck.TopicPartition(NAME, 0, ck.OFFSET_BEGINNING)])
-    found: list[Row] = []
+    records: list[Row] = []
     while True:
         message = consumer.poll(30)
-        assert message is not None, found
+        assert message is not None, records
         if (error := message.error()) is not None:
             assert error.code() == ck.KafkaError._PARTITION_EOF, error
             consumer.close()
-            return found
+            return records
         value = message.value()
-        found.append((message.offset(), message.key().decode(), None if value is None else value.decode()))
+        records.append((message.offset(), message.key().decode(), None if value is None else value.decode()))
 
 
 def aiokafka(place: str, isolation: str, count: int) -> list[Row]:
-    """aiokafka, up to the end of the log."""
+    """Read with aiokafka up to the end of the log."""
 
     async def read() -> list[Row]:
         import aiokafka as ak
@@ -147,13 +147,13 @@ def aiokafka(place: str, isolation: str, count: int) -> list[Row]:
             consumer.assign([partition])
             await consumer.seek_to_beginning(partition)
             (end,) = (await consumer.end_offsets([partition])).values()
-            found: list[Row] = []
+            records: list[Row] = []
             async with asyncio.timeout(60):
                 while await consumer.position(partition) < end:
                     for record in (await consumer.getmany(timeout_ms=500)).get(partition, []):
                         value = None if record.value is None else record.value.decode()
-                        found.append((record.offset, record.key.decode(), value))
-            return found
+                        records.append((record.offset, record.key.decode(), value))
+            return records
         finally:
             await consumer.stop()
 
@@ -176,9 +176,7 @@ READERS: dict[str, Callable[[str, str, int], list[Row]]] = {
 )
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("tail", [False, True])
-def test_a_client_finds_what_is_left_of_a_compacted_and_trimmed_log(
-    reader: str, isolation: str, tail: bool
-) -> None:
+def test_a_client_reads_a_compacted_and_trimmed_log(reader: str, isolation: str, tail: bool) -> None:
     seed = f"{SEED}-{reader}-{isolation}-{tail}"
     with running() as server, Cluster(server.bootstrap) as cluster:
         server.create_topic(NAME, 1, {"cleanup.policy": "compact,delete"})

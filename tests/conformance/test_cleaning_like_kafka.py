@@ -1,6 +1,6 @@
-"""Retention and compaction, drawn by chance: a real Kafka and ours leave the same of the same logs.
+"""Retention and compaction of random logs: a real Kafka and our broker leave the same records.
 
-While a log is written nothing is cleaned; then a config is altered, and both brokers go over it once.
+Nothing is cleaned while a log is written. Then a config is altered, and both brokers clean the log once.
 """
 
 from __future__ import annotations
@@ -54,23 +54,24 @@ HOUR: Final = 3_600_000
 
 
 class Side:
-    """One broker, a topic of one partition, and a producer of transactions."""
+    """One broker, a topic with one partition, and a transactional producer."""
 
     def __init__(self, bootstrap: str, topic: str, configs: dict[str, str]) -> None:
         self.socket, self.topic = Socket(bootstrap), topic
-        made = CreatableTopic(
+        new_topic = CreatableTopic(
             name=topic,
             num_partitions=1,
             replication_factor=1,
             assignments=[],
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
         )
-        assert self.socket.ask(CreateTopicsRequest(topics=[made]), 7).topics[0].error_code == 0
-        found = FindCoordinatorRequest(key_type=1, coordinator_keys=[topic])  # Kafka makes its topic then
-        self.again(lambda: self.socket.ask(found, 4), lambda answer: answer.coordinators[0].error_code)
-        asked = InitProducerIdRequest(transactional_id=topic, transaction_timeout_ms=60_000)
-        told = self.again(lambda: self.socket.ask(asked, 5), lambda answer: answer.error_code)
-        self.producer, self.sequence = (told.producer_id, told.producer_epoch), 0
+        assert self.socket.ask(CreateTopicsRequest(topics=[new_topic]), 7).topics[0].error_code == 0
+        # Kafka creates its transaction topic now.
+        lookup = FindCoordinatorRequest(key_type=1, coordinator_keys=[topic])
+        self.again(lambda: self.socket.ask(lookup, 4), lambda answer: answer.coordinators[0].error_code)
+        init = InitProducerIdRequest(transactional_id=topic, transaction_timeout_ms=60_000)
+        response = self.again(lambda: self.socket.ask(init, 5), lambda answer: answer.error_code)
+        self.producer, self.sequence = (response.producer_id, response.producer_epoch), 0
         self.plain = 0
 
     def again(self, ask: Any, code: Any) -> Any:
@@ -82,15 +83,15 @@ class Side:
         return answer
 
     def write(self, records: list[Record], kind: str, compression: str) -> None:
-        given: dict[str, Any] = {}
+        header: dict[str, Any] = {}
         if kind == "transaction":
-            given = {"is_transactional": True, "base_sequence": self.sequence}
-            given |= dict(zip(("producer_id", "producer_epoch"), self.producer, strict=True))
+            header = {"is_transactional": True, "base_sequence": self.sequence}
+            header |= dict(zip(("producer_id", "producer_epoch"), self.producer, strict=True))
             self.sequence += len(records)
         elif kind == "idempotent":
-            given = {"producer_id": 77, "producer_epoch": 0, "base_sequence": self.plain}
+            header = {"producer_id": 77, "producer_epoch": 0, "base_sequence": self.plain}
             self.plain += len(records)
-        data = encode_batch(records, compression=compression, **given)
+        data = encode_batch(records, compression=compression, **header)
         part = PartitionProduceData(index=0, records=data)
         request = ProduceRequest(
             transactional_id=self.topic if kind == "transaction" else None,
@@ -112,8 +113,8 @@ class Side:
             producer_epoch=epoch,
             committed=committed,
         )
-        told = self.again(lambda: self.socket.ask(request, 5), lambda answer: answer.error_code)
-        self.producer, self.sequence = (told.producer_id, told.producer_epoch), 0
+        response = self.again(lambda: self.socket.ask(request, 5), lambda answer: answer.error_code)
+        self.producer, self.sequence = (response.producer_id, response.producer_epoch), 0
         end = time.monotonic() + PATIENCE
         while self.listed(-1) == before:
             assert time.monotonic() < end, "no marker comes"
@@ -129,17 +130,17 @@ class Side:
         assert self.socket.ask(request, 1).responses[0].error_code == 0
 
     def listed(self, timestamp: int) -> tuple[int, int]:
-        one = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=self.topic, partitions=[one])]
+            replica_id=-1, topics=[ListOffsetsTopic(name=self.topic, partitions=[partition])]
         )
         answer = self.socket.ask(request, 7).topics[0].partitions[0]
         return answer.offset, answer.timestamp
 
     def state(self, *times: int) -> dict[str, Any]:
-        """What a reader finds: bounds, batches, what was aborted, and offsets by time."""
+        """Return what a reader finds: start and end, batches, aborted transactions, and offsets by time."""
         start = self.listed(-2)[0]
-        found: list[Any] = []
+        batch_lines: list[Any] = []
         aborted: list[int] = []
         at = start
         while True:
@@ -147,22 +148,22 @@ class Side:
             data = self.socket.ask(request, 12).responses[0].partitions[0]
             assert data.error_code == 0
             got = list(batches(data.records or b""))
-            aborted += [one.first_offset for one in data.aborted_transactions or ()]
-            found += [seen(one) for one in got]
+            aborted += [transaction.first_offset for transaction in data.aborted_transactions or ()]
+            batch_lines += [seen(batch) for batch in got]
             if not got:
                 break
             at = got[-1].last_offset + 1
         return {
             "start": start,
-            "end": self.listed(-1)[0],  # offsets only: markers are of the moment
-            "batches": found,
+            "end": self.listed(-1)[0],  # Offsets only: the times of markers differ.
+            "batches": batch_lines,
             "aborted": sorted({*aborted}),
             **{f"at {when}": self.listed(when)[0] for when in (-3, *times)},
         }
 
 
 def seen(batch: Any) -> str:
-    """A batch in one line, but for what is random or of the moment."""
+    """Show a batch in one line, without random values and times of markers."""
     records = batch.records()
     kind = "marker" if batch.is_control else "transaction" if batch.is_transactional else "plain"
     inside = [f"{record.offset}" for record in records]
@@ -183,36 +184,38 @@ def two() -> Iterator[tuple[str, str]]:
 
 def differs(ours: dict[str, Any], kafka: dict[str, Any]) -> str:
     lines = [f"{key}: ours {ours[key]}, kafka {kafka[key]}" for key in ours if key != "batches"]
-    for who, one, other in (("ours", ours, kafka), ("kafka", kafka, ours)):
-        lines += [f"only {who}: {batch}" for batch in one["batches"] if batch not in other["batches"]]
+    for who, first, second in (("ours", ours, kafka), ("kafka", kafka, ours)):
+        lines += [f"only {who}: {batch}" for batch in first["batches"] if batch not in second["batches"]]
     return "\n".join([*lines, *kafka["batches"]])
 
 
 @contextlib.contextmanager
 def sides(two: tuple[str, str], number: int, configs: dict[str, str]) -> Iterator[list[Side]]:
-    made = [Side(where, f"cleaned-{time.time_ns()}-{number}", configs) for where in two]
-    yield made
-    for side in made:
+    brokers = [Side(where, f"cleaned-{time.time_ns()}-{number}", configs) for where in two]
+    yield brokers
+    for side in brokers:
         side.socket.socket.close()
 
 
-def alike(both: list[Side], *times: int) -> None:
-    """Both come to the same, and stay there."""
-    kafka, ours = both
-    time.sleep(0.3)  # by then ours has looked
+def alike(brokers: list[Side], *times: int) -> None:
+    """Check that both brokers reach the same state and keep it."""
+    kafka, ours = brokers
+    time.sleep(0.3)  # Our broker has cleaned by then.
     end = time.monotonic() + PATIENCE
-    while (left := ours.state(*times)) != (there := kafka.state(*times)) and time.monotonic() < end:
+    while (our_state := ours.state(*times)) != (
+        kafka_state := kafka.state(*times)
+    ) and time.monotonic() < end:
         time.sleep(0.05)
-    assert left == there, differs(left, there)
+    assert our_state == kafka_state, differs(our_state, kafka_state)
     time.sleep(0.3)
-    left, there = ours.state(*times), kafka.state(*times)
-    assert left == there, differs(left, there)
+    our_state, kafka_state = ours.state(*times), kafka.state(*times)
+    assert our_state == kafka_state, differs(our_state, kafka_state)
 
 
 @pytest.mark.parametrize("number", range(LOGS))
-def test_compaction_leaves_the_same(two: tuple[str, str], number: int) -> None:
+def test_compaction_leaves_the_same_records(two: tuple[str, str], number: int) -> None:
     dice = Random(f"{SEED}/compaction/{number}")
-    # Above 1 no log is dirty; so many ms behind its first batch a segment ends.
+    # A dirty ratio of 1.0 disables cleaning; segments end by age.
     configs = {
         "cleanup.policy": "compact",
         "segment.ms": str(dice.choice([10, 100, 1_000])),
@@ -220,8 +223,9 @@ def test_compaction_leaves_the_same(two: tuple[str, str], number: int) -> None:
         "delete.retention.ms": str(dice.choice([0, 0, HOUR])),
         "message.timestamp.after.max.ms": str(100 * HOUR),
     }
-    now = int(time.time() * 1000) + HOUR  # so that markers, which are of the moment, end no segment
-    with sides(two, number, configs) as both:
+    # In the future, so that markers, which have the broker's time, end no segment.
+    now = int(time.time() * 1000) + HOUR
+    with sides(two, number, configs) as brokers:
         for _ in range(ROUNDS):
             for _ in range(dice.randint(1, 12)):
                 now += dice.choice([1, 5, 20, 200])
@@ -235,40 +239,40 @@ def test_compaction_leaves_the_same(two: tuple[str, str], number: int) -> None:
                         )
                         for n in range(dice.randint(1, 4))
                     ]
-                    for side in both:
+                    for side in brokers:
                         side.write(records, kind, compression)
                 if kind == "transaction":
-                    for side in both:
+                    for side in brokers:
                         side.end(committed=commits)
-            for side in both:
+            for side in brokers:
                 side.alter(min_cleanable_dirty_ratio="0.0")
-            alike(both)
-            for side in both:
+            alike(brokers)
+            for side in brokers:
                 side.alter(min_cleanable_dirty_ratio="1.0")
             time.sleep(0.3)
 
 
 @pytest.mark.parametrize("number", range(LOGS))
-def test_retention_leaves_the_same(two: tuple[str, str], number: int) -> None:
+def test_retention_leaves_the_same_records(two: tuple[str, str], number: int) -> None:
     dice = Random(f"{SEED}/retention/{number}")
     configs = {"segment.ms": str(dice.choice([10_000, 100_000])), "segment.bytes": str(1 << 20)}
     configs["retention.ms"] = "-1"
     now = int(time.time() * 1000)
-    with sides(two, number, configs) as both:
+    with sides(two, number, configs) as brokers:
         age = 2_000_000
         for _ in range(ROUNDS):
             for _ in range(dice.randint(0, 8)):
                 age -= dice.choice([-5_000, 100, 5_000, 20_000, 120_000])
                 value = b"x" * dice.choice([10, 10, 400_000])
-                for side in both:
+                for side in brokers:
                     side.write([Record(0, now - max(age, 0), b"k", value)], "plain", "none")
             if dice.random() < 0.5:
-                kept = {"retention_ms": str(dice.choice([60_000, 1_000_000, 1_900_000]))}
+                limits = {"retention_ms": str(dice.choice([60_000, 1_000_000, 1_900_000]))}
             else:
-                kept = {"retention_bytes": str(dice.choice([0, 100, 500_000, 1_500_000]))}
-            for side in both:
-                side.alter(**kept)
-            alike(both, now - 1_500_000)
-            for side in both:
+                limits = {"retention_bytes": str(dice.choice([0, 100, 500_000, 1_500_000]))}
+            for side in brokers:
+                side.alter(**limits)
+            alike(brokers, now - 1_500_000)
+            for side in brokers:
                 side.alter(retention_ms="-1", retention_bytes="-1")
             time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""Kafka 3.9's conversions of record sets judge ours: same bytes, or the same ones compressed."""
+"""Our record conversions equal those of Kafka 3.9, compressed batches after decompression."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parent / "java" / "Convert.java"
 
 
 class UnsupportedCompression(ValueError):
-    """What a broker answers as UNSUPPORTED_COMPRESSION_TYPE."""
+    """What a broker answers with UNSUPPORTED_COMPRESSION_TYPE."""
 
 
 class Kafka:
@@ -36,7 +36,7 @@ class Kafka:
         self._errors = errors
 
     def ask(self, data: bytes, magic: int, **where: int) -> bytes:
-        """The converted bytes; where Kafka refuses, its words as an error."""
+        """Return the converted bytes; if Kafka rejects them, raise its words as an error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         question = {"hex": data.hex(), "magic": magic, **where}
@@ -66,12 +66,12 @@ def kafka() -> Iterator[Kafka]:
 
 
 def joined(drawn: list[RecordBatch]) -> bytes:
-    return b"".join(one.data for one in drawn)
+    return b"".join(batch.data for batch in drawn)
 
 
 def opened(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Each batch in two pieces: its header without what compression decides, and its bytes decompressed."""
-    found = []
+    """Split each batch into its header, without sizes and checksums, and its decompressed body."""
+    pieces = []
     for batch in batches(data):
         raw = bytes(batch.data)
         head = 61 if batch.magic == 2 else 26 + 8 * batch.magic
@@ -79,16 +79,16 @@ def opened(data: bytes) -> list[tuple[bytes, bytes]]:
             raw[12:17] + raw[21:head] if batch.magic == 2 else raw[16 : head - 4]
         )
         body = raw[head:]
-        if batch.codec and body:  # of an emptied batch nothing is compressed
+        if batch.codec and body:  # An empty batch is not compressed.
             body = decompress(batch.codec, body, old_lz4=batch.magic == 0)
-        found.append((without_size_and_crc, body))
-    return found
+        pieces.append((without_size_and_crc, body))
+    return pieces
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize(("source", "codec"), FORMS)
 @given(data=st.data())
-def test_a_fetch_gets_what_kafka_gives(
+def test_a_fetch_converts_as_kafka(
     kafka: Kafka, source: int, magic: int, codec: str, data: st.DataObject
 ) -> None:
     kinds = record_batches(source, codecs=[codec], max_records=5)
@@ -107,8 +107,8 @@ def test_a_fetch_gets_what_kafka_gives(
 
 
 @given(data=st.data(), magic=st.integers(0, 2))
-def test_a_fetch_of_mixed_magics_gets_what_kafka_gives(kafka: Kafka, data: st.DataObject, magic: int) -> None:
-    kinds = st.integers(0, 2).flatmap(lambda one: record_batches(one, codecs=CODECS[:4], max_records=5))
+def test_a_fetch_of_mixed_magics_converts_as_kafka(kafka: Kafka, data: st.DataObject, magic: int) -> None:
+    kinds = st.integers(0, 2).flatmap(lambda source: record_batches(source, codecs=CODECS[:4], max_records=5))
     whole = joined(data.draw(record_sets(kinds)))
     ours, theirs = convert(whole, magic, up=False), kafka.ask(whole, magic, fromOffset=0)
     assert opened(ours) == opened(theirs)
@@ -118,12 +118,12 @@ def test_a_fetch_of_mixed_magics_gets_what_kafka_gives(kafka: Kafka, data: st.Da
 @pytest.mark.parametrize("codec", CODECS[:4])
 @pytest.mark.parametrize(("source", "magic"), [(0, 1), (0, 2), (1, 2)])
 @given(data=st.data())
-def test_a_log_stores_what_kafka_stores_of_old_producers(
+def test_records_of_old_producers_are_stored_as_by_kafka(
     kafka: Kafka, source: int, magic: int, codec: str, data: st.DataObject
 ) -> None:
-    one = data.draw(record_batches(source, codecs=[codec], max_records=9, compacted=False))
-    assume(one.header.get("timestamp_type") != "LogAppendTime")  # a producer may not say that
-    ours, theirs = convert(one.data, magic), kafka.ask(one.data, magic, firstOffset=one.base_offset)
+    batch = data.draw(record_batches(source, codecs=[codec], max_records=9, compacted=False))
+    assume(batch.header.get("timestamp_type") != "LogAppendTime")  # A producer may not send it.
+    ours, theirs = convert(batch.data, magic), kafka.ask(batch.data, magic, firstOffset=batch.base_offset)
     if codec == "none":
         assert ours.hex() == theirs.hex()
     assert opened(ours) == opened(theirs)

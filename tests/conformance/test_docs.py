@@ -37,7 +37,7 @@ def test_an_example_with_another_client_runs(block: Block) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("block", _of("spark"), ids=lambda block: f"{block.page}:{block.line}")
 def test_an_example_with_spark_runs(block: Block) -> None:
-    """In a process of its own: the example stops its session."""
+    """Run in a process of its own: the example stops its session."""
     if find_spec("pyspark") is None:
         judges.missing("PySpark (pip install 'kproto[spark]')")
     judges.java()
@@ -51,7 +51,7 @@ def test_an_example_with_spark_runs(block: Block) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_a_program_runs_on_a_real_kafka_and_does_so_again(name: str, real_kafka: judges.RealKafka) -> None:
+def test_a_program_runs_twice_on_a_real_kafka(name: str, real_kafka: judges.RealKafka) -> None:
     order = [sys.executable, str(DOCS.parent / "examples" / name), "--bootstrap", real_kafka.bootstrap]
     env = {**os.environ, "PYTHONPATH": str(DOCS.parent)}
     runs = [subprocess.run(order, env=env, capture_output=True, text=True, timeout=100) for _ in range(2)]

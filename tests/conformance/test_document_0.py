@@ -1,9 +1,9 @@
-"""The program of document 000, in Go as it stands there, prints what its scenarios say that it prints.
+"""The program of document 000 as printed there, in Go: it prints what its scenarios say.
 
-It is built with confluent-kafka-go, which brings librdkafka, and runs each program of `kproto scenario race`
-on a broker: HTTP requests that subscribe, assign, seek and poll. Compared is what each poll of each request
-prints: where partition 0 was assigned at, and the event. Polls that print what the one before them printed
-are one, as how long a fetch takes is the machine's.
+It is built with confluent-kafka-go, which contains librdkafka, and runs each program of `kproto scenario
+race` on a broker: HTTP requests that subscribe, assign, seek and poll. The test compares what each poll of
+each request prints: the offset assigned for partition 0, and the event. Repeated prints count once, because
+the duration of a fetch depends on the machine.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ pytestmark = pytest.mark.originals
 
 DELAY = "group.initial.rebalance.delay.ms"
 POLLS = 10
-LEAD_MS = 500  # The program has connected when its first request comes: a quick join would race with that.
+# The program has connected before its first request; otherwise a quick join would race with it.
+LEAD_MS = 500
 
 Printed = list[tuple[int | None, str]]
 
 
 def _schedules() -> dict[str, Program]:
-    """Those of the table whose join takes what a broker says, with polls enough to see the end."""
-    found: dict[str, Program] = {}
-    for name, one in PROGRAMS.items():
-        if one.rejoin_ms is None:
-            waits = (one.waits[0] + LEAD_MS, *one.waits[1:])
-            found[name] = replace(one, waits=waits, polls=max(one.polls, POLLS))
-    return found
+    """Return the schedules with the broker's join delay, with enough polls to see the end."""
+    schedules: dict[str, Program] = {}
+    for name, program in PROGRAMS.items():
+        if program.rejoin_ms is None:
+            waits = (program.waits[0] + LEAD_MS, *program.waits[1:])
+            schedules[name] = replace(program, waits=waits, polls=max(program.polls, POLLS))
+    return schedules
 
 
 def _told(prints: Iterator[tuple[int | None, str]]) -> Printed:
-    """Without what was printed twice; nor what a poll printed in whose time nothing came."""
-    once = [one for one, _ in groupby(prints)]
+    """Drop repeated prints, and prints of polls that returned nothing."""
+    once = [printed for printed, _ in groupby(prints)]
     return [
-        one
-        for before, one in zip([None, *once], once, strict=False)
-        if one[1] != "nil" or before is None or before[0] != one[0]
+        printed
+        for before, printed in zip([None, *once], once, strict=False)
+        if printed[1] != "nil" or before is None or before[0] != printed[0]
     ]
 
 
@@ -59,12 +60,12 @@ def modelled(program: Program) -> list[Printed]:
     return [_told(iter(request.prints)) for request in handler.requests]
 
 
-# So often a program is run at most: its steps are milliseconds apart, on a machine that others use.
+# The most runs of a program: its steps are milliseconds apart, on a machine that may be busy.
 TRIES = 6
 
 
 def original(program: Program, bootstrap: str, name: str) -> tuple[list[Printed], int]:
-    """What it printed, and what its group has committed afterwards."""
+    """Return what the program printed, and the offset that its group committed."""
     partition = TopicPartition(name, 0)
     with Cluster(bootstrap) as cluster:
         cluster.create_topics({name: 1})
@@ -88,43 +89,43 @@ def original(program: Program, bootstrap: str, name: str) -> tuple[list[Printed]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr[-1_000:]
         lines = [json.loads(line) for line in done.stdout.splitlines()]
-        told = [_told((at, event) for at, event in line) for line in lines]
+        printed = [_told((at, event) for at, event in line) for line in lines]
         committed = cluster.committed_offsets(name)[partition]
         assert committed is not None
-        return told, committed.offset
+        return printed, committed.offset
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def brokers(request: pytest.FixtureRequest) -> Iterator[dict[int, str]]:
-    """Where groups begin at once, and where they wait for three seconds."""
+    """A broker whose groups start immediately, and one whose groups wait for 3 s."""
     with ExitStack() as stack:
-        found: dict[int, str] = {}
+        bootstraps: dict[int, str] = {}
         for delay in (0, 3_000):
             settings = {DELAY: str(delay)}
             if request.param == "kafka":
-                found[delay] = stack.enter_context(judges.real_kafka(settings)).bootstrap
+                bootstraps[delay] = stack.enter_context(judges.real_kafka(settings)).bootstrap
             else:
-                found[delay] = stack.enter_context(running(settings=settings)).bootstrap
-        yield found
+                bootstraps[delay] = stack.enter_context(running(settings=settings)).bootstrap
+        yield bootstraps
 
 
-def test_the_documents_program_prints_what_its_scenarios_say(brokers: dict[int, str]) -> None:
-    original_clients.with_modules("offset_minus_1000")  # built once, before they all want it
+def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str]) -> None:
+    original_clients.with_modules("offset_minus_1000")  # Build it once, before several threads need it.
     schedules = _schedules()
     numbers = count()
 
-    def run(one: Program) -> tuple[list[Printed], int]:
-        return original(one, brokers[one.join_ms], f"race-{next(numbers)}")
+    def run(program: Program) -> tuple[list[Printed], int]:
+        return original(program, brokers[program.join_ms], f"race-{next(numbers)}")
 
     with ThreadPoolExecutor(len(schedules)) as pool:
-        asked = {name: pool.submit(run, one) for name, one in schedules.items() if one.join_ms}
-        found = {name: one.result() for name, one in asked.items()}
-    for name, one in schedules.items():
-        for _ in range(TRIES):  # alone: so a join that takes no time has the best chance
-            if name in found and found[name][0] == modelled(one):
+        futures = {name: pool.submit(run, program) for name, program in schedules.items() if program.join_ms}
+        outcomes = {name: future.result() for name, future in futures.items()}
+    for name, program in schedules.items():
+        for _ in range(TRIES):  # One at a time, so that a join without a delay is quick enough.
+            if name in outcomes and outcomes[name][0] == modelled(program):
                 break
-            found[name] = run(one)
-    assert {name: printed for name, (printed, _) in found.items()} == {
-        name: modelled(one) for name, one in schedules.items()
+            outcomes[name] = run(program)
+    assert {name: printed for name, (printed, _) in outcomes.items()} == {
+        name: modelled(program) for name, program in schedules.items()
     }
-    assert {committed for _, committed in found.values()} == {COMMITTED}, "S0-10"
+    assert {committed for _, committed in outcomes.values()} == {COMMITTED}, "S0-10"

@@ -1,8 +1,10 @@
-"""The programs of document 001, in Go as they stand there, on brokers of today: who finds new partitions.
+"""The programs of document 001 as printed there, in Go, on current brokers: which of them find new
+partitions.
 
-The document's table (only sarama and confluent-kafka-go find new partitions, sarama if Consume is in a loop)
-and its warning (what comes before is lost with the newest offset) hold; and what it can't know: at Kafka 4
-its sarama, 1.38.1, commits nothing, and with V0_10_2_1 reads nothing. No call says so.
+The document's table holds: only sarama and confluent-kafka-go find new partitions, sarama if Consume is
+called in a loop. So does its warning: with the offset reset `newest`, earlier records are lost. New is that
+on Kafka 4 the document's sarama, 1.38.1, commits nothing, and reads nothing with V0_10_2_1; no call reports
+it.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ pytestmark = pytest.mark.originals
 
 USER, PASSWORD = "adEngine", "secret"
 OLD, NEW = (0, 1), (2, 3)
-# How long a client may take to read the old partitions, and how long it is waited for to find new ones.
+# The time to read the old partitions, and the time to find new ones, in seconds.
 JOINS_S, SEES_S = 12.0, 16.0
 
-# What is read of new partitions, from the first record on or later, and whether anything is committed.
+# How much is read of new partitions (all: from the first record), and whether offsets are committed.
 FOUND: dict[str, tuple[str, bool]] = {
     "sarama": ("some", False),
     "sarama-retention": ("some", True),
@@ -42,7 +44,7 @@ FOUND: dict[str, tuple[str, bool]] = {
 }
 
 
-# What is changed of the document's main() around sarama; its V0_10_2_1 stands in the last one only.
+# Changes to the document's main() around sarama; only the last one has its V0_10_2_1.
 MAIN: dict[str, dict[str, Any]] = {
     "sarama": {},
     "sarama-retention": {"retention_ms": 3_600_000},
@@ -60,7 +62,7 @@ def _words(client: str, bootstrap: str, topic: str, sasl: bool) -> list[str]:
 
 
 class Reads:
-    """A program that runs, and what it has read so far: offsets by partition."""
+    """A running program, and the offsets that it has read by partition."""
 
     def __init__(self, client: str, bootstrap: str, topic: str, sasl: bool) -> None:
         words = _words(client, bootstrap, topic, sasl)
@@ -73,12 +75,12 @@ class Reads:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            word, _, rest = line.strip().partition(" ")
+            word, _, details = line.strip().partition(" ")
             if word == "R":
-                partition, offset = map(int, rest.split())
+                partition, offset = map(int, details.split())
                 self.offsets.setdefault(partition, []).append(offset)
             elif word == "session":
-                self.sessions.append(rest)
+                self.sessions.append(details)
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -92,17 +94,17 @@ class Reads:
 def _write_until(
     producer: Producer, topic: str, reads: Reads, partitions: tuple[int, int], most: float
 ) -> None:
-    """Ten records a second into each of these partitions, until some of each were read."""
+    """Write ten records a second to each of these partitions until a record of each was read."""
     end = time.monotonic() + most
     while time.monotonic() < end and not all(reads.offsets.get(partition) for partition in partitions):
-        for one in partitions:
-            producer.send(topic, b"x", partition=one)
+        for partition in partitions:
+            producer.send(topic, b"x", partition=partition)
         producer.flush()
         time.sleep(0.1)
 
 
 def played(client: str, bootstrap: str, topic: str, sasl: bool = False) -> tuple[Reads, bool]:
-    """The program on a topic that grows from 2 partitions to 4, and whether its group has committed."""
+    """Run the program on a topic that grows from 2 to 4 partitions; return whether its group committed."""
     own: Any = {}
     if sasl:
         own = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
@@ -116,14 +118,14 @@ def played(client: str, bootstrap: str, topic: str, sasl: bool = False) -> tuple
             _write_until(producer, topic, reads, NEW, SEES_S)
             time.sleep(
                 2.5
-            )  # commits come once a second, or every five with librdkafka, which is killed by then
+            )  # Commits happen every second, with librdkafka every five; librdkafka is killed before.
         finally:
             reads.end()
         return reads, bool(cluster.committed_offsets(topic))
 
 
 def _of_new(reads: Reads) -> str:
-    firsts = {reads.offsets[one][0] for one in NEW if one in reads.offsets}
+    firsts = {reads.offsets[partition][0] for partition in NEW if partition in reads.offsets}
     return "none" if not firsts else "all" if firsts == {0} else "some"
 
 
@@ -139,20 +141,24 @@ def broker(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
             yield request.param, stack.enter_context(running()).bootstrap
 
 
-def test_the_documents_programs_find_new_partitions_as_it_says(broker: tuple[str, str]) -> None:
-    """S1-2, S1-3, S1-14, S1-17, and of S1-25's table all but sarama-cluster, which S1-9 has."""
+def test_the_documents_programs_find_new_partitions_as_in_its_table(broker: tuple[str, str]) -> None:
+    """S1-2, S1-3, S1-14, S1-17, and S1-25's table without sarama-cluster, which S1-9 covers."""
     kind, bootstrap = broker
     for client in ("sarama", "kafka-go"):
-        _words(client, bootstrap, "", False)  # built once, before they all want it
+        _words(client, bootstrap, "", False)  # Build it once, before several threads need it.
     with ThreadPoolExecutor(len(FOUND) + 1) as pool:
-        asked = {
+        futures = {
             client: pool.submit(played, client, bootstrap, f"grown-{client}-{time.time_ns()}", kind == "sasl")
             for client in (*FOUND, "sarama-old")
         }
-        found = {client: one.result() for client, one in asked.items()}
-    old, committed = found.pop("sarama-old")
-    assert {client: (_of_new(reads), said) for client, (reads, said) in found.items()} == FOUND
-    assert all(set(OLD) <= set(reads.offsets) for reads, _ in found.values())
-    assert old.offsets == {}, "Fetch 3 is not there any more"
+        outcomes = {client: future.result() for client, future in futures.items()}
+    old, committed = outcomes.pop("sarama-old")
+    assert {
+        client: (_of_new(reads), has_committed) for client, (reads, has_committed) in outcomes.items()
+    } == FOUND
+    assert all(set(OLD) <= set(reads.offsets) for reads, _ in outcomes.values())
+    assert old.offsets == {}, "Kafka 4 no longer supports Fetch 3"
     assert not committed
-    assert old.sessions == ["[0 1]", "[0 1 2 3]"], "and yet it joins, and finds new partitions"
+    assert old.sessions == ["[0 1]", "it joins nevertheless, and finds new partitions"], (
+        "and yet it joins, and finds new partitions"
+    )

@@ -1,7 +1,7 @@
-"""What document 002 reads in Java's source, tried with Java: the words that its stories show are Java's.
+"""What document 002 concludes from Java's source, tested with Java: the stories show Java's own words.
 
-A program makes consumers of 2.6.2 and of 4.3.1 do what the stories tell, on a broker whose groups wait a
-second for members. Compared is what poll throws, word by word, and what is assigned in the end.
+A program runs consumers of 2.6.2 and 4.3.1 through the stories, on a broker with an initial rebalance delay
+of 1 s. The test compares the exceptions of poll, word by word, and the final assignment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.conformance.document_programs import RUNS, Place, eventually, tapped
 pytestmark = pytest.mark.originals
 
 DELAY_MS = 1_000
-LONG_MS = 900  # What it is called with.
+LONG_MS = 900  # The timeout passed to poll(long).
 SETTINGS = {"group.initial.rebalance.delay.ms": str(DELAY_MS)}
 
 
@@ -41,8 +41,8 @@ def broker(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module", params=["java-2.6", "java"])
-def said(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """What came out, by scene; "release" is whose it is."""
+def results(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Run the program; return its results by scene, and its "release"."""
     topics = {f"t-{request.param}": 4, f"empty-{request.param}": 1}
     with Cluster(broker) as cluster:
         cluster.create_topics(topics)
@@ -50,50 +50,51 @@ def said(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
     done = subprocess.run(words, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-1_000:]
     lines = [line.partition(" | ") for line in done.stdout.splitlines()]
-    return {"release": request.param, **{scene: what for scene, _, what in lines}}
+    return {"release": request.param, **{scene: result for scene, _, result in lines}}
 
 
 def told(story: str, result: str) -> str:
-    """A result of a story, as Java's program says such a thing: NAME: TEXT."""
-    found: Any = find(story).run().results[result]
-    if isinstance(found, list):
-        (found,) = found
-    return found if isinstance(found, str) else ": ".join(filter(None, found))
+    """Return a result of a story in the form NAME: TEXT, as the Java program prints it."""
+    result_: Any = find(story).run().results[result]
+    if isinstance(result_, list):
+        (result_,) = result_
+    return result_ if isinstance(result_, str) else ": ".join(filter(None, result_))
 
 
-def test_what_poll_throws_in_a_callbacks_name_is_what_the_stories_say(said: dict[str, str]) -> None:
+def test_exceptions_of_callbacks_are_those_of_the_stories(results: dict[str, str]) -> None:
     for kind in ("RuntimeException", "CommitFailedException"):
-        assert said[f"S2-45 {kind}"] == told("S2-45", f"{kind} in revoked: poll throws")
-        assert said[f"S2-45 {kind} in the end"] == "2 2"
-    assert said["S2-30"] == told("S2-30", f"{said['release']}: poll throws")
-    assert said["S2-30 in the end"] == "2 2"
-    assert said["S2-41"] == told("S2-41", "poll throws")
-    assert said["S2-41 callbacks"] == "[assigned 4, assigned 0]"
+        assert results[f"S2-45 {kind}"] == told("S2-45", f"{kind} in revoked: poll throws")
+        assert results[f"S2-45 {kind} in the end"] == "2 2"
+    assert results["S2-30"] == told("S2-30", f"{results['release']}: poll throws")
+    assert results["S2-30 in the end"] == "2 2"
+    assert results["S2-41"] == told("S2-41", "poll throws")
+    assert results["S2-41 callbacks"] == "[assigned 4, assigned 0]"
 
 
-def test_what_a_wrong_call_throws_is_what_the_stories_say(said: dict[str, str]) -> None:
-    assert said["S2-8"] == told("S2-8", "poll raises")
-    assert said["S2-7 second"].startswith(told("S2-7", "the second thread"))  # 4.3 names both threads
-    assert said["S2-7 closed"] == told("S2-7", "after close")
-    assert (said["S2-9"], said["S2-9 next"]) == ("WakeupException", "0")
+def test_exceptions_of_invalid_calls_are_those_of_the_stories(results: dict[str, str]) -> None:
+    assert results["S2-8"] == told("S2-8", "poll raises")
+    assert results["S2-7 second"].startswith(told("S2-7", "the second thread"))  # 4.3 names both threads.
+    assert results["S2-7 closed"] == told("S2-7", "after close")
+    assert (results["S2-9"], results["S2-9 next"]) == ("WakeupException", "0")
 
 
-def test_a_consumer_without_a_group_that_shall_commit_is_refused(said: dict[str, str]) -> None:
+def test_a_consumer_that_commits_without_a_group_is_rejected(results: dict[str, str]) -> None:
     wrapped = "KafkaException: Failed to construct kafka consumer; caused by "
-    assert said["S2-4"].startswith(
-        (wrapped if said["release"] == "java-2.6" else "") + "InvalidConfiguration"
+    assert results["S2-4"].startswith(
+        (wrapped if results["release"] == "java-2.6" else "") + "InvalidConfiguration"
     )
-    assert said["S2-6"].startswith(
+    assert results["S2-6"].startswith(
         "ConfigException: Invalid value -1 for configuration auto.commit.interval.ms"
     )
 
 
-def test_poll_of_a_long_doesnt_begin_its_time_anew_behind_the_join(said: dict[str, str]) -> None:
-    if said["release"] == "java":
-        assert said["S2-11"] == "gone"
+def test_poll_of_a_long_does_not_restart_its_timeout_after_the_join(results: dict[str, str]) -> None:
+    if results["release"] == "java":
+        assert results["S2-11"] == "gone"
         return
-    assert said["S2-11 assigned"] == "1"
-    assert DELAY_MS <= int(said["S2-11"]) < DELAY_MS + LONG_MS  # a time of its own for records would be later
+    assert results["S2-11 assigned"] == "1"
+    # A new timeout for the records would end later.
+    assert DELAY_MS <= int(results["S2-11"]) < DELAY_MS + LONG_MS
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +103,10 @@ def place() -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("release", ["java-2.6", "java"])
-def test_an_assignor_that_nobody_has_is_thrown_by_each_poll_of_a_member_that_looks_well(
+def test_an_unknown_assignor_is_thrown_by_each_poll_while_heartbeats_succeed(
     release: str, place: Place
 ) -> None:
-    """S2-32: the tap answers all about the group, so that one broker is enough."""
+    """S2-32: the proxy answers all group requests, so that one broker is enough."""
     name = f"best-{next(RUNS)}"
     place.cluster.create_topics({name: 1})
     for api, answer in (
@@ -116,7 +117,7 @@ def test_an_assignor_that_nobody_has_is_thrown_by_each_poll_of_a_member_that_loo
         place.tap.refuse(name, api, *[answer] * 500)
 
     def asked(api: str) -> int:
-        return sum(one.api == api for one in place.tap.requests(name))
+        return sum(request.api == api for request in place.tap.requests(name))
 
     conf = json.dumps({"assignors": ["range"], "session_ms": 4_000, "heartbeat_ms": 200})
     member = Member(name, [*original_clients.program(release), place.bootstrap, name, name, conf])

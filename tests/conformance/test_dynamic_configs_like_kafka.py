@@ -1,4 +1,4 @@
-"""What is set on brokers while they run: a real Kafka takes and tells it as the embedded broker does."""
+"""Dynamic broker configs: a real Kafka and the embedded broker accept and report the same values."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.broker.stage import PATIENCE, Socket, connected
 from tests.conformance import judges
 
 SET, DELETE, APPEND = 0, 1, 2
-# What Kafka takes for one broker, or as a word that it doesn't know, and ours reads at its start only.
-TAKEN_BY_KAFKA: Final = {
+# Kafka accepts these for a running broker, or as unknown names; ours reads them only at its start.
+ACCEPTED_BY_KAFKA: Final = {
     "allow.everyone.if.no.acl.found", "sasl.enabled.mechanisms", "ssl.client.auth", "super.users",
 }  # fmt: skip
 
 
 @pytest.fixture
-def both(real_kafka: judges.RealKafka) -> Iterator[tuple[Socket, Socket]]:
+def pair(real_kafka: judges.RealKafka) -> Iterator[tuple[Socket, Socket]]:
     with running() as server, connected(real_kafka.bootstrap) as kafka, connected(server.bootstrap) as ours:
         yield kafka, ours
 
@@ -56,12 +56,12 @@ def told(client: Socket, broker: str, name: str) -> list[Any]:
 
 
 @pytest.mark.kafka
-def test_kafka_takes_what_ours_takes(both: tuple[Socket, Socket]) -> None:
+def test_kafka_accepts_what_our_broker_accepts(pair: tuple[Socket, Socket]) -> None:
     for name, value in Settings.from_properties({}).properties().items():
         for broker in ("1", ""):
-            codes = [altered(client, broker, name, value, SET) for client in both]
+            codes = [altered(client, broker, name, value, SET) for client in pair]
             assert codes[1] == ("NONE" if name in DYNAMIC else "INVALID_REQUEST")
-            if name not in TAKEN_BY_KAFKA:
+            if name not in ACCEPTED_BY_KAFKA:
                 assert codes[0] == codes[1], name
 
 
@@ -88,21 +88,21 @@ def test_kafka_takes_what_ours_takes(both: tuple[Socket, Socket]) -> None:
         ("", "log.retention.bytes", "9223372036854775808", SET),
     ],
 )
-def test_what_cant_be_set_is_refused_alike_and_what_can_is_taken(
-    both: tuple[Socket, Socket], broker: str, name: str, value: str | None, how: int
+def test_both_brokers_accept_and_reject_the_same_changes(
+    pair: tuple[Socket, Socket], broker: str, name: str, value: str | None, how: int
 ) -> None:
-    kafka, ours = (altered(client, broker, name, value, how) for client in both)
+    kafka, ours = (altered(client, broker, name, value, how) for client in pair)
     assert kafka == ours
 
 
 @pytest.mark.kafka
-def test_values_are_told_alike_with_all_they_cover(both: tuple[Socket, Socket]) -> None:
+def test_both_brokers_report_values_and_synonyms_alike(pair: tuple[Socket, Socket]) -> None:
     name = "message.max.bytes"
     moves = (("", "2000000", SET), ("1", "3000000", SET), ("1", None, DELETE), ("", None, DELETE))
     for broker, value, how in moves:
-        assert [altered(client, broker, name, value, how, only=False) for client in both] == ["NONE"] * 2
-        wanted = [told(both[1], one, name) for one in ("1", "")]
+        assert [altered(client, broker, name, value, how, only=False) for client in pair] == ["NONE"] * 2
+        wanted = [told(pair[1], broker_, name) for broker_ in ("1", "")]
         end = time.monotonic() + PATIENCE
-        while (found := [told(both[0], one, name) for one in ("1", "")]) != wanted:
-            assert time.monotonic() < end, (broker, value, found, wanted)
-            time.sleep(0.05)  # a broker hears of it from its controller
+        while (reported := [told(pair[0], broker_, name) for broker_ in ("1", "")]) != wanted:
+            assert time.monotonic() < end, (broker, value, reported, wanted)
+            time.sleep(0.05)  # The broker gets the change from its controller.

@@ -1,6 +1,6 @@
-"""Clients that others wrote, against the embedded broker: no record is lost, whatever happens to the group.
+"""Other clients on the embedded broker: no record is lost, whatever happens to the group.
 
-Each client is a process of its own (foreign_clients.py), so that one can be killed without a word.
+Each client is a process of its own (foreign_clients.py), which can be killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROGRAM = Path(__file__).with_name("foreign_clients.py")
 MODULES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent": "confluent_kafka"}
 PARTITIONS = 6
 SESSION_MS = 2000
-PATIENCE = 40.0  # seconds for any single thing to happen
+PATIENCE = 40.0  # The longest time for any single step, in seconds.
 
 
 def need(client: str, *modules: str) -> None:
@@ -44,7 +44,7 @@ def command(client: str, role: str, *arguments: object) -> list[str]:
 
 
 def ask(client: str, role: str, *arguments: object) -> dict[str, Any]:
-    """Run one of the programs to its end; what it said in its last line."""
+    """Run one of the programs to its end, and return its last line."""
     done = subprocess.run(
         command(client, role, *arguments),
         capture_output=True,
@@ -53,12 +53,12 @@ def ask(client: str, role: str, *arguments: object) -> dict[str, Any]:
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    said: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return said
+    event: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return event
 
 
 class Member:
-    """A consumer in a process of its own, and what it said so far."""
+    """A consumer in a process of its own, and its output."""
 
     def __init__(self, client: str, *arguments: object) -> None:
         self.process = subprocess.Popen(
@@ -71,7 +71,7 @@ class Member:
         self.owned: list[int] = []
         self.read: list[list[int]] = []
         self.closed = False
-        self.refused: list[str] = []  # commits
+        self.refused: list[str] = []  # Failed commits.
         self.errors: list[str] = []
         self._said: queue.SimpleQueue[str] = queue.SimpleQueue()
         for stream, sink in (
@@ -86,17 +86,17 @@ class Member:
             sink(line)
 
     def listen(self) -> None:
-        """Take in what it has said until now."""
+        """Process the output received so far."""
         while True:
             try:
-                said = json.loads(self._said.get_nowait())
+                event = json.loads(self._said.get_nowait())
             except queue.Empty:
                 return
-            self.owned = said.get("assigned", self.owned)
-            self.read += said.get("read", [])
-            self.closed = said.get("closed", self.closed)
-            if "commit_failed" in said:
-                self.refused.append(said["commit_failed"])
+            self.owned = event.get("assigned", self.owned)
+            self.read += event.get("read", [])
+            self.closed = event.get("closed", self.closed)
+            if "commit_failed" in event:
+                self.refused.append(event["commit_failed"])
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -106,20 +106,20 @@ class Member:
 
 @contextmanager
 def member(client: str, *arguments: object) -> Iterator[Member]:
-    one = Member(client, *arguments)
+    new_member = Member(client, *arguments)
     try:
-        yield one
+        yield new_member
     finally:
-        one.process.kill()
-        one.process.wait(10)
+        new_member.process.kill()
+        new_member.process.wait(10)
 
 
-def wait(what: str, members: list[Member], done: Any) -> None:
-    """Listen to the members until `done()`, but not for ever."""
+def wait(condition: str, members: list[Member], done: Any) -> None:
+    """Process the members' output until `done()`, at most for PATIENCE."""
     end = time.monotonic() + PATIENCE
     while True:
-        for one in members:
-            one.listen()
+        for member_ in members:
+            member_.listen()
         if done():
             return
         crashed = any(member.process.poll() not in (None, 0, -signal.SIGKILL) for member in members)
@@ -134,7 +134,7 @@ def wait(what: str, members: list[Member], done: Any) -> None:
                 )
                 for member in members
             ]
-            pytest.fail(f"{what}: not within {PATIENCE} s; members: {states}")
+            pytest.fail(f"{condition}: not within {PATIENCE} s; members: {states}")
         time.sleep(0.02)
 
 
@@ -143,7 +143,7 @@ def numbers(members: list[Member]) -> set[int]:
 
 
 def evenly(members: list[Member]) -> bool:
-    """Does everyone own as much as anyone, and all together everything?"""
+    """Return whether all partitions are owned, and all members own the same number."""
     owned = sorted(partition for member in members for partition in member.owned)
     return owned == list(range(PARTITIONS)) and len({len(member.owned) for member in members}) == 1
 
@@ -160,7 +160,7 @@ def evenly(members: list[Member]) -> bool:
         ("confluent", "cooperative-sticky"),
     ],
 )
-def test_a_group_that_grows_and_loses_a_member_reads_every_record(
+def test_a_group_reads_every_record_when_members_join_and_leave(
     embedded: Server, client: str, strategy: str, leaving: str
 ) -> None:
     need(client)
@@ -180,14 +180,15 @@ def test_a_group_that_grows_and_loses_a_member_reads_every_record(
         wait("three members own all", members, lambda: evenly(members))
         produce(4000, 3000)
         wait("the records in the middle", members, lambda: numbers(members) >= set(range(7000)))
-        lost, kept = members[0], members[1:]
+        lost, remaining = members[0], members[1:]
         if leaving == "killed":
             lost.process.kill()
         else:
             lost.close()
-        embedded.fail("OffsetCommit", "REBALANCE_IN_PROGRESS", 3)  # as those in the midst of one are refused
+        # Commits during a rebalance may fail like this.
+        embedded.fail("OffsetCommit", "REBALANCE_IN_PROGRESS", 3)
         produce(7000, 3000)
-        wait("two members own all again", kept, lambda: evenly(kept))
+        wait("two members own all again", remaining, lambda: evenly(remaining))
         wait("the last records", members, lambda: numbers(members) == set(range(10_000)))
 
         stored = embedded.broker.topics.named(topic)
@@ -198,15 +199,15 @@ def test_a_group_that_grows_and_loses_a_member_reads_every_record(
         def committed() -> bool:
             return ask(client, "committed", bootstrap, topic, group, PARTITIONS) == {"committed": ends}
 
-        wait("their last commits", kept, committed)
-        for one in kept:
-            one.close()
-        wait("the members are closed", kept, lambda: all(one.closed for one in kept))
+        wait("their last commits", remaining, committed)
+        for member_ in remaining:
+            member_.close()
+        wait("the members are closed", remaining, lambda: all(member_.closed for member_ in remaining))
         assert committed()
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "aiokafka", "confluent"])
-def test_an_idempotent_producer_stores_every_record_once_although_connections_break(
+def test_an_idempotent_producer_stores_every_record_once_when_connections_break(
     embedded: Server, client: str
 ) -> None:
     need(client)
@@ -221,7 +222,7 @@ def test_an_idempotent_producer_stores_every_record_once_although_connections_br
         text=True,
     )
     try:
-        for part in range(1, 6):  # break every connection while the records are coming in
+        for part in range(1, 6):  # Close all connections several times while records arrive.
             end = time.monotonic() + PATIENCE
             while sum(partition.log.end_offset for partition in topic.partitions) < part * count // 10:
                 assert time.monotonic() < end
@@ -258,7 +259,7 @@ def test_an_idempotent_producer_stores_every_record_once_although_connections_br
         ("confluent", "zstd", ()),
     ],
 )
-def test_compressed_batches_go_through_as_they_came(
+def test_compressed_batches_are_stored_unchanged(
     embedded: Server, client: str, codec: str, needs: tuple[str, ...]
 ) -> None:
     need(client, *needs)
@@ -269,6 +270,6 @@ def test_compressed_batches_go_through_as_they_came(
     stored = topic.partitions[0].log.read(0, 1 << 30, at_least_one=True)
     codecs = {batch.compression for chunk in stored for batch in batches(chunk)}
     assert codec in codecs
-    assert codecs <= {codec, "none"}  # kafka-python leaves a batch alone that compression would make larger
-    with member(client, embedded.bootstrap, "packed", "unpackers", "range", SESSION_MS) as one:
-        wait("all records", [one], lambda: numbers([one]) == set(range(500)))
+    assert codecs <= {codec, "none"}  # kafka-python does not compress a batch that would grow.
+    with member(client, embedded.bootstrap, "packed", "unpackers", "range", SESSION_MS) as reader:
+        wait("all records", [reader], lambda: numbers([reader]) == set(range(500)))

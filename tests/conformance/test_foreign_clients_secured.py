@@ -1,4 +1,4 @@
-"""Other clients on the embedded broker where it lets in only whom it knows: TLS, and each mechanism."""
+"""Other clients on the embedded broker with TLS and SASL, by each mechanism."""
 
 from __future__ import annotations
 
@@ -65,26 +65,26 @@ def test_librdkafka_writes_and_reads(place: str, files: Certificates, mechanism:
         how["oauth_cb"] = lambda config: (token(), time.time() + 60, USER, {})
     else:
         how |= {"sasl.username": USER, "sasl.password": PASSWORD}
-    said = f"librdkafka {mechanism}".encode()
+    value = f"librdkafka {mechanism}".encode()
     producer = client.Producer(how)
-    producer.produce("flights", said)
+    producer.produce("flights", value)
     assert producer.flush(60) == 0
     group = f"librdkafka-{mechanism}"
     consumer = client.Consumer({**how, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe(["flights"])
     end = time.monotonic() + 60
-    found: set[bytes] = set()
-    while said not in found and time.monotonic() < end:
+    values: set[bytes] = set()
+    while value not in values and time.monotonic() < end:
         message = consumer.poll(1)
         if message is not None and message.error() is None:
-            found.add(message.value())
+            values.add(message.value())
     consumer.close()
-    assert said in found
+    assert value in values
 
 
-def test_librdkafka_hears_that_its_password_is_wrong(place: str, files: Certificates) -> None:
+def test_librdkafka_reports_a_wrong_password(place: str, files: Certificates) -> None:
     client: Any = pytest.importorskip("confluent_kafka")
-    told: list[str] = []
+    errors: list[str] = []
     producer = client.Producer(
         {
             "bootstrap.servers": place,
@@ -93,13 +93,13 @@ def test_librdkafka_hears_that_its_password_is_wrong(place: str, files: Certific
             "sasl.mechanisms": "SCRAM-SHA-512",
             "sasl.username": USER,
             "sasl.password": "wrong",
-            "error_cb": lambda error: told.append(str(error)),
+            "error_cb": lambda error: errors.append(str(error)),
         }
     )
     end = time.monotonic() + 60
-    while not told and time.monotonic() < end:
+    while not errors and time.monotonic() < end:
         producer.poll(0.5)
-    assert "invalid credentials" in told[0]
+    assert "invalid credentials" in errors[0]
 
 
 def trusting(files: Certificates) -> ssl.SSLContext:
@@ -107,7 +107,7 @@ def trusting(files: Certificates) -> ssl.SSLContext:
 
 
 def sasl_ssl(place: str, files: Certificates, mechanism: str) -> dict[str, Any]:
-    """What kafka-python and aiokafka call it."""
+    """Return the options under the names of kafka-python and aiokafka."""
     how: dict[str, Any] = {
         "bootstrap_servers": place,
         "security_protocol": "SASL_SSL",
@@ -131,14 +131,14 @@ def test_kafka_python_writes_and_reads(place: str, files: Certificates, mechanis
                 return token()
 
         how["sasl_oauth_token_provider"] = Provider()
-    said = f"kafka-python {mechanism}".encode()
+    value = f"kafka-python {mechanism}".encode()
     producer = client.KafkaProducer(**how)
-    producer.send("flights", said).get(60)
+    producer.send("flights", value).get(60)
     producer.close()
     consumer = client.KafkaConsumer(
         "flights", auto_offset_reset="earliest", consumer_timeout_ms=60_000, **how
     )
-    assert next(message.value for message in consumer if message.value == said) == said
+    assert next(message.value for message in consumer if message.value == value) == value
     consumer.close()
 
 
@@ -154,17 +154,17 @@ def test_aiokafka_writes_and_reads(place: str, files: Certificates, mechanism: s
                 return token()
 
         how["sasl_oauth_token_provider"] = Provider()
-    said = f"aiokafka {mechanism}".encode()
+    value = f"aiokafka {mechanism}".encode()
 
     async def both() -> None:
         producer = client.AIOKafkaProducer(**how)
         await producer.start()
-        await producer.send_and_wait("flights", said)
+        await producer.send_and_wait("flights", value)
         await producer.stop()
         consumer = client.AIOKafkaConsumer("flights", auto_offset_reset="earliest", **how)
         await consumer.start()
         async for message in consumer:
-            if message.value == said:
+            if message.value == value:
                 break
         await consumer.stop()
 
@@ -173,7 +173,7 @@ def test_aiokafka_writes_and_reads(place: str, files: Certificates, mechanism: s
 
 @pytest.mark.java
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_java_comes_in_by_the_file_that_it_has(
+def test_java_authenticates_with_its_properties_file(
     place: str, files: Certificates, mechanism: str, tmp_path: Path, kafka_jars: str
 ) -> None:
     file = java_properties(tmp_path, files.ca, mechanism, USER, PASSWORD)
@@ -192,19 +192,19 @@ def go(library: str, place: str, files: Certificates, mechanism: str, *words: st
 @pytest.mark.parametrize("library", ["sarama", "franz"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_go_clients_write_and_read(place: str, files: Certificates, library: str, mechanism: str) -> None:
-    said = f"{library} {mechanism}"
+    value = f"{library} {mechanism}"
     wrote = subprocess.run(
-        go(library, place, files, mechanism, "write", said), capture_output=True, text=True, timeout=120
+        go(library, place, files, mechanism, "write", value), capture_output=True, text=True, timeout=120
     )
     assert wrote.returncode == 0, wrote.stderr
     member = Member(go(library, place, files, mechanism, "read", f"{library}-{mechanism}"))
-    member.until(lambda: said in member.read)
+    member.until(lambda: value in member.read)
     member.leave()
 
 
 @pytest.mark.java
 @pytest.mark.originals
-def test_one_group_has_a_member_of_each_and_misses_nothing_while_their_sessions_end(
+def test_a_group_of_all_clients_misses_no_record_while_sessions_expire(
     files: Certificates, tmp_path: Path
 ) -> None:
     """Log in with seven clients by three mechanisms; other tests cover session renewal."""
@@ -231,13 +231,13 @@ def test_one_group_has_a_member_of_each_and_misses_nothing_while_their_sessions_
 
 
 def copied(lines: list[str]) -> dict[str, list[str]]:
-    """What `kproto broker --tls-self-signed` printed for each client, with the password put in."""
-    found: dict[str, list[str]] = {}
+    """Return the options that `kproto broker --tls-self-signed` prints for each client, with the password."""
+    options_by_client: dict[str, list[str]] = {}
     name = ""
     for line in lines[2:]:
         name = line[:13].strip() or name
-        found.setdefault(name, []).append(line[14:].replace("...", PASSWORD))
-    return found
+        options_by_client.setdefault(name, []).append(line[14:].replace("...", PASSWORD))
+    return options_by_client
 
 
 @pytest.fixture(
@@ -246,7 +246,7 @@ def copied(lines: list[str]) -> dict[str, list[str]]:
     ids=["sasl", "mtls"],
 )
 def printed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The address of a broker, and what its command prints for each client."""
+    """The address of a broker, and the options that its command prints for each client."""
     protocol, words = request.param
     with started(tmp_path_factory.mktemp("made"), *words, protocol=protocol, password=PASSWORD) as lines:
         place = re.search(rf"{protocol}://(\S+);", lines[0])
@@ -255,10 +255,10 @@ def printed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.java
-def test_what_the_command_prints_for_java_gets_in(printed: Any, tmp_path: Path, kafka_jars: str) -> None:
-    place, said = printed
+def test_the_printed_options_authenticate_java(printed: Any, tmp_path: Path, kafka_jars: str) -> None:
+    place, options = printed
     file = tmp_path / "client.properties"
-    file.write_text("\n".join(said["Java"]))
+    file.write_text("\n".join(options["Java"]))
     call = [judges.java(), "-cp", kafka_jars, "org.apache.kafka.tools.TopicCommand", "--list"]
     done = subprocess.run(
         [*call, "--bootstrap-server", place, "--command-config", str(file)], capture_output=True, text=True
@@ -266,18 +266,18 @@ def test_what_the_command_prints_for_java_gets_in(printed: Any, tmp_path: Path, 
     assert "flights" in done.stdout.splitlines(), done.stderr
 
 
-def test_what_the_command_prints_for_librdkafka_gets_in(printed: Any) -> None:
+def test_the_printed_options_authenticate_librdkafka(printed: Any) -> None:
     client: Any = pytest.importorskip("confluent_kafka.admin")
-    place, said = printed
-    how = dict(line.split("=", 1) for line in said["librdkafka"])
+    place, options = printed
+    how = dict(line.split("=", 1) for line in options["librdkafka"])
     assert "flights" in client.AdminClient({"bootstrap.servers": place, **how}).list_topics(timeout=60).topics
 
 
 @pytest.mark.originals
-def test_what_the_command_prints_for_go_gets_in(printed: Any, tmp_path: Path) -> None:
-    place, said = printed
+def test_the_printed_options_authenticate_go_clients(printed: Any, tmp_path: Path) -> None:
+    place, options = printed
     program = tmp_path / "main.go"
-    [franz], [sarama] = said["franz-go"], said["sarama"]
+    [franz], [sarama] = options["franz-go"], options["sarama"]
     scram = '\n\t"github.com/twmb/franz-go/pkg/sasl/scram"' if "scram." in franz else ""
     program.write_text(f"""package main
 
@@ -293,7 +293,7 @@ import (
 )
 
 func main() {{
-	{"; ".join(said["Go"])}
+	{"; ".join(options["Go"])}
 	client, err := {franz}
 	if err == nil {{
 		err = client.Ping(context.Background())

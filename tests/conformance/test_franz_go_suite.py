@@ -1,8 +1,8 @@
-"""franz-go's own tests of its client, run against the embedded broker: who wrote them never heard of it.
+"""franz-go's own tests of its client, run against the embedded broker.
 
-A real Kafka 4.3.1 passes them all. They read and write through groups that come and go, and exactly once
-through transactions, while other tests make topics, delete them and stop partitions beside. A run draws half
-of them by KPROTO_SEED, with fewer records; KPROTO_ALL_PLAYS=1 takes all (tox -e soak).
+A real Kafka 4.3.1 passes them all. They read and write through groups with changing members, and exactly once
+through transactions, while other tests create and delete topics and stop partitions. `KPROTO_SEED` draws half
+of them, with fewer records; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.conformance.client_scenarios import SEED
 
 pytestmark = pytest.mark.originals
 
-# What needs what `help(kproto.broker)` says is not there. Parts of others with 848 in their name skip
+# Tests of features that `help(kproto.broker)` lists as missing. Subtests with 848 in their name skip
 # themselves.
 LACKS: Final = {
     "TestConsumeRegex": "there is no __consumer_offsets to be skipped",
@@ -34,13 +34,13 @@ LACKS: Final = {
     "TestShareGroupOffsetsAdmin": "share groups",
     "Test848RegexBrokerResolves": "KIP-848",
 }
-TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # skips itself on Kafka 4, too
-# Every assignor, with and without static members; and the same exactly once.
+TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # It skips itself on Kafka 4, too.
+# Every assignor, with and without static members, at least once and exactly once.
 ALWAYS: Final = frozenset({"TestGroupETL", "TestTxnEtl"})
 
 
 def suite() -> tuple[Path, Path]:
-    """franz-go's tests as a program, and the folder that they want to run in."""
+    """Return franz-go's tests as a program, and the folder to run it in."""
     compiler = shutil.which("go") or judges.missing("go")
     return original_clients.own_tests(compiler, "github.com/twmb/franz-go", "pkg/kgo")
 
@@ -59,7 +59,7 @@ def test_franz_gos_own_tests_pass_on_the_embedded_broker() -> None:
         drawn = sorted({*Random(SEED).sample(names, len(names) // 2)} | ALWAYS)
     listen = ["PLAINTEXT://127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"]
     with running(listen=listen, users={"alice": "tea for two"}) as server:
-        said = subprocess.run(
+        completed = subprocess.run(
             [program, "-test.v", "-test.timeout", "400s", "-test.run", f"^({'|'.join(drawn)})$"],
             cwd=folder,
             env={
@@ -75,18 +75,22 @@ def test_franz_gos_own_tests_pass_on_the_embedded_broker() -> None:
             text=True,
             timeout=420,
         )
-    ended = {name: word for word, name in re.findall(r"^ *--- (PASS|FAIL|SKIP): (\S+)", said.stdout, re.M)}
-    assert said.returncode == 0, f"KPROTO_SEED={SEED}\n{_complaints(said.stdout)}\n{said.stderr[-500:]}"
+    ended = {
+        name: word for word, name in re.findall(r"^ *--- (PASS|FAIL|SKIP): (\S+)", completed.stdout, re.M)
+    }
+    assert completed.returncode == 0, (
+        f"KPROTO_SEED={SEED}\n{_complaints(completed.stdout)}\n{completed.stderr[-500:]}"
+    )
     assert {*drawn} <= {*ended}
     assert {name for name, word in ended.items() if word == "SKIP" and "848" not in name} <= {TOO_NEW}
     for name in ALWAYS:
-        parts = {one for one in ended if one.startswith(f"{name}/") and "848" not in one}
+        parts = {test for test in ended if test.startswith(f"{name}/") and "848" not in test}
         assert len(parts) >= 3
         assert {ended[part] for part in parts} == {"PASS"}
 
 
 def _complaints(text: str) -> str:
-    """What is said before a test fails, and what ends the whole: a record twice, or lost, is a panic."""
+    """Return the output before each failure or panic; a repeated or lost record is a panic."""
     lines = text.splitlines()
     ends = [number for number, line in enumerate(lines) if re.match(r" *--- FAIL|panic:", line)]
     return "\n".join(line for end in ends for line in lines[max(0, end - 10) : end + 1])

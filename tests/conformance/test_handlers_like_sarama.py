@@ -1,4 +1,4 @@
-"""Handlers that fail, mark and reset: sarama and `ConsumerGroup` read, raise and tell the same."""
+"""Handlers that fail, mark and reset: sarama and `ConsumerGroup` read, raise and report the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T0 = TopicPartition("t", 0)
 
 
 class One:
-    """Takes a record of partition 0, marks it, and ends the session."""
+    """Read a record of partition 0, mark it, and end the session."""
 
     def __init__(self) -> None:
         self.read: list[int] = []
@@ -71,7 +71,7 @@ class FailsBehind(One):
 
 
 def ours(bootstrap: str) -> list[Any]:
-    found: list[Any] = []
+    results: list[Any] = []
 
     def session(group: ConsumerGroup, name: str, handler: One) -> None:
         returned = ""
@@ -79,9 +79,9 @@ def ours(bootstrap: str) -> list[Any]:
             group.consume(["t"], handler)
         except ValueError as error:
             returned = str(error)
-        kept = group._group.error_channel.items
-        told = sorted(str(kept.popleft()) for _ in range(len(kept)))
-        found.append([name, handler.read, returned, told])
+        errors = group._group.error_channel.items
+        messages = sorted(str(errors.popleft()) for _ in range(len(errors)))
+        results.append([name, handler.read, returned, messages])
 
     with ConsumerGroup(bootstrap, group_id="ours", auto_offset_reset="earliest") as group:
         session(group, "a mark of setup behind the commit", Marks())
@@ -94,11 +94,11 @@ def ours(bootstrap: str) -> list[Any]:
     with ConsumerGroup(bootstrap, group_id="ours-by-hand", **options) as group:
         for _ in range(2):
             session(group, "marked without auto commit", One())
-    return found
+    return results
 
 
 @pytest.mark.originals
-def test_what_handlers_do_ends_as_with_sarama(tmp_path: Path) -> None:
+def test_handlers_behave_as_with_sarama(tmp_path: Path) -> None:
     program = original_clients.built(PROGRAM, tmp_path / "handlers")
     with running(topics={"t": 2}) as server:
         with Producer(server.bootstrap) as producer:

@@ -1,4 +1,4 @@
-"""Kafka judges what stands around messages and inside: headers, foreign tags, the consumer protocol."""
+"""Kafka checks what surrounds messages and what they contain: headers, tags and consumer protocol."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def every_version(cls: type[Message]) -> range:
 
 @pytest.mark.parametrize("api_key", sorted(index.API_NAMES))
 @pytest.mark.parametrize("client_id", ["kproto €", "x" * 300, None], ids=["short", "long", "none"])
-def test_kafkas_network_layer_takes_a_request_apart_as_it_was_put_together(
+def test_kafkas_network_layer_parses_our_requests(
     bridge: Bridge, api_key: int, client_id: str | None
 ) -> None:
-    """Of a client id that is null it makes an empty one."""
+    """Kafka reads a null client id as an empty one."""
     cls = index.request_class(api_key)
     for version in every_version(cls):
         request = sample(cls, version)
@@ -50,7 +50,7 @@ def test_kafkas_network_layer_takes_a_request_apart_as_it_was_put_together(
         }
 
 
-# Tags that the message has in another version
+# Tags that the message has in another version.
 
 
 def foreign_tags(struct: Any, version: int) -> list[int]:
@@ -58,14 +58,14 @@ def foreign_tags(struct: Any, version: int) -> list[int]:
 
 
 def with_tag(message: Message, struct: Any, tag: int, version: int) -> bytes:
-    """The bytes of `message` with that tag in `struct`, a part of it; `encode` would refuse to write it."""
+    """Return the bytes of `message` with this tag in `struct`, which `encode` would reject."""
     before = struct.__unknown_tags__
     written = []
     for placeholder in (97, 98):
         struct.__unknown_tags__ = {placeholder: bytes(3)}
         written.append(message.encode(version))
     struct.__unknown_tags__ = before
-    (at,) = [at for at, (one, other) in enumerate(zip(*written, strict=True)) if one != other]
+    (at,) = [at for at, (first, second) in enumerate(zip(*written, strict=True)) if first != second]
     return written[0][:at] + bytes([tag]) + written[0][at + 1 :]
 
 
@@ -81,7 +81,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize(("name", "version"), FOREIGN)
-def test_kafka_and_we_refuse_a_tag_of_another_version(bridge: Bridge, name: str, version: int) -> None:
+def test_kafka_and_we_reject_a_tag_of_another_version(bridge: Bridge, name: str, version: int) -> None:
     cls = index.message_class(name)
     message = sample(cls, version)
     for struct in structs_in(message):
@@ -97,11 +97,11 @@ def test_there_are_tags_of_other_versions() -> None:
     assert len(FOREIGN) > 10
 
 
-# Numbers that nobody knows: error codes, flags, kinds
+# Unknown numbers: error codes, flags, types.
 
 
 @pytest.mark.parametrize("name", index.names())
-def test_kafka_and_we_keep_numbers_that_nobody_knows(bridge: Bridge, name: str) -> None:
+def test_kafka_and_we_keep_unknown_numbers(bridge: Bridge, name: str) -> None:
     cls = index.message_class(name)
     for version in every_version(cls):
         for extreme in (0, 1):
@@ -112,7 +112,7 @@ def test_kafka_and_we_keep_numbers_that_nobody_knows(bridge: Bridge, name: str) 
             kafka_agrees(bridge, message, version)
 
 
-# What stands in JoinGroup's metadata and in SyncGroup's assignment
+# The metadata of JoinGroup and the assignment of SyncGroup.
 
 names = st.text("ab\u00e9", min_size=1, max_size=4)
 partitions = st.lists(st.builds(TopicPartition, names, st.integers(0, 2**31 - 1)), max_size=6, unique=True)
@@ -127,7 +127,7 @@ subscriptions = st.builds(
 
 
 @given(subscriptions, st.integers(0, 3))
-def test_kafka_reads_a_subscription_and_writes_the_same(
+def test_a_subscription_round_trips_through_kafka(
     bridge: Bridge, subscription: Subscription, version: int
 ) -> None:
     data = subscription.encode(version)
@@ -138,18 +138,18 @@ def test_kafka_reads_a_subscription_and_writes_the_same(
 
 @given(partitions, st.none() | st.binary(max_size=5), st.integers(0, 3))
 def test_kafka_reads_an_assignment_as_we_do(
-    bridge: Bridge, found: list[TopicPartition], user_data: bytes | None, version: int
+    bridge: Bridge, assigned: list[TopicPartition], user_data: bytes | None, version: int
 ) -> None:
-    """Kafka writes the topics in the order of a hash map, so only their order may differ."""
-    data = Assignment(partitions=tuple(found), user_data=user_data).encode(version)
+    """Kafka writes the topics in the order of a hash map; only the order may differ."""
+    data = Assignment(partitions=tuple(assigned), user_data=user_data).encode(version)
     theirs = bridge.assignment(data, version)
     assert len(theirs) == len(data)
     assert theirs[:2] == data[:2]
-    assert sorted(Assignment.decode(theirs).partitions) == sorted(found)
+    assert sorted(Assignment.decode(theirs).partitions) == sorted(assigned)
     assert Assignment.decode(theirs).user_data == user_data
 
 
-# What Kafka puts into control batches
+# Records in Kafka's control batches.
 
 
 CONTROL = {
@@ -162,7 +162,7 @@ CONTROL = {
 
 
 def control_record(data: bytes) -> tuple[int, bytes]:
-    """The type and the body of the only record of the only batch, a control batch."""
+    """Return the type and the value of the only record in a control batch."""
     (batch,) = batches(data)
     assert batch.is_control
     (record,) = batch.records()
@@ -174,10 +174,8 @@ def control_record(data: bytes) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize(("name", "kind"), CONTROL.items())
 @given(data=st.data())
-def test_the_body_of_a_control_record_is_read_as_kafka_wrote_it(
-    bridge: Bridge, name: str, kind: int, data: st.DataObject
-) -> None:
-    """Kafka's raft layer writes version 0 of all of them, whatever their first field says."""
+def test_control_records_of_kafka_are_read(bridge: Bridge, name: str, kind: int, data: st.DataObject) -> None:
+    """Kafka's raft layer always writes version 0, whatever the first field of the record is."""
     message: Any = data.draw(from_message(index.message_class(name), 0))
     batch = bridge.control_batch(name, 0, to_json(message, 0))
     assert control_record(batch) == (kind, message.encode(0))
@@ -186,17 +184,15 @@ def test_the_body_of_a_control_record_is_read_as_kafka_wrote_it(
 
 @pytest.mark.parametrize(("kind", "number"), [("ABORT", 0), ("COMMIT", 1)])
 @pytest.mark.parametrize("epoch", [0, 7, 2**31 - 1])
-def test_the_end_of_a_transaction_is_read_as_kafka_wrote_it(
-    bridge: Bridge, kind: str, number: int, epoch: int
-) -> None:
-    found, value = control_record(bridge.marker(kind, epoch))
-    assert (found, value[:2]) == (number, bytes(2))
+def test_transaction_markers_of_kafka_are_read(bridge: Bridge, kind: str, number: int, epoch: int) -> None:
+    record_type, value = control_record(bridge.marker(kind, epoch))
+    assert (record_type, value[:2]) == (number, bytes(2))
     assert EndTxnMarker.decode(value[2:], 0) == EndTxnMarker(coordinator_epoch=epoch)
 
 
 @pytest.mark.parametrize("api_key", sorted(index.API_NAMES))
-def test_a_client_is_quiet_after_the_answers_after_which_javas_is(bridge: Bridge, api_key: int) -> None:
-    """KIP-219. Of versions that Kafka 4 has not any more nothing is said."""
+def test_a_client_is_throttled_by_the_same_responses_as_javas(bridge: Bridge, api_key: int) -> None:
+    """KIP-219; versions that Kafka 4 no longer has are skipped."""
     judged = 0
     for version in every_version(index.request_class(api_key)):
         try:

@@ -1,4 +1,4 @@
-"""subscribePattern means what Java means by it: java.util.regex.Pattern itself is asked."""
+"""subscribePattern has Java's meaning: java.util.regex.Pattern checks it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = _words(
     "flights flights-1 flights.eu Flights FLIGHTS f a aa ab ba abc a1 a-1 a_b 1 12 123 0 . .. - _ a.b A aB "
     "x0 q z zz aaa aab orders orders-2024 orders.v2 ORDERS-2 i I s S k K A-Z b d"
 )
-# What Spark's users write, and the corners of the grammar; the last one is empty.
+# Patterns of Spark's users, and corner cases of the grammar; the last one is empty.
 PATTERNS = (Path(__file__).parent / "java_patterns.txt").read_text().split("\n")
 
 ATOMS = _words(
@@ -46,9 +46,9 @@ def drawn(seed: int, count: int) -> Iterator[str]:
 
 def java_says(patterns: list[str], folder: Path) -> list[str]:
     source = Path(__file__).parent / "java" / "Regex.java"
-    asked = "".join(f"{pattern.encode().hex()}\t{','.join(NAMES)}\n" for pattern in patterns)
+    lines = "".join(f"{pattern.encode().hex()}\t{','.join(NAMES)}\n" for pattern in patterns)
     run = [judges.java(), "-Xss4m", str(source)]
-    done = subprocess.run(run, input=asked, capture_output=True, text=True, cwd=folder, check=True)
+    done = subprocess.run(run, input=lines, capture_output=True, text=True, cwd=folder, check=True)
     return done.stdout.splitlines()
 
 
@@ -61,7 +61,7 @@ def we_say(pattern: str) -> str:
 
 
 def is_left_out(pattern: str) -> bool:
-    """Whether we refuse it for one of the reasons in `NOT_HERE`."""
+    """Return whether we reject the pattern for a reason in `NOT_HERE`."""
     try:
         matcher(pattern)
     except ConfigError as error:
@@ -69,19 +69,19 @@ def is_left_out(pattern: str) -> bool:
     return False
 
 
-# Java reads these; we say that we don't.
+# Java reads these; we reject them with a message.
 NOT_HERE = {
-    r".*(?<=a|bb)",  # a look-behind of several lengths
+    r".*(?<=a|bb)",  # A look-behind of several lengths.
     r"\N{LATIN SMALL LETTER A}",
-    r"\p{IsGreek}*a",  # scripts of which no topic's name has a letter
-    r"{2}",  # a repetition of nothing, or of a repetition: Java documents none of these
+    r"\p{IsGreek}*a",  # Scripts whose letters no topic name contains.
+    r"{2}",  # A repetition of nothing, or of a repetition, which Java does not document.
     r"a{2}{2}",
     r"[a&&&b]",
-    r"\1(a)",  # a group that comes later
+    r"\1(a)",  # A reference to a later group.
 }
 
 
-def test_the_patterns_that_people_write_mean_what_java_means(tmp_path: Path) -> None:
+def test_usual_patterns_have_javas_meaning(tmp_path: Path) -> None:
     wrong = []
     for pattern, java in zip(PATTERNS, java_says(PATTERNS, tmp_path), strict=True):
         expected = "refused" if pattern in NOT_HERE else java
@@ -90,11 +90,11 @@ def test_the_patterns_that_people_write_mean_what_java_means(tmp_path: Path) -> 
     assert wrong == []
 
 
-def test_drawn_patterns_mean_what_java_means(tmp_path: Path) -> None:
+def test_random_patterns_have_javas_meaning(tmp_path: Path) -> None:
     seed = int(os.environ.get("KPROTO_SEED", "7"))
     patterns = list(drawn(seed, 5000))
     answers = list(zip(patterns, java_says(patterns, tmp_path), strict=True))
-    asked = [(pattern, java) for pattern, java in answers if java == "refused" or not is_left_out(pattern)]
-    assert len(asked) > 4000
-    wrong = [(pattern, java, we_say(pattern)) for pattern, java in asked if we_say(pattern) != java]
+    cases = [(pattern, java) for pattern, java in answers if java == "refused" or not is_left_out(pattern)]
+    assert len(cases) > 4000
+    wrong = [(pattern, java, we_say(pattern)) for pattern, java in cases if we_say(pattern) != java]
     assert wrong == [], f"KPROTO_SEED={seed}"

@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, and with them its Java clients, on the embedded broker."""
+"""Kafka's own command-line tools, and with them its Java clients, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.java
 
 
 def tool(jars: str, name: str, *arguments: str, lines: str = "") -> str:
-    """What the tool writes on its standard output; it must succeed."""
+    """Run a tool, which must succeed, and return its output."""
     command = [
         judges.java(),
         "-Xmx256m",
@@ -27,7 +27,7 @@ def tool(jars: str, name: str, *arguments: str, lines: str = "") -> str:
     return done.stdout
 
 
-def test_kafkas_tools_make_fill_read_and_delete_a_topic(embedded: Server, kafka_jars: str) -> None:
+def test_kafkas_tools_create_fill_read_and_delete_a_topic(embedded: Server, kafka_jars: str) -> None:
     server = ("--bootstrap-server", embedded.bootstrap)
     topic, group = ("--topic", "tools"), ("--group", "readers")
 

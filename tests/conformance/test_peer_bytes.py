@@ -1,8 +1,9 @@
-"""Two other clients' codecs judge our bytes: kio (Rust) and kafka-python, both made from Kafka's definitions.
+"""The codecs of two other clients check our bytes: kio (Rust) and kafka-python, both made from Kafka's
+definitions.
 
-What we write they read, with the same values under the same names, and write again as it was. `DEFECTS` is
-what they are known to get wrong, and messages are narrowed by that much. Each entry is tested too, so that it
-goes when the peer is mended.
+They read our bytes with the same values under the same names, and write the same bytes again. `DEFECTS` lists
+their known errors; messages are narrowed to avoid them. Each entry is tested, too, so that it is removed when
+the peer is fixed.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ pytestmark = pytest.mark.clients
 
 EXAMPLES = {"quick": 2, "ci": 6, "soak": 200}[os.environ.get("KPROTO_PROFILE", "quick")]
 
-# Read a message and write it again: the peer's object, and its bytes.
+# Decodes a message and encodes it again; returns the peer's object and its bytes.
 Codec = Callable[[bytes], tuple[Any, bytes]]
 
 
 class Peer(Protocol):
     package: str
-    pairs: int  # How many pairs of a message and a version are judged, at least.
+    pairs: int  # The least number of pairs of a message and a version that are checked.
 
     def codec(self, name: str, version: int) -> Codec | None:
-        """None for what the peer doesn't have."""
+        """Return None if the peer does not have this message or version."""
 
 
 class Kio:
-    """Everything but the records of groups. One class per message and version."""
+    """All messages except the records of groups, with one class per message and version."""
 
     package = "kio"
     pairs = 620
@@ -84,7 +85,7 @@ def _kio_paths() -> dict[tuple[str, int], str]:
 
 
 class KafkaPython:
-    """The APIs that clients use, and the consumer protocol. One class per message."""
+    """The APIs that clients use, and the consumer protocol, with one class per message."""
 
     package = "kafka"
     pairs = 480
@@ -96,7 +97,7 @@ class KafkaPython:
 
         def api(data: bytes) -> tuple[Any, bytes]:
             message = peer.decode(data, version=version)
-            message._header = None  # what was decoded lacks it, and can't be encoded without
+            message._header = None  # A decoded message lacks the header that encode needs.
             return message, bytes(message.encode(version=version))
 
         def body(data: bytes) -> tuple[Any, bytes]:
@@ -108,11 +109,11 @@ class KafkaPython:
 
 @cache
 def _kafka_python_classes() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    classes: dict[str, Any] = {}
     for part in ("consumer", "metadata", "admin", "producer", "sasl"):
         module = import_module(f"kafka.protocol.{part}")
-        found |= {name: getattr(module, name) for name in dir(module) if name in index.names()}
-    return found
+        classes |= {name: getattr(module, name) for name in dir(module) if name in index.names()}
+    return classes
 
 
 PEERS: list[Peer] = [Kio(), KafkaPython()]
@@ -120,25 +121,25 @@ PEERS: list[Peer] = [Kio(), KafkaPython()]
 
 @pytest.fixture(params=PEERS, ids=lambda peer: peer.package)
 def peer(request: pytest.FixtureRequest) -> Peer:
-    found: Peer = request.param
-    if find_spec(found.package) is None:
-        judges.missing(found.package)
-    return found
+    chosen: Peer = request.param
+    if find_spec(chosen.package) is None:
+        judges.missing(chosen.package)
+    return chosen
 
 
-# What the peers get wrong
+# Known errors of the peers.
 
 
 @dataclass(frozen=True)
 class Defect:
-    """`narrow` changes a struct to what the peer can say. `example` is what it still can't."""
+    """A known error: `narrow` changes a struct to what the peer supports; `example` is still wrong."""
 
     package: str
     what: str
-    narrow: Callable[[Any, str], None]  # Of a struct, wherever it stands in the message of this name.
+    narrow: Callable[[Any, str], None]  # For any struct within the message of this name.
     example: Message
     version: int
-    shown: str  # What the peer raises; empty if it reads the example and writes something else.
+    shown: str  # The error that the peer raises; empty if it reads the example and writes other bytes.
 
 
 def drop_unknown_tags(struct: Struct, _: str) -> None:
@@ -213,7 +214,7 @@ def narrowed(peer: Peer, message: Message) -> Message:
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.what}")
-def test_a_known_defect_of_a_peer_is_still_there(defect: Defect) -> None:
+def test_a_known_defect_of_a_peer_still_exists(defect: Defect) -> None:
     if find_spec(defect.package) is None:
         judges.missing(defect.package)
     (peer,) = (peer for peer in PEERS if peer.package == defect.package)
@@ -229,56 +230,56 @@ def test_a_known_defect_of_a_peer_is_still_there(defect: Defect) -> None:
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.what}")
-def test_what_is_narrowed_away_is_no_more_than_the_defect(defect: Defect) -> None:
-    """Without the defect's own narrowing the example is another message; the others leave it as it is."""
+def test_narrowing_removes_only_the_defect(defect: Defect) -> None:
+    """The example changes by its own narrowing, and by no other one."""
     version = defect.version
     data = defect.example.encode(version)
-    for other in DEFECTS:
+    for checked in DEFECTS:
         message = type(defect.example).decode(data, version)
         for struct in structs_in(message):
-            other.narrow(struct, type(message).__name__)
-        assert (message.encode(version) != data) == (other.narrow is defect.narrow)
+            checked.narrow(struct, type(message).__name__)
+        assert (message.encode(version) != data) == (checked.narrow is defect.narrow)
 
 
-# The judgement
+# Checks.
 
 
 def judge(peer: Peer, message: Message, version: int) -> None:
-    """The invariant: the peer reads the same values in our bytes, and writes the same bytes."""
+    """The invariant: the peer reads the same values from our bytes, and writes the same bytes."""
     codec = peer.codec(type(message).__name__, version)
     assert codec is not None
     data = message.encode(version)
-    theirs, again = codec(data)
-    assert again.hex() == data.hex()
+    theirs, encoded = codec(data)
+    assert encoded.hex() == data.hex()
     same_values(message, theirs, version)
 
 
 def same_values(ours: Any, theirs: Any, version: int) -> None:
-    """Under names that both have: kio calls some fields otherwise, where their type says the unit."""
+    """Compare fields that both have: kio renames some whose type implies the unit."""
     for f in type(ours).__fields__:
         if version in f.versions and hasattr(theirs, f.name):
             mine, yours = getattr(ours, f.name), getattr(theirs, f.name)
             if isinstance(mine, list) and yours is not None:
                 assert len(mine) == len(yours), f.name
-                for one, other in zip(mine, yours, strict=True):
-                    same_value(f, one, other, version)
+                for our_item, their_item in zip(mine, yours, strict=True):
+                    same_value(f, our_item, their_item, version)
             else:
                 same_value(f, mine, yours, version)
 
 
 def same_value(f: Field, mine: Any, yours: Any, version: int) -> None:
     if yours is None:
-        assert mine in (None, ZERO_UUID, f.initial()), f.name  # a tagged struct that isn't there, too
+        assert mine in (None, ZERO_UUID, f.initial()), f.name  # Also a tagged struct that is missing.
     elif isinstance(mine, Struct):
         same_values(mine, yours, version)
     elif isinstance(yours, set):
-        assert all((mine >> bit & 1) == (bit in yours) for bit in range(32)), f.name  # a field of bits
+        assert all((mine >> bit & 1) == (bit in yours) for bit in range(32)), f.name  # A bit field.
     else:
         assert mine == yours, f.name
 
 
 @pytest.mark.parametrize("name", index.names())
-def test_a_peer_reads_our_bytes_and_writes_them_again(peer: Peer, name: str) -> None:
+def test_our_bytes_round_trip_through_a_peer(peer: Peer, name: str) -> None:
     cls = index.message_class(name)
     for version in range(cls.__versions__.min, cls.__versions__.max + 1):
         if peer.codec(name, version) is None:
@@ -313,7 +314,7 @@ def test_the_peers_have_most_messages(peer: Peer) -> None:
     ("mutant", "version"),
     [(OneMistake.HeartbeatRequest, 0), (OneMistake.HeartbeatResponse, 3), (OneMistake.SyncGroupResponse, 1)],
 )
-def test_a_peer_sees_one_mistake_in_a_declaration(peer: Peer, mutant: type[Message], version: int) -> None:
-    with pytest.raises(Exception) as caught:  # noqa: PT011  whatever the peer stumbles over
+def test_a_peer_detects_one_mistake_in_a_declaration(peer: Peer, mutant: type[Message], version: int) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  any error of the peer
         judge(peer, sample(mutant, version), version)
     assert not isinstance(caught.value, NameError)

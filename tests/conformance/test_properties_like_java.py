@@ -1,4 +1,4 @@
-"""JAAS lines and properties are read as Java reads them: Kafka's JaasContext and java.util.Properties."""
+"""JAAS lines and properties are parsed as in Java: by Kafka's JaasContext and java.util.Properties."""
 
 from __future__ import annotations
 
@@ -99,16 +99,17 @@ def drawn(seed: int, count: int) -> list[tuple[str, str]]:
     for _ in range(count):
         some = "".join(random.choices(JAAS, k=random.randint(0, 7)))
         texts.append(("jaas", some if random.random() < 0.1 else f"{MODULE} required {some};"))
-        # A last line that goes on is nothing, or a property without a name, by how Java 17 reads ahead.
+        # A last line that continues is ignored or a property without a name, depending on Java 17's
+        # read-ahead.
         texts.append(("properties", "".join(random.choices(PROPERTIES, k=random.randint(0, 12))) + "\nz=1"))
     return texts
 
 
 def java_says(texts: list[tuple[str, str]], folder: Path) -> list[str]:
     source = Path(__file__).parent / "java" / "Texts.java"
-    asked = "".join(f"{kind}\t{text.encode().hex()}\n" for kind, text in texts)
+    lines = "".join(f"{kind}\t{text.encode().hex()}\n" for kind, text in texts)
     run = [judges.java(), "-cp", judges.kafka_jars(), str(source)]
-    done = subprocess.run(run, input=asked, capture_output=True, text=True, cwd=folder, check=True)
+    done = subprocess.run(run, input=lines, capture_output=True, text=True, cwd=folder, check=True)
     return done.stdout.splitlines()
 
 
@@ -125,10 +126,10 @@ def _jaas(text: str) -> str:
 
 
 def _said(first: list[str], pairs: Mapping[str, str]) -> str:
-    # A half of a character is a "?" in Java's UTF-8.
-    coded = [tuple(one.encode("utf-8", "replace").hex() for one in pair) for pair in pairs.items()]
+    # A lone surrogate becomes "?" in Java's UTF-8.
+    coded = [tuple(text.encode("utf-8", "replace").hex() for text in pair) for pair in pairs.items()]
     return ",".join(
-        [*(one.encode().hex() for one in first), *(one for pair in sorted(coded) for one in pair)]
+        [*(text.encode().hex() for text in first), *(text for pair in sorted(coded) for text in pair)]
     )
 
 
@@ -138,7 +139,7 @@ _READ: dict[str, Callable[[str], str]] = {
 }
 
 
-def test_drawn_texts_mean_what_java_means(tmp_path: Path) -> None:
+def test_random_texts_are_parsed_as_in_java(tmp_path: Path) -> None:
     seed = int(os.environ.get("KPROTO_SEED", "7"))
     texts = drawn(seed, 10_000)
     answers = java_says(texts, tmp_path)

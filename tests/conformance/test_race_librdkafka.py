@@ -1,17 +1,19 @@
-"""The race of document 000: librdkafka, on its mock cluster, ends each drawn schedule as its machine does.
+"""The race of document 000: librdkafka, on its mock cluster, ends each random schedule as its model does.
 
-A schedule is what the document's program does when: it subscribes once or in each request, and in each
-request assigns, seeks and polls; between them it sleeps. Compared is what each request saw: the assignment
-behind its polls, its first message, and what seek said. Drawn is only what is away from ties: the machine
-sees the same with joins that end 300 ms sooner or later, and with a slow network. A seek right behind an
-assign is one: it meets the old fetcher, and is _STATE, or the new one. So there is a moment between them.
+A schedule says when the document's program acts: it subscribes once or in each request, and in each request
+assigns, seeks and polls; between requests it sleeps. The test compares what each request saw: the assignment
+after its polls, its first message, and the result of seek.
 
-A run that ends otherwise is played again where its sleeps and polls took longer than drawn; and once more
-among few others, as librdkafka's own threads may have waited for the machine, which nobody sees.
+Only schedules without ties are drawn: the model gives the same result with joins 300 ms earlier or later, and
+with a slow network. A seek immediately after an assign is a tie, because it meets the old fetcher (_STATE) or
+the new one. So there is a gap between them.
 
-The mock cluster ends a group's first join after three seconds, and a member's next one a second before its
-session would be over (rdkafka_mock_cgrp.c). KPROTO_RACES=200 plays so many (tox -e soak), KPROTO_SEED is
-where the drawing begins.
+A run with another result is repeated if its sleeps and polls took longer than planned. It is then repeated
+once more with few others in parallel, because librdkafka's own threads may have waited for a CPU.
+
+The mock cluster ends a group's first join after 3 s, and a member's next one 1 s before its session expires
+(rdkafka_mock_cgrp.c). `KPROTO_RACES=200` sets the number of schedules (tox -e soak), `KPROTO_SEED` the first
+one.
 """
 
 from __future__ import annotations
@@ -45,26 +47,26 @@ TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
 FIRST_JOIN_MS = 3_000
 MARGIN_MS = 300
-FETCH_WAIT_MS = 50  # A fetch under way holds up the next one: how long is a tie, too.
-SETTLES_MS = 500  # From the beginning of a client to its first request: connections are made.
+FETCH_WAIT_MS = 50  # An open fetch delays the next one; its duration is a tie, too.
+SETTLES_MS = 500  # From the start of a client to its first request, while it connects.
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Milliseconds, but for `polls`."""
+    """A schedule; all values but `polls` are milliseconds."""
 
     inside: bool
     session: int
     pauses: tuple[int, ...]  # Before each request.
-    naps: tuple[int, ...]  # In each request, between subscribing and assigning.
-    gap: int  # Between assigning and seeking.
+    naps: tuple[int, ...]  # In each request, between subscribe and assign.
+    gap: int  # Between assign and seek.
     polls: int
     timeout: int
 
 
 @dataclass(frozen=True)
 class Request:
-    """What one request saw: partition 0 in the assignment, the first message's offset, what seek said."""
+    """The result of a request: offset assigned for partition 0, first message's offset, result of seek."""
 
     assigned: int | None
     first: int | None
@@ -85,25 +87,25 @@ def draw(random: Random) -> Schedule:
 
 
 def schedules(seed: int) -> Iterator[tuple[Schedule, list[Request]]]:
-    """Schedules away from ties, and what each request sees."""
+    """Yield schedules without ties, and the results of their requests."""
     for number in count(seed):
         schedule = draw(Random(number))
         expected = modelled(schedule)
-        others = ((-MARGIN_MS, 1), (MARGIN_MS, 1), (0, 25))
-        if expected and all(modelled(schedule, *other) == expected for other in others):
+        variations = ((-MARGIN_MS, 1), (MARGIN_MS, 1), (0, 25))
+        if expected and all(modelled(schedule, *variation) == expected for variation in variations):
             yield schedule, expected
 
 
-# ---- the machine, in a world whose coordinator takes its time as the mock cluster does
+# ---- the model, in a world whose coordinator has the delays of the mock cluster
 
 
 def modelled(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Request]:
-    """What each request sees; nothing for a schedule that leaves a second, dead member in the group.
+    """Return the results of the requests; none for a schedule that leaves a second, dead member in the group.
 
-    That is what a subscribe does while the first join is open, where JoinGroup gives the id: how long the
-    dead one is waited for is each coordinator's own.
+    A subscribe during the first join does so if JoinGroup assigns the id: how long a coordinator waits for
+    the dead member differs.
     """
-    # JoinGroup 3 is the last one without MEMBER_ID_REQUIRED, which the mock cluster never says.
+    # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED, which the mock cluster never returns.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})
     world.write("test", 0, *["x"] * END)
     world.elect("test", 0, 1)
@@ -129,7 +131,7 @@ def modelled(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Reque
         fetch_wait_ms=FETCH_WAIT_MS,
         extra={"enable.auto.offset.store": False},
     )
-    found: list[Request] = []
+    requests: list[Request] = []
     world.run(SETTLES_MS)
     for number, (pause, nap) in enumerate(zip(schedule.pauses, schedule.naps, strict=True)):
         world.run(pause)
@@ -144,18 +146,18 @@ def modelled(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Reque
         for _ in range(schedule.polls):
             app.poll_once(schedule.timeout)
             world.run(schedule.timeout + 1_000, until=lambda: not app.polling)
-        given = app.records[before:]
-        found.append(
+        records = app.records[before:]
+        requests.append(
             Request(
                 librdkafka.assigned_offsets(app.state).get(TP),
-                given[0].offset if given else None,
+                records[0].offset if records else None,
                 refused[0] if refused else "ok",
             )
         )
-    return found if ids.count("") == 1 else []
+    return requests if ids.count("") == 1 else []
 
 
-# ---- the original
+# ---- the original client
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +179,7 @@ def mock_cluster() -> Iterator[str]:
 
 
 def played(schedule: Schedule, bootstrap: str, group: str) -> tuple[list[Request], bool]:
-    """What each request saw, and whether it was played as drawn: this machine may be too busy for that."""
+    """Return the results of the requests, and whether this machine kept to the schedule."""
     from confluent_kafka import Consumer, KafkaException
     from confluent_kafka import TopicPartition as Place
 
@@ -193,7 +195,7 @@ def played(schedule: Schedule, bootstrap: str, group: str) -> tuple[list[Request
     }
     app = Consumer(options)
     app.commit(offsets=[Place("test", 0, COMMITTED)], asynchronous=False)
-    found: list[Request] = []
+    requests: list[Request] = []
     late_s = 0.0
 
     def wait(ms: int, how: Callable[[float], Any] = time.sleep) -> Any:
@@ -207,50 +209,53 @@ def played(schedule: Schedule, bootstrap: str, group: str) -> tuple[list[Request
     for number, (pause, nap) in enumerate(zip(schedule.pauses, schedule.naps, strict=True)):
         wait(pause)
         if schedule.inside or number == 0:
-            # With callbacks, which leave the answer to the binding, as Go's does it.
+            # With callbacks, which leave the response to the binding, as in Go.
             app.subscribe(["test"], on_assign=lambda *_: None, on_revoke=lambda *_: None)
         wait(nap)
         app.assign([Place("test", 0, WANTED)])
         wait(schedule.gap)
-        said = "ok"
+        seek_result = "ok"
         try:
             app.seek(Place("test", 0, WANTED))
         except KafkaException as error:
-            said = error.args[0].name()
+            seek_result = error.args[0].name()
         first: int | None = None
         for _ in range(schedule.polls):
             message = wait(schedule.timeout, app.poll)
             if message is not None and message.error() is None and first is None:
                 first = message.offset()
-        assigned = {one.partition: one.offset for one in app.assignment()}
-        found.append(Request(assigned.get(0), first, said))
+        assigned = {partition.partition: partition.offset for partition in app.assignment()}
+        requests.append(Request(assigned.get(0), first, seek_result))
     app.close()
-    return found, late_s < MARGIN_MS / 2000
+    return requests, late_s < MARGIN_MS / 2000
 
 
-def test_librdkafka_ends_each_schedule_as_its_machine_does(mock_cluster: str) -> None:
+def test_librdkafka_ends_each_schedule_as_its_model(mock_cluster: str) -> None:
     print(f"KPROTO_SEED={SEED}")
     groups = count()
 
     def judged(case: tuple[Schedule, list[Request]]) -> list[Request] | None:
-        """What librdkafka saw; None when it never was the schedule."""
+        """Return librdkafka's results; None if no run kept to the schedule."""
         for _ in range(TRIES):
             theirs, in_time = played(case[0], mock_cluster, f"g{next(groups)}")
             if in_time or theirs == case[1]:
                 return theirs
         return None
 
-    drawn = list(islice(schedules(SEED), RACES))  # all of them first: it would disturb those that are played
+    # All of them first: drawing would disturb running schedules.
+    drawn = list(islice(schedules(SEED), RACES))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        seen = list(pool.map(judged, drawn))
-    again = [number for number, (_, ours) in enumerate(drawn) if seen[number] != ours]
+        results = list(pool.map(judged, drawn))
+    repeated = [number for number, (_, ours) in enumerate(drawn) if results[number] != ours]
     with ThreadPoolExecutor(FEW) as pool:
-        for number, theirs in zip(again, pool.map(judged, [drawn[one] for one in again]), strict=True):
-            seen[number] = theirs
+        for number, theirs in zip(
+            repeated, pool.map(judged, [drawn[number_] for number_ in repeated]), strict=True
+        ):
+            results[number] = theirs
     wrong = [
         (schedule, theirs, ours)
-        for (schedule, ours), theirs in zip(drawn, seen, strict=True)
+        for (schedule, ours), theirs in zip(drawn, results, strict=True)
         if theirs not in (None, ours)
     ]
-    assert wrong == [], f"{len(wrong)} of {RACES}: schedule, librdkafka, the machine (KPROTO_SEED={SEED})"
-    assert seen.count(None) < RACES / 4, f"this machine was too busy for {seen.count(None)} of {RACES}"
+    assert wrong == [], f"{len(wrong)} of {RACES}: schedule, librdkafka, model (KPROTO_SEED={SEED})"
+    assert results.count(None) < RACES / 4, f"this machine was too busy for {results.count(None)} of {RACES}"

@@ -1,7 +1,7 @@
-"""Long conversations of two members with one group, drawn by chance: a real Kafka and ours say the same.
+"""Long random conversations of two members with one group: a real Kafka and our broker answer alike.
 
-Each has its turn with something that it may say or may not, in any version; what waits, waits at both. Who
-leads, and who is in, is not compared: of several members Kafka's hash map chooses.
+The members take turns with requests that may be invalid, in any version; what waits must wait on both
+brokers. The leader and the list of members are not compared: Kafka chooses them from a hash map.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.conformance.test_boundary_requests_like_kafka import ALL, SETTINGS
 
 TALKS: Final = 120 if ALL else 6
 LINES: Final = 30
-# What is taken for "waits"; a real one is asked again as often as ours has answered.
+# The time after which a request counts as waiting; Kafka gets a longer timeout if ours has answered.
 SOON: Final = 0.3
 NOT_COMPARED: Final = ("leader=", "members=", "skip=")
 
-# What is said, how often, and in which versions.
+# The requests, their weights and versions.
 VERBS: Final = (
     ("join", 6, (2, 9)), ("sync", 5, (0, 5)), ("heartbeat", 3, (0, 4)), ("leave", 2, (0, 5)),
     ("commit", 3, (2, 9)), ("fetch", 2, (1, 9)), ("delete-offsets", 1, (0, 0)), ("describe", 2, (0, 6)),
@@ -45,46 +45,46 @@ PARTITIONS: Final = ("flights-0", "flights-0,flights-1", "ghost-0", "flights-9",
 
 
 def drawn(dice: Random, actor: Actor, company: ScriptRunner) -> tuple[str, dict[str, str]]:
-    """What the member says next."""
+    """Draw the member's next request."""
     verb, _, (low, high) = dice.choices(VERBS, [often for _, often, _ in VERBS])[0]
     if verb == "leave" and any(actor.member_id and actor.generation < 0 for actor in company.actors.values()):
-        # An id that was handed out and is given back: Kafka begins a rebalance for it, and ours doesn't.
+        # If a member id is given back before it joined, Kafka starts a rebalance and our broker does not.
         verb, low, high = "heartbeat", 0, 4
     version = dice.randint(low, high)
-    said = {"v": str(version)}
+    options = {"v": str(version)}
     odd = dice.random() < 0.2
     if verb in ("join", "sync", "heartbeat", "leave", "commit") and odd:
-        said["id"] = dice.choice(["ghost", "none"]) if verb != "join" else "ghost"
+        options["id"] = dice.choice(["ghost", "none"]) if verb != "join" else "ghost"
     if verb in ("sync", "heartbeat", "commit") and dice.random() < 0.2:
-        said["generation"] = str(dice.choice([-1, 0, actor.generation + 1]))
+        options["generation"] = str(dice.choice([-1, 0, actor.generation + 1]))
     if verb == "join":
-        said |= {"says": dice.choice(["", "", "more"])}
+        options |= {"says": dice.choice(["", "", "more"])}
         if dice.random() < 0.1:
-            said |= dice.choice([{"protocols": "sticky"}, {"type": "connect"}, {"protocols": "none"}])
+            options |= dice.choice([{"protocols": "sticky"}, {"type": "connect"}, {"protocols": "none"}])
     elif verb == "sync":
-        said["plan"] = "A:a,B:b"
+        options["plan"] = "A:a,B:b"
         if version >= 5 and dice.random() < 0.15:
-            said |= dice.choice([{"name": "sticky"}, {"type": "connect"}, {"type": "null"}])
+            options |= dice.choice([{"name": "sticky"}, {"type": "connect"}, {"type": "null"}])
     elif verb == "leave" and version >= 3 and dice.random() < 0.4:
-        said["members"] = dice.choice(["A,B", "ghost", "ghost,A", "A,A", "none/one", "A/two,ghost"])
+        options["members"] = dice.choice(["A,B", "ghost", "ghost,A", "A,A", "none/one", "A/two,ghost"])
     elif verb == "commit":
-        said["offsets"] = dice.choice(OFFSETS)
+        options["offsets"] = dice.choice(OFFSETS)
         if odd and dice.random() < 0.5:
-            said |= {"id": "none", "generation": "-1", "instance": "null"}
+            options |= {"id": "none", "generation": "-1", "instance": "null"}
     elif verb in ("fetch", "delete-offsets"):
-        said["what"] = dice.choice(PARTITIONS if verb != "fetch" or version < 2 else (*PARTITIONS, "all"))
+        options["what"] = dice.choice(PARTITIONS if verb != "fetch" or version < 2 else (*PARTITIONS, "all"))
     elif verb == "list":
-        said |= {"states": dice.choice(["", "Stable", "empty,Stable", "none"])} if version >= 4 else {}
-        said |= {"types": dice.choice(["", "classic", "Consumer", "none"])} if version >= 5 else {}
-    return verb, said
+        options |= {"states": dice.choice(["", "Stable", "empty,Stable", "none"])} if version >= 4 else {}
+        options |= {"types": dice.choice(["", "classic", "Consumer", "none"])} if version >= 5 else {}
+    return verb, options
 
 
-def told(verb: str, seen: Seen) -> Seen:
-    kept = [word for word in seen if verb == "leave" or not word.startswith(NOT_COMPARED)]
-    return tuple(RANDOM.sub("random", word) for word in kept)
+def told(verb: str, response: Seen) -> Seen:
+    compared = [word for word in response if verb == "leave" or not word.startswith(NOT_COMPARED)]
+    return tuple(RANDOM.sub("random", word) for word in compared)
 
 
-class Talk:
+class Conversation:
     """The same conversation with two brokers."""
 
     def __init__(self, ours: ScriptRunner, kafka: ScriptRunner, seed: str) -> None:
@@ -99,7 +99,7 @@ class Talk:
             company.actor("A").options.update({"instance": "one"} if static else {})
 
     def differences(self) -> Iterator[str]:
-        """The first line that is not answered alike, with all before it."""
+        """Yield all lines up to the first difference."""
         try:
             for _ in range(LINES):
                 for name in "AB":
@@ -115,31 +115,31 @@ class Talk:
                 company.stack.close()
 
     def said(self, name: str, verb: str, options: dict[str, str]) -> bool:
-        """Let both hear it. True if they don't answer alike."""
+        """Send a request to both; return whether the responses differ."""
         actors = [company.actor(name) for company in self.both]
         if "generation" in options and int(options["generation"]) > 0:
             options = {**options, "generation": str(actors[0].generation + 1)}
-        heard: list[Seen] = []
-        asked = actors[0].waits_for if verb == "answered" else verb
+        responses: list[Seen] = []
+        request = actors[0].waits_for if verb == "answered" else verb
         for company, actor in zip(self.both, actors, strict=True):
-            ours_waits = bool(heard) and heard[0] == ("waits",)
+            ours_waits = bool(responses) and responses[0] == ("waits",)
             patience = FOREVER
-            if not heard or ours_waits:
+            if not responses or ours_waits:
                 patience = SOON if verb != "answered" else SOON / 10
             if verb in ("join", "sync") and actor.waits_for:
-                return False  # one thing at a time
-            heard.append(told(asked, company.act(actor, verb, options, patience)))
-        if heard[0] == ("waits",) != heard[1]:  # perhaps it was only slower
-            heard[0] = told(asked, self.both[0].act(actors[0], "answered", {}, FOREVER))
+                return False  # One request at a time.
+            responses.append(told(request, company.act(actor, verb, options, patience)))
+        if responses[0] == ("waits",) != responses[1]:  # Our broker may only be slower.
+            responses[0] = told(request, self.both[0].act(actors[0], "answered", {}, FOREVER))
         words = " ".join(f"{key}={value}" for key, value in options.items())
-        self.lines.append(f"{name} {verb} {words}: ours {heard[0]}, kafka {heard[1]}")
-        out = heard[0][0] in ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID") and "id" not in options
-        left = asked == "leave" and "members" not in options
-        if left or (asked in ("join", "sync", "heartbeat") and out):
+        self.lines.append(f"{name} {verb} {words}: ours {responses[0]}, kafka {responses[1]}")
+        out = responses[0][0] in ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID") and "id" not in options
+        has_left = request == "leave" and "members" not in options
+        if has_left or (request in ("join", "sync", "heartbeat") and out):
             for actor in actors:
                 if not actor.waits_for:
                     actor.member_id, actor.generation = "", -1
-        return heard[0] != heard[1]
+        return responses[0] != responses[1]
 
 
 def group(number: int) -> str:
@@ -147,23 +147,26 @@ def group(number: int) -> str:
 
 
 @pytest.mark.kafka
-def test_two_members_hear_the_same_of_kafka_and_of_ours(real_kafka: judges.RealKafka) -> None:
+def test_both_brokers_answer_random_members_alike(real_kafka: judges.RealKafka) -> None:
     with running(settings=SETTINGS) as server:
-        scenes = [BrokerScene(one, str(time.time_ns())) for one in (server.bootstrap, real_kafka.bootstrap)]
+        scenes = [
+            BrokerScene(bootstrap, str(time.time_ns()))
+            for bootstrap in (server.bootstrap, real_kafka.bootstrap)
+        ]
         for number in range(TALKS):
             name = group(number)
             ours, kafka = (ScriptRunner(scene, name) for scene in scenes)
-            found = list(Talk(ours, kafka, f"{SEED}/{number}").differences())
-            assert not found, f"talk {number} of KPROTO_SEED={SEED}:\n{found[0]}"
+            differences = list(Conversation(ours, kafka, f"{SEED}/{number}").differences())
+            assert not differences, f"talk {number} of KPROTO_SEED={SEED}:\n{differences[0]}"
 
 
-def test_a_wrong_answer_is_noticed() -> None:
-    with running(settings=SETTINGS) as one, running(settings=SETTINGS) as other:
-        scenes = [BrokerScene(server.bootstrap, "t") for server in (one, other)]
+def test_a_wrong_response_fails_the_script() -> None:
+    with running(settings=SETTINGS) as first, running(settings=SETTINGS) as second:
+        scenes = [BrokerScene(server.bootstrap, "t") for server in (first, second)]
         for number in range(3):
             ours, kafka = (ScriptRunner(scene, f"g{number}") for scene in scenes)
-            assert list(Talk(ours, kafka, f"alike/{number}").differences()) == []
+            assert list(Conversation(ours, kafka, f"alike/{number}").differences()) == []
         ours, kafka = (ScriptRunner(scene, "wrong") for scene in scenes)
-        other.fail("JoinGroup", ErrorCode.NOT_COORDINATOR, 1)
-        (found,) = Talk(ours, kafka, "wrong").differences()
-        assert "NOT_COORDINATOR" in found
+        second.fail("JoinGroup", ErrorCode.NOT_COORDINATOR, 1)
+        (difference,) = Conversation(ours, kafka, "wrong").differences()
+        assert "NOT_COORDINATOR" in difference

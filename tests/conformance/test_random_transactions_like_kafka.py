@@ -1,7 +1,7 @@
-"""Long talks of two producers under one transactional id, drawn by chance: Kafka and ours say the same.
+"""Long random conversations of two producers with one transactional id: Kafka and our broker answer alike.
 
-Each has its turn with what it believes: its epoch may be an old one, of a transaction that has ended, or from
-before the other took the id over.
+The producers take turns. Each may use an old epoch, from an ended transaction or from before the other one
+initialized.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.kafka
 TALKS: Final = 60 if ALL else 4
 LINES: Final = 25
 PATIENCE: Final = 15.0
-# What Kafka says while it is writing markers, or finding out who leads; ours has written them by then.
+# Kafka's answers while it writes markers or elects a leader; our broker has finished by then.
 BUSY: Final = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -56,7 +56,7 @@ Identity = tuple[int, int]
 
 
 class Side:
-    """One broker, and what each of two producers believes."""
+    """One broker, and the state of two producers."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.name = name
@@ -71,13 +71,13 @@ class Side:
         end = time.monotonic() + PATIENCE
         while True:
             answer = self.sockets[who].ask(request, version)
-            found = codes(answer)
-            if not {*found} & {*BUSY} or time.monotonic() > end:
-                return answer, found
+            error_codes = codes(answer)
+            if not {*error_codes} & {*BUSY} or time.monotonic() > end:
+                return answer, error_codes
             time.sleep(0.02)
 
     def label(self, identity: Identity) -> tuple[int, int]:
-        """An identity with its producer id as the number of those that were seen here."""
+        """Replace the producer id by its number in the order of appearance."""
         if identity[0] < 0:
             return identity
         if identity[0] not in self.known:
@@ -88,18 +88,18 @@ class Side:
         self.old[who], self.ids[who] = self.ids[who], identity
 
     def says(self, who: int, verb: str, dice: Random) -> Any:
-        """What is answered, in what can be compared."""
+        """Send a request and return the comparable parts of the response."""
         old = dice.random() < 0.15
         mine = (self.old if old else self.ids)[who]
         if verb in ("init", "again"):
             known = mine if verb == "again" else (-1, -1)
-            asked = InitProducerIdRequest(
+            add_offsets = InitProducerIdRequest(
                 transactional_id=self.name,
                 transaction_timeout_ms=60_000,
                 producer_id=known[0],
                 producer_epoch=known[1],
             )
-            answer, codes = self.asked(who, asked, 5, lambda told: [told.error_code])
+            answer, codes = self.asked(who, add_offsets, 5, lambda response: [response.error_code])
             got = answer.producer_id, answer.producer_epoch
             if not codes[0]:
                 self.takes(who, got)
@@ -108,18 +108,18 @@ class Side:
             return self.writes(who, mine, dice.randint(0, 1), dice.choice([11, 12]), dice.random() < 0.1)
         if verb == "add":
             index = dice.randint(0, 1)
-            asked = AddPartitionsToTxnRequest(
+            add_offsets = AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.name,
                 v3_and_below_producer_id=mine[0],
                 v3_and_below_producer_epoch=mine[1],
                 v3_and_below_topics=[AddPartitionsToTxnTopic(name=self.name, partitions=[index])],
             )
-            return self.asked(who, asked, 3, _of_partitions)[1]
+            return self.asked(who, add_offsets, 3, _of_partitions)[1]
         if verb == "offsets":
-            asked = AddOffsetsToTxnRequest(
+            add_offsets = AddOffsetsToTxnRequest(
                 transactional_id=self.name, producer_id=mine[0], producer_epoch=mine[1], group_id=self.name
             )
-            return self.asked(who, asked, 4, lambda told: [told.error_code])[1]
+            return self.asked(who, add_offsets, 4, lambda response: [response.error_code])[1]
         if verb == "commit":
             return self.commits(who, mine, dice.choice([4, 5]))
         if verb == "end":
@@ -156,18 +156,18 @@ class Side:
         return codes, answer.responses[0].partition_responses[0].base_offset
 
     def commits(self, who: int, mine: Identity, version: int) -> Any:
-        one = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
-        asked = TxnOffsetCommitRequest(
+        offset = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+        commit = TxnOffsetCommitRequest(
             transactional_id=self.name,
             group_id=self.name,
             producer_id=mine[0],
             producer_epoch=mine[1],
-            topics=[TxnOffsetCommitRequestTopic(name=self.name, partitions=[one])],
+            topics=[TxnOffsetCommitRequestTopic(name=self.name, partitions=[offset])],
         )
-        return self.asked(who, asked, version, _of_commit)[1]
+        return self.asked(who, commit, version, _of_commit)[1]
 
     def ends(self, who: int, request: EndTxnRequest, version: int) -> Any:
-        answer, codes = self.asked(who, request, version, lambda told: [told.error_code])
+        answer, codes = self.asked(who, request, version, lambda response: [response.error_code])
         if codes[0] or version < 5:
             return codes
         got = answer.producer_id, answer.producer_epoch
@@ -175,12 +175,12 @@ class Side:
         return codes, self.label(got)
 
     def state(self) -> Any:
-        """What both coordinator and logs hold, once no marker is on its way."""
+        """Return the state of the coordinator and the logs after all markers were written."""
         end = time.monotonic() + PATIENCE
         while True:
-            asked = DescribeTransactionsRequest(transactional_ids=[self.name])
-            (one,) = self.sockets[0].ask(asked, 0).transaction_states
-            if not one.transaction_state.startswith("Prepare") or time.monotonic() > end:
+            describe = DescribeTransactionsRequest(transactional_ids=[self.name])
+            (transaction,) = self.sockets[0].ask(describe, 0).transaction_states
+            if not transaction.transaction_state.startswith("Prepare") or time.monotonic() > end:
                 break
             time.sleep(0.01)
         topics = [ProducersTopic(name=self.name, partition_indexes=[0, 1])]
@@ -195,22 +195,22 @@ class Side:
             for part in told.partitions
             for each in part.active_producers
         ]
-        taking = sorted(index for topic in one.topics for index in topic.partitions)
-        identity = self.label((one.producer_id, one.producer_epoch))
-        return one.error_code, one.transaction_state, identity, taking, sorted(producers)
+        taking = sorted(index for topic in transaction.topics for index in topic.partitions)
+        identity = self.label((transaction.producer_id, transaction.producer_epoch))
+        return transaction.error_code, transaction.transaction_state, identity, taking, sorted(producers)
 
 
-def _of_produce(told: Any) -> list[int]:
-    return [told.responses[0].partition_responses[0].error_code]
+def _of_produce(response: Any) -> list[int]:
+    return [response.responses[0].partition_responses[0].error_code]
 
 
-def _of_commit(told: Any) -> list[int]:
-    return [told.topics[0].partitions[0].error_code]
+def _of_commit(response: Any) -> list[int]:
+    return [response.topics[0].partitions[0].error_code]
 
 
-def _of_partitions(told: Any) -> list[int]:
-    return [one.partition_error_code for topic in told.results_by_topic_v3_and_below
-            for one in topic.results_by_partition]  # fmt: skip
+def _of_partitions(response: Any) -> list[int]:
+    return [result.partition_error_code for topic in response.results_by_topic_v3_and_below
+            for result in topic.results_by_partition]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -220,24 +220,24 @@ def two(real_kafka: judges.RealKafka) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("number", range(TALKS))
-def test_two_producers_under_one_id_are_answered_alike(two: tuple[str, str], number: int) -> None:
+def test_both_brokers_answer_random_producers_alike(two: tuple[str, str], number: int) -> None:
     name = f"odd-txn-{time.time_ns()}-{number}"
     sides = [Side(where, name) for where in two]
     for side, where in zip(sides, two, strict=True):
         with Cluster(where) as cluster:
             cluster.create_topics({name: 2})
         for kind in (0, 1):
-            found = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-            side.asked(0, found, 4, lambda told: [told.coordinators[0].error_code])
-    dice, said = Random(f"{SEED}/transactions/{number}"), list[str]()
+            lookup = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
+            side.asked(0, lookup, 4, lambda response: [response.coordinators[0].error_code])
+    dice, lines = Random(f"{SEED}/transactions/{number}"), list[str]()
     for line in range(LINES):
         who = 0 if line == 0 else dice.randint(0, 1)
         verb = "init" if line == 0 else dice.choice(VERBS)
         seed = dice.random()
         kafka, ours = (side.says(who, verb, Random(seed)) for side in sides)
-        said.append(f"{who} {verb}: {ours}, of {sides[1].label(sides[1].ids[who])}")
-        assert ours == kafka, "\n".join(said)
-        assert sides[1].state() == sides[0].state(), "\n".join(said)
+        lines.append(f"{who} {verb}: {ours}, of {sides[1].label(sides[1].ids[who])}")
+        assert ours == kafka, "\n".join(lines)
+        assert sides[1].state() == sides[0].state(), "\n".join(lines)
     for side in sides:
         for each in side.sockets:
             each.socket.close()

@@ -1,4 +1,4 @@
-"""Raw requests to our coordinator, to the embedded broker and to a real Kafka: one text, the same answers."""
+"""Scripts of raw requests on our coordinator, the embedded broker and a real Kafka."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ BROKERS = {
     },
 }
 
-# So often a play with waits is given where it fails: its sessions take seconds, and machines stand still.
+# A script with waits may fail on a slow machine, whose sessions expire too early: it is tried again.
 TRIES = 3
 
 every_play = pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.title)
 
 
 class RealBrokers:
-    """Real Kafkas by the name of their settings, started when a play asks for one."""
+    """Real Kafkas by the name of their settings, started when a script needs one."""
 
     def __init__(self, usual: judges.RealKafka, stack: contextlib.ExitStack) -> None:
         self._stack = stack
@@ -77,23 +77,21 @@ def told(line: Line, seen: Seen, wanted: Seen) -> str:
 
 
 @every_play
-def test_the_coordinator_answers_as_written(play: Play) -> None:
+def test_the_coordinator_answers_as_in_the_script(play: Play) -> None:
     for line, seen in ScriptRunner(CoordinatorScene(BROKERS[play.broker]), "g").run(play):
         assert fits(line.expected, seen), told(line, seen, line.expected)
 
 
 @pytest.mark.kafka
 @every_play
-def test_kafka_answers_as_written_and_the_embedded_broker_like_kafka(
-    play: Play, real_brokers: RealBrokers
-) -> None:
+def test_kafka_and_the_embedded_broker_answer_as_in_the_script(play: Play, real_brokers: RealBrokers) -> None:
     kafka = in_time(play, lambda: on_kafka(play, real_brokers.scene(play.broker)))
     with embedded_scene(play.broker) as scene:
         in_time(play, lambda: like_kafka(play, scene, kafka))
 
 
 def in_time(play: Play, give: Callable[[], list[Seen]]) -> list[Seen]:
-    """A play without waits is given once, one with them again where a session may have been over too soon."""
+    """Run a script; one with waits runs again after a failure, as a session may have expired too early."""
     for _ in range(TRIES - 1 if any(line.verb == "wait" for line in play.lines) else 0):
         with contextlib.suppress(AssertionError):
             return give()
@@ -115,8 +113,8 @@ def like_kafka(play: Play, scene: BrokerScene, kafka: list[Seen]) -> list[Seen]:
     return kafka
 
 
-def test_a_wrong_answer_is_noticed() -> None:
-    """The plays judge, so they have to be judged."""
+def test_a_wrong_response_fails_the_script() -> None:
+    """The scripts themselves need a check."""
     (play,) = read("== a lie\nA heartbeat id=ghost generation=1 -> NONE")
     ((line, seen),) = ScriptRunner(CoordinatorScene(BROKERS["usual"]), "g").run(play)
     assert seen == ("UNKNOWN_MEMBER_ID",)

@@ -1,6 +1,7 @@
-"""Sessions that end (KIP-368), over TLS on our broker: each client renews them by each mechanism, and reads.
+"""Expiring sessions (KIP-368) over TLS on our broker: each client re-authenticates by each mechanism.
 
-test_reauthentication_like_kafka compares with a real broker. Here the embedded broker reports renewals.
+test_reauthentication_like_kafka compares with a real broker. Here the embedded broker reports
+re-authentications.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ SESSION_MS = 3_000
 
 
 @dataclass(frozen=True)
-class Seen:
-    """By mechanism: whose sessions were renewed on their connections, who came on further ones, and what each
-    member read of what was written after that."""
+class Outcome:
+    """The result by mechanism: re-authenticated sessions, new connections, and the records read by each
+    member.
+
+    `written` lists the values written after the re-authentications.
+    """
 
     renewed: set[str]
     returned: set[str]
@@ -38,7 +42,7 @@ class Seen:
 
 
 def looked(kafka: SecuredKafka, renewed: set[str], first: dict[int, str], returned: set[str]) -> None:
-    """Notes down who is connected now, and who has renewed."""
+    """Collect the mechanisms that re-authenticated, and those with new connections."""
     for number, connection in list(kafka.server.broker.connections.items()):
         sasl = connection.authenticator
         if sasl is None or sasl.expires_at is None:
@@ -58,7 +62,7 @@ def client(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def seen(client: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+def outcome(client: str, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder = tmp_path_factory.mktemp("renewals")
     files = certificates(folder)
     settings = {"connections.max.reauth.ms": str(SESSION_MS), "group.initial.rebalance.delay.ms": "0"}
@@ -66,15 +70,15 @@ def seen(client: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         kafka.create_topic("flights", 4)
         place = kafka.bootstrap
         orders = {how: order(client, place, files.ca, how, LOGIN, "g", folder) for how in MECHANISMS}
-        with members(orders) as there:
-            return watched(client, kafka, there)
+        with members(orders) as members_:
+            return watched(client, kafka, members_)
 
 
-def watched(client: str, kafka: SecuredKafka, there: dict[str, Member]) -> Seen:
-    one = next(iter(there.values()))
+def watched(client: str, kafka: SecuredKafka, members: dict[str, Member]) -> Outcome:
+    one = next(iter(members.values()))
     one.until(
         lambda: (
-            kafka.group("g").state == "Stable" and len(set(kafka.group("g").owners.values())) == len(there)
+            kafka.group("g").state == "Stable" and len(set(kafka.group("g").owners.values())) == len(members)
         )
     )
     first = dict.fromkeys(kafka.server.broker.connections, "")
@@ -82,28 +86,28 @@ def watched(client: str, kafka: SecuredKafka, there: dict[str, Member]) -> Seen:
     returned: set[str] = set()
     wanted = returned if client in NEVER else renewed
     end = time.monotonic() + 60
-    while len(wanted) < len(there) and time.monotonic() < end:
+    while len(wanted) < len(members) and time.monotonic() < end:
         looked(kafka, renewed, first, returned)
         time.sleep(0.05)
     written = {f"after {partition}" for partition in range(4)}
     for partition in range(4):
         kafka.produce("flights", f"after {partition}", partition=partition)
     while time.monotonic() < end and not written <= {
-        value for member in there.values() for value in member.read
+        value for member in members.values() for value in member.read
     }:
         time.sleep(0.05)
-    return Seen(renewed, returned, {how: set(member.read) for how, member in there.items()}, written)
+    return Outcome(renewed, returned, {how: set(member.read) for how, member in members.items()}, written)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_session_over_tls_is_renewed(client: str, seen: Seen, mechanism: str) -> None:
+def test_a_session_over_tls_is_reauthenticated(client: str, outcome: Outcome, mechanism: str) -> None:
     if client in NEVER:
-        assert mechanism not in seen.renewed
-        assert mechanism in seen.returned
+        assert mechanism not in outcome.renewed
+        assert mechanism in outcome.returned
     else:
-        assert mechanism in seen.renewed
-    assert seen.read[mechanism]
+        assert mechanism in outcome.renewed
+    assert outcome.read[mechanism]
 
 
-def test_nothing_is_missed_meanwhile(seen: Seen) -> None:
-    assert set().union(*seen.read.values()) >= seen.written
+def test_no_record_is_missed_during_reauthentication(outcome: Outcome) -> None:
+    assert set().union(*outcome.read.values()) >= outcome.written

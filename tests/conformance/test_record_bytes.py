@@ -1,7 +1,7 @@
-"""Others judge our record batches: Kafka's MemoryRecords, and the builders and readers of two Python clients.
+"""Kafka's MemoryRecords, and the builders and readers of two Python clients, check our record batches.
 
-In both directions, for every codec and magic: what we write they read as what it was, and what they write we
-do. Where nothing is compressed, the bytes are the same too.
+For every codec and magic, both sides read what the other one writes. Uncompressed batches have the same
+bytes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size
 
 @st.composite
 def some(draw: st.DrawFn, magic: int) -> list[Record]:
-    """Records as a client would send them: numbered from 0, and each with some content."""
-    found = []
+    """Records as a client sends them: numbered from 0, each with some content."""
+    records = []
     for at in range(draw(st.integers(1, 6))):
         key, value = draw(CONTENT), draw(CONTENT)
-        found.append(
+        records.append(
             Record(
                 at,
                 NOW + draw(st.integers(-9999, 9999)) if magic else -1,
@@ -48,7 +48,7 @@ def some(draw: st.DrawFn, magic: int) -> list[Record]:
                 draw(HEADERS) if magic == 2 else (),
             )
         )
-    return found
+    return records
 
 
 CLIENTS = {"kafka-python": "kafka.record", "aiokafka": "aiokafka.record"}
@@ -63,7 +63,7 @@ def client(request: pytest.FixtureRequest) -> Client:
 
 
 class Client:
-    """The builders and the reader of a client, both of whose packages have the same names."""
+    """The builders and the reader of a client; both packages use the same names."""
 
     def __init__(self, package: str) -> None:
         def load(module: str, name: str) -> Any:
@@ -73,29 +73,29 @@ class Client:
         self.messages = load("legacy_records", "LegacyRecordBatchBuilder")
         self.reader = load("memory_records", "MemoryRecords")
 
-    def write(self, found: list[Record], magic: int, codec: str) -> bytes:
+    def write(self, records: list[Record], magic: int, codec: str) -> bytes:
         number = CODECS.index(codec)
         if magic == 2:
             builder = self.batches(2, number, 0, -1, -1, -1, 1 << 30)
         else:
             builder = self.messages(magic, number, 1 << 30)
-        for one in found:
-            builder.append(one.offset, one.timestamp, one.key, one.value, list(one.headers))
+        for record in records:
+            builder.append(record.offset, record.timestamp, record.key, record.value, list(record.headers))
         return bytes(builder.build())
 
     def read(self, data: bytes) -> list[Record]:
-        records, found = self.reader(data), []
+        records, result = self.reader(data), []
         while (batch := records.next_batch()) is not None:
             assert batch.validate_crc()
-            for one in batch:
-                timestamp = -1 if one.timestamp is None else one.timestamp
-                headers = tuple((name, None if v is None else bytes(v)) for name, v in one.headers)
-                key, value = (None if v is None else bytes(v) for v in (one.key, one.value))
-                found.append(Record(one.offset, timestamp, key, value, headers))
-        return found
+            for record in batch:
+                timestamp = -1 if record.timestamp is None else record.timestamp
+                headers = tuple((name, None if v is None else bytes(v)) for name, v in record.headers)
+                key, value = (None if v is None else bytes(v) for v in (record.key, record.value))
+                result.append(Record(record.offset, timestamp, key, value, headers))
+        return result
 
 
-# lz4 with the wrong checksum of magic 0 is something that these clients refuse; Kafka judges it below.
+# These clients reject lz4 with magic 0's wrong checksum; Kafka checks it below.
 FORMS = (
     [(2, codec) for codec in CODECS]
     + [(1, codec) for codec in CODECS[:4]]
@@ -103,38 +103,38 @@ FORMS = (
 )
 
 
-def written(found: list[Record], magic: int, codec: str) -> bytes:
+def written(records: list[Record], magic: int, codec: str) -> bytes:
     if magic == 2:
-        return encode_batch(found, compression=codec)
-    return encode_messages(found, magic, compression=codec)
+        return encode_batch(records, compression=codec)
+    return encode_messages(records, magic, compression=codec)
 
 
 @pytest.mark.clients
 @pytest.mark.parametrize(("magic", "codec"), FORMS)
 @given(data=st.data())
 def test_clients_read_what_we_write(magic: int, codec: str, client: Client, data: st.DataObject) -> None:
-    found = data.draw(some(magic))
-    assert client.read(written(found, magic, codec)) == found
+    records = data.draw(some(magic))
+    assert client.read(written(records, magic, codec)) == records
 
 
 @pytest.mark.clients
 @pytest.mark.parametrize(("magic", "codec"), FORMS)
 @given(data=st.data())
 def test_we_read_what_clients_write(magic: int, codec: str, client: Client, data: st.DataObject) -> None:
-    found = data.draw(some(magic))
-    assert rows(client.write(found, magic, codec)) == found
+    records = data.draw(some(magic))
+    assert rows(client.write(records, magic, codec)) == records
 
 
 @pytest.mark.clients
 @given(data=st.data())
-def test_our_builder_makes_the_bytes_of_the_clients(client: Client, data: st.DataObject) -> None:
-    found = data.draw(some(2))
+def test_our_builder_writes_the_bytes_of_the_clients(client: Client, data: st.DataObject) -> None:
+    records = data.draw(some(2))
     builder = BatchBuilder(max_bytes=1 << 30)
-    for one in found:
-        builder.append(one.timestamp, one.key, one.value, one.headers)
+    for record in records:
+        builder.append(record.timestamp, record.key, record.value, record.headers)
     ours = builder.build()
-    theirs = client.write(found, 2, "none")
-    outside_the_crc = slice(12, 16)  # the leader epoch: -1 here, 0 in aiokafka
+    theirs = client.write(records, 2, "none")
+    outside_the_crc = slice(12, 16)  # The leader epoch: -1 here, 0 in aiokafka.
     assert ours[: outside_the_crc.start] == theirs[: outside_the_crc.start]
     assert ours[outside_the_crc.stop :] == theirs[outside_the_crc.stop :]
 
@@ -174,21 +174,21 @@ def kafka() -> Iterator[Kafka]:
 
 
 def question(drawn: list[RecordBatch]) -> dict[str, Any]:
-    """The batches in JSON."""
-    told: list[dict[str, Any]] = []
+    """Return the batches as JSON."""
+    described: list[dict[str, Any]] = []
     listed: list[dict[str, Any]] = []
-    for one in drawn:
-        header, found = one.header, one.records
+    for batch in drawn:
+        header, records = batch.header, batch.records
         kind = header.get("timestamp_type", "CreateTime")
-        told.append(
+        described.append(
             {
-                "baseOffset": one.base_offset,
-                "lastOffset": one.last_offset,
-                "magic": one.magic,
+                "baseOffset": batch.base_offset,
+                "lastOffset": batch.last_offset,
+                "magic": batch.magic,
                 "compression": header["compression"],
-                "timestampType": kind if one.magic else "NoTimestampType",
+                "timestampType": kind if batch.magic else "NoTimestampType",
                 "maxTimestamp": header.get(
-                    "max_timestamp", max((row.timestamp for row in found), default=-1)
+                    "max_timestamp", max((row.timestamp for row in records), default=-1)
                 ),
                 "producerId": header.get("producer_id", -1),
                 "producerEpoch": header.get("producer_epoch", -1),
@@ -197,21 +197,21 @@ def question(drawn: list[RecordBatch]) -> dict[str, Any]:
                 "isControl": header.get("is_control", False),
                 "partitionLeaderEpoch": header.get("partition_leader_epoch", -1),
                 "deleteHorizonMs": header.get("delete_horizon_ms"),
-                "count": len(found),
+                "count": len(records),
             }
         )
         listed += [
             {
                 "offset": row.offset,
                 "timestamp": row.timestamp,
-                "timestampType": told[-1]["timestampType"],
+                "timestampType": described[-1]["timestampType"],
                 "key": text(row.key),
                 "value": text(row.value),
                 "headers": [[name, text(content)] for name, content in row.headers],
             }
-            for row in found
+            for row in records
         ]
-    return {"magic": drawn[0].magic if drawn else 2, "batches": told, "rows": listed}
+    return {"magic": drawn[0].magic if drawn else 2, "batches": described, "rows": listed}
 
 
 def text(content: bytes | None) -> str | None:
@@ -219,7 +219,7 @@ def text(content: bytes | None) -> str | None:
 
 
 def agreed(answer: dict[str, Any]) -> dict[str, Any]:
-    """Without the words of errors, and without what was read before one."""
+    """Drop the texts of errors, and the records before an error."""
     return answer if answer["valid"] else {"valid": False}
 
 
@@ -227,12 +227,12 @@ ANY_MAGIC = st.integers(0, 2).flatmap(lambda magic: record_batches(magic, max_re
 
 
 def joined(drawn: list[RecordBatch]) -> str:
-    return b"".join(one.data for one in drawn).hex()
+    return b"".join(batch.data for batch in drawn).hex()
 
 
 @pytest.mark.java
 @given(drawn=record_sets(ANY_MAGIC))
-def test_kafka_reads_every_batch_that_is_drawn(kafka: Kafka, drawn: list[RecordBatch]) -> None:
+def test_kafka_reads_random_batches(kafka: Kafka, drawn: list[RecordBatch]) -> None:
     data = {"hex": joined(drawn)}
     answer = kafka.ask(data)
     assert answer["valid"]
@@ -243,15 +243,15 @@ def test_kafka_reads_every_batch_that_is_drawn(kafka: Kafka, drawn: list[RecordB
 @pytest.mark.java
 @given(drawn=record_sets(record_batches(max_records=6)))
 def test_kafka_reads_what_we_write(kafka: Kafka, drawn: list[RecordBatch]) -> None:
-    told = question(drawn)
+    expected = question(drawn)
     answer = kafka.ask({"hex": joined(drawn)})
-    assert answer == {"valid": True, "batches": told["batches"], "rows": told["rows"]}
+    assert answer == {"valid": True, "batches": expected["batches"], "rows": expected["rows"]}
 
 
-def built(one: RecordBatch) -> bool:
-    """Whether Kafka's builder says so too: its empty batches have neither codec nor delete horizon."""
-    return bool(one.written) or (
-        one.header["compression"] == "none" and "delete_horizon_ms" not in one.header
+def built(batch: RecordBatch) -> bool:
+    """Return whether Kafka's builder writes this batch: its empty batches have no codec or delete horizon."""
+    return bool(batch.written) or (
+        batch.header["compression"] == "none" and "delete_horizon_ms" not in batch.header
     )
 
 
@@ -261,18 +261,18 @@ BUILT = record_batches(max_records=6).filter(built)
 @pytest.mark.java
 @given(drawn=record_sets(BUILT))
 def test_we_read_what_kafka_writes(kafka: Kafka, drawn: list[RecordBatch]) -> None:
-    told = question(drawn)
-    data = kafka.ask(told)
-    assert decode_records(data) == {"valid": True, "batches": told["batches"], "rows": told["rows"]}
+    expected = question(drawn)
+    data = kafka.ask(expected)
+    assert decode_records(data) == {"valid": True, "batches": expected["batches"], "rows": expected["rows"]}
 
 
 @pytest.mark.java
 @given(drawn=record_sets(BUILT))
 def test_we_write_what_kafka_writes(kafka: Kafka, drawn: list[RecordBatch]) -> None:
-    for one in drawn:
-        one.header["compression"] = "none"
-    told = question(drawn)
-    assert encode_records(told) == kafka.ask(told)
+    for batch in drawn:
+        batch.header["compression"] = "none"
+    expected = question(drawn)
+    assert encode_records(expected) == kafka.ask(expected)
 
 
 @pytest.mark.java
@@ -282,21 +282,21 @@ def test_we_write_what_kafka_writes(kafka: Kafka, drawn: list[RecordBatch]) -> N
 def test_we_read_the_message_sets_that_kafka_writes(
     kafka: Kafka, magic: int, codec: str, data: st.DataObject
 ) -> None:
-    told = question([data.draw(record_batches(magic, codecs=[codec], max_records=6))])
-    theirs = kafka.ask(told)
+    expected = question([data.draw(record_batches(magic, codecs=[codec], max_records=6))])
+    theirs = kafka.ask(expected)
     ours = decode_records(theirs)
     assert ours == kafka.ask(theirs)
-    assert ours["rows"] == told["rows"]
+    assert ours["rows"] == expected["rows"]
 
 
 @pytest.mark.java
 @given(drawn=record_sets(ANY_MAGIC, max_size=2), data=st.data())
-def test_kafka_and_we_refuse_the_same_changed_batches(
+def test_kafka_and_we_reject_the_same_corrupted_batches(
     kafka: Kafka, drawn: list[RecordBatch], data: st.DataObject
 ) -> None:
     whole = bytearray.fromhex(joined(drawn))
     if whole:
         whole[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         del whole[data.draw(st.integers(0, len(whole)) | st.just(len(whole))) :]
-    asked = {"hex": whole.hex()}
-    assert agreed(decode_records(asked)) == agreed(kafka.ask(asked))
+    data_ = {"hex": whole.hex()}
+    assert agreed(decode_records(data_)) == agreed(kafka.ask(data_))

@@ -1,4 +1,4 @@
-"""A compacted log, beside Spark's own source: the same rows, of whole logs, bounds in gaps, and streams."""
+"""A compacted log beside Spark's own source: the same rows of whole logs, bounds in gaps, and streams."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ BOTH = ("kafka", "kproto")
 
 @pytest.fixture(scope="module")
 def compacted() -> Iterator[Kafka]:
-    """Two logs that the broker's cleaner went over, of 60 rounds of few keys with tombstones among them.
+    """Two compacted logs, from 60 rounds of few keys with tombstones among them.
 
-    One log has a round in every batch, the other all rounds in a few compressed ones.
+    One log has a batch per round, the other one all rounds in a few compressed batches.
     """
     with judges.real_kafka({"log.cleaner.backoff.ms": "100"}) as broker:
         kafka = Kafka(broker.bootstrap, TOPIC)
@@ -40,38 +40,41 @@ def compacted() -> Iterator[Kafka]:
 
 
 def write(kafka: Kafka) -> None:
-    made = [
+    records = [
         Record(0, HOUR + n, b"key-%d" % (n % (5 + n // 30)), None if n % 7 == 3 else b"%d" % n)
         for n in range(ROUNDS * 10)
     ]
     sizes = {0: (10, "none"), 1: (200, "lz4")}
     for number, (size, compression) in sizes.items():
-        for at in range(0, len(made), size):
-            few = [Record(n, one.timestamp, one.key, one.value) for n, one in enumerate(made[at : at + size])]
+        for at in range(0, len(records), size):
+            few = [
+                Record(n, record.timestamp, record.key, record.value)
+                for n, record in enumerate(records[at : at + size])
+            ]
             kafka.cluster.produce(TopicPartition(TOPIC, number), encode_batch(few, compression=compression))
     deadline = time.monotonic() + 120
-    while any(len(left(kafka, number)) > len(made) // 2 for number in sizes):
+    while any(len(left(kafka, number)) > len(records) // 2 for number in sizes):
         assert time.monotonic() < deadline, "the broker's cleaner does nothing"
         time.sleep(0.1)
-        for number in sizes:  # what is written last is never cleaned: a new segment closes the one before
+        for number in sizes:  # The active segment is never cleaned; a new one closes the previous one.
             last = encode_batch([Record(0, HOUR, b"last", b"%d" % number)])
             kafka.cluster.produce(TopicPartition(TOPIC, number), last)
     until_quiet(kafka)
 
 
 def left(kafka: Kafka, number: int) -> list[int]:
-    """The offsets that still have a record."""
-    partition, at, found = TopicPartition(TOPIC, number), 0, list[int]()
+    """Return the offsets that still have a record."""
+    partition, at, offsets_ = TopicPartition(TOPIC, number), 0, list[int]()
     end = kafka.cluster.list_offsets({partition: "latest"})[partition].offset or 0
     while at < end:
         some = [row.offset for row in rows(kafka.cluster.fetch({partition: at})[partition].records)]
-        found += [offset for offset in some if offset >= at]
+        offsets_ += [offset for offset in some if offset >= at]
         at = max(some, default=end) + 1
-    return found
+    return offsets_
 
 
 def until_quiet(kafka: Kafka) -> None:
-    """Wait until the cleaner has found nothing more to do for two seconds."""
+    """Wait until the cleaner has removed nothing for two seconds."""
     same, before = 0, [left(kafka, 0), left(kafka, 1)]
     while same < 10:
         time.sleep(0.2)
@@ -95,31 +98,31 @@ def offsets(first: int, second: int) -> str:
     ],
     ids=str,
 )
-def test_a_batch_over_a_compacted_log_has_the_rows_of_sparks_own(
+def test_a_batch_over_a_compacted_log_has_the_rows_of_sparks_source(
     spark: Any, sparks_own: None, compacted: Kafka, bounds: dict[str, str]
 ) -> None:
-    found: dict[str, list[str]] = {}
+    rows_by_format: dict[str, list[str]] = {}
     for word in BOTH:
         frame = spark.read.format(word).options(**compacted.options(subscribe=TOPIC), **bounds).load()
-        found[word] = sorted(map(str, frame.collect()))
-    assert found["kproto"] == found["kafka"]
+        rows_by_format[word] = sorted(map(str, frame.collect()))
+    assert rows_by_format["kproto"] == rows_by_format["kafka"]
     if not bounds:
         gaps = [len(left(compacted, number)) for number in (0, 1)]
-        assert len(found["kproto"]) == sum(gaps) < ROUNDS * 10
+        assert len(rows_by_format["kproto"]) == sum(gaps) < ROUNDS * 10
 
 
-def test_a_stream_over_a_compacted_log_has_the_rows_of_sparks_own(
+def test_a_stream_over_a_compacted_log_has_the_rows_of_sparks_source(
     spark: Any, sparks_own: None, compacted: Kafka, tmp_path: Path
 ) -> None:
-    found: dict[str, list[str]] = {word: [] for word in BOTH}
+    rows_by_format: dict[str, list[str]] = {word: [] for word in BOTH}
     for word in BOTH:
 
-        def see(frame: Any, _: int, seen: list[str] = found[word]) -> None:
-            seen += map(str, frame.collect())
+        def see(frame: Any, _: int, rows_: list[str] = rows_by_format[word]) -> None:
+            rows_ += map(str, frame.collect())
 
-        given = compacted.options(subscribe=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=170)
-        sink = spark.readStream.format(word).options(**given).load().writeStream.foreachBatch(see)
+        options = compacted.options(subscribe=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=170)
+        sink = spark.readStream.format(word).options(**options).load().writeStream.foreachBatch(see)
         query = sink.option("checkpointLocation", str(tmp_path / word)).trigger(availableNow=True).start()
         assert query.awaitTermination(120)
-    assert sorted(found["kproto"]) == sorted(found["kafka"])
-    assert len(found["kproto"]) == sum(len(left(compacted, number)) for number in (0, 1))
+    assert sorted(rows_by_format["kproto"]) == sorted(rows_by_format["kafka"])
+    assert len(rows_by_format["kproto"]) == sum(len(left(compacted, number)) for number in (0, 1))

@@ -1,5 +1,6 @@
-"""Programs that have nothing of ours in their session: Spark finds the source, in the JVM and by Spark
-Connect, whose client is in a process that has none; a Connect session may be registered, too.
+"""Sessions without our code: Spark finds the source in the JVM and through Spark Connect.
+
+The client of Spark Connect runs in a process without our code. A Connect session may also be registered.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ spark.stop()
 
 
 @pytest.mark.parametrize("how", ["found", "found by connect", "registered by connect"])
-def test_batches_streams_and_sinks_work_in_a_session_of_ones_own(how: str) -> None:
+def test_batches_streams_and_sinks_work_in_any_session(how: str) -> None:
     for package in ("pyspark", *(["grpc"] if "connect" in how else [])):
         try:
             __import__(package)
@@ -80,5 +81,5 @@ def test_batches_streams_and_sinks_work_in_a_session_of_ones_own(how: str) -> No
         run = [sys.executable, "-c", PROGRAM, server.bootstrap, how]
         done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
-    said = [line for line in done.stdout.splitlines() if line.startswith(("batch", "copied"))]
-    assert said == ["batch 100 2450", "copied 100"]
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("batch", "copied"))]
+    assert lines == ["batch 100 2450", "copied 100"]

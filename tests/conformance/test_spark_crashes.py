@@ -1,10 +1,8 @@
-"""Executors, drivers and their Python processes killed with -9 on a cluster: exactly the right rows.
+"""kill -9 of executors, drivers and their Python processes on a cluster: every row is there exactly once.
 
-KPROTO_SPARK_KILLS=50 kills so often (tox -e soak); else twice. KPROTO_SEED chooses what is killed when; it is
-printed.
-
-It was asked whether it would notice: a planner that begins at startingOffsets again after each restart gave
-2009 rows too many in a run of four kills.
+`KPROTO_SPARK_KILLS=50` sets the number of kills (tox -e soak), by default two. `KPROTO_SEED`, which is
+printed, draws the processes and times. The test can fail: with a planner that returns to startingOffsets
+after each restart, a run of four kills gave 2009 extra rows.
 """
 
 from __future__ import annotations
@@ -53,8 +51,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-class Story:
-    """One run: a topic that grows, a driver that is started again whenever it is gone, and what it left."""
+class CrashRun:
+    """One run: a growing topic, and a driver that is restarted whenever it ends."""
 
     def __init__(self, cluster: Cluster, kafka: Filled, folder: Path, random: Random) -> None:
         self.cluster, self.kafka, self.folder, self.random = cluster, kafka, folder, random
@@ -66,7 +64,7 @@ class Story:
         self.process: subprocess.Popen[bytes] | None = None
 
     def write(self) -> None:
-        """A record's value is its own offset."""
+        """Write records whose value is their own offset."""
         for number in range(PARTITIONS):
             for _ in range(self.random.randint(1, 4)):
                 first, count = self.ends[number], self.random.randint(1, 200)
@@ -80,9 +78,9 @@ class Story:
             self.process = driver(self.cluster, HERE / "spark_crash_job.py", *arguments)
 
     def progress(self) -> int:
-        """How many batches were completed. A driver that ended of itself is started again."""
+        """Return the number of completed batches; restart the driver if it has ended."""
         self.drive()
-        # By their numbers: Spark keeps the last hundred of each stream.
+        # By their numbers, because Spark keeps only the last hundred of each stream.
         numbers = (self._last(folder) for folder in self.folder.glob("checkpoints/*/commits"))
         return sum(number + 1 for number in numbers)
 
@@ -103,18 +101,18 @@ class Story:
             self.process.wait()
 
     def close(self) -> None:
-        """Leave no driver behind, however the test ended."""
+        """Leave no driver running, however the test ended."""
         if self.process is not None and self.process.poll() is None:
             self.kill("driver")
 
     def end(self) -> None:
         (self.folder / "stop").touch()
-        eventually(lambda: self.progress() > 0 and (self.folder / "done").exists(), "the end", 900)
+        eventually(lambda: self.progress() > 0 and (self.folder / "the job ends").exists(), "the end", 900)
         assert self.process is not None
         self.process.wait(60)
 
 
-def test_whoever_is_killed_every_row_is_there_once(
+def test_every_row_is_there_once_whatever_process_is_killed(
     cluster: Cluster, real_kafka: RealKafka, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     seed = int(os.environ.get("KPROTO_SEED", str(time.time_ns() % 10**6)))
@@ -122,7 +120,7 @@ def test_whoever_is_killed_every_row_is_there_once(
     random = Random(seed)
     kafka = Filled(real_kafka.bootstrap)
     with kafka.cluster:
-        story = Story(cluster, kafka, tmp_path, random)
+        story = CrashRun(cluster, kafka, tmp_path, random)
         request.addfinalizer(story.close)
         kinds: list[str] = []
         for number in range(KILLS):
@@ -146,15 +144,15 @@ def test_whoever_is_killed_every_row_is_there_once(
         assert all(row["value"] == str(row["offset"]) for row in table)
         counts = {int(number): n for number, n in json.loads((tmp_path / "counts").read_text()).items()}
         assert counts == dict(enumerate(story.ends))
-        # A sink of Kafka's is written at least once.
+        # A sink without transactions writes each row at least once.
         assert set(copied(kafka, f"{story.topic}-copy")) == every
-        # With transactions once, for who reads what is committed.
+        # With transactions, a reader of committed records sees each row once.
         assert sorted(copied(kafka, f"{story.topic}-once", "read_committed")) == sorted(every)
         assert set((tmp_path / "batches").read_text().splitlines()) == {"right"}
 
 
 def committed(folder: Path) -> list[str]:
-    """The files that count: those that Spark's own log of the folder names."""
+    """Return the valid files of a folder, which Spark's own log in it names."""
     names: dict[str, None] = {}
     log = folder / "_spark_metadata"
     compacted = sorted(log.glob("*.compact"), key=lambda path: int(path.stem))[-1:]
@@ -171,14 +169,14 @@ def committed(folder: Path) -> list[str]:
 def copied(
     kafka: Filled, topic: str, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
 ) -> list[tuple[int, int]]:
-    """(partition, value) of each record of a topic; every transaction has to end."""
-    found: list[tuple[int, int]] = []
+    """Return (partition, value) of each record of a topic, after every transaction has ended."""
+    records_read: list[tuple[int, int]] = []
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
 
     def ends_for(level: str) -> dict[TopicPartition, OffsetAt]:
         return kafka.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=level)
 
-    # The answer to a commit comes before its markers are in the logs.
+    # The response to a commit arrives before its markers are in the logs.
     def settled() -> bool:
         return ends_for("read_committed") == ends_for("read_uncommitted")
 
@@ -189,11 +187,11 @@ def copied(
         while any(consumer.position(partition) < (end.offset or 0) for partition, end in ends.items()):
             records = consumer.poll(60)
             assert records or all(consumer.position(p) >= (end.offset or 0) for p, end in ends.items())
-            found += [(record.partition, int(record.value or b"-1")) for record in records]
-    return found
+            records_read += [(record.partition, int(record.value or b"-1")) for record in records]
+    return records_read
 
 
-def test_executors_that_lack_kproto_are_told_in_one_sentence(cluster: Cluster, tmp_path: Path) -> None:
+def test_executors_without_kproto_are_reported_in_one_sentence(cluster: Cluster, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "sitecustomize.py").write_text(
@@ -209,7 +207,7 @@ def test_executors_that_lack_kproto_are_told_in_one_sentence(cluster: Cluster, t
         "except ImportError as error:\n"
         "    open(sys.argv[2], 'w').write(str(error))\n"
     )
-    told = tmp_path / "told"
-    process = driver(cluster, program, str(told), EXECUTORS_PYTHONPATH=str(bare))
+    message_file = tmp_path / "told"
+    process = driver(cluster, program, str(message_file), EXECUTORS_PYTHONPATH=str(bare))
     assert process.wait(600) == 0
-    assert "which has no kproto, consumer: install kproto[spark] there" in told.read_text()
+    assert "which has no kproto, consumer: install kproto[spark] there" in message_file.read_text()

@@ -1,7 +1,6 @@
-"""A program that says "kproto" where it said "kafka" gives the same rows; nothing else of it is changed.
-What operators look at is the same, too.
+"""A Spark program gives the same rows after the word "kafka" is changed to "kproto", and the same metrics.
 
-The program uses every option of docs/reference/spark-options.md that Spark's own source and sink take.
+The program uses every option of docs/reference/spark-options.md that Spark's own source and sink have.
 """
 
 from __future__ import annotations
@@ -68,12 +67,12 @@ def each(kafka: Kafka, first: int, second: int) -> str:
 
 
 def bounds(kafka: Kafka) -> list[dict[str, str]]:
-    """Every way to say what is read, and from where to where."""
-    it = {"subscribe": f" {kafka.name} , "}
+    """Return every way to select topics and the start and end of the read."""
+    topics = {"subscribe": f" {kafka.name} , "}
     return [
-        {**it, "startingOffsets": "earliest", "endingOffsets": "latest"},
-        {**it, "startingOffsets": each(kafka, 3, -2), "endingOffsets": each(kafka, -1, 6)},
-        {**it, "startingTimestamp": str(HOUR + 4), "endingTimestamp": str(HOUR + 7)},
+        {**topics, "startingOffsets": "earliest", "endingOffsets": "latest"},
+        {**topics, "startingOffsets": each(kafka, 3, -2), "endingOffsets": each(kafka, -1, 6)},
+        {**topics, "startingTimestamp": str(HOUR + 4), "endingTimestamp": str(HOUR + 7)},
         {
             "assign": f'{{"{kafka.name}": [0, 1]}}',
             "startingOffsetsByTimestamp": each(kafka, HOUR + 2, HOUR + 8),
@@ -89,12 +88,12 @@ def bounds(kafka: Kafka) -> list[dict[str, str]]:
 
 
 def program(spark: Any, kafka: Kafka, word: str, folder: Path) -> list[Any]:
-    """All of it: batches, a stream, and both kinds of writing."""
+    """Run the whole program: batches, a stream, and both kinds of writes."""
     servers = {"kafka.bootstrap.servers": kafka.bootstrap}
-    found: list[Any] = []
+    results: list[Any] = []
     for bound in bounds(kafka):
         frame = spark.read.format(word).options(**servers, **READING, **bound).load()
-        found.append((frame.dtypes, sorted(map(str, frame.collect()))))
+        results.append((frame.dtypes, sorted(map(str, frame.collect()))))
 
     batches: list[list[str]] = []
 
@@ -106,7 +105,7 @@ def program(spark: Any, kafka: Kafka, word: str, folder: Path) -> list[Any]:
     query = stream.writeStream.foreachBatch(see).option("checkpointLocation", str(folder / f"{word}-seen"))
     query = query.trigger(availableNow=True).start()
     assert query.awaitTermination(120)
-    found.append(sorted(row for batch in batches for row in batch))
+    results.append(sorted(row for batch in batches for row in batch))
     assert all(len(batch) <= 12 for batch in batches), "maxOffsetsPerTrigger"
 
     target = f"{kafka.name}-{word}"
@@ -125,12 +124,12 @@ def program(spark: Any, kafka: Kafka, word: str, folder: Path) -> list[Any]:
     rows = spark.sql(f"select 'k' || id key, 'v' || id value, '{target}' topic from range(30)")
     rows.write.format(word).options(**servers, **WRITING).mode("append").save()
     written = spark.read.format("kproto").options(**servers, subscribe=target, includeHeaders="true").load()
-    found.append(sorted(map(str, written.select("key", "value", "partition", "headers").collect())))
-    return found
+    results.append(sorted(map(str, written.select("key", "value", "partition", "headers").collect())))
+    return results
 
 
 @REAL
-def test_the_word_changed_gives_the_same_rows(
+def test_the_other_format_gives_the_same_rows(
     spark: Any, sparks_own: None, kafka: Kafka, tmp_path: Path
 ) -> None:
     kafka.fill(10, 12)
@@ -141,11 +140,11 @@ def test_the_word_changed_gives_the_same_rows(
 
 
 @REAL
-def test_the_metrics_of_operators_are_those_of_sparks_own_source(
+def test_metrics_equal_those_of_sparks_own_source(
     spark: Any, sparks_own: None, kafka: Kafka, tmp_path: Path
 ) -> None:
     kafka.fill(10, 4)
-    found: dict[str, list[dict[str, str]]] = {}
+    metrics: dict[str, list[dict[str, str]]] = {}
     for word in BOTH:
         stream = spark.readStream.format(word).options(**kafka.options(startingOffsets="earliest"))
         sink = stream.option("maxOffsetsPerTrigger", 7).load().writeStream.format("noop")
@@ -155,9 +154,9 @@ def test_the_metrics_of_operators_are_those_of_sparks_own_source(
         counted = [source.metrics for p in progress for source in behind(p)]
         if word == "kafka":
             assert counted == [dict(p["sources"][0]["metrics"]) for p in progress]
-        found[word] = counted
-    assert len(found["kafka"]) == 2
-    assert found["kproto"] == found["kafka"]
+        metrics[word] = counted
+    assert len(metrics["kafka"]) == 2
+    assert metrics["kproto"] == metrics["kafka"]
 
 
 @pytest.mark.parametrize("kafka", ["embedded"], indirect=True)
@@ -177,17 +176,17 @@ def test_every_batch_has_a_line_in_the_log(
     )
 
 
-def test_the_program_uses_every_option_that_both_take() -> None:
+def test_the_program_uses_every_option_of_both_sources() -> None:
     words = {"reading": {option for bound in bounds(Kafka("localhost:1", "t")) for option in bound}}
     used = {*READING, *WRITING, *words["reading"], "topic", "kafka.bootstrap.servers"}
-    # Java's share consumers, static members and KIP-848 have no word in a program for Spark's own source.
-    others = ("kafka.share.", "kafka.group.", "kafka.internal.", "kafka.metadata.recovery.rebootstrap")
-    asked = {row.option for row in rows() if row.verdict in ("same", "better", "no effect")}
-    assert {option for option in asked - used if not option.startswith(others)} == set()
+    # Spark's own source has no options for Java's share consumers, static members and KIP-848.
+    excluded = ("kafka.share.", "kafka.group.", "kafka.internal.", "kafka.metadata.recovery.rebootstrap")
+    supported = {row.option for row in rows() if row.verdict in ("same", "better", "no effect")}
+    assert {option for option in supported - used if not option.startswith(excluded)} == set()
 
 
 @pytest.mark.java
-def test_the_page_has_every_option_of_javas_clients(kafka_jars: str, tmp_path: Path) -> None:
+def test_the_options_page_has_every_option_of_javas_clients(kafka_jars: str, tmp_path: Path) -> None:
     source = Path(__file__).parent / "java" / "Names.java"
     run = [judges.java(), "-cp", kafka_jars, str(source)]
     names = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=True).stdout.split()

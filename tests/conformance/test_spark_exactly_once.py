@@ -1,6 +1,6 @@
-"""What a task of the sink writes with transactionalIdPrefix, on a real Kafka and without a JVM.
+"""Rows that a task of the sink writes with transactionalIdPrefix, on a real Kafka and without a JVM.
 
-KPROTO_SPARK_KILLS says how often tasks are killed, KPROTO_SEED when; it is printed.
+`KPROTO_SPARK_KILLS` is the number of kills. `KPROTO_SEED`, which is printed, draws their times.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 def sink(kind: Any, place: Place) -> Any:
-    given = {"topic": place.name, "transactionalIdPrefix": place.name, "kafka.max.block.ms": "300000"}
-    return kind(SCHEMA, parse({"kafka.bootstrap.servers": place.bootstrap, **given}), False)
+    options = {"topic": place.name, "transactionalIdPrefix": place.name, "kafka.max.block.ms": "300000"}
+    return kind(SCHEMA, parse({"kafka.bootstrap.servers": place.bootstrap, **options}), False)
 
 
-def test_a_task_that_is_run_again_writes_nothing_and_the_next_batch_is_written(place: Place) -> None:
+def test_a_repeated_task_writes_nothing_and_the_next_batch_is_written(place: Place) -> None:
     writer = sink(KprotoStreamWriter, place)
     for batch in (0, 0, 1, 1, 0, 3, 2):
         run(writer, 0, batch, [f"a{batch}", f"b{batch}"])
@@ -57,7 +57,7 @@ def test_a_task_that_is_run_again_writes_nothing_and_the_next_batch_is_written(p
     assert place.seen() == ["a0", "a1", "a3", "b0", "b1", "b3", "other"]
 
 
-def test_a_task_that_fails_leaves_nothing_and_its_repetition_writes_all(place: Place) -> None:
+def test_a_failed_task_leaves_nothing_and_its_retry_writes_all_rows(place: Place) -> None:
     writer = sink(KprotoStreamWriter, place)
 
     def failing() -> Iterator[str]:
@@ -71,17 +71,17 @@ def test_a_task_that_fails_leaves_nothing_and_its_repetition_writes_all(place: P
 
 
 def send(process: Any, number: int) -> None:
-    """Also to one that was about to end: it may have, meanwhile."""
+    """Send a signal; the process may have ended meanwhile."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, number)
 
 
-def test_of_two_that_run_the_same_task_one_writes(place: Place) -> None:
+def test_one_of_two_copies_of_a_task_writes(place: Place) -> None:
     writer = sink(KprotoStreamWriter, place)
 
     def slow() -> Iterator[str]:
         yield "a"
-        run(writer, 0, 0, "ab")  # a speculative copy, which overtakes
+        run(writer, 0, 0, "ab")  # A speculative copy, which finishes first.
         yield "b"
 
     with pytest.raises(KprotoError):
@@ -89,7 +89,7 @@ def test_of_two_that_run_the_same_task_one_writes(place: Place) -> None:
     assert place.seen() == [*"ab"]
 
 
-def test_a_task_of_a_batch_is_written_once_in_its_job_and_again_by_another(place: Place) -> None:
+def test_a_task_writes_once_in_its_job_and_again_in_another_job(place: Place) -> None:
     writer = sink(KprotoWriter, place)
     for _ in range(2):
         run(writer, 0, 0, ["first"])
@@ -97,7 +97,7 @@ def test_a_task_of_a_batch_is_written_once_in_its_job_and_again_by_another(place
     assert place.seen() == ["first", "second"]
 
 
-def test_whenever_tasks_are_killed_or_stopped_every_row_is_seen_once(place: Place) -> None:
+def test_every_row_is_seen_once_when_tasks_are_killed_or_stopped(place: Place) -> None:
     seed = int(os.environ.get("KPROTO_SEED", str(time.time_ns() % 10**6)))
     print(f"KPROTO_SEED={seed}")
     random, writer = Random(seed), sink(KprotoStreamWriter, place)
@@ -116,7 +116,7 @@ def test_whenever_tasks_are_killed_or_stopped_every_row_is_seen_once(place: Plac
         began, process = time.monotonic(), start()
         process.join(random.uniform(0, 1.5 * took) if random.random() < 0.7 else None)
         if process.is_alive() and random.random() < 0.3:
-            send(process, signal.SIGSTOP)  # a zombie: it goes on when others have done its work
+            send(process, signal.SIGSTOP)  # A zombie, which resumes after other processes have done its work.
             stopped.append(process)
         elif process.is_alive():
             process.kill()
@@ -124,7 +124,7 @@ def test_whenever_tasks_are_killed_or_stopped_every_row_is_seen_once(place: Plac
             killed += 1
         elif random.random() < 0.3:
             killed += (
-                1  # it was killed after its work was done: Spark has not heard of that, and runs it again
+                1  # It counts as killed after its work was done: Spark does not know that, and runs it again.
             )
         else:
             assert process.exitcode == 0

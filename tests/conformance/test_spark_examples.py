@@ -1,6 +1,6 @@
-"""Each pipeline in examples/spark runs as it stands, and finds what pandas finds.
+"""Each pipeline in examples/spark runs as it is, with the same results as pandas.
 
-All of them in tox -e soak (where KPROTO_SPARK_KILLS is set), else two.
+`KPROTO_SPARK_KILLS` (tox -e soak) runs all of them, other runs two.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RUN = list(SAYS) if "KPROTO_SPARK_KILLS" in os.environ else ["join.py", "session
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_the_pipeline_finds_what_pandas_finds(name: str) -> None:
+def test_the_pipeline_has_the_results_of_pandas(name: str) -> None:
     run = [sys.executable, str(FOLDER / name), "--rows", "5000"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(run, env=env, capture_output=True, text=True, timeout=600)

@@ -1,6 +1,4 @@
-"""What both words make of the same topics, seen as a program of Spark sees it: one look for each word, on a
-real Kafka, and Spark's own source is right.
-"""
+"""Unusual topics, read through both sources on a real Kafka; Spark's own source is right."""
 
 from __future__ import annotations
 
@@ -21,35 +19,35 @@ from tests.consumer.spark.filled import HOUR
 pytestmark = pytest.mark.spark
 __all__ = ["kafka", "spark", "sparks_own"]
 
-# Both sides of the hours that New York has twice and not at all; nothing; before 1970.
+# Times on both sides of the hours that New York has twice or not at all; no time; before 1970.
 TIMES = (1_710_055_800_000, 1_710_059_400_000, 1_699_162_200_123, 1_699_165_800_000, -1, 0)
 
 
 class Look:
-    """One word's look at a topic."""
+    """Reads a topic with one of the sources."""
 
     def __init__(self, spark: Any, kafka: Kafka, word: str, folder: Path) -> None:
         self.spark, self.kafka, self.word = spark, kafka, word
         self.folder = folder / word
 
     def batch(self, **more: str) -> Any:
-        given = {"includeHeaders": "true", **self.kafka.options(**more)}
-        return self.spark.read.format(self.word).options(**given).load()
+        options = {"includeHeaders": "true", **self.kafka.options(**more)}
+        return self.spark.read.format(self.word).options(**options).load()
 
     def stream(self, **more: str) -> Any:
-        given = self.kafka.options(startingOffsets="earliest", **more)
-        return self.spark.readStream.format(self.word).options(**given).load()
+        options = self.kafka.options(startingOffsets="earliest", **more)
+        return self.spark.readStream.format(self.word).options(**options).load()
 
     def run(self, frame: Any, name: str) -> tuple[list[list[str]], list[Any]]:
-        """The rows of each batch, and the offsets that progress shows at its end."""
-        found: list[list[str]] = []
-        writer = frame.writeStream.foreachBatch(lambda batch, _: found.append(rows(batch)))
+        """Return the rows of each batch, and the end offsets of the progress."""
+        row_batches: list[list[str]] = []
+        writer = frame.writeStream.foreachBatch(lambda batch, _: row_batches.append(rows(batch)))
         query = (
             writer.option("checkpointLocation", str(self.folder / name)).trigger(availableNow=True).start()
         )
         assert query.awaitTermination(120), query.exception()
         ends = [json.loads(source.endOffset) for p in query.recentProgress for source in p.sources]
-        return found, [{t: at for t, at in end.items() if not t.startswith("@")} for end in ends]
+        return row_batches, [{t: at for t, at in end.items() if not t.startswith("@")} for end in ends]
 
 
 def rows(frame: Any) -> list[str]:
@@ -96,10 +94,10 @@ def huge_records_in_the_brokers_time(kafka: Kafka) -> Callable[[Look], Any]:
     kafka.cluster.create_topics({kafka.name: 1}, configs=configs)
     for size in (10_000_000, 1, 9_000_000):
         put(kafka, Record(0, HOUR, None, b"x" * size))
-    seen = ["offset", "length(value)", "timestamp", "timestampType"]
+    columns = ["offset", "length(value)", "timestamp", "timestampType"]
     return lambda look: (
-        rows(look.batch().selectExpr(*seen)),
-        look.run(look.stream(maxOffsetsPerTrigger="2").selectExpr(*seen), "huge"),
+        rows(look.batch().selectExpr(*columns)),
+        look.run(look.stream(maxOffsetsPerTrigger="2").selectExpr(*columns), "huge"),
     )
 
 
@@ -152,7 +150,7 @@ def one_stream_twice_in_a_query(kafka: Kafka) -> Callable[[Look], Any]:
 
 def rows_that_are_written(kafka: Kafka) -> Callable[[Look], Any]:
     header = "array(named_struct('key', 'h', 'value', cast(null as binary)))"
-    given = [
+    column_lists = [
         "'x' value, 'y' Value, 'z' other",
         "cast(null as string) value, 'k' key, cast(null as int) partition",
         f"cast('x' as varchar(5)) value, cast('k' as char(3)) key, {header} headers",
@@ -163,7 +161,7 @@ def rows_that_are_written(kafka: Kafka) -> Callable[[Look], Any]:
     def look(at: Look) -> Any:
         topic = f"{kafka.name}-{at.word}"
         kafka.cluster.create_topics({topic: 1})
-        for columns in given:
+        for columns in column_lists:
             sink = at.spark.sql(f"select {columns}").write.format(at.word).mode("append")
             sink.options(**{"kafka.bootstrap.servers": kafka.bootstrap}, topic=topic).save()
         return rows(at.batch(subscribe=topic).select("key", "value", "partition", "offset", "headers"))
@@ -184,7 +182,7 @@ def rows_that_are_written(kafka: Kafka) -> Callable[[Look], Any]:
     ],
     ids=lambda topic: topic.__name__,
 )
-def test_both_words_see_the_same(
+def test_both_sources_return_the_same_rows(
     spark: Any,
     sparks_own: None,
     kafka: Kafka,

@@ -1,6 +1,7 @@
-"""Who is not let in by Spark reads why at each door: once, in one sentence, in words of kafka.* options.
+"""Security errors in Spark name their cause at each entry point: once, in one sentence, in terms of kafka.*
+options.
 
-A run draws one case for each door by KPROTO_SEED, KPROTO_ALL_PLAYS=1 takes all (tox -e soak).
+`KPROTO_SEED` draws one case for each entry point; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ IN_KAFKAS_WORDS = {
     "ssl_certfile": "kafka.ssl.keystore.location",
 }
 OURS = re.compile(rf"\b({'|'.join(name for name in SecurityConfig.__annotations__ if '_' in name)})\b")
-FRAME = 'File "'  # of a traceback
+FRAME = 'File "'  # The start of a traceback's frame.
 SOON = {"kafka.request.timeout.ms": "4000"}
 WRITES_SOON = {"kafka.max.block.ms": "4000"}
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    made = secured.embedded_kafka if request.param == "embedded" else secured.real_kafka
-    with made(tmp_path_factory.mktemp("secured")) as broker:
+    run_broker = secured.embedded_kafka if request.param == "embedded" else secured.real_kafka
+    with run_broker(tmp_path_factory.mktemp("secured")) as broker:
         with Cluster(broker.places["PLAINTEXT"], timeout=60) as cluster:
             cluster.create_topics({"flights": 1}, exist_ok=True)
         yield broker
 
 
-# ---- the doors: (session, options, folder) -> None; each raises
+# ---- the entry points: (session, options, folder) -> None; each raises
 
 
 def batch(spark: Any, how: dict[str, str], folder: Path) -> None:
@@ -92,7 +93,7 @@ def cases_of(door: str) -> list[Case]:
 
 
 @pytest.mark.parametrize("door", ENTRY_POINTS)
-def test_a_query_tells_once_what_is_wrong(
+def test_a_query_reports_the_cause_once(
     spark: Any, kafka: Any, door: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from pyspark.errors import PySparkException
@@ -106,13 +107,13 @@ def test_a_query_tells_once_what_is_wrong(
             words = words.replace(ours, theirs)
         capfd.readouterr()
         began = time.monotonic()
-        with pytest.raises(PySparkException) as told:
+        with pytest.raises(PySparkException) as caught:
             ENTRY_POINTS[door](spark, how, tmp_path / str(CASES.index(case)))
-        took, said = time.monotonic() - began, str(told.value)
-        assert len(re.findall(words, said)) == 1, f"{where}: {said}"
-        assert not OURS.search(said.partition("kproto.errors.")[2]), f"{where}: {said}"
-        assert FRAME not in said, f"{where}: {said}"
-        assert len(said.splitlines()) < 40, where  # as many as two screens, of which Spark has most
+        took, message = time.monotonic() - began, str(caught.value)
+        assert len(re.findall(words, message)) == 1, f"{where}: {message}"
+        assert not OURS.search(message.partition("kproto.errors.")[2]), f"{where}: {message}"
+        assert FRAME not in message, f"{where}: {message}"
+        assert len(message.splitlines()) < 40, where  # Two screens, most of them by Spark.
         printed = "".join(capfd.readouterr())
         assert len(re.findall(case.words, printed)) <= 1, f"{where}: {printed}"
         assert took < 60, where
@@ -134,20 +135,20 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
 
 @pytest.mark.parametrize("door", ["a batch", "a stream"])
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_with_a_query_is_said_in_a_sentence_without_the_way_through_our_code(
+def test_an_invalid_query_is_reported_in_a_sentence_without_our_frames(
     spark: Any, kafka: Any, door: str, wrong: str, tmp_path: Path
 ) -> None:
     from pyspark.errors import PySparkException
 
     changes, words = WRONG[wrong]
     how = {"kafka.bootstrap.servers": kafka.places["PLAINTEXT"], "subscribe": "flights", **SOON, **changes}
-    with pytest.raises(PySparkException, match=words) as told:
+    with pytest.raises(PySparkException, match=words) as caught:
         ENTRY_POINTS[door](spark, how, tmp_path)
-    assert FRAME not in str(told.value)
+    assert FRAME not in str(caught.value)
 
 
-def test_an_error_that_is_none_of_ours_keeps_its_traceback(spark: Any) -> None:
-    """In a worker that read from us before, too."""
+def test_an_error_of_the_application_keeps_its_traceback(spark: Any) -> None:
+    """Also in a worker that has read from our source before."""
     from pyspark.errors import PySparkException
 
     def broken(number: int) -> int:

@@ -1,4 +1,4 @@
-"""format("kproto") as a sink of Spark itself, on our own broker and a real one."""
+"""format("kproto") as a sink of Spark itself, on the embedded broker and on a real one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(spark: Any, kafka: Kafka) -> list[tuple[Any, ...]]:
     )
 
 
-def test_what_a_batch_writes_is_read_back(spark: Any, kafka: Kafka) -> None:
+def test_a_batch_is_written_and_read_back(spark: Any, kafka: Kafka) -> None:
     kafka.fill(0, 0)
     frame = spark.sql(
         "select 'k' || id as key, 'v' || id as value, cast(id % 2 as int) as partition,"
@@ -36,7 +36,7 @@ def test_what_a_batch_writes_is_read_back(spark: Any, kafka: Kafka) -> None:
     assert read(spark, kafka) == expected
 
 
-def test_what_a_stream_writes_is_read_back_once(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+def test_a_stream_is_written_and_read_back_once(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
     kafka.fill(50)
     target = f"{kafka.name}-copy"
     kafka.topic(target, 0)
@@ -52,7 +52,7 @@ def test_what_a_stream_writes_is_read_back_once(spark: Any, kafka: Kafka, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("query", "given", "text"),
+    ("query", "extra", "text"),
     [
         ("select 'k' as key", {}, "a column named value"),
         ("select 1 as value", {}, "value int' is not allowed; it must be string or binary"),
@@ -60,13 +60,13 @@ def test_what_a_stream_writes_is_read_back_once(spark: Any, kafka: Kafka, tmp_pa
         ("select 'v' as value", {"commitGroupId": "lag"}, "it is for reading"),
     ],
 )
-def test_what_can_not_be_written_is_refused_before_anything_is(
-    spark: Any, kafka: Kafka, query: str, given: dict[str, str], text: str
+def test_an_invalid_write_fails_before_any_record(
+    spark: Any, kafka: Kafka, query: str, extra: dict[str, str], text: str
 ) -> None:
     from pyspark.errors import PySparkException
 
     kafka.fill(0)
     with pytest.raises(PySparkException) as e:
-        spark.sql(query).write.format("kproto").options(**options(kafka, **given)).mode("append").save()
+        spark.sql(query).write.format("kproto").options(**options(kafka, **extra)).mode("append").save()
     assert text in str(e.value)
     assert read(spark, kafka) == []

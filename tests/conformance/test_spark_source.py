@@ -1,4 +1,4 @@
-"""format("kproto") in Spark itself, against our own broker and a real one."""
+"""format("kproto") in Spark itself, on the embedded broker and on a real one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def offsets(frame: Any) -> list[tuple[int, int]]:
 
 
 def error(spark: Any, kafka: Kafka, **more: str | int) -> str:
-    """What Spark says when it refuses to read with these options."""
+    """Return Spark's error for these options."""
     from pyspark.errors import PySparkException
 
     with pytest.raises(PySparkException) as e:
@@ -45,7 +45,7 @@ def all_of(*counts: int) -> list[tuple[int, int]]:
 # Batches -----------------------------------------------------------------------------------------------
 
 
-def test_every_column_is_what_was_produced(spark: Any, kafka: Kafka) -> None:
+def test_every_column_has_the_produced_values(spark: Any, kafka: Kafka) -> None:
     kafka.fill(0)
     records = [
         Record(0, HOUR, b"\x00key", "väl".encode(), (("h", b"1"), ("h", None), ("g", b""))),
@@ -75,10 +75,10 @@ def test_many_records_of_many_slices_are_read_once(spark: Any, kafka: Kafka) -> 
             kafka.put(kafka.name, partition, 2_000)
     frame = load(spark, kafka, minPartitions=5)
     assert frame.rdd.getNumPartitions() == 5
-    found = frame.selectExpr(
+    totals = frame.selectExpr(
         "count(*)", "count(distinct partition, offset)", "sum(cast(cast(value as string) as int))"
     )
-    assert tuple(found.collect()[0]) == (20_000, 20_000, 10 * sum(range(2_000)))
+    assert tuple(totals.collect()[0]) == (20_000, 20_000, 10 * sum(range(2_000)))
 
 
 def test_a_schema_of_the_user_prunes_the_columns(spark: Any, kafka: Kafka) -> None:
@@ -89,8 +89,8 @@ def test_a_schema_of_the_user_prunes_the_columns(spark: Any, kafka: Kafka) -> No
 
 def test_bounds_by_offset_and_by_time(spark: Any, kafka: Kafka) -> None:
     kafka.fill(9, 9)
-    given = {"startingOffsets": kafka.offsets(2, -2), "endingOffsets": kafka.offsets(5, -1)}
-    assert offsets(load(spark, kafka, **given)) == [(0, 2), (0, 3), (0, 4), *[(1, n) for n in range(9)]]
+    bounds = {"startingOffsets": kafka.offsets(2, -2), "endingOffsets": kafka.offsets(5, -1)}
+    assert offsets(load(spark, kafka, **bounds)) == [(0, 2), (0, 3), (0, 4), *[(1, n) for n in range(9)]]
     times = {"startingTimestamp": HOUR + 3, "endingTimestamp": HOUR + 5}
     assert offsets(load(spark, kafka, **times)) == [(0, 3), (0, 4), (1, 3), (1, 4)]
 
@@ -109,7 +109,7 @@ def test_a_topic_without_records_is_an_empty_frame(spark: Any, kafka: Kafka) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("extra", "text"),
     [
         ({"maxOffsetPerTrigger": "5"}, "there is no such option; did you mean maxOffsetsPerTrigger?"),
         ({"startingOffsets": "newest"}, "startingOffsets='newest' is not allowed; "),
@@ -120,20 +120,18 @@ def test_a_topic_without_records_is_an_empty_frame(spark: Any, kafka: Kafka) -> 
         ({"startingTimestamp": HOUR + 99}, "has no record so young"),
     ],
 )
-def test_wrong_options_are_refused_with_their_text(
-    spark: Any, kafka: Kafka, given: dict[str, Any], text: str
-) -> None:
+def test_invalid_options_are_rejected(spark: Any, kafka: Kafka, extra: dict[str, Any], text: str) -> None:
     kafka.fill(1)
-    assert text in error(spark, kafka, **given)
+    assert text in error(spark, kafka, **extra)
 
 
-def test_records_that_were_deleted_are_data_loss_and_else_left_out(spark: Any, kafka: Kafka) -> None:
+def test_deleted_records_are_data_loss_or_skipped(spark: Any, kafka: Kafka) -> None:
     kafka.fill(9)
     delete_before(kafka, 4)
     start = kafka.offsets(2)
     assert "begins at 4, after the start asked for, 2" in error(spark, kafka, startingOffsets=start)
-    left = load(spark, kafka, startingOffsets=start, failOnDataLoss="false")
-    assert offsets(left) == [(0, n) for n in range(4, 9)]
+    remaining = load(spark, kafka, startingOffsets=start, failOnDataLoss="false")
+    assert offsets(remaining) == [(0, n) for n in range(4, 9)]
 
 
 def delete_before(kafka: Kafka, offset: int) -> None:
@@ -174,7 +172,7 @@ def test_batches_have_at_most_the_rows_allowed(kafka: Kafka, query: Query) -> No
     assert sorted(row for batch in batches for row in batch) == all_of(20, 5)
 
 
-def test_latest_is_where_the_first_run_was_not_where_the_second_is(kafka: Kafka, query: Query) -> None:
+def test_latest_is_resolved_in_the_first_run_only(kafka: Kafka, query: Query) -> None:
     kafka.fill(5)
     options = kafka.options(startingOffsets="latest")
     assert [row for batch in query.run(options) for row in batch] == []
@@ -213,7 +211,7 @@ def test_partitions_added_between_and_during_runs_are_read_from_their_start(
     assert query.run(options) == [[(2, 0)]]
 
 
-def test_a_topic_made_anew_ends_the_query_or_is_read_from_its_start(kafka: Kafka, query: Query) -> None:
+def test_a_recreated_topic_ends_the_query_or_is_read_from_its_start(kafka: Kafka, query: Query) -> None:
     kafka.fill(5)
     options = kafka.options(startingOffsets="earliest")
     query.run(options)
@@ -224,12 +222,12 @@ def test_a_topic_made_anew_ends_the_query_or_is_read_from_its_start(kafka: Kafka
     assert query.run({**options, "failOnDataLoss": "false"}) == [all_of(9)]
 
 
-def test_the_groups_offsets_are_at_the_true_end_after_a_run(kafka: Kafka, query: Query) -> None:
+def test_the_group_has_committed_the_end_after_a_run(kafka: Kafka, query: Query) -> None:
     kafka.fill(5, 3)
     group = f"lag-{kafka.name}"
     query.run(kafka.options(startingOffsets="earliest", commitGroupId=group, maxOffsetsPerTrigger=4))
-    found = kafka.cluster.committed_offsets(group)
-    assert {p.partition: at and at.offset for p, at in found.items()} == {0: 5, 1: 3}
+    committed = kafka.cluster.committed_offsets(group)
+    assert {p.partition: at and at.offset for p, at in committed.items()} == {0: 5, 1: 3}
 
 
 def test_the_progress_shows_offsets_and_the_logs_ends(kafka: Kafka, query: Query) -> None:
@@ -242,7 +240,7 @@ def test_the_progress_shows_offsets_and_the_logs_ends(kafka: Kafka, query: Query
     assert json.loads(source["latestOffset"])[kafka.name] == {"0": 5}
 
 
-def test_a_stream_with_an_end_is_refused(kafka: Kafka, query: Query) -> None:
+def test_a_stream_with_an_end_is_rejected(kafka: Kafka, query: Query) -> None:
     kafka.fill(1)
     with pytest.raises(Exception, match=r"endingOffsets=.*a stream has no end"):
         query.run(kafka.options(endingOffsets="latest"))
@@ -271,7 +269,7 @@ def test_a_source_checkout_works_from_any_folder(embedded: Any, tmp_path: Path) 
     assert done.stderr == ""
 
 
-def test_what_spark_submit_was_given_stays(tmp_path: Path) -> None:
+def test_the_options_of_spark_submit_are_kept(tmp_path: Path) -> None:
     import pyspark
 
     script = tmp_path / "job.py"
@@ -283,7 +281,7 @@ def test_what_spark_submit_was_given_stays(tmp_path: Path) -> None:
         "print('has', spark.sparkContext.master, spark.sparkContext.appName, *named)\n"
     )
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    given = ["--master", "local[1]", "--name", "given", "--conf", "spark.sql.shuffle.partitions=9"]
+    arguments = ["--master", "local[1]", "--name", "given", "--conf", "spark.sql.shuffle.partitions=9"]
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -291,21 +289,19 @@ def test_what_spark_submit_was_given_stays(tmp_path: Path) -> None:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     env["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    done = subprocess.run([str(submit), *given, str(script)], env=env, capture_output=True, text=True)
+    done = subprocess.run([str(submit), *arguments, str(script)], env=env, capture_output=True, text=True)
     assert "has local[1] mine 9 in-memory\n" in done.stdout, done.stderr[-2000:]
 
 
-def test_a_venv_that_is_not_activated_will_do(tmp_path: Path) -> None:
-    """The python3 of the PATH is another one: the workers of a local session run the driver's, and its
-    PySpark.
-    """
+def test_a_venv_need_not_be_activated(tmp_path: Path) -> None:
+    """The python3 of the PATH is another one: local workers use the driver's Python and its PySpark."""
     script = tmp_path / "job.py"
     script.write_text(_JOB)
     (tmp_path / "bin").mkdir()
-    other = tmp_path / "bin" / "python3"
-    other.write_text("#!/bin/sh\nexit 1\n")
-    other.chmod(0o755)
-    path = f"{other.parent}{os.pathsep}{os.environ['PATH']}"
+    fake_python = tmp_path / "bin" / "python3"
+    fake_python.write_text("#!/bin/sh\nexit 1\n")
+    fake_python.chmod(0o755)
+    path = f"{fake_python.parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     env.pop("PYSPARK_PYTHON", None)
     done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True)

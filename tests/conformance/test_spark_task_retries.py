@@ -1,6 +1,7 @@
-"""Tasks that fail, die or dawdle half-way, on two executors with speculation: Spark runs them again. Each row
-is read once, also behind a shuffle that went with its executor while the logs grew, is written at least once,
-and once with transactions; nobody's connections are left behind.
+"""Tasks that fail, die or stall halfway, on two executors with speculation: Spark runs them again.
+
+Each row is read once, also when an executor dies with its shuffle files while the logs grow. Each row is
+written at least once, and exactly once with transactions. No connection remains open.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ spark.stop()
 """
 
 
-def test_what_is_half_done_is_done_again_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_tasks_are_retried_without_duplicates_or_open_connections(tmp_path: Path) -> None:
     judges.java()
     ways = ("raise", "die", "dawdle")
     topics = {"t": 2, "grows": 2, **{f"{topic}-{how}": 2 for topic in ("copy", "once") for how in ways}}
@@ -147,8 +148,8 @@ def test_what_is_half_done_is_done_again_and_leaves_nothing_behind(tmp_path: Pat
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "died").exists()
     assert (tmp_path / "grew").exists()
-    said = [line for line in done.stdout.splitlines() if line.startswith(("read", "copy", "once", "conn"))]
-    assert said == [
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("read", "copy", "once", "conn"))]
+    assert lines == [
         *(f"read {how} 6000 6000" for how in ("behind", "raise", "die", "daemon", "dawdle", "executor")),
         *(f"{topic} {how} 6000 once" for topic in ("copy", "once") for how in ways),
         "connections as before",

@@ -1,4 +1,4 @@
-"""Transactions as the Spark source sees them: written by librdkafka on a real broker, read without a JVM."""
+"""Transactions in the Spark source: written by librdkafka on a real broker, read without a JVM."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Transactions:
         self.producer.init_transactions(30)
 
     def write(self, *values: str, end: str) -> None:
-        """One transaction, `end`ed by "commit", "abort", or "nothing"."""
+        """Write one transaction, ended by "commit", "abort" or "nothing"."""
         self.producer.begin_transaction()
         for value in values:
             self.producer.produce(self.topic, value)
@@ -41,7 +41,7 @@ class Transactions:
             return
         before = self.end("read_uncommitted")
         (self.producer.commit_transaction if end == "commit" else self.producer.abort_transaction)(30)
-        # The answer comes before the marker is in the log.
+        # The response arrives before the marker is in the log.
         deadline = time.monotonic() + 30
         while not before < self.end("read_uncommitted") == self.end("read_committed"):
             assert time.monotonic() < deadline, "no marker"
@@ -60,8 +60,8 @@ class Transactions:
         from consumer.spark.reader import KprotoReader
         from consumer.spark.schema import full
 
-        given = self.filled.options(subscribe=self.topic, kafka_isolation_level=isolation, **more)
-        reader = KprotoReader(full(parse(given)), parse(given))
+        options = self.filled.options(subscribe=self.topic, kafka_isolation_level=isolation, **more)
+        reader = KprotoReader(full(parse(options)), parse(options))
         rows = [row for p in reader.partitions() for b in reader.read(p) for row in b.to_pylist()]
         return [(row["offset"], row["value"].decode()) for row in rows]
 
@@ -73,7 +73,7 @@ def transactions(real_kafka: judges.RealKafka) -> Iterator[Transactions]:
         yield transactions
 
 
-def test_aborted_records_are_rows_unless_only_committed_ones_are_read(transactions: Transactions) -> None:
+def test_aborted_records_are_rows_only_with_read_uncommitted(transactions: Transactions) -> None:
     transactions.write("a", "b", end="commit")
     transactions.write("x", "y", "z", end="abort")
     transactions.write("c", end="commit")
@@ -82,7 +82,7 @@ def test_aborted_records_are_rows_unless_only_committed_ones_are_read(transactio
     assert transactions.read("read_uncommitted") == sorted([*committed, (3, "x"), (4, "y"), (5, "z")])
 
 
-def test_slices_that_begin_inside_of_a_transaction_leave_out_what_was_aborted(
+def test_slices_that_start_inside_a_transaction_omit_aborted_records(
     transactions: Transactions,
 ) -> None:
     transactions.write(*"abcd", end="abort")
@@ -90,27 +90,29 @@ def test_slices_that_begin_inside_of_a_transaction_leave_out_what_was_aborted(
     assert [value for _, value in transactions.read("read_committed", minPartitions=10)] == list("efgh")
 
 
-def test_what_only_holds_markers_and_aborted_records_is_empty_and_does_not_wait(
+def test_a_log_of_aborted_records_is_empty_without_waiting(
     transactions: Transactions,
 ) -> None:
     transactions.write("x", end="abort")
     assert transactions.read("read_committed") == []
 
 
-def test_an_open_transaction_is_where_reading_committed_records_ends(transactions: Transactions) -> None:
+def test_read_committed_ends_at_an_open_transaction(transactions: Transactions) -> None:
     transactions.write("a", end="commit")
     transactions.write("b", "c", end="nothing")
     assert transactions.read("read_committed") == [(0, "a")]
     assert transactions.read("read_uncommitted") == [(0, "a"), (2, "b"), (3, "c")]
 
 
-def test_a_query_that_turns_to_committed_records_waits_and_loses_nothing(transactions: Transactions) -> None:
+def test_a_query_that_switches_to_read_committed_waits(transactions: Transactions) -> None:
     pytest.importorskip("pyspark")
     from consumer.spark.offsets import Offsets
     from consumer.spark.options import parse
     from consumer.spark.stream import Planner
 
     transactions.write("a", "b", end="nothing")
-    given = transactions.filled.options(subscribe=transactions.topic, kafka_isolation_level="read_committed")
+    options = transactions.filled.options(
+        subscribe=transactions.topic, kafka_isolation_level="read_committed"
+    )
     read = Offsets({TopicPartition(transactions.topic, 0): 2})
-    assert Planner(parse(given)).next_end(read, None, patient=False) is read
+    assert Planner(parse(options)).next_end(read, None, patient=False) is read

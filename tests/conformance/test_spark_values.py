@@ -1,4 +1,4 @@
-"""Values as columns in Spark itself: the same rows as from_json finds, a registry's Avro in a stream."""
+"""Values as columns in Spark itself: the rows of from_json, and a registry's Avro in a stream."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(kafka: Kafka, values: list[bytes | None]) -> None:
     kafka.cluster.produce(TopicPartition("t", 0), encode_batch(records))
 
 
-def test_json_is_what_from_json_finds(spark: Any, kafka: Kafka) -> None:  # noqa: F811
+def test_json_values_equal_those_of_from_json(spark: Any, kafka: Kafka) -> None:  # noqa: F811
     from pyspark.sql import functions as f
 
     rng = random.Random(7)
@@ -50,21 +50,21 @@ def test_json_is_what_from_json_finds(spark: Any, kafka: Kafka) -> None:  # noqa
         legs = [{"n": k} for k in range(rng.randint(0, 3))]
         raws = [base64.b64encode(rng.randbytes(k)).decode() for k in range(n % 5)]
         tags = {f"t{k}": rng.choice([None, {"n": k, "raws": raws}, {"raws": [None]}]) for k in range(n % 4)}
-        one = {"id": n, "dest": rng.choice(["SFO", "ä\n€", None]), "cost": n / 3, "legs": legs}
-        one |= {"tags": rng.choice([tags, None]), "counts": [{}, None, {"a": n, "ä": None}][: n % 4]}
-        return {**one, "raw": raws[-1]} if raws else one
+        value = {"id": n, "dest": rng.choice(["SFO", "ä\n€", None]), "cost": n / 3, "legs": legs}
+        value |= {"tags": rng.choice([tags, None]), "counts": [{}, None, {"a": n, "ä": None}][: n % 4]}
+        return {**value, "raw": raws[-1]} if raws else value
 
     values = [json.dumps({**one(n), "day": f"2013-01-{n % 28 + 1:02}"}).encode() for n in range(500)]
     write(kafka, [*values, None])
-    given = {**kafka.options(), "value.format": "json", "value.schema": DDL}
-    ours = spark.read.format("kproto").options(**given).load()
+    options = {**kafka.options(), "value.format": "json", "value.schema": DDL}
+    ours = spark.read.format("kproto").options(**options).load()
     theirs = spark.read.format("kproto").options(**kafka.options()).load()
     theirs = theirs.select("offset", f.from_json(f.col("value").cast("string"), DDL).alias("value"))
     assert ours.select("offset", "value").collect() == theirs.collect()
     assert ours.where("value.id = 7").count() == 1
 
 
-def test_a_stream_of_a_registrys_avro_shows_what_is_bad(
+def test_a_stream_of_a_registrys_avro_reports_bad_values(
     spark: Any,  # noqa: F811
     kafka: Kafka,
     tmp_path: Path,
@@ -73,25 +73,25 @@ def test_a_stream_of_a_registrys_avro_shows_what_is_bad(
     schema = {"type": "record", "name": "F", "fields": [{"name": "id", "type": "long"}]}
     answer = {"schema": json.dumps(schema)}
     with registry({"/subjects/t-value/versions/latest": answer, "/schemas/ids/3": answer}) as (url, _):
-        write(kafka, [*(wired(3, one) for one in avro(schema, {"id": 1}, {"id": 2})), b"nonsense"])
-        given = {"value.format": "avro", "schema.registry.url": url, "value.onError": "null"}
-        options = {**kafka.options(), **given, "key.format": "string", "startingOffsets": "earliest"}
+        write(kafka, [*(wired(3, value) for value in avro(schema, {"id": 1}, {"id": 2})), b"nonsense"])
+        formats = {"value.format": "avro", "schema.registry.url": url, "value.onError": "null"}
+        options = {**kafka.options(), **formats, "key.format": "string", "startingOffsets": "earliest"}
         stream = spark.readStream.format("kproto").options(**options).load()
         rows = stream.select("key", "value.id", "_error").writeStream.format("parquet")
         rows = rows.option("path", str(tmp_path / "rows")).option("checkpointLocation", str(tmp_path / "c"))
         rows.trigger(availableNow=True).start().awaitTermination()
-        found = spark.read.parquet(str(tmp_path / "rows")).orderBy("key").collect()
-    assert [(row.key, row.id) for row in found] == [("0", 1), ("1", 2), ("2", None)]
-    assert [row._error is None for row in found] == [True, True, False]
+        rows_read = spark.read.parquet(str(tmp_path / "rows")).orderBy("key").collect()
+    assert [(row.key, row.id) for row in rows_read] == [("0", 1), ("1", 2), ("2", None)]
+    assert [row._error is None for row in rows_read] == [True, True, False]
 
 
-def test_the_error_of_a_bad_value_says_where_and_what_to_do(spark: Any, kafka: Kafka) -> None:  # noqa: F811
+def test_the_error_of_a_bad_value_names_its_place_and_the_remedy(spark: Any, kafka: Kafka) -> None:  # noqa: F811
     write(kafka, [b"{}", b"{"])
-    given = {"value.format": "json", "value.schema": "id BIGINT"}
-    frame = spark.read.format("kproto").options(**kafka.options(), **given).load()
+    options = {"value.format": "json", "value.schema": "id BIGINT"}
+    frame = spark.read.format("kproto").options(**kafka.options(), **options).load()
     with pytest.raises(Exception, match=r"(?s)offset 1 of t-0.*value.onError=null"):
         frame.collect()
     with pytest.raises(Exception, match="BIGNIT"):
         spark.read.format("kproto").options(
-            **kafka.options(), **{**given, "value.schema": "id BIGNIT"}
+            **kafka.options(), **{**options, "value.schema": "id BIGNIT"}
         ).load()

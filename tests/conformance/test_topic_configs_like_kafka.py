@@ -1,4 +1,4 @@
-"""A real Kafka takes and refuses the values of topic configs that the embedded broker takes and refuses."""
+"""A real Kafka and the embedded broker accept and reject the same values of topic configs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kafka(real_kafka: judges.RealKafka) -> Iterator[Cluster]:
         yield cluster
 
 
-def made_with(kafka: Cluster, name: str, value: str) -> ErrorCode:
+def create_with_config(kafka: Cluster, name: str, value: str) -> ErrorCode:
     configs = [CreatableTopicConfig(name=name, value=value)]
     topic = CreatableTopic(name="n", num_partitions=1, replication_factor=1, assignments=[], configs=configs)
     answer = kafka.request(CreateTopicsRequest(topics=[topic], timeout_ms=9000, validate_only=True))
@@ -29,10 +29,10 @@ def made_with(kafka: Cluster, name: str, value: str) -> ErrorCode:
 
 
 @pytest.mark.parametrize(("name", "value"), VALID_TOPIC_CONFIGS)
-def test_kafka_takes_it(kafka: Cluster, name: str, value: str) -> None:
-    assert made_with(kafka, name, value) is ErrorCode.NONE
+def test_kafka_accepts_the_value(kafka: Cluster, name: str, value: str) -> None:
+    assert create_with_config(kafka, name, value) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize(("name", "value"), INVALID_TOPIC_CONFIGS)
-def test_kafka_refuses_it(kafka: Cluster, name: str, value: str) -> None:
-    assert made_with(kafka, name, value) is ErrorCode.INVALID_CONFIG
+def test_kafka_rejects_the_value(kafka: Cluster, name: str, value: str) -> None:
+    assert create_with_config(kafka, name, value) is ErrorCode.INVALID_CONFIG

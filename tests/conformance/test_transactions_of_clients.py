@@ -1,4 +1,4 @@
-"""Other clients' transactions on the embedded broker: what one commits, all see, and nothing else."""
+"""Transactions of other clients on the embedded broker: readers see exactly the committed records."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def test_java_producers_and_readers(kafka: Kafka, kafka_jars: str) -> None:
     command = [judges.java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", kafka_jars, str(PROGRAM)]
     done = subprocess.run([*command, kafka.bootstrap, "t", "in"], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    said = done.stdout.splitlines()
-    seen = sorted(line.removeprefix("saw ") for line in said if line.startswith("saw "))
-    assert seen == ["0-0", "0-1", "2-0", "2-1", "4-0", "4-1", "a!", "b!", "two"]
-    assert seen == values(kafka)
-    assert "zombie committed" not in said
+    output = done.stdout.splitlines()
+    values_seen = sorted(line.removeprefix("saw ") for line in output if line.startswith("saw "))
+    assert values_seen == ["0-0", "0-1", "2-0", "2-1", "4-0", "4-1", "a!", "b!", "two"]
+    assert values_seen == values(kafka)
+    assert "zombie committed" not in output
     assert kafka.group("java-enrich").total_lag == 0
 
 
 @pytest.mark.java
-def test_kafkas_tool_of_transactions(kafka: Kafka, kafka_jars: str) -> None:
+def test_kafkas_transaction_tool(kafka: Kafka, kafka_jars: str) -> None:
     from consumer import Producer
 
     server = ("--bootstrap-server", kafka.bootstrap)
@@ -59,8 +59,8 @@ def test_kafkas_tool_of_transactions(kafka: Kafka, kafka_jars: str) -> None:
         assert "Ongoing" in described
         assert "t-0" in described
         place = ("--topic", "t", "--partition", "0")
-        told = tool(kafka_jars, "TransactionsCommand", *server, "describe-producers", *place)
-        assert told.splitlines()[1].split()[-1] == "0"  # CurrentTransactionStartOffset
+        output = tool(kafka_jars, "TransactionsCommand", *server, "describe-producers", *place)
+        assert output.splitlines()[1].split()[-1] == "0"  # CurrentTransactionStartOffset
 
 
 @pytest.mark.clients
@@ -69,14 +69,14 @@ def test_librdkafka(kafka: Kafka) -> None:
     import confluent_kafka as client
 
     settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": "lib"}
-    one = client.Producer(settings)
-    one.init_transactions(30)
+    first = client.Producer(settings)
+    first.init_transactions(30)
     for number in range(4):
-        one.begin_transaction()
+        first.begin_transaction()
         for partition in range(2):
-            one.produce("t", b"%d-%d" % (number, partition), partition=partition)
-        one.flush(30)
-        (one.abort_transaction if number % 2 else one.commit_transaction)(30)
+            first.produce("t", b"%d-%d" % (number, partition), partition=partition)
+        first.flush(30)
+        (first.abort_transaction if number % 2 else first.commit_transaction)(30)
     assert values(kafka) == ["0-0", "0-1", "2-0", "2-1"]
 
     kafka.produce("in", "a", "b")
@@ -92,23 +92,23 @@ def test_librdkafka(kafka: Kafka) -> None:
     reader.subscribe(["in"])
     read: list[Any] = []
     while len(read) < 2:
-        read += [one for one in reader.consume(2, 1) if not one.error()]
-    one.begin_transaction()
+        read += [message for message in reader.consume(2, 1) if not message.error()]
+    first.begin_transaction()
     for message in read:
-        one.produce("t", message.value() + b"!", partition=0)
+        first.produce("t", message.value() + b"!", partition=0)
     places = reader.position(reader.assignment())
-    one.send_offsets_to_transaction(places, reader.consumer_group_metadata(), 30)
-    one.commit_transaction(30)
+    first.send_offsets_to_transaction(places, reader.consumer_group_metadata(), 30)
+    first.commit_transaction(30)
     reader.close()
     assert values(kafka)[4:] == ["a!", "b!"]
     assert kafka.group("g").total_lag == 0
 
     two = client.Producer(settings)
     two.init_transactions(30)
-    one.begin_transaction()
-    one.produce("t", b"zombie", partition=0)
+    first.begin_transaction()
+    first.produce("t", b"zombie", partition=0)
     with pytest.raises(client.KafkaException) as error:
-        one.commit_transaction(30)
+        first.commit_transaction(30)
     assert error.value.args[0].code() == client.KafkaError._FENCED
     assert len(values(kafka)) == 6
 
@@ -136,12 +136,12 @@ def test_aiokafka(kafka: Kafka) -> None:
             auto_offset_reset="earliest",
         )
         await reader.start()
-        found: list[str] = []
-        while len(found) < 4:
+        values_read: list[str] = []
+        while len(values_read) < 4:
             for records in (await reader.getmany(timeout_ms=500)).values():
-                found += [record.value.decode() for record in records]
+                values_read += [record.value.decode() for record in records]
         await reader.stop()
-        return sorted(found)
+        return sorted(values_read)
 
     assert asyncio.run(go()) == ["0-0", "0-1", "2-0", "2-1"] == values(kafka)
 
@@ -166,6 +166,6 @@ def test_kafka_python(kafka: Kafka) -> None:
         isolation_level="read_committed",
         auto_offset_reset="earliest",
     )
-    found = sorted(next(reader).value.decode() for _ in range(4))
+    values_read = sorted(next(reader).value.decode() for _ in range(4))
     reader.close()
-    assert found == ["0-0", "0-1", "2-0", "2-1"] == values(kafka)
+    assert values_read == ["0-0", "0-1", "2-0", "2-1"] == values(kafka)

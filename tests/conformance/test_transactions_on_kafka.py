@@ -1,5 +1,6 @@
-"""Our transactions, in threads and in asyncio, judged by a real Kafka and by librdkafka's consumer of
-committed records; and the same on the embedded broker.
+"""Our transactions, in threads and in asyncio, on a real Kafka and on the embedded broker.
+
+Our consumer and librdkafka's, both with read_committed, check the records.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Place:
-    """A topic with two partitions, and what those see who read only committed records."""
+    """A topic with two partitions, and its committed records."""
 
     def __init__(self, bootstrap: str, cluster: Cluster, kind: Callable[..., Any]) -> None:
         self.bootstrap, self.cluster, self.kind = bootstrap, cluster, kind
@@ -43,36 +44,36 @@ class Place:
         return self.kind(self.bootstrap, transactional_id=self.name, **options)
 
     def ends(self, isolation: str) -> dict[TopicPartition, int]:
-        found = self.cluster.list_offsets(dict.fromkeys(self.partitions, "latest"), isolation=isolation)
-        return {partition: at.offset or 0 for partition, at in found.items()}
+        offsets = self.cluster.list_offsets(dict.fromkeys(self.partitions, "latest"), isolation=isolation)
+        return {partition: at.offset or 0 for partition, at in offsets.items()}
 
     def settled(self) -> None:
-        """Until no transaction is open: the answer to its end comes before the markers are in the logs."""
+        """Wait until no transaction is open: the response to its end comes before the markers."""
         deadline = time.monotonic() + 300
         while self.ends("read_committed") != self.ends("read_uncommitted"):
             assert time.monotonic() < deadline, "a transaction is still open"
             time.sleep(0.05)
 
     def ours(self) -> list[str]:
-        """What our consumer sees up to where it may read."""
-        ends, found = self.ends("read_committed"), list[str]()
+        """Return the committed records that our consumer reads."""
+        ends, values = self.ends("read_committed"), list[str]()
         options = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
         with Consumer(self.bootstrap, **options) as consumer:  # type: ignore[arg-type]
             consumer.assign(self.partitions)
             deadline = time.monotonic() + 300
             while any(consumer.position(partition) < end for partition, end in ends.items()):
                 assert time.monotonic() < deadline
-                found += [(record.value or b"").decode() for record in consumer.poll(0.5)]
-        return sorted(found)
+                values += [(record.value or b"").decode() for record in consumer.poll(0.5)]
+        return sorted(values)
 
     def theirs(self) -> list[str]:
-        """What librdkafka's sees."""
+        """Return the committed records that librdkafka reads."""
         confluent_kafka = pytest.importorskip("confluent_kafka")
         settings = {
             "bootstrap.servers": self.bootstrap, "group.id": uuid4().hex, "auto.offset.reset": "earliest",
             "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False,
         }  # fmt: skip
-        consumer, found, over = confluent_kafka.Consumer(settings), list[str](), set[int]()
+        consumer, values, over = confluent_kafka.Consumer(settings), list[str](), set[int]()
         consumer.assign([confluent_kafka.TopicPartition(self.name, number, 0) for number in range(2)])
         deadline = time.monotonic() + 300
         while len(over) < 2:
@@ -83,12 +84,12 @@ class Place:
             if message.error():
                 over.add(message.partition())
             else:
-                found.append(message.value().decode())
+                values.append(message.value().decode())
         consumer.close()
-        return sorted(found)
+        return sorted(values)
 
     def seen(self) -> list[str]:
-        """By both, who must agree."""
+        """Return the committed records that both consumers read, which must be equal."""
         self.settled()
         ours = self.ours()
         assert self.theirs() == ours
@@ -97,7 +98,7 @@ class Place:
 
 @contextlib.contextmanager
 def bootstrap_of(broker: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A real Kafka's address, or that of an embedded broker of one's own."""
+    """Return the address of a real Kafka, or of a new embedded broker."""
     if broker == "kafka":
         real: judges.RealKafka = request.getfixturevalue("real_kafka")
         yield real.bootstrap
@@ -159,7 +160,7 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(place: Place) -> N
     assert (committed.offset, committed.metadata) == (7, "seven")
 
 
-def test_a_zombie_is_fenced_and_leaves_nothing(place: Place) -> None:
+def test_a_zombie_is_fenced_and_its_records_are_aborted(place: Place) -> None:
     zombie = place.producer()
     zombie.begin()
     zombie.send(place.name, b"zombie").result()
@@ -177,15 +178,15 @@ def test_a_zombie_is_fenced_and_leaves_nothing(place: Place) -> None:
     assert place.seen() == ["mine"]
 
 
-def test_a_transaction_whose_time_is_over_is_none_and_the_next_one_is(place: Place) -> None:
+def test_an_expired_transaction_is_aborted_and_the_next_one_commits(place: Place) -> None:
     with place.producer(transaction_timeout_ms=1000) as producer:
         producer.begin()
         producer.send(place.name, b"late").result()
-        place.settled()  # the broker looks every ten seconds
+        place.settled()  # The broker checks for expired transactions every 10 s.
         producer.send(place.name, b"later")
         with pytest.raises(KprotoError, match="abort"):
             producer.commit()
-        with contextlib.suppress(Fenced):  # of brokers before KIP-890
+        with contextlib.suppress(Fenced):  # From brokers before KIP-890.
             producer.abort()
             with producer.transaction():
                 producer.send(place.name, b"next")
@@ -218,7 +219,7 @@ asyncio.run(main())
 """
 
 
-def test_who_is_killed_in_a_transaction_leaves_nothing_and_the_next_one_ends_it(place: Place) -> None:
+def test_the_transaction_of_a_killed_producer_is_aborted_by_the_next_one(place: Place) -> None:
     code = KILLED if place.kind is TWINS["threads"] else KILLED_IN_A_TASK
     for number in range(3):
         arguments = [sys.executable, "-c", code, place.bootstrap, place.name]
@@ -235,7 +236,7 @@ def test_who_is_killed_in_a_transaction_leaves_nothing_and_the_next_one_ends_it(
 
 
 @pytest.mark.parametrize("place", ["asyncio"], indirect=True)
-def test_a_task_that_is_cancelled_in_a_transaction_leaves_nothing(place: Place) -> None:
+def test_a_cancelled_task_aborts_its_transaction(place: Place) -> None:
     async def story() -> None:
         options: Any = {"transactional_id": place.name, "max_block_ms": 300_000}
         async with AsyncProducer(place.bootstrap, **options) as producer:

@@ -1,7 +1,7 @@
-"""tshark reads a conversation of our client and our broker, and finds nothing malformed: one that it captured
-itself, and one that `kproto watch --pcap` wrote, also with a cluster that speaks TLS.
+"""tshark dissects the traffic between our client and our broker without malformed packets.
 
-Debian's tshark knows Kafka's versions of some years ago, so the broker seems that old.
+One capture is by tshark itself, one by `kproto watch --pcap`, also with a cluster that uses TLS. Debian's
+tshark knows only old versions of the protocol, so the broker advertises old versions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.conformance.test_watch import watching
 
 pytestmark = pytest.mark.tshark
 
-# The highest versions that tshark 4.0 dissects; ApiVersions 4 is as 3 on the wire.
+# The highest versions that tshark 4.0 dissects; ApiVersions 4 equals 3 on the wire.
 KNOWN = {
     "Produce": 8,
     "Fetch": 11,
@@ -45,7 +45,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 def conversation(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, int]:
-    """A capture of a producer and a group of one, and the broker's port."""
+    """A capture of a producer and a consumer in a group, and the broker's port."""
     tshark = shutil.which("tshark") or missing("tshark")
     folder = tmp_path_factory.mktemp("tshark")
     if request.param == "captured":
@@ -59,7 +59,7 @@ def _captured(tshark: str, path: Path) -> tuple[Path, int]:
         order = [tshark, "-i", "lo", "-f", f"tcp port {port}", "-w", str(path), "-q"]
         with subprocess.Popen(order, stderr=subprocess.PIPE, text=True) as capture:
             assert capture.stderr is not None
-            for line in capture.stderr:  # until it says that it captures
+            for line in capture.stderr:  # Wait until tshark reports that it captures.
                 if "Capture started" in line or "Capturing on" in line:
                     break
             else:
@@ -77,9 +77,9 @@ def _watched(folder: Path, tls: bool) -> tuple[Path, int]:
     options, how = [f"--pcap={path}"], {}
     if tls:
         pytest.importorskip("trustme")
-        made = certificates(folder)
-        how = {"listen": ["SSL://127.0.0.1:0"], "tls": made.context()}
-        options += ["--tls", f"--tls-ca={made.ca}"]
+        files = certificates(folder)
+        how = {"listen": ["SSL://127.0.0.1:0"], "tls": files.context()}
+        options += ["--tls", f"--tls-ca={files.ca}"]
     with running(topics={"flights": 2}, settings=SETTINGS, highest=KNOWN, **how) as server:
         with watching(server.bootstrap, folder / "seen", *options) as where:
             _talk(where)
@@ -92,9 +92,9 @@ def _talk(bootstrap: str) -> None:
             producer.send("flights", b"v%d" % number, key=b"k", headers=[("h", b"x")])
     with Consumer(bootstrap, group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["flights"])
-        seen = 0
-        while seen < 100:
-            seen += len(consumer.poll(5.0))
+        record_count = 0
+        while record_count < 100:
+            record_count += len(consumer.poll(5.0))
         consumer.commit()
 
 
@@ -113,8 +113,8 @@ def _fields(conversation: tuple[Path, int], *fields: str) -> list[list[str]]:
         "fields",
         *wanted,
     ]
-    told = subprocess.run(order, capture_output=True, text=True, check=True).stdout
-    return [line.split("\t") for line in told.splitlines()]
+    output = subprocess.run(order, capture_output=True, text=True, check=True).stdout
+    return [line.split("\t") for line in output.splitlines()]
 
 
 def test_no_packet_is_malformed(conversation: tuple[Path, int]) -> None:
@@ -123,10 +123,10 @@ def test_no_packet_is_malformed(conversation: tuple[Path, int]) -> None:
     assert [row for row in rows if row[1]] == []
 
 
-def test_tshark_names_what_was_said(conversation: tuple[Path, int]) -> None:
+def test_tshark_names_topic_group_and_client(conversation: tuple[Path, int]) -> None:
     rows = _fields(conversation, "kafka.topic_name", "kafka.consumer_group", "kafka.client_id")
-    said = {word for row in rows for cell in row for word in cell.split(",")}
-    assert {"flights", "g", "kproto"} <= said
+    names = {word for row in rows for cell in row for word in cell.split(",")}
+    assert {"flights", "g", "kproto"} <= names
 
 
 def test_tshark_and_kproto_see_the_same_requests(conversation: tuple[Path, int]) -> None:

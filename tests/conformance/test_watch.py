@@ -1,7 +1,7 @@
-"""Other clients through `kproto watch` to a real Kafka: they do what they do without it, and all is seen.
+"""Other clients behave the same through `kproto watch` in front of a real Kafka, and it reports all requests.
 
-Nine clients play a play twice, with and without it; a tap before Kafka hears what they say. A run draws some
-of them by KPROTO_SEED, KPROTO_ALL_PLAYS=1 takes all (tox -e soak).
+Nine clients run a scenario with and without it; a proxy before Kafka records their requests. `KPROTO_SEED`
+draws some of them; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ got.sort()
 
 
 @contextmanager
-def watching(bootstrap: str, seen: Path, *options: str) -> Iterator[str]:
-    """`kproto watch --json --all` before a cluster; its lines are in `seen` at the end."""
+def watching(bootstrap: str, output: Path, *options: str) -> Iterator[str]:
+    """Run `kproto watch --json --all` before a cluster; its lines are in `output` at the end."""
     command = [
         sys.executable,
         "-m",
@@ -85,7 +85,7 @@ def watching(bootstrap: str, seen: Path, *options: str) -> Iterator[str]:
         *options,
         bootstrap,
     ]
-    with seen.open("w") as out:
+    with output.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         try:
@@ -96,9 +96,7 @@ def watching(bootstrap: str, seen: Path, *options: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("client", PROGRAMS)
-def test_a_client_does_behind_it_what_it_does_without(
-    client: str, real_kafka: RealKafka, tmp_path: Path
-) -> None:
+def test_a_client_behaves_alike_through_watch(client: str, real_kafka: RealKafka, tmp_path: Path) -> None:
     need(client)
     topic = f"watched-{client}"
     with Cluster(real_kafka.bootstrap) as cluster:
@@ -109,35 +107,35 @@ def test_a_client_does_behind_it_what_it_does_without(
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr[-2000:]
-    seen = [json.loads(splitline) for splitline in (tmp_path / "seen").read_text().splitlines()]
+    lines = [json.loads(splitline) for splitline in (tmp_path / "seen").read_text().splitlines()]
     assert {"Metadata", "Produce", "JoinGroup", "SyncGroup", "Fetch", "LeaveGroup"} <= {
-        one["api"] for one in seen
+        line["api"] for line in lines
     }
-    assert [one for one in seen if "read" in one.get("trouble", "")] == []
+    assert [line for line in lines if "read" in line.get("trouble", "")] == []
 
 
 def settled(client: str, play: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
-    """Of kafka-python only the last of the rounds (JoinGroup, SyncGroup) that follow each other at once.
+    """Keep only the last of consecutive rounds (JoinGroup, SyncGroup) of kafka-python.
 
-    Its leader calls a rebalance whenever its metadata come while a group forms, which is chance.
+    Its leader causes a rebalance when new metadata arrive while a group forms, which is random.
     """
     if client == "kafka-python":
         for member in play.values():
-            for kind, one, other in (("said", "JoinGroup", "SyncGroup"), ("heard", "revoked", "assigned")):
-                member[kind] = last_rounds(member[kind], one, other)
+            for kind, first, second in (("said", "JoinGroup", "SyncGroup"), ("heard", "revoked", "assigned")):
+                member[kind] = last_rounds(member[kind], first, second)
     return play
 
 
-def last_rounds(lines: list[str], one: str, other: str) -> list[str]:
-    """Without a pair of lines that begin so, if another follows: the first brought the same, or nothing."""
-    found: list[str] = []
+def last_rounds(lines: list[str], first: str, second: str) -> list[str]:
+    """Drop a pair of lines that start so if another pair follows it with the same result."""
+    kept_lines: list[str] = []
     for line in lines:
-        found.append(line)
-        before = found[-3] if len(found) > 3 else ""
-        kinds = [text.split()[0] for text in found[-4:]]
-        if kinds == [one, other] * 2 and (before in (line, other) or before.endswith("got none")):
-            del found[-4:-2]
-    return found
+        kept_lines.append(line)
+        before = kept_lines[-3] if len(kept_lines) > 3 else ""
+        kinds = [text.split()[0] for text in kept_lines[-4:]]
+        if kinds == [first, second] * 2 and (before in (line, second) or before.endswith("got none")):
+            del kept_lines[-4:-2]
+    return kept_lines
 
 
 DRAWN = Random(SEED).sample(original_clients.ALL, 3)
@@ -145,25 +143,29 @@ DRAWN = Random(SEED).sample(original_clients.ALL, 3)
 
 @pytest.mark.originals
 @pytest.mark.parametrize("client", original_clients.ALL)
-def test_a_group_says_and_hears_behind_it_what_it_does_without(
+def test_a_group_behaves_alike_through_watch(
     client: str, tapped: Tap, operators: tuple[Cluster, Producer], tmp_path: Path
 ) -> None:
-    """Two members that read and commit, of which one comes later and leaves first."""
+    """Two members read and commit; the second one joins later and leaves first."""
     if client not in DRAWN and not os.environ.get("KPROTO_ALL_PLAYS"):
-        pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 plays all")
+        pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 runs all")
     order = original_clients.program(client)
     for tries in range(1, TRIES + 1):
         alone = settled(client, played(client, order, "second", tapped, operators))
-        heard = len(tapped.all)
+        recorded_before = len(tapped.all)
         with watching(f"127.0.0.1:{tapped.port}", tmp_path / "seen") as where:
             watched = settled(client, played(client, order, "second", tapped, operators, bootstrap=where))
         if watched == alone:
             break
         assert tries < TRIES or watched == alone
-    seen = [json.loads(splitline) for splitline in (tmp_path / "seen").read_text().splitlines()]
-    names = {one["client"] for one in seen}
-    said = [one for one in tapped.all[heard:] if one.api in GROUP and one.client in names]
+    lines = [json.loads(splitline) for splitline in (tmp_path / "seen").read_text().splitlines()]
+    names = {line["client"] for line in lines}
+    recorded = [
+        request
+        for request in tapped.all[recorded_before:]
+        if request.api in GROUP and request.client in names
+    ]
     assert sorted(
-        (one["client"], one["api"], one["version"]) for one in seen if one["api"] in GROUP
-    ) == sorted((one.client, one.api, one.envelope.version) for one in said)
-    assert [one for one in seen if "read" in one.get("trouble", "")] == []
+        (line["client"], line["api"], line["version"]) for line in lines if line["api"] in GROUP
+    ) == sorted((request.client, request.api, request.envelope.version) for request in recorded)
+    assert [line for line in lines if "read" in line.get("trouble", "")] == []
