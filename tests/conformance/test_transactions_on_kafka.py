@@ -23,7 +23,7 @@ from consumer import AsyncProducer, Cluster, Consumer, TopicPartition
 from kproto.broker.server import running
 from kproto.errors import Fenced, KprotoError
 from tests.conformance import judges
-from tests.consumer.twins import TWINS
+from tests.consumer.producers import TWINS
 
 pytestmark = [pytest.mark.kafka]
 

@@ -1,102 +1,20 @@
-"""A network whose sockets are lists."""
+"""The world of `kproto.testing`, by the name under which the tests of the engine know it; and what their
+schedules of faults have in common."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
-from consumer.engine.metadata.cluster import BrokerAddress
-from consumer.engine.network.call import Call
-from consumer.engine.network.client import FETCH, NetworkClient
-from consumer.engine.network.transport import Data, Open, Opened, Shut, Write
-from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
-from kproto.messages.fetch import FetchRequest
-from kproto.messages.find_coordinator import FindCoordinatorRequest
-from kproto.messages.headers import decode_request, encode_response
-from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kproto.messages.join_group import JoinGroupRequest
-from kproto.wire.frame import Frames, frame
+from kproto.testing.world import Client, Consumer, Producer, World, tp
 
-HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+__all__ = ["QUICK_AGAIN", "Client", "Consumer", "Producer", "World", "tp"]
 
-
-class Stage:
-    """Ask by `ask`, `question` or `fetch`; what the network wants is in `opened`, `shut` and `requests`."""
-
-    def __init__(self, *bootstrap: tuple[str, int], **options: Any) -> None:
-        self.network = NetworkClient(bootstrap or [("a", 1)], **options)
-        self.now = 0
-        self.opened: list[Open] = []
-        self.shut: list[int] = []
-        self.written: dict[int, Frames] = {}
-        self.requests: list[tuple[int, int, int, Any]] = []
-
-    def knows(self, *brokers: BrokerAddress) -> Stage:
-        self.network.view.brokers = {broker.id: broker for broker in brokers}
-        return self
-
-    def ask(self, **where: Any) -> Call:
-        call = self.network.send(HEARTBEAT, self.now, **where)
-        self.take()
-        return call
-
-    def take(self) -> None:
-        actions, self.network.actions = self.network.actions, []
-        for action in actions:
-            match action:
-                case Open():
-                    self.opened.append(action)
-                case Shut(key=key):
-                    self.shut.append(key)
-                case Write(key=key, data=data):
-                    for body in self.written.setdefault(key, Frames()).feed(data):
-                        envelope = decode_request(body)
-                        ids = (key, envelope.header.correlation_id, envelope.version)
-                        self.requests.append((*ids, envelope.request))
-
-    def happened(self, event: Any) -> None:
-        self.network.handle(event, self.now)
-        self.take()
-
-    def connect(self, key: int) -> None:
-        """The socket opens and the versions are told."""
-        self.happened(Opened(key))
-        _, correlation, version, _ = self.requests.pop()
-        keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (0, 1, 8, 10, 11, 12)]
-        answer = ApiVersionsResponse(error_code=0, api_keys=keys)
-        self.happened(Data(key, frame(encode_response(answer, version, correlation))))
-
-    def answer(self) -> None:
-        key, correlation, version, _ = self.requests.pop(0)
-        answer = HeartbeatResponse(throttle_time_ms=0, error_code=0)
-        self.happened(Data(key, frame(encode_response(answer, version, correlation))))
-
-    def tick(self, now: int) -> None:
-        self.now = now
-        self.network.tick(now)
-        self.take()
-
-
-def question(stage: Stage, **where: Any) -> Call:
-    """Something that every broker answers at once."""
-    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    call = stage.network.send(request, stage.now, **where)
-    stage.take()
-    return call
-
-
-def joining(stage: Stage, **where: Any) -> Call:
-    """What may take minutes: it is answered when the group has gathered."""
-    request = JoinGroupRequest(
-        group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[]
-    )
-    call = stage.network.send(request, stage.now, **where)
-    stage.take()
-    return call
-
-
-def fetch(stage: Stage, **where: Any) -> Call:
-    """A fetch that waits half a second at the broker."""
-    request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[])
-    call = stage.network.send(request, stage.now, lane=FETCH, **where)
-    stage.take()
-    return call
+# Options of a producer that gets over a fault within tenths of a second.
+QUICK_AGAIN: Final[dict[str, int]] = {
+    "retry_backoff_ms": 10,
+    "retry_backoff_max_ms": 80,
+    "reconnect_backoff_ms": 10,
+    "reconnect_backoff_max_ms": 80,
+    "metadata_max_age_ms": 500,
+    "socket_connection_setup_timeout_ms": 100,
+}

@@ -17,7 +17,7 @@ from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.headers import encode_response
 from kproto.wire.frame import frame
-from tests.consumer.stage import Stage, question
+from tests.consumer.engine.network.stage import Stage, question
 
 
 def test_a_call_opens_a_connection_and_is_answered() -> None:

@@ -25,9 +25,16 @@ from kproto.records import Record, encode_batch, rows
 from kproto.testing.world.clients import EngineClient
 from kproto.testing.world.network import Wire
 from kproto.wire.message import Array, Message, Struct
-from tests.consumer.test_hostile import KEYS, MOST, parts
-from tests.consumer.test_hostile_producers import FIRST, Refusing, committed_once, outlived
-from tests.consumer.world import World, tp
+from tests.consumer.behaviour.hostile_brokers import (
+    FIRST,
+    KEYS,
+    MOST,
+    Refusing,
+    committed_once,
+    outlived,
+    parts,
+)
+from tests.consumer.stage import World, tp
 
 CHANGES: dict[str, Change] = {
     "empty": lambda found: found[:0],

@@ -17,9 +17,9 @@ from kproto.messages.list_offsets import ListOffsetsPartitionResponse, ListOffse
 from kproto.messages.offset_commit import OffsetCommitResponsePartition
 from kproto.messages.offset_fetch import OffsetFetchResponsePartitions
 from kproto.records import Record, encode_batch
-from tests.consumer.test_hostile import waited_out
+from tests.consumer.behaviour.hostile_brokers import waited_out
+from tests.consumer.stage import Consumer, tp
 from tests.consumer.test_odd_answers import Mad, Odd, odd
-from tests.consumer.world import Consumer, tp
 
 READS = odd(
     "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",

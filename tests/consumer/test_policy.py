@@ -26,7 +26,7 @@ from kproto.messages.offset_commit import (
 )
 from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.messages.sync_group import SyncGroupRequest
-from tests.consumer.world import Client, Consumer, World, tp
+from tests.consumer.stage import Client, Consumer, World, tp
 
 JAVA: dict[str, Any] = {
     "group_id": "g",

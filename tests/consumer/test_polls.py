@@ -12,7 +12,7 @@ from consumer.engine.consumer import next_deadline
 from kproto.errors import Retriable
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitRequest
-from tests.consumer.world import Consumer, World, tp
+from tests.consumer.stage import Consumer, World, tp
 
 GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "auto_commit_interval_ms": 200}
 

@@ -28,7 +28,7 @@ from kproto.messages.produce import (
     TopicProduceResponse,
 )
 from kproto.records import rows
-from tests.consumer.world import QUICK_AGAIN, Producer, World, tp
+from tests.consumer.stage import QUICK_AGAIN, Producer, World, tp
 from tests.seeds import found_out, repeatable, seeds
 
 pytestmark = pytest.mark.thorough

@@ -19,7 +19,7 @@ from kproto.messages.produce import (
     TopicProduceResponse,
 )
 from kproto.records import batches, rows
-from tests.consumer.world import Client, World, tp
+from tests.consumer.stage import Client, World, tp
 
 
 def log_of(world: World, topic: str, partition: int) -> list[str]:

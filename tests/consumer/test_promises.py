@@ -43,7 +43,7 @@ from kproto.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kproto.records import Record, encode_batch
-from tests.consumer.world import Client, Consumer, World, tp
+from tests.consumer.stage import Client, Consumer, World, tp
 
 GROUP: dict[str, Any] = {
     "group_id": "g",

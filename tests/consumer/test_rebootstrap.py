@@ -16,16 +16,16 @@ from consumer.engine.producer.engine import step
 from consumer.engine.timing import FIRST_RESPONSE_TIMEOUT_MS
 from kproto.errors import ConnectionFailed
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
-from tests.consumer.stage import Stage, question
-from tests.consumer.test_metadata import answer
-from tests.consumer.world import World, tp
+from tests.consumer.engine.metadata.stage import metadata_response
+from tests.consumer.engine.network.stage import Stage, question
+from tests.consumer.stage import World, tp
 
 REQUIRED = 129
 
 
 def required(brokers: int = 0) -> MetadataResponse:
     """No metadata: begin again."""
-    told = answer()
+    told = metadata_response()
     return MetadataResponse(brokers=told.brokers[:brokers], topics=[], error_code=REQUIRED)
 
 
@@ -112,7 +112,7 @@ def test_a_broker_that_knows_of_no_broker_yet_tells_nothing() -> None:
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=1_000)
     a.assign({tp("t", 0): None})
     reads(world, a, "x")
-    empty = answer()
+    empty = metadata_response()
     empty.brokers, empty.topics = [], []
     world.tamper = lambda client, request, version: empty if isinstance(request, MetadataRequest) else None
     world.run(3_000)
@@ -181,9 +181,9 @@ def test_without_recovery_a_broker_that_is_silent_at_the_start_is_asked_again() 
 
 def test_a_plan_asks_at_the_bootstrap_addresses_next() -> None:
     view = ClusterView()
-    view.update(answer(), 0, version=13, everything=False)
+    view.update(metadata_response(), 0, version=13, everything=False)
     plan = read_metadata(view, ["t"], lambda: 0)
-    empty = answer()
+    empty = metadata_response()
     empty.brokers, empty.topics = [], []
     for told, why in ((empty, "lists no brokers yet"), (required(2), "REBOOTSTRAP_REQUIRED (129)")):
         [ask] = _asked(plan)

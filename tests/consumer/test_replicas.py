@@ -20,7 +20,7 @@ from kproto.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tests.consumer.world import Client, Consumer, World, tp
+from tests.consumer.stage import Client, Consumer, World, tp
 
 T0 = tp("t", 0)
 LEADER, FOLLOWER = 1, 2

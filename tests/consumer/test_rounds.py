@@ -8,8 +8,8 @@ from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.client import FETCH, MAIN
 from consumer.engine.network.transport import Broken
 from kproto.messages.list_offsets import ListOffsetsRequest
-from tests.consumer.stage import Stage
-from tests.consumer.world import Consumer, World, tp
+from tests.consumer.engine.network.stage import Stage
+from tests.consumer.stage import Consumer, World, tp
 
 ONE_WAY = 100
 PARTITIONS = [tp("t", index) for index in range(20)]

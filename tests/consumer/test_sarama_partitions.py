@@ -26,7 +26,7 @@ from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, IllegalState, OffsetOutOfRange, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from tests.consumer.by_turns import CtrlC
+from tests.consumer.behaviour.virtual_threads import CtrlC
 
 T0 = TopicPartition("t", 0)
 FAST: dict[str, Any] = {"fetch_max_wait_ms": 50}

@@ -20,7 +20,7 @@ from consumer.engine.group.commits import Committer
 from consumer.engine.group.coordinator import CoordinatorLookup
 from consumer.engine.group.membership import Membership
 from kproto.errors import IllegalState, KprotoError
-from tests.consumer.world import Consumer, World, tp
+from tests.consumer.stage import Consumer, World, tp
 from tests.seeds import found_out
 
 pytestmark = pytest.mark.thorough

@@ -8,7 +8,7 @@ import pytest
 
 from consumer.engine import events as ev
 from kproto.errors import IllegalState
-from tests.consumer.world import Consumer, World, tp
+from tests.consumer.stage import Consumer, World, tp
 
 T0, T1 = tp("t", 0), tp("t", 1)
 GROUP: dict[str, Any] = {

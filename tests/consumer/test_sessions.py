@@ -6,7 +6,7 @@ from uuid import UUID
 
 from consumer.engine.fetch.sessions import FetchSession, FetchTarget
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from tests.consumer.world import tp
+from tests.consumer.stage import tp
 
 A, B = UUID(int=1), UUID(int=2)
 VERSION = 17

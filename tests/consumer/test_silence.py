@@ -17,9 +17,9 @@ from kproto.errors import ConnectionFailed, RequestTimedOut
 from kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.produce import ProduceRequest
-from tests.consumer.stage import Stage, fetch, joining, question
-from tests.consumer.test_metadata import answer
-from tests.consumer.world import World, tp
+from tests.consumer.engine.metadata.stage import metadata_response
+from tests.consumer.engine.network.stage import Stage, fetch, joining, question
+from tests.consumer.stage import World, tp
 
 
 def test_a_slow_broker_is_waited_for_longer_each_time() -> None:
@@ -108,7 +108,7 @@ def test_a_batch_at_a_leader_that_stands_still_goes_to_the_next_one() -> None:
     def tamper(client: Any, request: Any, version: int) -> Any:
         if not isinstance(request, MetadataRequest):
             return None
-        told = answer(leader=1, epoch=9, topic_id=known.id or UUID(int=0))
+        told = metadata_response(leader=1, epoch=9, topic_id=known.id or UUID(int=0))
         one = MetadataResponseBroker(node_id=1, host="broker", port=9092)
         return MetadataResponse(brokers=[one], controller_id=1, topics=told.topics)
 

@@ -13,7 +13,7 @@ from kproto.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tests.consumer.world import Client, Consumer, World, tp
+from tests.consumer.stage import Client, Consumer, World, tp
 
 GROUP: dict[str, Any] = {
     "group_id": "g",

@@ -25,8 +25,8 @@ from kproto.messages.index import request_class, response_class
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.wire.frame import frame
-from tests.consumer.stage import Stage, question
-from tests.consumer.world import World, tp
+from tests.consumer.engine.network.stage import Stage, question
+from tests.consumer.stage import World, tp
 
 T0 = tp("t", 0)
 GROUP_OPTIONS: dict[str, Any] = {

@@ -24,7 +24,7 @@ from consumer.records import GroupMetadata
 from kproto.errors import KprotoError
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kproto.messages.produce import ProduceRequest, ProduceResponse
-from tests.consumer.world import QUICK_AGAIN, Producer, World, tp
+from tests.consumer.stage import QUICK_AGAIN, Producer, World, tp
 from tests.seeds import found_out, repeatable, seeds
 
 pytestmark = pytest.mark.thorough

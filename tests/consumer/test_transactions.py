@@ -30,8 +30,8 @@ from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kproto.records import batches
-from tests.consumer.coordinator import Script
-from tests.consumer.world import World, tp
+from tests.consumer.scripted_coordinator import Script
+from tests.consumer.stage import World, tp
 
 
 class Play(Script):

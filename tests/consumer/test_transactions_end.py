@@ -24,8 +24,8 @@ from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.records import rows
-from tests.consumer.coordinator import Coordinator
-from tests.consumer.twins import OPTIONS, broker, later, machine, make, until
+from tests.consumer.producers import OPTIONS, broker, later, machine, make, until
+from tests.consumer.scripted_coordinator import Coordinator
 
 __all__ = ["broker", "make"]
 

@@ -32,7 +32,7 @@ from kproto.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
-from tests.consumer.world import Client, Consumer, World, tp
+from tests.consumer.stage import Client, Consumer, World, tp
 
 GROUP: dict[str, Any] = {
     "group_id": "g",

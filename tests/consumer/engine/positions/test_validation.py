@@ -14,45 +14,12 @@ from kproto.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from tests.consumer.world import Client, Consumer, World, tp
-
-T0 = tp("t", 0)
-GROUP: dict[str, Any] = {
-    "group_id": "g",
-    "auto_offset_reset": "earliest",
-    "session_timeout_ms": 3000,
-    "heartbeat_interval_ms": 500,
-    "metadata_max_age_ms": 1000,
-    "auto_commit_interval_ms": 100,
-}
+from tests.consumer.stage import Client, World
+from tests.consumer.truncated_log import GROUP, T0, again, committed_world, cut
 
 
 def numbers(*ends: int) -> list[str]:
     return [str(number) for number in range(*ends)]
-
-
-def committed_world() -> World:
-    """Ten records of epoch 0 were read and committed."""
-    world = World({"t": 1})
-    world.write("t", 0, *numbers(0, 5))
-    world.write("t", 0, *numbers(5, 10))
-    a = world.consumer(**GROUP)
-    a.subscribe("t")
-    assert world.run(until=lambda: world.committed("g", T0) == 10)
-    a.close()
-    assert world.run(until=lambda: not a.alive)
-    return world
-
-
-def again(world: World, **options: Any) -> Consumer:
-    b = world.consumer(**{**GROUP, **options})
-    b.subscribe("t")
-    return b
-
-
-def cut(world: World, offset: int) -> None:
-    """An unclean election: another epoch begins at this offset."""
-    world.truncate("t", 0, offset)
 
 
 def test_a_committed_offset_is_checked_before_the_first_fetch() -> None:

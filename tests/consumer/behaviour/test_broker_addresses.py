@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproto.broker.call import Node
-from tests.consumer.world import World, tp
+from tests.consumer.stage import World, tp
 
 
 def swap(world: World, one: int, other: int) -> None:

@@ -13,31 +13,11 @@ from kproto.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
 )
-from tests.consumer.world import World, tp
+from tests.consumer.engine.metadata.stage import TOPIC_ID, metadata_response
+from tests.consumer.stage import World, tp
 
-A, B = UUID(int=1), UUID(int=2)
-
-
-def answer(*, leader: int = 1, epoch: int = 5, topic_id: UUID = A, code: int = 0) -> MetadataResponse:
-    partitions = [
-        MetadataResponsePartition(
-            error_code=0,
-            partition_index=0,
-            leader_id=leader,
-            leader_epoch=epoch,
-            replica_nodes=[],
-            isr_nodes=[],
-            offline_replicas=[],
-        )
-    ]
-    topic = MetadataResponseTopic(
-        error_code=code, name="t", topic_id=topic_id, is_internal=False, partitions=[] if code else partitions
-    )
-    brokers = [MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092) for node in (1, 2)]
-    return MetadataResponse(throttle_time_ms=0, brokers=brokers, controller_id=2, topics=[topic])
+A, B = TOPIC_ID, UUID(int=2)
 
 
 def view(*answers: MetadataResponse, version: int = 13, everything: bool = False) -> ClusterView:
@@ -49,32 +29,41 @@ def view(*answers: MetadataResponse, version: int = 13, everything: bool = False
 
 def test_the_newest_leader_epoch_wins() -> None:
     """M198: brokers answer from metadata of different age."""
-    assert view(answer(leader=1, epoch=5), answer(leader=2, epoch=4)).leader(tp("t", 0)) == 1
-    assert view(answer(leader=1, epoch=5), answer(leader=2, epoch=6)).leader(tp("t", 0)) == 2
+    assert (
+        view(metadata_response(leader=1, epoch=5), metadata_response(leader=2, epoch=4)).leader(tp("t", 0))
+        == 1
+    )
+    assert (
+        view(metadata_response(leader=1, epoch=5), metadata_response(leader=2, epoch=6)).leader(tp("t", 0))
+        == 2
+    )
 
 
 def test_an_older_epoch_is_believed_when_nobody_leads_and_all_answers_tell_it() -> None:
-    behind = [answer(leader=2, epoch=4)] * MAX_OLDER_RESPONSES
-    assert view(answer(leader=1, epoch=5), *behind, *behind).leader(tp("t", 0)) == 1
-    known = view(answer(leader=1, epoch=5), *behind[1:])
+    behind = [metadata_response(leader=2, epoch=4)] * MAX_OLDER_RESPONSES
+    assert view(metadata_response(leader=1, epoch=5), *behind, *behind).leader(tp("t", 0)) == 1
+    known = view(metadata_response(leader=1, epoch=5), *behind[1:])
     known.forget_leader(tp("t", 0))
     for one in behind[1:]:
         known.update(one, 0, version=13, everything=False)
     assert known.leader(tp("t", 0)) is None
-    known.update(answer(leader=2, epoch=4), 0, version=13, everything=False)
+    known.update(metadata_response(leader=2, epoch=4), 0, version=13, everything=False)
     assert known.leader(tp("t", 0)) == 2
 
 
 def test_an_older_epoch_is_believed_when_who_led_is_no_broker_any_more() -> None:
     """A cluster that was restored with other broker ids, or one answer with a leader that there isn't."""
-    known = view(answer(leader=9, epoch=5), *[answer(leader=2, epoch=4)] * (MAX_OLDER_RESPONSES - 1))
+    known = view(
+        metadata_response(leader=9, epoch=5),
+        *[metadata_response(leader=2, epoch=4)] * (MAX_OLDER_RESPONSES - 1),
+    )
     assert known.leader(tp("t", 0)) is None
-    known.update(answer(leader=2, epoch=4), 0, version=13, everything=False)
+    known.update(metadata_response(leader=2, epoch=4), 0, version=13, everything=False)
     assert known.leader(tp("t", 0)) == 2
 
 
 def test_epochs_of_another_topic_with_the_same_name_do_not_count() -> None:
-    known = view(answer(leader=1, epoch=5), answer(leader=2, epoch=0, topic_id=B))
+    known = view(metadata_response(leader=1, epoch=5), metadata_response(leader=2, epoch=0, topic_id=B))
     assert known.leader(tp("t", 0)) == 2
     assert known.topic_name(A) is None
     assert known.topic_name(B) == "t"
@@ -82,7 +71,7 @@ def test_epochs_of_another_topic_with_the_same_name_do_not_count() -> None:
 
 def both(topic_id: UUID, other_id: UUID) -> MetadataResponse:
     """Of t and u."""
-    made, other = answer(topic_id=topic_id), answer(topic_id=other_id)
+    made, other = metadata_response(topic_id=topic_id), metadata_response(topic_id=other_id)
     other.topics[0].name = "u"
     made.topics += other.topics
     return made
@@ -103,25 +92,25 @@ def test_of_an_id_that_two_topics_have_in_one_answer_nothing_is_believed() -> No
 
 
 def test_epochs_before_version_9_are_not_believed() -> None:
-    known = view(answer(leader=1, epoch=5), answer(leader=2, epoch=4), version=8)
+    known = view(metadata_response(leader=1, epoch=5), metadata_response(leader=2, epoch=4), version=8)
     assert known.leader(tp("t", 0)) == 2
 
 
 def test_a_leader_that_the_cluster_does_not_list_is_none() -> None:
-    assert view(answer(leader=7)).leader(tp("t", 0)) is None
-    assert view(answer(leader=-1)).leader(tp("t", 0)) is None
-    assert view(answer()).leader(tp("t", 1)) is None
+    assert view(metadata_response(leader=7)).leader(tp("t", 0)) is None
+    assert view(metadata_response(leader=-1)).leader(tp("t", 0)) is None
+    assert view(metadata_response()).leader(tp("t", 1)) is None
 
 
 def test_a_topic_that_is_missing_from_a_full_answer_is_gone() -> None:
-    nothing = answer()
+    nothing = metadata_response()
     nothing.topics = []
-    assert view(answer(), nothing, everything=True).topics == {}
-    assert set(view(answer(), nothing).topics) == {"t"}
+    assert view(metadata_response(), nothing, everything=True).topics == {}
+    assert set(view(metadata_response(), nothing).topics) == {"t"}
 
 
 def test_a_broker_that_denies_a_topic_for_a_moment_does_not_take_its_partitions_away() -> None:
-    known = view(answer(), answer(code=3))
+    known = view(metadata_response(), metadata_response(code=3))
     assert known.topics["t"].error_code == 3
     assert known.counts(["t"]) == {"t": 1}
 
@@ -141,7 +130,7 @@ def test_asking_for_no_topic_asks_for_none_and_for_all_asks_for_all() -> None:
 
 
 def test_where_a_broker_is_may_be_told_in_passing() -> None:
-    known = view(answer())
+    known = view(metadata_response())
     known.set_address(1, "elsewhere", 99)
     known.set_address(7, "new", 9, "rack")
     known.set_address(8, "", -1)

@@ -10,7 +10,7 @@ from consumer.engine.fetch.buffers import CompletedFetch
 from consumer.engine.fetch.collector import MAX_OPEN_FETCHES, FetchCollector
 from consumer.engine.positions.partition_states import SubscriptionState
 from kproto.records import Record, encode_batch
-from tests.consumer.world import Consumer, World, tp
+from tests.consumer.stage import Consumer, World, tp
 
 PARTITIONS, SIZE, EACH, BATCH = 40, 1_000, 30, 3
 ANSWER, PIECE = 100_000, 10_000

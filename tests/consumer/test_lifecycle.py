@@ -41,7 +41,8 @@ from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.assignors import Assignor
 from kproto.messages.describe_groups import DescribeGroupsRequest
-from tests.consumer.handlers import Notes
+from tests.consumer.child_process import said_in_a_child
+from tests.consumer.sarama.stage import Notes
 from tests.consumer.test_transactions_end import ctrl_c
 
 P0 = TopicPartition("t", 0)
@@ -68,31 +69,6 @@ def until(holds: Callable[[], bool], seconds: float = 30) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.005)
-
-
-def said_in_a_child(act: Callable[[], Any], seconds: float = 10) -> str:
-    """Forks, and returns what `act` returned or raised in the child, as text."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            try:
-                said = f"returned {act()!r}"
-            except BaseException as error:
-                said = f"{type(error).__name__}: {error}"
-            os.write(write, said.encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    end = time.monotonic() + seconds
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
-        if time.monotonic() > end:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return "hung"
-        time.sleep(0.01)
-    with os.fdopen(read, "rb") as pipe:
-        return pipe.read().decode()
 
 
 # ---- fork

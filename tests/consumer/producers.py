@@ -13,7 +13,7 @@ import pytest
 
 from consumer import AsyncProducer, Delivery, Producer, RecordMetadata
 from consumer.sarama.loop_thread import LoopThread
-from tests.consumer.coordinator import Coordinator
+from tests.consumer.scripted_coordinator import Coordinator
 
 
 class Awaited:

@@ -35,7 +35,7 @@ from consumer import (
 from consumer.operations.iteration import first_offsets, partition_starts
 from kproto.broker.server import running
 from kproto.errors import IllegalState
-from tests.consumer.test_lifetimes import said_in_a_child
+from tests.consumer.child_process import said_in_a_child
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 GROUP: dict[str, Any] = {

@@ -21,8 +21,8 @@ from kproto.messages.metadata import (
 from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.wire.frame import frame
-from tests.consumer.test_checking import GROUP, again, committed_world, cut
-from tests.consumer.world import Client, Consumer, World, tp
+from tests.consumer.stage import Client, Consumer, World, tp
+from tests.consumer.truncated_log import GROUP, again, committed_world, cut
 
 T0 = tp("t", 0)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from consumer import RebalanceListener, TopicPartition
 from kproto.testing.world import World
-from tests.consumer.by_turns import CtrlC, by_turns
+from tests.consumer.behaviour.virtual_threads import CtrlC, by_turns
 
 SOME = 24
 GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "max_partition_fetch_bytes": 300}

@@ -19,7 +19,7 @@ from consumer.engine.positions.partition_states import PartitionState
 from consumer.engine.shutdown import ConsumerShutdown
 from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
-from tests.consumer.world import Consumer, World, tp
+from tests.consumer.stage import Consumer, World, tp
 from tests.seeds import found_out, repeatable, seeds
 
 pytestmark = pytest.mark.thorough

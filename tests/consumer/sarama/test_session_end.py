@@ -13,7 +13,7 @@ import pytest
 from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord
 from kproto.broker.server import Server
 from kproto.errors import CommitFailed, ConfigError, IllegalState, RequestTimedOut
-from tests.consumer.handlers import (
+from tests.consumer.sarama.stage import (
     FAST,
     T0,
     AsyncNotes,

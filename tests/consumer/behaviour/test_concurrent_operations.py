@@ -22,6 +22,7 @@ from kproto.messages.list_offsets import (
 )
 from kproto.messages.metadata import MetadataRequest
 from kproto.records import Record, encode_batch
+from tests.consumer.stage import Client, World, tp
 from tests.consumer.test_promises import (
     AUTO,
     GROUP,
@@ -30,7 +31,6 @@ from tests.consumer.test_promises import (
     forget_the_member,
     reading,
 )
-from tests.consumer.world import Client, World, tp
 
 T0 = tp("t", 0)
 

@@ -1,14 +1,11 @@
-"""Brokers that answer a producer with any error, or any number, in any place: each delivery and each call
-ends, nobody is asked all the time, and what was claimed is in the log when they are themselves again."""
+"""Worlds whose brokers answer with errors and wrong numbers, and what applications may expect of them."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
-
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from consumer import Delivery
 from consumer.engine.producer.transaction_states import ProducerTransactionState
@@ -16,6 +13,8 @@ from consumer.engine.producer.transactions import TransactionManager
 from consumer.records import GroupMetadata
 from kproto.error_codes import ErrorCode
 from kproto.errors import KprotoError
+from kproto.messages.headers import decode_response, encode_response
+from kproto.messages.index import API_NAMES, response_class
 from kproto.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -24,52 +23,94 @@ from kproto.messages.produce import (
 )
 from kproto.records import rows
 from kproto.testing.world import Producer
-from tests.consumer.test_hostile import CODES, MOST, Hostile
-from tests.consumer.world import World, tp
+from kproto.testing.world.network import Wire
+from kproto.wire.message import Message
+from tests.consumer.stage import Consumer, World, tp
 
+KEYS = {name: key for key, name in API_NAMES.items()}
+CODES = [*(code for code in ErrorCode if code), 9999, -32768]
+TELLS = {"lost", "missing", "refused", "reset", "truncated", "uncommitted", "unreachable"}
+# In ten seconds: what a client that waits between its tries asks at most of one kind, of two brokers.
+MOST = 60
 # With the version of the protocol of transactions before KIP-890's second one, or that one.
 FIRST = {"Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4, "AddPartitionsToTxn": 3}
 WRITES = "Produce responses.partition_responses.error_code"
-PLACES = [
-    "ApiVersions error_code",
-    "FindCoordinator coordinators.error_code",
-    "Metadata error_code",
-    "Metadata topics.error_code",
-    "Metadata topics.partitions.error_code",
-    "InitProducerId error_code",
-    WRITES,
-    "AddPartitionsToTxn results_by_topic_v3_and_below.results_by_partition.partition_error_code",
-    "AddOffsetsToTxn error_code",
-    "TxnOffsetCommit topics.partitions.error_code",
-    "EndTxn error_code",
-]
-NUMBERS = [
-    "Metadata topics.partitions.leader_epoch",
-    "Metadata topics.partitions.leader_id",
-    "Metadata topics.partitions.partition_index",
-    "Metadata brokers.node_id",
-    "Metadata brokers.port",
-    "InitProducerId throttle_time_ms",
-    "Produce responses.partition_responses.base_offset",
-    "Produce responses.partition_responses.log_append_time_ms",
-    "Produce responses.partition_responses.index",
-    "Produce throttle_time_ms",
-]
-NUMBERS_OF_TRANSACTIONS = [
-    "FindCoordinator coordinators.node_id",
-    "FindCoordinator coordinators.port",
-    "InitProducerId producer_id",
-    "InitProducerId producer_epoch",
-    "EndTxn producer_id",
-    "EndTxn producer_epoch",
-    "TxnOffsetCommit topics.partitions.partition_index",
-]
-# No larger: who is told to be quiet for weeks is quiet for weeks, as in Java.
-WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 GROUP = GroupMetadata("g", -1, "", None)
 # Said only by who has the batch.
 HAS_IT = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 AT_ONCE = {"linger_ms": 0, "delivery_timeout_ms": 20_000, "request_timeout_ms": 5_000}
+
+
+def parts(message: Message, path: list[str]) -> Iterator[Message]:
+    """The structs of an answer in which the last name of a path stands."""
+    if len(path) == 1:
+        yield message
+        return
+    found: Any = getattr(message, path[0])
+    for part in found or ():
+        yield from parts(part, path[1:])
+
+
+class Hostile(World):
+    """Its brokers answer with `code` in one place, while `bad`."""
+
+    def __init__(self, place: str, code: int, **made: Any) -> None:
+        super().__init__({"t": 2}, brokers=2, **made)
+        api, _, path = place.partition(" ")
+        self.key, self.path, self.code = KEYS[api], path.split("."), code
+        self.bad, self.hits = False, 0
+
+    def _reply(self, wire: Wire, body: bytes) -> None:
+        key, version = self.pending_requests[wire.conn]
+        if self.bad and key == self.key:
+            correlation_id, answer = decode_response(body, response_class(key), version)
+            for part in parts(answer, self.path):
+                setattr(part, self.path[-1], self.code)
+                self.hits += 1
+            body = encode_response(answer, version, correlation_id)
+        super()._reply(wire, body)
+
+    def put(self) -> None:
+        for partition in (0, 1):
+            self.write("t", partition, "x")
+
+
+def final(a: Consumer) -> bool:
+    """Over for good, and every poll says so."""
+    return bool(a.errors) and getattr(a.errors[-1], "code", 0) == ErrorCode.FENCED_INSTANCE_ID
+
+
+def waited_out(world: Hostile, late: bool, *, told_of: bool = True) -> None:
+    """A minute of odd brokers, and what comes after. `told_of`: that something is wrong can be known."""
+    world.put()
+    a = world.consumer(group_id="g", auto_offset_reset="earliest", session_timeout_ms=20_000)
+    world.bad = not late
+    a.subscribe("t")
+    if late:
+        world.run(10_000)
+        world.bad = True
+    read, told, raised = len(a.records), len(a.changes), len(a.errors)
+    commits: list[object] = []
+    for _ in range(6):
+        asked = len(world.requests)
+        world.put()
+        world.run(10_000)
+        per = Counter(type(request).__name__ for _, request, _ in world.requests[asked:])
+        assert max(per.values(), default=0) <= MOST, per
+        commits.append(a.commit(timeout_ms=5_000))
+    world.run(6_000)
+    assert all(commit in a.done for commit in commits)
+    heard = any(change.kind in TELLS for change in a.changes[told:]) or len(a.errors) > raised
+    assert not told_of or not world.hits or heard or len(a.records) - read >= 12
+    world.bad = False
+    world.put()
+    world.run(70_000)
+    ends = {partition: world.log(partition).end_offset for partition in world.partitions()}
+    assert final(a) or {partition: a.position(partition) for partition in ends} == ends
+    world.bad = True
+    closing = a.close(timeout_ms=10_000)
+    world.run(11_000)
+    assert closing in a.done
 
 
 class Refusing(Hostile):
@@ -140,38 +181,6 @@ class Application:
 
     def delivered(self, since: int = 0) -> list[tuple[int, str]]:
         return [(at, value) for one, at, value in self.sent[since:] if one.exception() is None]
-
-
-@given(
-    place=st.sampled_from(PLACES[2:7]),
-    late=st.booleans(),
-    code=st.sampled_from(CODES),
-    lies=st.booleans(),
-)
-@example(WRITES, True, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, False)
-@example(WRITES, False, ErrorCode.INVALID_PRODUCER_EPOCH, False)
-@example(WRITES, True, ErrorCode.MESSAGE_TOO_LARGE, False)
-def test_any_error_in_any_place_is_waited_out_or_told(place: str, late: bool, code: int, lies: bool) -> None:
-    check_writing(place, late, code, lies=lies)
-
-
-@given(place=st.sampled_from(NUMBERS), late=st.booleans(), number=st.sampled_from(WILD))
-@example("Metadata topics.partitions.partition_index", False, 7)
-def test_any_number_in_any_place_is_outlived(place: str, late: bool, number: int) -> None:
-    check_writing(place, late, number, lies=True)
-
-
-def check_writing(place: str, late: bool, code: int, *, lies: bool) -> None:
-    world = Refusing(place, code)
-    if lies:
-        world.tamper = None
-    app = outlived(world, late, 6)
-    if lies:
-        return
-    found = world.values()
-    assert all(found[one] == 1 for one in app.delivered())
-    assert max(found.values()) == 1
-    assert (app.producer.engine.open_records, app.producer.engine.buffered) == (0, 0)
 
 
 def outlived(world: Refusing, late: bool, times: int) -> Application:
@@ -248,41 +257,6 @@ class Clerk(Application):
                 self.call(call, ms)
 
 
-@given(
-    place=st.sampled_from(PLACES),
-    late=st.booleans(),
-    code=st.sampled_from(CODES),
-    second=st.booleans(),
-)
-@example("EndTxn error_code", False, ErrorCode.CONCURRENT_TRANSACTIONS, True)
-@example("InitProducerId error_code", False, ErrorCode.CONCURRENT_TRANSACTIONS, True)
-@example("TxnOffsetCommit topics.partitions.error_code", True, ErrorCode.CONCURRENT_TRANSACTIONS, False)
-@example("AddPartitionsToTxn " + PLACES[7].split()[1], True, ErrorCode.CONCURRENT_TRANSACTIONS, False)
-@example(WRITES, True, ErrorCode.TRANSACTION_ABORTABLE, True)
-def test_a_transaction_meets_any_error_in_any_place(place: str, late: bool, code: int, second: bool) -> None:
-    check_transactions(place, late, code, second)
-
-
-@given(
-    place=st.sampled_from(NUMBERS + NUMBERS_OF_TRANSACTIONS),
-    late=st.booleans(),
-    number=st.sampled_from(WILD),
-    second=st.booleans(),
-)
-@example("TxnOffsetCommit topics.partitions.partition_index", False, 7, True)
-@example("InitProducerId producer_id", False, -1, True)
-def test_a_transaction_meets_any_number_in_any_place(
-    place: str, late: bool, number: int, second: bool
-) -> None:
-    check_transactions(place, late, number, second)
-
-
-def check_transactions(place: str, late: bool, code: int, second: bool) -> None:
-    clerk = committed_once(Refusing(place, code, highest=None if second else FIRST), late, 4)
-    if clerk.machine.state is not ProducerTransactionState.FATAL_ERROR:
-        assert (clerk.producer.engine.open_records, clerk.producer.engine.buffered) == (0, 0)
-
-
 def committed_once(world: Refusing, late: bool, times: int) -> Clerk:
     """Who tried so many transactions while the brokers were bad; what it committed is there once."""
     clerk = Clerk(world)
@@ -306,24 +280,3 @@ def committed_once(world: Refusing, late: bool, times: int) -> Clerk:
     assert all(found[one] == 1 for one in clerk.committed)
     assert max(found.values(), default=0) <= 1
     return clerk
-
-
-def test_a_refusal_is_not_told_to_who_sends_long_after_it() -> None:
-    """Who had waited for the topic gave up before brokers said often enough that it isn't there."""
-    world = Hostile("Metadata topics.error_code", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    producer = world.producer()
-    world.bad = True
-    assert producer.send("t", "x", partition=0) is None
-    world.run(60_000)
-    world.bad = False
-    assert producer.deliver("t", "x", partition=0) is not None
-
-
-def test_a_partition_is_looked_for_anew_by_who_comes_long_after_somebody_else() -> None:
-    world = World({"t": 1})
-    producer = world.producer(metadata_max_age_ms=60_000)
-    producer.deliver("t", "x", partition=0)
-    assert producer.send("t", "x", partition=1) is None
-    world.run(200_000)
-    world.grow("t", 2)
-    assert producer.deliver("t", "x", partition=1) is not None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pydoc
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
-from consumer.option_docs import consumer_docs, producer_docs, security_docs
+from consumer.option_docs import consumer_docs, option_tables, producer_docs, security_docs
 from consumer.options import (
     CONSUMER,
     PRODUCER,
@@ -18,7 +20,10 @@ from consumer.options import (
     ProducerOptions,
 )
 from consumer.security.option_names import SecurityConfig
+from docs.hooks import with_option_tables
 
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client-options.md"
+CHAPTERS = {"A consumer": consumer_docs(), "A producer": producer_docs(), "TLS and SASL": security_docs()}
 CLIENTS = {
     Consumer: ConsumerConfig,
     AsyncConsumer: ConsumerConfig,
@@ -78,3 +83,28 @@ def test_every_option_has_a_type_a_default_a_check_and_a_description() -> None:
     assert {option.name for option in security_docs()} == names
     for option in (*consumer_docs(), *producer_docs(), *security_docs()):
         assert option.description, option.name
+
+
+# -- the page of the options
+
+
+def chapters() -> dict[str, str]:
+    """Return each chapter of the page as it is published."""
+    parts = re.split(r"(?m)^## (.+)\n", with_option_tables(PAGE.read_text(encoding="utf-8")))
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_the_page_has_a_chapter_for_each_kind_of_options() -> None:
+    assert set(chapters()) == set(CHAPTERS)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_page_has_a_row_for_each_option(chapter: str) -> None:
+    rows = re.findall(r"(?m)^\| `([a-z_]+)` \|.*$", chapters()[chapter])
+    assert sorted(rows) == sorted(option.name for option in CHAPTERS[chapter])
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_page_has_each_section_of_the_table(chapter: str) -> None:
+    for section, table in option_tables(chapter):
+        assert table in chapters()[chapter], section

@@ -18,7 +18,7 @@ import consumer.runtime
 from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord, clock
 from kproto.broker.server import Server
 from kproto.errors import ConfigError, IllegalState
-from tests.consumer.handlers import (
+from tests.consumer.sarama.stage import (
     FAST,
     T0,
     AsyncNotes,
