@@ -7,7 +7,6 @@ from the scenarios. `generated()` returns all these pages, also for the tests.
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import inspect
 import re
@@ -283,23 +282,14 @@ def protocol() -> Iterator[tuple[str, str]]:
 
 def _cited() -> dict[str, list[tuple[str, str]]]:
     """Return, for each API, the rules whose text mentions it, and the page of each rule."""
+    from kproto.inspect import rules
+
     mentions: dict[str, list[tuple[str, str]]] = {}
-    for page in RULES:
-        for rule, text in rules(page).items():
+    for page in rules.PAGES:
+        for rule, text in rules.definitions_of(page).items():
             for name in set(re.findall(r"\b[A-Z][A-Za-z]+\b", text)):
                 mentions.setdefault(name, []).append((rule, page))
     return mentions
-
-
-# The pages that define rules.
-RULES = ("member", "coordinator", "transactions", "invariants")
-
-
-def rules(page: str) -> dict[str, str]:
-    """Return the number and text of each rule that a page below docs/rules/ defines with `### M10`."""
-    path = DOCS / "rules" / f"{page}.md"
-    parts = re.split(r"(?m)^### ([A-Z]\d+)\n", path.read_text(encoding="utf-8"))
-    return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def state_machines() -> str:
@@ -324,56 +314,25 @@ def state_machines() -> str:
 
 def rule_index() -> str:
     """Return the page that lists, for each rule, the cells of the machines and the tests that name it."""
-    cells, tests = _rules_of_cells(), _rules_of_tests()
+    from kproto.inspect import rules
+
     lines = [
         "# Cells and tests of rules\n",
         "The cells of the [state machines](../reference/state-machines.md) that keep a rule, "
-        "and the tests that pin it. A rule without a cell is kept by a function whose docstring names it.\n",
+        "and the tests that pin it. A rule without a cell is kept by a function whose docstring names it. "
+        "`kproto rules R64` prints the same, with the source of the tests.\n",
         "| rule | cells | tests |",
         "|---|---|---|",
     ]
-    for page in RULES:
-        for number in rules(page):
-            kept = "<br>".join(cells.get(number, ()))
-            pinned = "<br>".join(f"`{test}`" for test in tests.get(number, ()))
+    for page in rules.PAGES:
+        for number in rules.definitions_of(page):
+            kinds: dict[str, list[str]] = {}
+            for cell in rules.cells().get(number, ()):
+                kinds.setdefault(f"{cell.machine}: {cell.kind}", []).append(cell.state)
+            kept = "<br>".join(f"{kind} in {', '.join(states)}" for kind, states in kinds.items())
+            pinned = "<br>".join(f"`{test.path}::{test.name}`" for test in rules.tests().get(number, ()))
             lines.append(f"| [{number}]({page}.md#{number.lower()}) | {kept} | {pinned} |")
     return "\n".join(lines) + "\n"
-
-
-def _rules_of_cells() -> dict[str, list[str]]:
-    """Return the cells of each rule: the machine, the kind of event, and the states."""
-    from kproto.inspect.machines import MACHINES
-
-    cells: dict[str, list[str]] = {}
-    for name, table in MACHINES.items():
-        for kind in table.kinds:
-            states: dict[str, list[str]] = {}
-            for state in table.states:
-                for number in table[kind, state].rules:
-                    states.setdefault(number, []).append(state.value)
-            for number, names in states.items():
-                cells.setdefault(number, []).append(f"{name}: {kind.name} in {', '.join(names)}")
-    return cells
-
-
-def _rules_of_tests() -> dict[str, list[str]]:
-    """Return the tests of each rule, by their `@rule("R64")`."""
-    tests: dict[str, list[str]] = {}
-    for path in sorted((DOCS.parent / "tests").rglob("test_*.py")):
-        place = path.relative_to(DOCS.parent).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                for number in _marked_rules(node):
-                    tests.setdefault(number, []).append(f"{place}::{node.name}")
-    return tests
-
-
-def _marked_rules(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    for decorator in function.decorator_list:
-        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in ("rule", "pytest.mark.rule"):
-            for argument in decorator.args:
-                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                    yield argument.value
 
 
 def _cell(text: str) -> str:

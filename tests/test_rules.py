@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
+from collections.abc import Mapping
 
+from kproto.inspect import rules
 from tests.documents import DOCS
 
 ROOT = DOCS.parent
-PAGES = ("member", "coordinator", "transactions", "invariants")
 NUMBER = r"\b(?:[RM]\d{1,3}|[IX]\d{1,2})\b"
 
 # Rules without a test that carries their number. Remove a number when its test exists; add none.
@@ -30,16 +27,9 @@ M133 M141 M209
 """
 
 
-@cache
-def defined() -> dict[str, str]:
-    """Return the text of each rule by its number: pages below docs/rules define it with `### M10`."""
-    rules: dict[str, str] = {}
-    for page in PAGES:
-        parts = re.split(r"(?m)^### ([A-Z]\d+)\n", (DOCS / "rules" / f"{page}.md").read_text())
-        for number, text in zip(parts[1::2], parts[2::2], strict=True):
-            assert number not in rules, f"{number} is defined twice"
-            rules[number] = text.strip()
-    return rules
+def defined() -> Mapping[str, str]:
+    """Return the text of each rule by its number."""
+    return rules.definitions()
 
 
 def cited_in(*folders: str) -> set[str]:
@@ -53,26 +43,9 @@ def cited_in_pages() -> set[str]:
     return {number for page in pages for number in re.findall(NUMBER, page.read_text())}
 
 
-@cache
 def pinned() -> frozenset[str]:
-    """Return the rule numbers of all `@rule("R64")` and `@pytest.mark.rule("R64")` in the tests."""
-    return frozenset(number for path in (ROOT / "tests").rglob("test_*.py") for number in marks(path))
-
-
-def marks(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            continue
-        for decorator in node.decorator_list:
-            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in (
-                "rule",
-                "pytest.mark.rule",
-            ):
-                yield from (
-                    argument.value
-                    for argument in decorator.args
-                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-                )
+    """Return the rule numbers of all `@rule("R64")` in the tests."""
+    return frozenset(rules.tests())
 
 
 def in_order(numbers: set[str] | frozenset[str]) -> list[str]:
@@ -84,12 +57,17 @@ def test_every_cited_rule_is_defined() -> None:
     assert in_order(cited - defined().keys() - set(UNDEFINED.split())) == []
 
 
+def test_every_rule_is_defined_once() -> None:
+    numbers = [number for page in rules.PAGES for number in rules.definitions_of(page)]
+    assert sorted(numbers) == sorted(set(numbers))
+
+
 def test_every_defined_rule_has_a_text() -> None:
     assert [number for number, text in defined().items() if not text] == []
 
 
 def test_the_rules_of_a_page_are_in_order() -> None:
-    for page in PAGES:
+    for page in rules.PAGES:
         numbers = re.findall(r"(?m)^### ([A-Z]\d+)\n", (DOCS / "rules" / f"{page}.md").read_text())
         assert numbers == in_order(set(numbers)), page
 

@@ -19,9 +19,9 @@ from typing import NoReturn
 
 from ..errors import ConfigError, KprotoError, brief, without_long_words
 from ..version import __version__
-from . import broker, decode, demo, encode, member, scenario, show, versions, watch
+from . import broker, decode, demo, encode, member, rules, scenario, show, versions, watch
 
-_COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, versions)
+_COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, rules, versions)
 EXIT_CODES = (
     "Exit codes: 0 all is well, 1 the command found something wrong, failed, or nobody read on, "
     "2 the command was not called as its help says, 130 Ctrl-C."

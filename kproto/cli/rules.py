@@ -1,0 +1,68 @@
+"""`kproto rules`: the rules of the protocol, the cells that keep them, and their tests."""
+
+from __future__ import annotations
+
+import argparse
+from textwrap import wrap
+
+from .arguments import Commands
+
+
+def add(commands: Commands) -> None:
+    rules = commands.add_parser(
+        "rules",
+        help="the numbered rules, and the cells and tests of each",
+        description="Without arguments: every rule in one line. With rules: their texts, the cells of the "
+        "state machines that keep them, and the tests that pin them.",
+    )
+    rules.add_argument("rule", nargs="*", metavar="RULE", help="a number, such as R64")
+    rules.add_argument("--state", metavar="STATE", help="only rules kept in this state, such as Stable")
+    rules.add_argument("--event", metavar="EVENT", help="only rules kept at this event, such as JoinGroup")
+    rules.set_defaults(run=_rules)
+
+
+def _rules(options: argparse.Namespace) -> int:
+    from ..errors import ConfigError
+    from ..inspect import rules
+
+    known = {number.lower(): number for number in rules.numbers()}
+    unknown = next((number for number in options.rule if number.lower() not in known), None)
+    if unknown is not None:
+        raise ConfigError("RULE", unknown, f"`kproto rules` lists the {len(known)} numbers")
+    if options.state and options.state.lower() not in [name.lower() for name in rules.state_names()]:
+        raise ConfigError("--state", options.state, f"one of {', '.join(rules.state_names())}")
+    if options.rule:
+        print("\n\n".join(_whole(known[number.lower()]) for number in options.rule))
+        return 0
+    filtered = options.state or options.event
+    numbers = rules.numbers_in(options.state, options.event) if filtered else rules.numbers()
+    if not numbers:
+        raise ConfigError(
+            "--event", options.event, "the machines of `kproto show coordinator` list the events"
+        )
+    for number in numbers:
+        print(f"{number:<5} {_first_sentence(number)}")
+    return 0
+
+
+def _first_sentence(number: str) -> str:
+    from ..inspect import rules
+
+    text = " ".join(rules.definitions().get(number, "").split())
+    return text.partition(". ")[0].rstrip(".") + "." if text else "(its text is in the source distribution)"
+
+
+def _whole(number: str) -> str:
+    """Return the text of a rule, its cells, and the source of its tests."""
+    from ..inspect import rules
+
+    text = " ".join(rules.definitions().get(number, "(the text is in the source distribution)").split())
+    lines = wrap(f"{number}  {text}", 100, subsequent_indent=" " * (len(number) + 2))
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for cell in rules.cells().get(number, ()):
+        kinds.setdefault((cell.machine, cell.kind), []).append(cell.state)
+    lines += ["", "Cells"] if kinds else []
+    lines += [f"  {machine}: {kind} in {', '.join(states)}" for (machine, kind), states in kinds.items()]
+    for test in rules.tests().get(number, ()):
+        lines += ["", f"{test.path}::{test.name}", "", test.source]
+    return "\n".join(lines)

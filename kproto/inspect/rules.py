@@ -1,0 +1,124 @@
+"""The thread from a rule to its cells and tests: what `kproto rules` prints and the pages of rules show.
+
+docs/rules defines a rule under a heading such as `### R64`. A cell of a state machine names the rules that it
+keeps, and a test names those that it pins by `@rule("R64")`. Texts and tests are read from a checkout or an
+unpacked source distribution. A wheel has neither: `definitions()` and `tests()` are empty there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from .machines import MACHINES
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+# The pages below docs/rules that define rules, in the order of reading.
+PAGES: Final = ("member", "coordinator", "transactions", "invariants")
+
+
+class RuleCell(NamedTuple):
+    """A cell that keeps a rule: the machine, the kind of event, and the state."""
+
+    machine: str
+    kind: str
+    state: str
+
+
+class RuleTest(NamedTuple):
+    """A test that pins a rule: its file, relative to the project's root, its name and its source."""
+
+    path: str
+    name: str
+    source: str
+
+
+@cache
+def definitions() -> Mapping[str, str]:
+    """Return the text of each rule by its number, in the order of the pages. Empty in a wheel."""
+    return {number: text for page in PAGES for number, text in definitions_of(page).items()}
+
+
+@cache
+def definitions_of(page: str) -> Mapping[str, str]:
+    """Return the rules that a page of docs/rules defines. Empty in a wheel."""
+    path = ROOT / "docs" / "rules" / f"{page}.md"
+    if not path.exists():
+        return {}
+    parts = re.split(r"(?m)^### ([A-Z]\d+)\n", path.read_text(encoding="utf-8"))
+    return {number: text.strip() for number, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+@cache
+def cells() -> Mapping[str, list[RuleCell]]:
+    """Return the cells of all state machines by the rules that they keep."""
+    result: dict[str, list[RuleCell]] = {}
+    for machine, table in MACHINES.items():
+        for kind in table.kinds:
+            for state in table.states:
+                for number in table[kind, state].rules:
+                    result.setdefault(number, []).append(RuleCell(machine, kind.name, state.value))
+    return result
+
+
+@cache
+def tests() -> Mapping[str, list[RuleTest]]:
+    """Return the tests by the rules that they pin. Empty in a wheel."""
+    result: dict[str, list[RuleTest]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                for number in _marks(node):
+                    test = RuleTest(path.relative_to(ROOT).as_posix(), node.name, _source(source, node))
+                    result.setdefault(number, []).append(test)
+    return result
+
+
+def _marks(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> Iterator[str]:
+    """Yield the rules in the decorators `@rule(...)` and `@pytest.mark.rule(...)`."""
+    for decorator in definition.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in ("rule", "pytest.mark.rule"):
+            for argument in decorator.args:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield argument.value
+
+
+def _source(text: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+
+
+def numbers() -> list[str]:
+    """Return the numbers of all rules that are defined, or that a cell keeps."""
+    return list(dict.fromkeys([*definitions(), *cells()]))
+
+
+def numbers_in(state: str | None, event: str | None) -> list[str]:
+    """Return the rules of the cells in these states and for these events, in any case and spelling.
+
+    "JoinGroup" finds the kinds of events whose name or meaning contains it, with or without underscores.
+    """
+    wanted_state, wanted_event = _plain(state or ""), _plain(event or "")
+    result: dict[str, None] = {}
+    for table in MACHINES.values():
+        for kind in table.kinds:
+            if wanted_event not in _plain(kind.name) and wanted_event not in _plain(str(kind.value)):
+                continue
+            for candidate in table.states:
+                if not state or _plain(candidate.value) == wanted_state:
+                    result |= dict.fromkeys(table[kind, candidate].rules)
+    return list(result)
+
+
+def state_names() -> list[str]:
+    """Return the names of the states of all machines."""
+    return list(dict.fromkeys(state.value for table in MACHINES.values() for state in table.states))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -1,0 +1,49 @@
+"""`kproto rules` leads from a rule to its text, its cells and its tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.cli import main
+from kproto.inspect import rules
+
+
+def test_every_rule_is_listed_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == rules.numbers()
+    assert {"R64", "M64", "X1", "I1"} <= set(listed)
+
+
+def test_a_rule_is_printed_with_its_text_its_cells_and_the_source_of_its_tests(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    number = next(number for number in rules.cells() if rules.tests().get(number))
+    assert main(["rules", number.lower()]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{number}  ")
+    cell, test = rules.cells()[number][0], rules.tests()[number][0]
+    assert f"  {cell.machine}: {cell.kind} in " in out
+    assert f"{test.path}::{test.name}" in out
+    assert f"def {test.name}(" in out
+
+
+def test_the_rules_of_a_state_and_an_event_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "--state", "stable", "--event", "SyncGroup"]) == 0
+    few = capsys.readouterr().out.splitlines()
+    assert main(["rules", "--event", "SyncGroup"]) == 0
+    more = capsys.readouterr().out.splitlines()
+    assert 0 < len(few) < len(more) < len(rules.numbers())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("R9999", "RULE='R9999' is not allowed; `kproto rules` lists"),
+        ("--state Dancing", "--state='Dancing' is not allowed; one of Dead, Empty"),
+        ("--event Dancing", "--event='Dancing' is not allowed"),
+    ],
+)
+def test_an_unknown_word_is_rejected(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", *words.split()]) == 2
+    assert message in capsys.readouterr().err
