@@ -82,7 +82,7 @@ def _broker(options: argparse.Namespace) -> int:
     from ..broker.security.listeners import Listener, allowed_addresses
     from ..broker.server import Server
     from ..security.oauthbearer import unsecured
-    from ..testing.proxy import Proxy
+    from ..testing.proxy import WatchProxy
 
     async def serve() -> None:
         async with AsyncExitStack() as stack:
@@ -102,7 +102,7 @@ def _broker(options: argparse.Namespace) -> int:
                 await stack.enter_async_context(server)
                 bootstrap = server.bootstrap
                 if told is not None:
-                    proxy = Proxy(bootstrap, listen=(listeners[0].host, listeners[0].port), tell=told)
+                    proxy = WatchProxy(bootstrap, listen=(listeners[0].host, listeners[0].port), tell=told)
                     bootstrap = (await stack.enter_async_context(proxy)).bootstrap
             except OSError as error:
                 raise ConfigError("--listen", options.listen, allowed_addresses(error)) from None

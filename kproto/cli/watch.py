@@ -110,7 +110,7 @@ def _watch(options: argparse.Namespace) -> int:
     import contextlib
 
     from ..broker.security.listeners import allowed_addresses
-    from ..testing.proxy import Proxy
+    from ..testing.proxy import WatchProxy
 
     teller = Teller(options)
     host, port = options.bootstrap
@@ -119,7 +119,7 @@ def _watch(options: argparse.Namespace) -> int:
         async with contextlib.AsyncExitStack() as open_:
             frames = None if options.pcap is None else open_.enter_context(captured(options.pcap))
             told = Told(teller)
-            proxy = Proxy(
+            proxy = WatchProxy(
                 f"{host}:{port}", listen=options.listen, tell=told, frames=frames, tls=_context(options)
             )
             try:

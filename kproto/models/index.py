@@ -30,7 +30,8 @@ MODELS: Final[Mapping[str, str]] = {
 class Model(Protocol):
     """The interface of a model's module; `contract` describes the events and actions."""
 
-    VERSIONS: Mapping[int, int]
+    @property
+    def VERSIONS(self) -> Mapping[int, int]: ...  # a constant
 
     def start(self, config: ModelConfig) -> Any: ...
     def step(self, state: Any, event: ModelEvent, now: int) -> list[ModelAction]: ...

@@ -37,7 +37,7 @@ def name(act: Act) -> str:
     kinds: list[str] = []
     for client in act.stage.clients.values():
         if isinstance(client, Member):
-            kinds.append(model_name(getattr(client.machine, "__name__", "")))
+            kinds.append(model_name(getattr(client.model, "__name__", "")))
         elif isinstance(client, Consumer):
             kinds.append("kproto")
     return " and ".join(dict.fromkeys(kinds))

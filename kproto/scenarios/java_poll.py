@@ -57,7 +57,7 @@ def one_thread(run: ScenarioRun) -> None:
     member = _by_hand(world)
     member.poll_once(2_000)
     world.run(500)
-    second = member.machine.step(member.state, contract.PollCalled(), world.now)
+    second = member.model.step(member.state, contract.PollCalled(), world.now)
     run.moment("another thread polls", "a")
     run.result("the second thread", [(call.name, call.text) for call in second])
     run.claim(
@@ -75,7 +75,7 @@ def one_thread(run: ScenarioRun) -> None:
     run.claim("and released the lock: the next poll works", offsets(member, T0) == [0, 1])
     member.close()
     world.run(2_000)
-    after = member.machine.step(member.state, contract.PollCalled(), world.now)
+    after = member.model.step(member.state, contract.PollCalled(), world.now)
     run.result("after close", [call.error for call in after])
     run.claim(
         "after close it throws",

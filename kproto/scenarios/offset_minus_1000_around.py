@@ -18,7 +18,7 @@ from ..errors import ConfigError, IllegalState
 from ..models import contract, librdkafka
 from ..models.common import OffsetToCommit, offset_commit_request
 from ..models.librdkafka import conf
-from ..testing.concurrent_calls import refusal
+from ..testing.concurrent_calls import first_error
 from ..testing.world import World
 from .offset_minus_1000 import COMMITTED, END, TP, WANTED, Handler
 from .scenario import ScenarioRun, offsets, scenario
@@ -321,4 +321,4 @@ def _second_thread() -> str:
     with running({TP.topic: 1}) as server:
         mine = BlockingConsumer(server.bootstrap, group_id="test", client_id="handler")
         mine.subscribe([TP.topic])
-        return refusal(lambda: mine.poll(1.0), lambda: mine.poll(0), mine.close)
+        return first_error(lambda: mine.poll(1.0), lambda: mine.poll(0), mine.close)

@@ -22,14 +22,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..models.contract import CONSUMER_OPTIONS
 from ..models.index import load_model, model_names
 from ..testing.world import World
-from ..testing.world.members import Machine
 
 # The documents by the prefix of their scenario ids, and the modules that hold the scenarios.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -289,7 +288,7 @@ def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), 
         return world.join(name, topics=list(topics), group_id="g", **options)
     if kind not in model_names():
         raise ConfigError("client", kind, f"allowed: {', '.join(clients())}")
-    machine = cast("Machine", load_model(kind))
+    machine = load_model(kind)
     return world.join(name, machine, topics=list(topics), group_id="g", **config)
 
 

@@ -1,4 +1,4 @@
-"""Where a proxy leads to, as it is written."""
+"""The address of a broker, as text."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from consumer.addresses import addresses
 from ..errors import ConfigError
 
 
-def place(option: str, text: object) -> tuple[str, int]:
-    """The host and the port of HOST:PORT. Raises ConfigError, which names the option."""
+def parse_broker_address(option: str, text: object) -> tuple[str, int]:
+    """Parse HOST:PORT into host and port. Raises ConfigError that names the option."""
     try:
-        found = addresses(text) if isinstance(text, str) and ":" in text else []
+        parsed = addresses(text) if isinstance(text, str) and ":" in text else []
     except ConfigError:
-        found = []
-    if len(found) != 1:
+        parsed = []
+    if len(parsed) != 1:
         raise ConfigError(option, text, "HOST:PORT of one broker, such as 127.0.0.1:9092")
-    return found[0]
+    return parsed[0]

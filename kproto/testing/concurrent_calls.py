@@ -1,4 +1,4 @@
-"""Two threads in one object at once: what the one that came second is told."""
+"""Two threads that use one object at once: the error that one of them gets."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Callable
 from ..errors import KprotoError
 
 
-def refusal(long: Callable[[], object], short: Callable[[], object], end: Callable[[], object]) -> str:
-    """Call `short` again and again while another thread is in `long`; what one of both was refused with.
+def first_error(long: Callable[[], object], short: Callable[[], object], end: Callable[[], object]) -> str:
+    """Call `short` repeatedly while another thread is in `long`; return the error message of either.
 
-    Empty when both went through each time until `long` returned. `end` is called at last, from here; it has
-    to let `long` return.
+    The result is empty if both succeed each time until `long` returns. At the end `end` is called from this
+    thread; it must make `long` return.
     """
-    said: list[str] = []
+    long_errors: list[str] = []
 
-    def stay() -> None:
+    def call_long() -> None:
         try:
             long()
         except KprotoError as error:
-            said.append(str(error))
+            long_errors.append(str(error))
 
-    thread = threading.Thread(target=stay, daemon=True)
+    thread = threading.Thread(target=call_long, daemon=True)
     thread.start()
-    found = ""
-    while thread.is_alive() and not found:
+    short_error = ""
+    while thread.is_alive() and not short_error:
         try:
             short()
         except KprotoError as error:
-            found = str(error)
-    heard = list(said)  # what is said from here on is about the end
+            short_error = str(error)
+    errors_before_end = list(long_errors)  # errors from here on come from `end`
     end()
     thread.join(30)
-    return found or (heard[0] if heard else "")
+    return short_error or (errors_before_end[0] if errors_before_end else "")

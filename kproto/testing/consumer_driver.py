@@ -1,4 +1,4 @@
-"""kproto's own blocking consumer under the protocol of `driver`: the program that an application would be."""
+"""kproto's blocking consumer behind the protocol of `driver`: a program as an application would be."""
 
 from __future__ import annotations
 
@@ -25,23 +25,32 @@ from ..errors import (
 )
 from ..group.subscription import TopicPartition
 from ..models.contract import CONSUMER_OPTIONS
-from .driver import AFTER_ERROR_MS, DRIVERS_OWN, POLL_MS, Commands, partition, say, written
+from .driver import (
+    AFTER_ERROR_MS,
+    DRIVERS_OWN,
+    POLL_MS,
+    Commands,
+    format_partitions,
+    parse_partition,
+    print_line,
+)
 
-# The drivers' words -> the consumer's options. Any other word is an option by its own name.
+# Option names of the drivers -> option names of the consumer. Other names are the same in both.
 OPTIONS = {**CONSUMER_OPTIONS, "max_records": "max_poll_records"}
 
 
 def options(client_id: str, group: str, conf: Mapping[str, Any]) -> dict[str, Any]:
-    said = {
+    """Return the options of the consumer for the configuration of a driver."""
+    renamed = {
         OPTIONS.get(key, key): value
         for key, value in conf.items()
         if value is not None and key not in DRIVERS_OWN and key != "watch"
     }
-    return {"client_id": client_id, "group_id": group, "fetch_max_wait_ms": 100, **said}
+    return {"client_id": client_id, "group_id": group, "fetch_max_wait_ms": 100, **renamed}
 
 
 def java_name(error: KprotoError) -> str:
-    """What Java calls such an exception."""
+    """Return the name of Java's exception for this error."""
     if isinstance(error, CommitFailed):
         rebalancing = error.code == ErrorCode.REBALANCE_IN_PROGRESS
         return "RebalanceInProgressException" if rebalancing else "CommitFailedException"
@@ -61,14 +70,14 @@ def java_name(error: KprotoError) -> str:
     return names.get(type(error), type(error).__name__)
 
 
-# Commands that are answered in a line `answer COMMAND WHAT`, also when they fail.
-ASKS = frozenset(
+# Commands that print `answer COMMAND RESULT`, also when they fail.
+QUERIES = frozenset(
     {"seek", "seek-to-beginning", "seek-to-end", "paused", "position", "committed", "begins", "ends", "times"}
 )
 
 
-class Driven(RebalanceListener):
-    """Drives a consumer: polls 50 ms unless there is a command, as the drivers of the originals do."""
+class ConsumerDriver(RebalanceListener):
+    """Drives a consumer: polls for 50 ms unless there is a command, as the drivers of the originals do."""
 
     def __init__(
         self, bootstrap: str, client_id: str, group: str, conf: Mapping[str, Any], commands: Commands
@@ -77,159 +86,170 @@ class Driven(RebalanceListener):
         self.commands = commands
         self.consumer = Consumer(bootstrap, **options(client_id, group, conf))
         self.polling = False
-        self.refusal = ""  # how it was told
+        self.last_connection_error = ""  # the last login or connection error that was printed
 
     def run(self) -> None:
-        say("ready")
+        print_line("ready")
         while True:
             line = self.commands.next() if self.polling else self.commands.next(60)
             try:
                 if line is not None:
-                    if self._obey(line):
+                    if self._execute(line):
                         return
-                    say("done", line)
+                    print_line("done", line)
                 elif self.polling:
                     self._poll()
             except (KprotoError, ValueError, IndexError) as error:
-                if line is not None or not self._told_already(error):
+                if line is not None or not self._is_repeated(error):
                     name = java_name(error) if isinstance(error, KprotoError) else type(error).__name__
-                    say("error", name, error)
+                    print_line("error", name, error)
                 if line is None:
                     time.sleep(AFTER_ERROR_MS / 1000)
 
-    def _told_already(self, error: Exception) -> bool:
-        """Who is not let in, or reaches nobody, is told so once, and not by each poll."""
+    def _is_repeated(self, error: Exception) -> bool:
+        """Whether this login or connection error was printed already; it would repeat with each poll."""
         refusal = str(error) if isinstance(error, AuthenticationFailed | ConnectionFailed) else ""
-        before, self.refusal = self.refusal, refusal
-        return bool(refusal) and refusal == before
+        previous, self.last_connection_error = self.last_connection_error, refusal
+        return bool(refusal) and refusal == previous
 
     def _poll(self, ms: int = POLL_MS) -> None:
-        for one in self.consumer.poll(ms / 1000):
-            say("R", f"{one.topic}:{one.partition}", one.offset)
+        for record in self.consumer.poll(ms / 1000):
+            print_line("R", f"{record.topic}:{record.partition}", record.offset)
 
     def _commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        self._told(lambda: self.consumer.commit(offsets, timeout=5))
+        self._print_commit_result(lambda: self.consumer.commit(offsets, timeout=5))
 
     def _seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         for position in offsets.items():
             self.consumer.seek(*position)
 
-    def _answer(self, what: str, ask: Callable[[], object]) -> None:
+    def _print_answer(self, what: str, ask: Callable[[], object]) -> None:
         try:
-            found = ask()
+            result = ask()
         except KprotoError as error:
-            say("answer", what, java_name(error))
+            print_line("answer", what, java_name(error))
         else:
-            say("answer", what, "ok" if found is None else found)
+            print_line("answer", what, "ok" if result is None else result)
 
-    def _some(self, words: Sequence[str]) -> list[TopicPartition]:
-        return [partition(word)[0] for word in words] if words else sorted(self.consumer.assignment())
+    def _partitions(self, words: Sequence[str]) -> list[TopicPartition]:
+        return [parse_partition(word)[0] for word in words] if words else sorted(self.consumer.assignment())
 
-    def _ask(self, word: str, rest: Sequence[str]) -> Callable[[], object] | None:
-        """What these commands ask, of which Java's names are the words; None for any other command."""
-        if word not in ASKS:
+    def _query(self, word: str, arguments: Sequence[str]) -> Callable[[], object] | None:
+        """Return the query of a command in `QUERIES`, or None for any other command."""
+        if word not in QUERIES:
             return None
-        one, some = self.consumer, self._some(rest)
-        offsets = {where: at for where, at in map(partition, rest) if at is not None}
+        consumer, partitions = self.consumer, self._partitions(arguments)
+        offsets = {
+            topic_partition: at for topic_partition, at in map(parse_partition, arguments) if at is not None
+        }
         match word:
             case "seek":
                 return lambda: self._seek(offsets)
             case "seek-to-beginning":
-                return lambda: one.seek_to("earliest", some)
+                return lambda: consumer.seek_to("earliest", partitions)
             case "seek-to-end":
-                return lambda: one.seek_to("latest", some)
+                return lambda: consumer.seek_to("latest", partitions)
             case "paused":
-                return lambda: written(one.paused())
+                return lambda: format_partitions(consumer.paused())
             case "position":
-                return lambda: one.position(some[0], timeout=3)
+                return lambda: consumer.position(partitions[0], timeout=3)
             case "committed":
-                return lambda: _offsets(one.committed(some))
+                return lambda: _offsets(consumer.committed(partitions))
             case "begins":
-                return lambda: _offsets(one.list_offsets(dict.fromkeys(some, "earliest")))
+                return lambda: _offsets(consumer.list_offsets(dict.fromkeys(partitions, "earliest")))
             case "ends":
-                return lambda: _offsets(one.list_offsets(dict.fromkeys(some, "latest")))
+                return lambda: _offsets(consumer.list_offsets(dict.fromkeys(partitions, "latest")))
             case _:
-                return lambda: _offsets(one.list_offsets(offsets))
+                return lambda: _offsets(consumer.list_offsets(offsets))
 
-    def _told(self, work: Callable[[], object], *, waits: bool = True) -> None:
+    def _print_commit_result(self, work: Callable[[], object], *, waits: bool = True) -> None:
         try:
             work()
         except KprotoError as error:
-            again = not waits and isinstance(error, BrokerError) and error.code in RETRIABLE
-            say("commit", "RetriableCommitFailedException" if again else java_name(error), error)
+            is_retriable = not waits and isinstance(error, BrokerError) and error.code in RETRIABLE
+            print_line(
+                "commit", "RetriableCommitFailedException" if is_retriable else java_name(error), error
+            )
         else:
-            say("commit", "ok")
+            print_line("commit", "ok")
 
-    def _obey(self, line: str) -> bool:
-        """True when that was the end."""
-        word, *rest = line.split()
+    def _execute(self, line: str) -> bool:
+        """Execute a command. Return True if it closed the consumer."""
+        word, *arguments = line.split()
         if word == "poll-once":
-            self._answer(word, lambda: self._poll(int(rest[0])))
+            self._print_answer(word, lambda: self._poll(int(arguments[0])))
             return False
-        ask = self._ask(word, rest)
+        ask = self._query(word, arguments)
         if ask is not None:
-            self._answer(word, ask)
+            self._print_answer(word, ask)
             return False
         match word:
             case "subscribe":
-                self.consumer.subscribe(rest, self)
+                self.consumer.subscribe(arguments, self)
                 self.polling = not self.conf.get("manual_poll")
             case "pattern":
-                self.consumer.subscribe(listener=self, pattern=rest[0])
+                self.consumer.subscribe(listener=self, pattern=arguments[0])
                 self.polling = not self.conf.get("manual_poll")
             case "unsubscribe":
                 self.consumer.unsubscribe()
                 self.polling = False
-                say("unsubscribed")
+                print_line("unsubscribed")
             case "assign":
-                self.consumer.assign(dict(partition(one) for one in rest))
+                self.consumer.assign(dict(parse_partition(argument) for argument in arguments))
                 self.polling = not self.conf.get("manual_poll")
             case "poll":
-                self.polling = rest[0] == "on"
+                self.polling = arguments[0] == "on"
             case "sleep":
-                time.sleep(int(rest[0]) / 1000)
-                say("slept")
+                time.sleep(int(arguments[0]) / 1000)
+                print_line("slept")
             case "commit":
                 self._commit()
             case "commit-at":
-                self._commit({where: at or 0 for where, at in map(partition, rest)})
+                self._commit(
+                    {topic_partition: at or 0 for topic_partition, at in map(parse_partition, arguments)}
+                )
             case "commit-async":
                 future = self.consumer.commit_async()
-                future.add_done_callback(lambda done: self._told(done.result, waits=False))
+                future.add_done_callback(lambda done: self._print_commit_result(done.result, waits=False))
             case "rebalance":
-                self.consumer.rejoin(" ".join(rest))
+                self.consumer.rejoin(" ".join(arguments))
             case "assignment":
-                say("assignment", written(self.consumer.assignment()))
+                print_line("assignment", format_partitions(self.consumer.assignment()))
             case "pause":
-                self.consumer.pause(self._some(rest))
+                self.consumer.pause(self._partitions(arguments))
             case "resume":
-                self.consumer.resume(self._some(rest))
+                self.consumer.resume(self._partitions(arguments))
             case "close":
-                self.consumer.close(leave="stay" not in rest, timeout=10)
-                say("closed")
+                self.consumer.close(leave="stay" not in arguments, timeout=10)
+                print_line("closed")
                 return True
             case _:
-                raise ConfigError("command", line, "see the head of kproto/testing/driver.py")
+                raise ConfigError(
+                    "command", line, "a command; the docstring of kproto/testing/driver.py lists them"
+                )
         return False
 
-    # ---- the listener
+    # ---- the rebalance listener
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        say("assigned", written(partitions))
+        print_line("assigned", format_partitions(partitions))
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        say("lost", written(partitions))
+        print_line("lost", format_partitions(partitions))
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        say("revoked", written(partitions))
+        print_line("revoked", format_partitions(partitions))
         if self.conf.get("commit_in_revoke"):
             self._commit()
         if self.conf.get("revoke_ms"):
             time.sleep(self.conf["revoke_ms"] / 1000)
 
 
-def _offsets(found: Mapping[TopicPartition, Any]) -> str:
-    """T:P@OFFSET of what has an offset, T:P@none of what hasn't."""
-    told = {where: getattr(one, "offset", None) for where, one in found.items()}
-    ends = {where: "none" if at is None else at for where, at in told.items()}
-    return " ".join(f"{where.topic}:{where.partition}@{at}" for where, at in sorted(ends.items()))
+def _offsets(values: Mapping[TopicPartition, Any]) -> str:
+    """Return T:P@OFFSET for each partition, and T:P@none for those without an offset."""
+    offsets = {topic_partition: getattr(value, "offset", None) for topic_partition, value in values.items()}
+    ends = {topic_partition: "none" if at is None else at for topic_partition, at in offsets.items()}
+    return " ".join(
+        f"{topic_partition.topic}:{topic_partition.partition}@{at}"
+        for topic_partition, at in sorted(ends.items())
+    )

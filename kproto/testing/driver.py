@@ -1,25 +1,27 @@
-"""One member of a group that obeys its standard input, over real sockets: any client's machine, or our own.
+"""One group member that obeys its standard input, over real sockets: a model, or kproto's consumer.
 
-The protocol is that of the drivers of the original clients (tests/conformance/members), so that the same play
-can be given to an original and to its machine. Commands come one a line; the end of the input means close:
+The protocol is that of the drivers of the original clients (tests/conformance/members). So the same commands
+can be given to an original client and to its model. Commands come one per line; the end of the input closes
+the member:
 
     subscribe T..  pattern RE  unsubscribe  assign T:P:O..  seek T:P:O  poll on|off  sleep MS  commit
     commit-async  rebalance REASON  assignment  pause  resume  close [stay]
 
-and lines "TIME WORD REST" go out, TIME in seconds since 1970:
+The output has lines "TIME WORD ARGUMENTS" with TIME in seconds since 1970:
 
     ready            done COMMAND            closed
-    assigned T:P..   revoked T:P..   lost T:P..    every callback, before anything else in it
+    assigned T:P..   revoked T:P..   lost T:P..    a callback; this line comes first
     R T:P OFFSET                                   a record
-    commit ok | commit NAME TEXT                   what became of a commit
-    error NAME TEXT                                poll or a command failed; polling goes on after 0.3 s,
-                                                   and is not told again that nobody lets it in
+    commit ok | commit NAME TEXT                   the result of a commit
+    error NAME TEXT                                poll or a command failed; polling continues after 0.3 s.
+                                                   Repeated login errors are printed once
 
-Rules that hold here:
+Rules:
 
-* The application is one loop, as in the drivers: a command if there is one, else a poll of 50 ms, from
-  `subscribe` on. While it sleeps, nothing is polled; what the machine does by itself goes on.
-* A callback says its line, commits if the configuration has `commit_in_revoke`, sleeps `revoke_ms`, returns.
+* The application is one loop, as in the drivers of the originals: a command if there is one, otherwise a poll
+  of 50 ms, from `subscribe` on. During `sleep` nothing is polled, but the model's own timers run.
+* A callback prints its line, commits if the configuration has `commit_in_revoke`, sleeps `revoke_ms`, and
+  returns.
 """
 
 from __future__ import annotations
@@ -45,53 +47,66 @@ from ..errors import ConfigError, ConnectionFailed
 from ..group.subscription import TopicPartition
 from ..models import contract as c
 from ..models.index import Model, load_model, model_names
-from .model_connections import BOOTSTRAP, Wires
+from .model_connections import BOOTSTRAP, ModelConnections
 
 POLL_MS = 50
 AFTER_ERROR_MS = 300
-CONNECT_MS = 100  # How long to wait before the next bootstrap address is tried.
-# How long a member looks for a broker until it says that there is none, and ends if nothing comes behind.
-GIVE_UP_MS = 2_000
-# How long a driver polls on after unsubscribe, where the callback needs a poll.
-LINGERS = {"librdkafka": 1_500}
+CONNECT_MS = 100  # Wait before the next bootstrap address is tried.
+# How long a member looks for a broker before it reports that there is none. It then ends if all commands were
+# read.
+REPORT_NO_BROKER_MS = 2_000
+# How long a driver polls after unsubscribe, for clients whose callback needs a poll.
+POLL_AFTER_UNSUBSCRIBE_MS = {"librdkafka": 1_500}
 
-NAMES = ("kproto", *model_names())  # Who can be driven.
+NAMES = ("kproto", *model_names())  # The clients that can be driven.
 
 
 def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[str, Any]) -> None:
-    """Run the member until it is closed. Raises ConfigError for names and options that there are not, and
-    ConnectionFailed where all commands have come and a machine finds no broker."""
-    if name == "kproto":
-        from .consumer_driver import Driven
+    """Run a member until it is closed.
 
-        Driven(bootstrap, client_id, group, conf, Commands(sys.stdin)).run()
+    Raises ConfigError for an unknown client or option. Raises ConnectionFailed if a model finds no broker and
+    no commands are left.
+    """
+    if name == "kproto":
+        from .consumer_driver import ConsumerDriver
+
+        ConsumerDriver(bootstrap, client_id, group, conf, Commands(sys.stdin)).run()
     elif name in model_names():
         config = configuration(name, client_id, group, conf)
-        Machine(name, load_model(name), bootstrap, config, conf, Commands(sys.stdin)).run()
+        ModelDriver(name, load_model(name), bootstrap, config, conf, Commands(sys.stdin)).run()
     else:
         raise ConfigError("client", name, f"allowed: {', '.join(NAMES)}")
 
 
 def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.ModelConfig:
-    """The drivers' JSON as the configuration of a client's machine: its own words go to `extra`. ConfigError:
-    what is no word of it."""
-    known = {field.name for field in fields(c.ModelConfig)} - {"client_id", "group_id", "random", "extra"}
-    said = {key: value for key, value in conf.items() if key in known and value is not None}
-    if isinstance(said.get("assignors"), list):
-        said["assignors"] = tuple(said["assignors"])
+    """Return the model's configuration for the JSON of a driver; the model's own options go to `extra`.
+
+    Raises ConfigError for an option that the model does not have.
+    """
+    common_options = {field.name for field in fields(c.ModelConfig)} - {
+        "client_id",
+        "group_id",
+        "random",
+        "extra",
+    }
+    values = {key: value for key, value in conf.items() if key in common_options and value is not None}
+    if isinstance(values.get("assignors"), list):
+        values["assignors"] = tuple(values["assignors"])
     if "wait_ms" in conf:
-        said["fetch_wait_ms"] = conf["wait_ms"]
-    extra = {key: value for key, value in conf.items() if key not in known and key not in DRIVERS_OWN}
+        values["fetch_wait_ms"] = conf["wait_ms"]
+    extra = {
+        key: value for key, value in conf.items() if key not in common_options and key not in DRIVERS_OWN
+    }
     for key, value in extra.items():
-        if near := get_close_matches(key, sorted(known | DRIVERS_OWN), 1, 0.8):
+        if near := get_close_matches(key, sorted(common_options | DRIVERS_OWN), 1, 0.8):
             raise ConfigError(key, value, f"did you mean {near[0]}?")
         if key not in WORDS.get(name, {key}):
-            allowed = ", ".join(sorted(known | DRIVERS_OWN | WORDS[name]))
+            allowed = ", ".join(sorted(common_options | DRIVERS_OWN | WORDS[name]))
             raise ConfigError(key, value, f"options of {name}: {allowed}")
-    return c.ModelConfig(client_id=client_id, group_id=group, random=Random().random, extra=extra, **said)
+    return c.ModelConfig(client_id=client_id, group_id=group, random=Random().random, extra=extra, **values)
 
 
-# What the configuration says to the application and not to its client.
+# Options of the application, not of its client.
 DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"}
 
 _SARAMA = {
@@ -117,7 +132,7 @@ _SARAMA = {
     "Version",
 }
 
-# What `extra` may have, in JSON, for each client.
+# The allowed types of each model's own options.
 WORDS: Mapping[str, set[str]] = {
     "java": set(),
     "java-2.6": set(),
@@ -134,20 +149,21 @@ WORDS: Mapping[str, set[str]] = {
 }
 
 
-def hears_disconnects(module: Model) -> bool:
+def handles_connection_loss(module: Model) -> bool:
+    """Return whether the model handles `ConnectionLost`."""
     return getattr(module, "HEARS_DISCONNECTS", False) is True
 
 
 class Commands:
-    """The lines of a stream, read by a thread of their own; the last one is always a close."""
+    """The lines of a stream, read by a separate thread. The last command is always `close`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._lines: SimpleQueue[str] = SimpleQueue()
         self.wake: Callable[[], None] = lambda: None
-        self.ended = False  # the close is there: nothing comes behind it
-        given: object = stream
-        if isinstance(given, TextIOWrapper):  # what can't be read is escaped, as what can't be shown
-            given.reconfigure(errors="backslashreplace")
+        self.ended = False  # `close` was read; no command follows
+        stream_object: object = stream
+        if isinstance(stream_object, TextIOWrapper):  # escape what cannot be decoded, and likewise on output
+            stream_object.reconfigure(errors="backslashreplace")
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
     def _read(self, stream: TextIO) -> None:
@@ -164,34 +180,36 @@ class Commands:
 
     @property
     def waiting(self) -> bool:
+        """Whether a command is waiting."""
         return not self._lines.empty()
 
     def next(self, seconds: float = 0) -> str | None:
-        """The next command; None when none came in `seconds`."""
+        """Return the next command, or None if none came within `seconds`."""
         try:
             return self._lines.get(timeout=seconds) if seconds else self._lines.get_nowait()
         except Empty:
             return None
 
 
-def say(*words: object) -> None:
-    """A line, in one piece: a future's callback may say another one at the same moment."""
+def print_line(*words: object) -> None:
+    """Print one line in a single write: the callback of a future may print at the same time."""
     sys.stdout.write(" ".join([f"{time.time():.6f}", *map(str, words)]) + "\n")
     sys.stdout.flush()
 
 
-def written(partitions: Iterable[TopicPartition]) -> str:
+def format_partitions(partitions: Iterable[TopicPartition]) -> str:
+    """Return partitions as text: T:P, sorted."""
     return " ".join(sorted(f"{partition.topic}:{partition.partition}" for partition in partitions))
 
 
-def partition(text: str) -> tuple[TopicPartition, int | None]:
-    """T:P or T:P:OFFSET."""
+def parse_partition(text: str) -> tuple[TopicPartition, int | None]:
+    """Parse T:P or T:P:OFFSET."""
     topic, number, *offset = text.split(":")
     return TopicPartition(topic, int(number)), int(offset[0]) if offset else None
 
 
-class Machine:
-    """Drives a machine. Everything runs on one thread, as the application of an original does."""
+class ModelDriver:
+    """Drives a model. Everything runs on one thread, as in the application of an original client."""
 
     def __init__(
         self,
@@ -208,126 +226,128 @@ class Machine:
         self.conf = conf
         self.state = module.start(config)
         self.commands = commands
-        self.wires = Wires(config.client_id, Sockets())
-        commands.wake = self.wires.wake
+        self.connections = ModelConnections(config.client_id, Sockets())
+        commands.wake = self.connections.wake
         self.polling = False
         self.owned: set[TopicPartition] = set()
         self.polled: c.FinishPoll | None = None
         self.committed: dict[object, tuple[str, str] | None] = {}
-        self.waited: set[object] = set()
+        self.awaited_commits: set[object] = set()
         self.callbacks: deque[c.RunCallback] = deque()
-        self.calling = False
+        self.is_in_callback = False
         self.closed = False
 
     def run(self) -> None:
-        say("ready")
+        print_line("ready")
         try:
             self._connect()
         except ConnectionFailed:
-            say("closed")
-            self.wires.close()
+            print_line("closed")
+            self.connections.close()
             raise
         while not self.closed:
             line = self.commands.next()
             if line is not None:
                 try:
-                    self._obey(line)
+                    self._execute(line)
                 except (ConfigError, ValueError, IndexError, OverflowError, re.error) as error:
-                    say("error", type(error).__name__, error)
+                    print_line("error", type(error).__name__, error)
                 else:
                     if not self.closed:
-                        say("done", line)
+                        print_line("done", line)
             elif self.polling:
                 self._poll()
             else:
-                self._until(lambda: self.commands.waiting)
-        say("closed")
-        self.wires.close()
+                self._run_until(lambda: self.commands.waiting)
+        print_line("closed")
+        self.connections.close()
 
     def _connect(self) -> None:
-        """Ask the bootstrap brokers, one after the other, until one says what it offers.
+        """Ask the bootstrap brokers for their API versions, one after the other, until one responds.
 
-        Commands wait so long. Raises ConnectionFailed when there is none, and nobody will say more.
+        Commands wait meanwhile. Raises ConnectionFailed if there is no broker and no commands are left.
         """
-        begun, told = Sockets.now(), False
+        started, is_reported = Sockets.now(), False
         for host, port in cycle(self.bootstrap):
-            self.wires.ask(host, port)
+            self.connections.request_api_versions(host, port)
             end = Sockets.now() + CONNECT_MS
-            while self.wires.offered is None and Sockets.now() < end:
-                self.wires.wait((end - Sockets.now()) / 1000)
-            if self.wires.offered is not None:
-                self._do(c.Started(tuple(self.bootstrap), self.wires.offered))
+            while self.connections.offered is None and Sockets.now() < end:
+                self.connections.wait((end - Sockets.now()) / 1000)
+            if self.connections.offered is not None:
+                self._step(c.Started(tuple(self.bootstrap), self.connections.offered))
                 return
-            if Sockets.now() <= begun + GIVE_UP_MS:
+            if Sockets.now() <= started + REPORT_NO_BROKER_MS:
                 continue
             whys = {
-                f"{host}:{port}": self.wires.broke.get(c.Address(host, port, BOOTSTRAP), "no answer")
+                f"{host}:{port}": self.connections.last_errors.get(
+                    c.Address(host, port, BOOTSTRAP), "no answer"
+                )
                 for host, port in self.bootstrap
             }
             error = ConnectionFailed.everywhere(whys)
-            if not told:
-                say("error", type(error).__name__, error)
-                told = True
+            if not is_reported:
+                print_line("error", type(error).__name__, error)
+                is_reported = True
             if self.commands.ended:
                 raise error
 
-    # ---- the machine
+    # ---- the model
 
-    def _do(self, event: c.ModelEvent) -> None:
+    def _step(self, event: c.ModelEvent) -> None:
         for action in self.module.step(self.state, event, Sockets.now()):
             self._perform(action)
 
     def _perform(self, action: c.ModelAction) -> None:
         match action:
             case c.SendRequest():
-                self.wires.send(action)
+                self.connections.send(action)
             case c.CloseConnection():
-                self.wires.hangup(action)
+                self.connections.close_connection(action)
             case c.FinishPoll():
                 self.polled = action
             case c.RunCallback():
                 self.callbacks.append(action)
             case c.FinishCommit(token=token, error=error):
                 self.committed[token] = error
-                if token not in self.waited:
-                    say("commit", *(error or ("ok",)))
+                if token not in self.awaited_commits:
+                    print_line("commit", *(error or ("ok",)))
             case c.Notify(kind=kind, name=name, text=text):
                 if kind == "log":
                     print(f"{time.time():.6f}", name, text, file=sys.stderr, flush=True)
                 elif kind == "notification":
-                    say(kind, name, text)
+                    print_line(kind, name, text)
                 elif kind == "returned":
-                    say("consume returned")
+                    print_line("consume returned")
                 else:
-                    say("error", name, text)
+                    print_line("error", name, text)
             case c.FinishClose():
                 self.closed = True
 
-    def _until(self, done: Callable[[], bool], end: int | None = None) -> None:
-        """Let the machine live until `done`, or until `end`."""
+    def _run_until(self, done: Callable[[], bool], end: int | None = None) -> None:
+        """Run the model until `done` or until the time `end`."""
         while not done():
             now = Sockets.now()
             due = self.module.next_deadline(self.state)
-            if self.callbacks and not self.calling:
-                self._call(self.callbacks.popleft())
+            if self.callbacks and not self.is_in_callback:
+                self._run_callback(self.callbacks.popleft())
             elif due is not None and due <= now:
-                self._do(c.DeadlineReached())
+                self._step(c.DeadlineReached())
             elif end is not None and end <= now:
                 return
             else:
                 first = min((at for at in (due, end) if at is not None), default=None)
-                for event in self.wires.wait(None if first is None else (first - now) / 1000):
-                    if not isinstance(event, c.ConnectionLost) or hears_disconnects(self.module):
-                        self._do(event)
+                for event in self.connections.wait(None if first is None else (first - now) / 1000):
+                    if not isinstance(event, c.ConnectionLost) or handles_connection_loss(self.module):
+                        self._step(event)
 
     def _sleep(self, ms: int) -> None:
-        self._until(lambda: False, Sockets.now() + ms)
+        self._run_until(lambda: False, Sockets.now() + ms)
 
     # ---- the application
 
-    def _call(self, tell: c.RunCallback) -> None:
-        self.calling = True
-        say(tell.kind, written(tell.partitions))
+    def _run_callback(self, tell: c.RunCallback) -> None:
+        self.is_in_callback = True
+        print_line(tell.kind, format_partitions(tell.partitions))
         if tell.kind == "assigned":
             self.owned |= set(tell.partitions)
         elif tell.kind in ("revoked", "lost"):
@@ -337,21 +357,21 @@ class Machine:
                     self._commit()
                 if self.conf.get("revoke_ms"):
                     self._sleep(self.conf["revoke_ms"])
-        self.calling = False
+        self.is_in_callback = False
         if tell.wait:
-            self._do(c.CallbackReturned())
+            self._step(c.CallbackReturned())
 
     def _commit(self) -> None:
         token = object()
-        self.waited.add(token)
-        self._do(c.CommitCalled(token))
-        self._until(lambda: token in self.committed)
-        say("commit", *(self.committed[token] or ("ok",)))
+        self.awaited_commits.add(token)
+        self._step(c.CommitCalled(token))
+        self._run_until(lambda: token in self.committed)
+        print_line("commit", *(self.committed[token] or ("ok",)))
 
     def _poll(self) -> None:
         self.polled = None
-        self._do(c.PollCalled(POLL_MS))
-        self._until(lambda: self.polled is not None or self.closed)
+        self._step(c.PollCalled(POLL_MS))
+        self._run_until(lambda: self.polled is not None or self.closed)
         polled: c.FinishPoll | None = self.polled
         if polled is None:
             return
@@ -365,56 +385,58 @@ class Machine:
                 flush=True,
             )
         if polled.error is not None:
-            say("error", *polled.error)
+            print_line("error", *polled.error)
             self._sleep(AFTER_ERROR_MS)
 
-    def _obey(self, line: str) -> None:
-        word, *rest = line.split()
+    def _execute(self, line: str) -> None:
+        word, *arguments = line.split()
         match word:
             case "subscribe":
-                self._do(c.SubscribeCalled(tuple(rest)))
+                self._step(c.SubscribeCalled(tuple(arguments)))
                 self.polling = not self.conf.get("manual_poll")
             case "pattern":
-                self._do(c.SubscribeCalled(pattern=rest[0]))
+                self._step(c.SubscribeCalled(pattern=arguments[0]))
                 self.polling = not self.conf.get("manual_poll")
             case "unsubscribe":
                 self._unsubscribe()
             case "assign":
-                self._do(c.AssignCalled(dict(partition(one) for one in rest)))
+                self._step(c.AssignCalled(dict(parse_partition(argument) for argument in arguments)))
                 self.polling = not self.conf.get("manual_poll")
             case "seek":
-                where, offset = partition(rest[0])
+                topic_partition, offset = parse_partition(arguments[0])
                 if offset is None:
                     raise ConfigError("command", line, "seek T:P:OFFSET")
-                self._do(c.SeekCalled(where, offset))
+                self._step(c.SeekCalled(topic_partition, offset))
             case "poll":
-                self.polling = rest[0] == "on"
+                self.polling = arguments[0] == "on"
             case "sleep":
-                self._sleep(int(rest[0]))
-                say("slept")
+                self._sleep(int(arguments[0]))
+                print_line("slept")
             case "commit":
                 self._commit()
             case "commit-async":
-                self._do(c.CommitCalled(object(), wait=False))
+                self._step(c.CommitCalled(object(), wait=False))
             case "rebalance":
-                self._do(c.RebalanceCalled(" ".join(rest)))
+                self._step(c.RebalanceCalled(" ".join(arguments)))
             case "assignment":
-                say("assignment", written(self.owned))
+                print_line("assignment", format_partitions(self.owned))
             case "pause":
-                self._do(c.PauseCalled(tuple(sorted(self.owned))))
+                self._step(c.PauseCalled(tuple(sorted(self.owned))))
             case "resume":
-                self._do(c.ResumeCalled(tuple(sorted(self.owned))))
+                self._step(c.ResumeCalled(tuple(sorted(self.owned))))
             case "close":
-                self._do(c.CloseCalled(stay="stay" in rest))
-                self._until(lambda: self.closed and not self.callbacks)
+                self._step(c.CloseCalled(stay="stay" in arguments))
+                self._run_until(lambda: self.closed and not self.callbacks)
             case _:
-                raise ConfigError("command", line, "see the head of kproto/testing/driver.py")
+                raise ConfigError(
+                    "command", line, "a command; the docstring of kproto/testing/driver.py lists them"
+                )
 
     def _unsubscribe(self) -> None:
-        self._do(c.UnsubscribeCalled())
-        end = Sockets.now() + LINGERS.get(self.name, 0)
+        self._step(c.UnsubscribeCalled())
+        end = Sockets.now() + POLL_AFTER_UNSUBSCRIBE_MS.get(self.name, 0)
         while Sockets.now() < end:
             self._poll()
-        self._until(lambda: not self.callbacks)
+        self._run_until(lambda: not self.callbacks)
         self.polling = False
-        say("unsubscribed")
+        print_line("unsubscribed")

@@ -28,7 +28,7 @@ from types import TracebackType
 from ..broker.shell import stop_listening
 from ..errors import ConfigError, IllegalState
 from ..validation import checked
-from .broker_address import place
+from .broker_address import parse_broker_address
 
 CHUNK = 1 << 16
 MOVES = ("cut", "stall", "half_close", "delay")
@@ -38,7 +38,7 @@ class Proxy:
     """Passes bytes between its port and `target` (HOST:PORT). `port` 0: any free one, see `port`."""
 
     def __init__(self, target: str, host: str = "127.0.0.1", port: int = 0) -> None:
-        self.target = place("target", target)
+        self.target = parse_broker_address("target", target)
         self.host = host
         self.port = port
         # How many were made so far.

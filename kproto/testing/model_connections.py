@@ -1,8 +1,8 @@
-"""The connections of one client's machine over real sockets: `Send` in, `Answered` and `Failed` out.
+"""The connections of a model over real sockets: `SendRequest` in, `ResponseReceived` and `RequestFailed` out.
 
-A connection is an address and a lane, opened by the first request for it. It asks ApiVersions before anything
-else, as every client of today does, and it answers in the order of its requests. When it breaks, all that is
-open on it fails; when a request is late, it is closed.
+A connection is identified by an address and a lane, and opened by its first request. It sends ApiVersions
+first, as clients do, and receives responses in the order of its requests. If it breaks, all its requests
+fail. If a request times out, the connection is closed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ..wire.frame import frame
 from ..wire.message import Message
 
 API_VERSIONS = 18
-BOOTSTRAP = "bootstrap"  # The lane on which the broker is asked what it offers, before the machine starts.
+BOOTSTRAP = "bootstrap"  # The lane on which a broker is asked for its API versions before the model starts.
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
-    """A request that waits for its answer; `due` is when it is late. ApiVersions has none: nobody waits."""
+class _InFlightRequest:
+    """A request in flight. `due` is its deadline in ms; ApiVersions has none."""
 
     request: Message
     version: int
@@ -44,146 +44,157 @@ class _Open:
 
 
 @dataclass(slots=True)
-class _Wire:
+class _Connection:
     key: int
     address: Address
     ready: bool = False
-    # What came before the broker had said its versions, with the time at which it will be late.
+    # Requests that wait for ApiVersions, with their deadlines.
     waiting: list[tuple[SendRequest, int]] = field(default_factory=list[tuple[SendRequest, int]])
-    open: deque[_Open] = field(default_factory=deque[_Open])
+    open: deque[_InFlightRequest] = field(default_factory=deque[_InFlightRequest])
     correlation: int = 0
 
 
-class Wires:
-    """All connections of one machine. Times are milliseconds of `Sockets.now()`."""
+class ModelConnections:
+    """All connections of one model. Times are milliseconds of `Sockets.now()`."""
 
     def __init__(self, client_id: str, sockets: Sockets) -> None:
         self._client_id = client_id
         self._sockets = sockets
         self._keys = count(1)
-        self._by_address: dict[Address, _Wire] = {}
-        self._by_key: dict[int, _Wire] = {}
-        self._heard: list[ResponseReceived | RequestFailed | ConnectionLost] = []
-        # API key -> (lowest, highest), as the last broker that was asked said it.
+        self._by_address: dict[Address, _Connection] = {}
+        self._by_key: dict[int, _Connection] = {}
+        self._events: list[ResponseReceived | RequestFailed | ConnectionLost] = []
+        # API key -> (lowest, highest) version, from the last ApiVersions response.
         self.offered: dict[int, tuple[int, int]] | None = None
-        # Why there is no connection any more.
-        self.broke: dict[Address, str] = {}
+        # Address -> why its last connection ended.
+        self.last_errors: dict[Address, str] = {}
 
-    def ask(self, host: str, port: int) -> None:
-        """Ask a broker what it offers; `offered` has it when the answer is there."""
-        self._wire(Address(host, port, BOOTSTRAP))
+    def request_api_versions(self, host: str, port: int) -> None:
+        """Ask a broker for its API versions; `offered` contains them after the response."""
+        self._connection_to(Address(host, port, BOOTSTRAP))
 
     def send(self, action: SendRequest) -> None:
+        """Send a request, on a new connection if there is none."""
         due = Sockets.now() + action.timeout_ms
-        wire = self._wire(action.to)
-        if wire.ready:
-            self._write(wire, action.request, action.version, due)
+        connection = self._connection_to(action.to)
+        if connection.ready:
+            self._write(connection, action.request, action.version, due)
         else:
-            wire.waiting.append((action, due))
+            connection.waiting.append((action, due))
 
-    def hangup(self, action: CloseConnection) -> None:
-        wire = self._by_address.get(action.address)
-        if wire is not None:
-            self._sockets.perform(Shut(wire.key))
-            self._lost(wire, "closed by the client")
+    def close_connection(self, action: CloseConnection) -> None:
+        """Close a connection; its requests fail."""
+        connection = self._by_address.get(action.address)
+        if connection is not None:
+            self._sockets.perform(Shut(connection.key))
+            self._on_lost(connection, "closed by the client")
 
     def due(self) -> int | None:
-        """When the next request is late."""
-        times = [one.due for wire in self._by_key.values() for one in wire.open if one.due is not None]
-        times += [due for wire in self._by_key.values() for _, due in wire.waiting]
+        """Return the earliest deadline of a request, or None."""
+        times = [
+            request.due
+            for connection in self._by_key.values()
+            for request in connection.open
+            if request.due is not None
+        ]
+        times += [due for connection in self._by_key.values() for _, due in connection.waiting]
         return min(times, default=None)
 
     def wait(self, seconds: float | None) -> list[ResponseReceived | RequestFailed | ConnectionLost]:
-        """What came within `seconds` (None: until something does, or `wake` is called)."""
+        """Return the events of the next `seconds` (None: wait for an event or for `wake`)."""
         due = self.due()
         if due is not None:
-            left = max(0.0, (due - Sockets.now()) / 1000)
-            seconds = left if seconds is None else min(seconds, left)
-        for event in self._sockets.wait(0 if self._heard else seconds):
-            self._happened(event)
-        self._give_up()
-        heard, self._heard = self._heard, []
-        return heard
+            remaining = max(0.0, (due - Sockets.now()) / 1000)
+            seconds = remaining if seconds is None else min(seconds, remaining)
+        for event in self._sockets.wait(0 if self._events else seconds):
+            self._on_network_event(event)
+        self._fail_late_requests()
+        events, self._events = self._events, []
+        return events
 
     def wake(self) -> None:
-        """Makes `wait` return; from any thread."""
+        """Make `wait` return. May be called from any thread."""
         self._sockets.wake()
 
     def close(self) -> None:
         self._sockets.close()
 
-    # ---- inside
+    # ---- helpers
 
-    def _wire(self, address: Address) -> _Wire:
-        wire = self._by_address.get(address)
-        if wire is None:
-            wire = self._by_address[address] = _Wire(next(self._keys), address)
-            self._by_key[wire.key] = wire
-            self._sockets.perform(Open(wire.key, address.host, address.port))
-        return wire
+    def _connection_to(self, address: Address) -> _Connection:
+        connection = self._by_address.get(address)
+        if connection is None:
+            connection = self._by_address[address] = _Connection(next(self._keys), address)
+            self._by_key[connection.key] = connection
+            self._sockets.perform(Open(connection.key, address.host, address.port))
+        return connection
 
-    def _happened(self, event: NetworkEvent) -> None:
-        wire = self._by_key.get(event.key)
-        if wire is None:
+    def _on_network_event(self, event: NetworkEvent) -> None:
+        connection = self._by_key.get(event.key)
+        if connection is None:
             return
         match event:
             case Opened():
-                self._write(wire, ApiVersionsRequest(), 0, None)
+                self._write(connection, ApiVersionsRequest(), 0, None)
             case Answer(body=body):
                 try:
-                    self._answer(wire, body)
+                    self._on_response(connection, body)
                 except KprotoError as error:
-                    self._sockets.perform(Shut(wire.key))
-                    self._lost(wire, str(error))
+                    self._sockets.perform(Shut(connection.key))
+                    self._on_lost(connection, str(error))
             case Broken(why=why):
-                self._lost(wire, why)
-                if wire.ready:
-                    self._heard.append(ConnectionLost(wire.address))
+                self._on_lost(connection, why)
+                if connection.ready:
+                    self._events.append(ConnectionLost(connection.address))
             case _:
-                pass  # part of a long answer has come
+                pass  # part of a long response has arrived
 
-    def _answer(self, wire: _Wire, body: bytes | bytearray) -> None:
-        if not wire.open:
-            raise KprotoError("an answer, where nothing was asked")
-        asked = wire.open.popleft()
-        key = asked.request.__api_key__
+    def _on_response(self, connection: _Connection, body: bytes | bytearray) -> None:
+        if not connection.open:
+            raise KprotoError("a response without a request")
+        request = connection.open.popleft()
+        key = request.request.__api_key__
         assert key is not None
-        correlation, response = decode_response(body, response_class(key), asked.version)
-        if correlation != asked.correlation:
-            raise KprotoError(f"an answer to request {correlation}, where {asked.correlation} was next")
+        correlation, response = decode_response(body, response_class(key), request.version)
+        if correlation != request.correlation:
+            raise KprotoError(f"a response to request {correlation}, but {request.correlation} was next")
         if isinstance(response, ApiVersionsResponse):
             self.offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
-            wire.ready = True
-            waiting, wire.waiting = wire.waiting, []
+            connection.ready = True
+            waiting, connection.waiting = connection.waiting, []
             for action, due in waiting:
-                self._write(wire, action.request, action.version, due)
-        elif asked.due is not None:
-            self._heard.append(ResponseReceived(asked.request, response, asked.version))
+                self._write(connection, action.request, action.version, due)
+        elif request.due is not None:
+            self._events.append(ResponseReceived(request.request, response, request.version))
 
-    def _write(self, wire: _Wire, request: Message, version: int, due: int | None) -> None:
-        wire.correlation += 1
-        wire.open.append(_Open(request, version, wire.correlation, due))
-        body = encode_request(request, version, wire.correlation, self._client_id)
-        self._sockets.perform(Write(wire.key, frame(body)))
+    def _write(self, connection: _Connection, request: Message, version: int, due: int | None) -> None:
+        connection.correlation += 1
+        connection.open.append(_InFlightRequest(request, version, connection.correlation, due))
+        body = encode_request(request, version, connection.correlation, self._client_id)
+        self._sockets.perform(Write(connection.key, frame(body)))
 
-    def _lost(self, wire: _Wire, why: str) -> None:
-        self._by_key.pop(wire.key, None)
-        self.broke[wire.address] = why
-        if self._by_address.get(wire.address) is wire:
-            del self._by_address[wire.address]
-        self._heard += [RequestFailed(one.request, why) for one in wire.open if one.due is not None]
-        self._heard += [RequestFailed(action.request, why) for action, _ in wire.waiting]
+    def _on_lost(self, connection: _Connection, why: str) -> None:
+        self._by_key.pop(connection.key, None)
+        self.last_errors[connection.address] = why
+        if self._by_address.get(connection.address) is connection:
+            del self._by_address[connection.address]
+        self._events += [
+            RequestFailed(request.request, why) for request in connection.open if request.due is not None
+        ]
+        self._events += [RequestFailed(action.request, why) for action, _ in connection.waiting]
 
-    def _give_up(self) -> None:
-        """Requests that are late fail, and the connection is closed: what else is open on it fails, too."""
+    def _fail_late_requests(self) -> None:
+        """Fail requests that are past their deadline and close their connections."""
         now = Sockets.now()
-        for wire in list(self._by_key.values()):
-            late = [one for one in wire.open if one.due is not None and one.due <= now]
-            behind = [action for action, due in wire.waiting if due <= now]
+        for connection in list(self._by_key.values()):
+            late = [request for request in connection.open if request.due is not None and request.due <= now]
+            behind = [action for action, due in connection.waiting if due <= now]
             if late or behind:
-                found = [one.request for one in late] + [action.request for action in behind]
-                self._heard += [RequestFailed(one, "not answered in its time", late=True) for one in found]
-                wire.open = deque(one for one in wire.open if one not in late)
-                wire.waiting = [one for one in wire.waiting if one[1] > now]
-                self._sockets.perform(Shut(wire.key))
-                self._lost(wire, "a request was not answered in its time")
+                requests = [request.request for request in late] + [action.request for action in behind]
+                self._events += [
+                    RequestFailed(request, "no response in time", late=True) for request in requests
+                ]
+                connection.open = deque(request for request in connection.open if request not in late)
+                connection.waiting = [request for request in connection.waiting if request[1] > now]
+                self._sockets.perform(Shut(connection.key))
+                self._on_lost(connection, "a request got no response in time")

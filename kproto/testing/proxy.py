@@ -1,6 +1,6 @@
 """A proxy between any client and any cluster that tells what goes by, and changes nothing but addresses.
 
-    async with Proxy("localhost:9092", listen=("127.0.0.1", 19092), tell=print) as proxy:
+    async with WatchProxy("localhost:9092", listen=("127.0.0.1", 19092), tell=print) as proxy:
         ...                                    # clients use proxy.bootstrap
 
 `tell` is called with each `Exchange` when it is over. Each broker that an answer names gets a listener of its
@@ -25,7 +25,7 @@ from consumer.security.tls import sentence
 from ..broker.shell import stop_listening
 from ..errors import ConnectionFailed, IllegalState
 from ..inspect.exchanges import Address, Conversation, Exchange, brokers_in, readdressed
-from .broker_address import place
+from .broker_address import parse_broker_address
 
 log: Final = logging.getLogger("kproto.proxy")
 _LARGEST: Final = 1 << 31
@@ -38,7 +38,7 @@ _HELLO: Final = 0x1603
 Frames = Callable[[Address, Address, bool, bytes | None], object]
 
 
-class Proxy:
+class WatchProxy:
     """Listens on `listen` (port 0: any) for the broker at `bootstrap` (HOST:PORT), and on free ports of the
     same address for all other brokers. `tls` is for the way to the cluster."""
 
@@ -51,7 +51,7 @@ class Proxy:
         frames: Frames | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._broker = place("bootstrap", bootstrap)
+        self._broker = parse_broker_address("bootstrap", bootstrap)
         self._listen = listen
         self._tell = tell
         self._frames = frames
@@ -72,7 +72,7 @@ class Proxy:
             raise IllegalState("the proxy is not listening: use it in an async with statement")
         return f"{self._listen[0]}:{self._ports[self._broker]}"
 
-    async def __aenter__(self) -> Proxy:
+    async def __aenter__(self) -> WatchProxy:
         """Raises OSError when the address is taken, ConnectionFailed when the broker can't be reached."""
         try:
             _, writer = await self._connect(self._broker)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ..errors import IllegalState
 from ..group.subscription import TopicPartition
@@ -26,7 +26,6 @@ from ..records import BatchBuilder
 from ..validation import checked
 from .invariants import AT_REST, GRACE_MS, InvariantBroken, check
 from .world import Consumer, Invariant, Member, World
-from .world.members import Machine
 
 # Short timeouts: what takes minutes with the defaults then fits into a few seconds.
 QUICK: Final[dict[str, Any]] = {
@@ -240,10 +239,9 @@ class Schedule:
             return
         self._members += 1
         name = random.choice(self.others)
-        machine = cast("Machine", load_model(name))
         model: Member = self.world.join(
             f"{name}{self._members}",
-            machine,
+            load_model(name),
             topics=self.topics,
             group_id="g",
             assignors=("range",),

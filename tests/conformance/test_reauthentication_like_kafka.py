@@ -23,7 +23,7 @@ from kproto.messages.metadata import MetadataRequest
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
-from kproto.testing.proxy import Proxy
+from kproto.testing.proxy import WatchProxy
 from tests.broker.stage import Socket, connected
 from tests.conformance.secured_clients import ALL, one_of_each
 
@@ -59,7 +59,7 @@ def overheard(place: str, exchanges: list[Exchange]) -> Generator[str]:
 
     async def serve() -> None:
         nonlocal bootstrap
-        async with Proxy(place, tell=exchanges.append) as proxy:
+        async with WatchProxy(place, tell=exchanges.append) as proxy:
             bootstrap = proxy.bootstrap
             began.set()
             await ended.wait()

@@ -26,8 +26,8 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataRequest
 from kproto.models import contract as c
 from kproto.models.index import MODELS, load_model
-from kproto.testing.driver import WORDS, Commands, Machine, configuration, say
-from kproto.testing.model_connections import Wires
+from kproto.testing.driver import WORDS, Commands, ModelDriver, configuration, print_line
+from kproto.testing.model_connections import ModelConnections
 
 SOON = {
     "group.initial.rebalance.delay.ms": "0",
@@ -49,7 +49,7 @@ class Member:
         self.process = subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lines: list[str] = []
 
-    def say(self, line: str) -> None:
+    def send(self, line: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
@@ -79,17 +79,17 @@ def test_our_own_consumer_obeys_as_an_original_does(broker: Server) -> None:
     conf = {"reset": "earliest", "session_ms": 3000, "heartbeat_ms": 200, "assignors": ["range"]}
     member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", json.dumps(conf))
     member.until("ready")
-    member.say("subscribe t")
+    member.send("subscribe t")
     member.until("done subscribe t")
     assert member.until("assigned") == "assigned t:0 t:1"
     read = {member.until("R") for _ in range(4)}
     assert read == {"R t:0 0", "R t:0 1", "R t:1 0", "R t:1 1"}
-    member.say("commit")
+    member.send("commit")
     member.until("commit ok")
     member.until("done commit")
-    member.say("assignment")
+    member.send("assignment")
     member.until("assignment t:0 t:1")
-    member.say("close")
+    member.send("close")
     member.until("closed")
     assert "revoked t:0 t:1" in member.lines
     assert member.process.wait(10) == 0
@@ -106,9 +106,9 @@ def test_the_end_of_input_is_a_close(broker: Server) -> None:
 
 def test_a_command_that_there_is_not_is_an_error_and_not_done(broker: Server) -> None:
     member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", "{}")
-    member.say("dance")
+    member.send("dance")
     assert "dance" in member.until("error ConfigException")
-    member.say("close")
+    member.send("close")
     member.until("closed")
     assert "done dance" not in member.lines
     member.process.wait(10)
@@ -136,7 +136,7 @@ def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
             return len(text)
 
     monkeypatch.setattr(sys, "stdout", Pieces())
-    say("done", "poll-once 50")
+    print_line("done", "poll-once 50")
     assert len(pieces) == 1
     assert pieces[0].endswith(" done poll-once 50\n")
 
@@ -231,10 +231,10 @@ class Asker:
         return []
 
 
-def driven(bootstrap: str, *lines: str, **conf: Any) -> tuple[Asker, Machine]:
+def driven(bootstrap: str, *lines: str, **conf: Any) -> tuple[Asker, ModelDriver]:
     asker = Asker()
     commands = Commands(io.StringIO("\n".join(lines) + "\n"))
-    machine = Machine("asker", asker, bootstrap, configuration("asker", "A", "g", conf), conf, commands)
+    machine = ModelDriver("asker", asker, bootstrap, configuration("asker", "A", "g", conf), conf, commands)
     machine.run()
     return asker, machine
 
@@ -309,7 +309,7 @@ def test_a_broker_that_does_not_answer_is_told(capsys: pytest.CaptureFixture[str
 def test_a_machine_without_a_broker_ends_with_1(name: str) -> None:
     member = Member("--as", name, "127.0.0.1:1", "A-1", "g")
     for line in ("commit", "close"):
-        member.say(line)
+        member.send(line)
     member.until("error ConnectionFailed no broker at 127.0.0.1:1: connection refused")
     member.until("closed")
     assert "done commit" not in member.lines
@@ -321,7 +321,7 @@ def test_who_still_types_is_told_that_there_is_no_broker() -> None:
     patience = threading.Timer(20, member.process.kill)
     patience.start()
     member.until("error ConnectionFailed")
-    member.say("close")
+    member.send("close")
     member.until("closed")
     patience.cancel()
 
@@ -333,7 +333,7 @@ def ask(to: c.Address, timeout_ms: int = 20_000) -> c.SendRequest:
     return c.SendRequest(to, MetadataRequest(topics=None), 9, timeout_ms)
 
 
-def heard(wires: Wires, count: int) -> list[c.ResponseReceived | c.RequestFailed]:
+def heard(wires: ModelConnections, count: int) -> list[c.ResponseReceived | c.RequestFailed]:
     found: list[c.ResponseReceived | c.RequestFailed] = []
     while len(found) < count:
         found += wires.wait(20)
@@ -341,15 +341,17 @@ def heard(wires: Wires, count: int) -> list[c.ResponseReceived | c.RequestFailed
 
 
 @pytest.fixture
-def wires() -> Iterator[Wires]:
+def wires() -> Iterator[ModelConnections]:
     from consumer.blocking.sockets import Sockets
 
-    made = Wires("A", Sockets())
+    made = ModelConnections("A", Sockets())
     yield made
     made.close()
 
 
-def test_answers_of_a_connection_come_in_the_order_of_its_requests(broker: Server, wires: Wires) -> None:
+def test_answers_of_a_connection_come_in_the_order_of_its_requests(
+    broker: Server, wires: ModelConnections
+) -> None:
     host, port = broker.bootstrap.split(":")
     sent = [ask(c.Address(host, int(port))) for _ in range(5)]
     for one in sent:
@@ -359,26 +361,26 @@ def test_answers_of_a_connection_come_in_the_order_of_its_requests(broker: Serve
     assert all(isinstance(answer, c.ResponseReceived) for answer in answers)
 
 
-def test_each_lane_is_a_connection_of_its_own(broker: Server, wires: Wires) -> None:
+def test_each_lane_is_a_connection_of_its_own(broker: Server, wires: ModelConnections) -> None:
     host, port = broker.bootstrap.split(":")
     left, right = c.Address(host, int(port), "left"), c.Address(host, int(port), "right")
     first, second = ask(left), ask(right)
     wires.send(first)
     wires.send(second)
-    wires.hangup(c.CloseConnection(left))
+    wires.close_connection(c.CloseConnection(left))
     answers = {id(one.request): one for one in heard(wires, 2)}
     assert isinstance(answers[id(first.request)], c.RequestFailed)
     assert isinstance(answers[id(second.request)], c.ResponseReceived)
 
 
-def test_what_is_refused_fails(wires: Wires) -> None:
+def test_what_is_refused_fails(wires: ModelConnections) -> None:
     wires.send(ask(c.Address("127.0.0.1", 1)))
     (failed,) = heard(wires, 1)
     assert isinstance(failed, c.RequestFailed)
     assert not failed.late
 
 
-def test_what_is_not_answered_in_its_time_fails_once_as_late(wires: Wires) -> None:
+def test_what_is_not_answered_in_its_time_fails_once_as_late(wires: ModelConnections) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -389,10 +391,12 @@ def test_what_is_not_answered_in_its_time_fails_once_as_late(wires: Wires) -> No
         assert wires.wait(0.01) == []
 
 
-def test_a_connection_that_broke_is_opened_anew_by_the_next_request(broker: Server, wires: Wires) -> None:
+def test_a_connection_that_broke_is_opened_anew_by_the_next_request(
+    broker: Server, wires: ModelConnections
+) -> None:
     host, port = broker.bootstrap.split(":")
     address = c.Address(host, int(port))
     wires.send(ask(address))
-    wires.hangup(c.CloseConnection(address))
+    wires.close_connection(c.CloseConnection(address))
     wires.send(ask(address))
     assert [type(one).__name__ for one in heard(wires, 2)] == ["RequestFailed", "ResponseReceived"]

@@ -26,7 +26,7 @@ def test_what_is_no_address_is_told_when_a_proxy_is_made(target: Any) -> None:
     with pytest.raises(ConfigError, match="target="):
         Proxy(target)
     with pytest.raises(ConfigError, match="bootstrap="):
-        proxy.Proxy(target, tell=print)
+        proxy.WatchProxy(target, tell=print)
 
 
 CALLS: list[Callable[[Proxy, Any], None]] = [
@@ -59,7 +59,7 @@ def test_a_proxy_that_ended_or_did_not_begin_says_so() -> None:
         with between:
             between.cut()
     with pytest.raises(IllegalState):
-        _ = proxy.Proxy("127.0.0.1:1", tell=print).bootstrap
+        _ = proxy.WatchProxy("127.0.0.1:1", tell=print).bootstrap
 
 
 def test_who_waits_at_the_door_is_let_go_at_the_end() -> None:

@@ -17,7 +17,7 @@ from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from kproto.testing.brokers import free_port
 from kproto.testing.certificates import certificates
-from kproto.testing.proxy import Proxy
+from kproto.testing.proxy import WatchProxy
 from tests.broker.stage import Socket
 
 
@@ -25,7 +25,7 @@ def test_a_group_lives_behind_the_proxy() -> None:
     seen: list[Exchange] = []
 
     async def main(bootstrap: str) -> int:
-        async with Proxy(bootstrap, tell=seen.append) as proxy:
+        async with WatchProxy(bootstrap, tell=seen.append) as proxy:
             async with AsyncProducer(proxy.bootstrap) as producer:
                 for number in range(10):
                     await producer.send("t", b"%d" % number)
@@ -46,7 +46,7 @@ def test_a_group_lives_behind_the_proxy() -> None:
 
 def test_a_cluster_that_is_not_there_is_told_at_once() -> None:
     async def main() -> None:
-        async with Proxy("127.0.0.1:1", tell=print):
+        async with WatchProxy("127.0.0.1:1", tell=print):
             pass
 
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
@@ -55,7 +55,7 @@ def test_a_cluster_that_is_not_there_is_told_at_once() -> None:
 
 def test_garbage_ends_its_own_connection_only() -> None:
     async def main(bootstrap: str) -> bytes:
-        async with Proxy(bootstrap, tell=lambda exchange: None) as proxy:
+        async with WatchProxy(bootstrap, tell=lambda exchange: None) as proxy:
             host, port = proxy.bootstrap.split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(b"\xff" * 100)
@@ -71,7 +71,7 @@ def test_garbage_ends_its_own_connection_only() -> None:
 
 def test_a_client_that_speaks_tls_is_told_so_once_and_not_kept(caplog: pytest.LogCaptureFixture) -> None:
     async def main(bootstrap: str) -> str:
-        async with Proxy(bootstrap, tell=lambda exchange: None) as proxy:
+        async with WatchProxy(bootstrap, tell=lambda exchange: None) as proxy:
             host, port = proxy.bootstrap.split(":")
             for _ in range(2):
                 with pytest.raises((ssl.SSLError, OSError)):
@@ -92,12 +92,12 @@ def test_an_answer_whose_client_has_gone_is_told(monkeypatch: pytest.MonkeyPatch
     async def main(bootstrap: str) -> None:
         answered = asyncio.Event()
 
-        async def slow(proxy: Proxy, broker: object) -> None:
+        async def slow(proxy: WatchProxy, broker: object) -> None:
             answered.set()
             await asyncio.sleep(60)
 
-        monkeypatch.setattr(Proxy, "_here", slow)
-        async with Proxy(bootstrap, tell=seen.append) as proxy:
+        monkeypatch.setattr(WatchProxy, "_here", slow)
+        async with WatchProxy(bootstrap, tell=seen.append) as proxy:
             _, writer = await asyncio.open_connection(*proxy.bootstrap.split(":"))
             frame = encode_request(MetadataRequest(topics=[]), 9, 1, "hasty")
             writer.write(len(frame).to_bytes(4, "big") + frame)
@@ -116,7 +116,7 @@ def test_the_end_closes_who_was_accepted_in_the_same_turn(turns: int) -> None:
     """asyncio tells of it some turns later: such a client was served on, and told."""
 
     async def main(bootstrap: str) -> bool:
-        async with Proxy(bootstrap, tell=print) as proxy:
+        async with WatchProxy(bootstrap, tell=print) as proxy:
             client = Socket(proxy.bootstrap)
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -131,12 +131,12 @@ def test_the_end_closes_who_waits_for_a_broker_that_does_not_answer(monkeypatch:
     async def main(bootstrap: str) -> bool:
         asked = asyncio.Event()
 
-        async def silent(proxy: Proxy, broker: object) -> None:
+        async def silent(proxy: WatchProxy, broker: object) -> None:
             asked.set()
             await asyncio.sleep(60)
 
-        async with Proxy(bootstrap, tell=print) as proxy:
-            monkeypatch.setattr(Proxy, "_connect", silent)
+        async with WatchProxy(bootstrap, tell=print) as proxy:
+            monkeypatch.setattr(WatchProxy, "_connect", silent)
             client = Socket(proxy.bootstrap)
             await asked.wait()
         with client.socket:
@@ -150,7 +150,7 @@ def test_a_start_that_is_cancelled_leaves_nobody_at_the_port() -> None:
     async def main(bootstrap: str) -> bool:
         port = free_port()
         starting = asyncio.ensure_future(
-            Proxy(bootstrap, listen=("127.0.0.1", port), tell=print).__aenter__()
+            WatchProxy(bootstrap, listen=("127.0.0.1", port), tell=print).__aenter__()
         )
         client: Socket | None = None
         while client is None:
@@ -195,15 +195,15 @@ def test_a_listener_is_made_also_if_who_asked_for_it_first_goes(monkeypatch: pyt
     seen: list[Exchange] = []
 
     async def main(port: int) -> None:
-        made, serve = asyncio.Event(), Proxy._serve
+        made, serve = asyncio.Event(), WatchProxy._serve
 
-        async def slow(proxy: Proxy, broker: Address, port: int = 0) -> None:
+        async def slow(proxy: WatchProxy, broker: Address, port: int = 0) -> None:
             if broker[0] == "127.0.0.1":  # as the broker calls itself
                 await made.wait()
             await serve(proxy, broker, port)
 
-        monkeypatch.setattr(Proxy, "_serve", slow)
-        async with Proxy(f"localhost:{port}", tell=seen.append) as proxy:
+        monkeypatch.setattr(WatchProxy, "_serve", slow)
+        async with WatchProxy(f"localhost:{port}", tell=seen.append) as proxy:
             hasty, patient = [await Metadata.asked(proxy.bootstrap) for _ in range(2)]
             await asyncio.sleep(0.1)
             hasty.writer.close()
@@ -222,15 +222,15 @@ def test_a_listener_that_cannot_be_made_is_told_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(port: int) -> None:
-        serve = Proxy._serve
+        serve = WatchProxy._serve
 
-        async def full(proxy: Proxy, broker: Address, port: int = 0) -> None:
+        async def full(proxy: WatchProxy, broker: Address, port: int = 0) -> None:
             if broker[0] == "127.0.0.1" and len(caplog.records) < 1:
                 raise OSError(24, "Too many open files")
             await serve(proxy, broker, port)
 
-        monkeypatch.setattr(Proxy, "_serve", full)
-        async with Proxy(f"localhost:{port}", tell=lambda exchange: None) as proxy:
+        monkeypatch.setattr(WatchProxy, "_serve", full)
+        async with WatchProxy(f"localhost:{port}", tell=lambda exchange: None) as proxy:
             with pytest.raises(asyncio.IncompleteReadError):
                 await (await Metadata.asked(proxy.bootstrap)).answer()
             await (await Metadata.asked(proxy.bootstrap)).answer()
@@ -253,7 +253,7 @@ def test_what_is_wrong_with_the_way_to_the_cluster_is_told_once(
     ours = ssl.create_default_context(cafile=files.ca) if asked else None
 
     async def main(bootstrap: str) -> None:
-        async with Proxy(bootstrap, tell=lambda exchange: None, tls=ours) as proxy:
+        async with WatchProxy(bootstrap, tell=lambda exchange: None, tls=ours) as proxy:
             for _ in range(3):
                 async with AsyncCluster(proxy.bootstrap) as cluster:
                     with pytest.raises(ConnectionFailed):
@@ -270,7 +270,7 @@ def test_what_is_wrong_with_the_way_to_the_cluster_is_told_once(
 
 def test_a_broker_that_is_away_is_told_once_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
     async def main(server: Server) -> None:
-        async with Proxy(server.bootstrap, tell=lambda exchange: None) as proxy:
+        async with WatchProxy(server.bootstrap, tell=lambda exchange: None) as proxy:
             for _ in range(2):
                 server.down()
                 for _ in range(3):

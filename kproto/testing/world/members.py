@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...errors import DecodeError
 from ...group.subscription import TopicPartition
@@ -13,6 +13,7 @@ from ...messages.headers import decode_response, encode_request
 from ...messages.index import response_class
 from ...messages.join_group import JoinGroupResponse
 from ...models import contract
+from ...models.index import Model
 from ...wire.frame import Frames, frame
 from .clients import Client
 from .consumers import CALLBACK_BEGIN_KINDS, Listener
@@ -22,16 +23,6 @@ from .user_code import reject_awaitable
 
 if TYPE_CHECKING:
     from .world import World
-
-
-class Machine(Protocol):
-    """What a model (a module of `kproto.models`) provides."""
-
-    VERSIONS: dict[int, int]
-
-    def start(self, config: contract.ModelConfig) -> Any: ...
-    def step(self, state: Any, event: contract.ModelEvent, now: int) -> list[contract.ModelAction]: ...
-    def next_deadline(self, state: Any) -> int | None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -75,12 +66,12 @@ class Member(Client):
     poll_timeout_ms = knob(50)
     limit = knob(500)
 
-    def __init__(self, world: World, name: str, machine: Machine, **options: Any) -> None:
+    def __init__(self, world: World, name: str, model: Model, **options: Any) -> None:
         super().__init__(world, name)
-        self.machine = machine
+        self.model = model
         self.config = contract.make_config({"client_id": name, "random": self.random.random, **options})
         self.group = self.config.group_id
-        self.state = machine.start(self.config)
+        self.state = model.start(self.config)
         self.records: list[contract.ModelRecord] = []
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.reports: list[contract.Notify] = []
@@ -115,12 +106,12 @@ class Member(Client):
     @property
     def sees_growth(self) -> bool:
         """Whether the model, as the leader, notices new partitions of its topics."""
-        return getattr(self.machine, "SEES_GROWTH", True) is True
+        return getattr(self.model, "SEES_GROWTH", True) is True
 
     @property
     def is_silent_when_fenced(self) -> bool:
         """Whether the model returns no records between being fenced and its next assignment."""
-        return getattr(self.machine, "SILENT_WHEN_FENCED", True) is True
+        return getattr(self.model, "SILENT_WHEN_FENCED", True) is True
 
     @property
     def is_polling(self) -> bool:
@@ -129,7 +120,7 @@ class Member(Client):
     # ---- the model
 
     def due(self) -> int | None:
-        soonest = self.machine.next_deadline(self.state)
+        soonest = self.model.next_deadline(self.state)
         for connection in self._connections.values():
             at = connection.due()
             if at is not None and (soonest is None or at < soonest):
@@ -162,7 +153,7 @@ class Member(Client):
             self.do(contract.Started(tuple(self.world.addresses), offered))
         if not isinstance(event, contract.ResponseReceived):
             self.world.add_entry(self.name, "event", event)
-        for action in self.machine.step(self.state, event, self.world.now):
+        for action in self.model.step(self.state, event, self.world.now):
             self._act(action)
         self.plan()
 
@@ -246,7 +237,7 @@ class Member(Client):
     def on_broken(self, wire: Wire, why: str) -> None:
         connection = self._connections_by_key.get(wire.key)
         self.on_refused(wire.key, why)
-        if connection is not None and getattr(self.machine, "HEARS_DISCONNECTS", False) is True:
+        if connection is not None and getattr(self.model, "HEARS_DISCONNECTS", False) is True:
             self.do(contract.ConnectionLost(connection.address))
 
     def _close_connection(self, connection: _ModelConnection, why: str) -> None:

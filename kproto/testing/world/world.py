@@ -32,6 +32,7 @@ from ...broker.settings import Settings
 from ...errors import ConfigError, IllegalState
 from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
+from ...models.index import Model
 from ...validation import checked
 from ...wire.message import Message
 from . import journal as journals
@@ -40,7 +41,7 @@ from .clients import Client
 from .consumers import Consumer
 from .exchange import Exchange
 from .journal import Knob, kept, knob
-from .members import Machine, Member
+from .members import Member
 from .network import Fault, Network, create_fault
 from .observation import Observation
 from .operator import Operator
@@ -149,22 +150,20 @@ class World(Operator, Exchange):
 
     @overload
     def join(
-        self, name: str, machine: None = None, /, *, topics: Iterable[str] = (), **options: Any
+        self, name: str, model: None = None, /, *, topics: Iterable[str] = (), **options: Any
     ) -> Consumer: ...
 
     @overload
-    def join(
-        self, name: str, machine: Machine, /, *, topics: Iterable[str] = (), **options: Any
-    ) -> Member: ...
+    def join(self, name: str, model: Model, /, *, topics: Iterable[str] = (), **options: Any) -> Member: ...
 
     @overload
     def join(
-        self, name: str, machine: Machine | None, /, *, topics: Iterable[str] = (), **options: Any
+        self, name: str, model: Model | None, /, *, topics: Iterable[str] = (), **options: Any
     ) -> Consumer | Member: ...
 
     @kept  # type: ignore[misc] # `name` may be a keyword, but pyright cannot resolve the overloads then
     def join(
-        self, name: str, machine: Machine | None = None, *, topics: Iterable[str] = (), **options: Any
+        self, name: str, model: Model | None = None, *, topics: Iterable[str] = (), **options: Any
     ) -> Any:
         """Start a consumer: kproto's own, or the model of another client (a module of `kproto.models`).
 
@@ -180,10 +179,10 @@ class World(Operator, Exchange):
         topic_names: list[Any] = [topics] if is_single else list(topics)
         if not all(isinstance(topic, str) for topic in topic_names):
             raise ConfigError("topics", topics, 'a list of topic names, such as ["flights"]')
-        if machine is None:
+        if model is None:
             client: Consumer | Member = Consumer(self, name, **options)
         else:
-            client = Member(self, name, machine, **options)
+            client = Member(self, name, model, **options)
         self._add_client(client)
         if topic_names:
             try:

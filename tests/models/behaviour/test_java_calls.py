@@ -159,7 +159,7 @@ def test_a_concurrent_poll_throws_and_the_open_poll_continues(release: ModuleTyp
     world.run(2_000)
     a.poll_timeout_ms = 5_000
     world.run(100)
-    actions = a.machine.step(a.state, c.PollCalled(), world.now)
+    actions = a.model.step(a.state, c.PollCalled(), world.now)
     assert [(line.kind, line.name) for line in actions] == [("error", "ConcurrentModificationException")]
     world.write("t", 0, "x")
     world.run(1_000)
@@ -173,7 +173,7 @@ def test_a_poll_after_close_throws(release: ModuleType) -> None:
     world.run(2_000)
     a.close()
     assert world.run(2_000, until=lambda: a.closed)
-    (action,) = a.machine.step(a.state, c.PollCalled(), world.now)
+    (action,) = a.model.step(a.state, c.PollCalled(), world.now)
     assert action.error == ("IllegalStateException", "This consumer has already been closed.")
 
 

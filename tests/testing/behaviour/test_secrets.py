@@ -49,7 +49,7 @@ from kproto.messages.headers import encode_request
 from kproto.messages.json_form import one_line
 from kproto.security.oauthbearer import unsecured_token
 from kproto.testing.certificates import Certificates, certificates
-from kproto.testing.proxy import Proxy
+from kproto.testing.proxy import WatchProxy
 from kproto.testing.secured import SecuredKafka, secured
 
 pytest.importorskip("trustme")
@@ -304,7 +304,7 @@ def test_what_goes_by_a_proxy_is_shown_without_proofs(files: Certificates, mecha
 
         async def watched() -> None:
             frames_too = {"frames": lambda *seen: frames.append(seen)}
-            async with Proxy(kafka.bootstrap, tell=told.append, **frames_too) as proxy:
+            async with WatchProxy(kafka.bootstrap, tell=told.append, **frames_too) as proxy:
                 how = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, **HOW[mechanism]}
                 async with AsyncProducer(proxy.bootstrap, **how) as producer:
                     with pytest.raises(KprotoError):

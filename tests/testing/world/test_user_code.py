@@ -9,11 +9,11 @@ import pytest
 
 import kproto.models
 from kproto.errors import ConfigError
+from kproto.models.index import Model
 from kproto.testing.groups import Group
 from kproto.testing.invariants import check
 from kproto.testing.schedules import QUICK
 from kproto.testing.world import Consumer, Member, World
-from kproto.testing.world.members import Machine
 
 
 async def waits(*_: Any) -> Any:
@@ -62,10 +62,10 @@ GIVEN: dict[str, tuple[Callable[[World, Any], object], str]] = {
 }
 
 
-def world_of(machine: Machine | None) -> tuple[World, Consumer | Member]:
+def world_of(model: Model | None) -> tuple[World, Consumer | Member]:
     world = World({"t": 1})
-    options: dict[str, Any] = {"group_id": "g", "reset": "earliest"} if machine else QUICK
-    member = world.join("a", machine, topics=["t"], **options)
+    options: dict[str, Any] = {"group_id": "g", "reset": "earliest"} if model else QUICK
+    member = world.join("a", model, topics=["t"], **options)
     world.write("t", 0, "x")
     return world, member
 
