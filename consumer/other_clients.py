@@ -19,40 +19,40 @@ from .security.secret import HIDDEN, is_secret
 P = ParamSpec("P")
 
 _BYTES = "values and keys are bytes; "
-_TRANSACTIONS = "there are transaction, begin, commit, abort and send_offsets"
-_NO_METRICS = "there are none; each delivery tells: send(...).add_done_callback(function)"
+_TRANSACTIONS = "use transaction, begin, commit, abort and send_offsets"
+_NO_METRICS = "there are none; use send(...).add_done_callback(function)"
 
 _BOTH: Final[Mapping[str, str]] = {
-    "api_version": "each broker says what it knows",
-    "api_version_auto_timeout_ms": "each broker says what it knows",
-    "broker_version_fallback": "each broker says what it knows",
-    "loop": "the clients for asyncio take the loop that runs",
+    "api_version": "not needed: each broker reports its versions",
+    "api_version_auto_timeout_ms": "not needed: each broker reports its versions",
+    "broker_version_fallback": "not needed: each broker reports its versions",
+    "loop": "not needed: the clients for asyncio use the running loop",
     "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
-    "connections_max_idle_ms": "brokers say so for each listener; what they close is opened again",
+    "connections_max_idle_ms": "not needed: brokers close idle connections, and the client reopens them",
     "socket_timeout_ms": "use request_timeout_ms",
 }
 
 _CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
     "value_deserializer": f"{_BYTES}decode record.value yourself",
     "key_deserializer": f"{_BYTES}decode record.key yourself",
-    "consumer_timeout_ms": "poll(seconds) returns an empty list when nothing came",
+    "consumer_timeout_ms": "poll(seconds) returns an empty list if there are no records",
     "topics": "subscribe([topic, ...])",
     "topic": "subscribe([topic, ...])",
     "on_assign": "subscribe(topics, listener) with a RebalanceListener",
     "on_revoke": "subscribe(topics, listener) with a RebalanceListener",
     "rebalance_cb": "subscribe(topics, listener) with a RebalanceListener",
-    "on_commit": "commit() raises, and commit_async() returns a future",
-    "error_cb": "calls raise, and events(function) reports",
-    "stats_cb": "events(function) reports, lag(partition) tells",
-    "statistics_interval_ms": "events(function) reports, lag(partition) tells",
-    "metric_reporters": "events(function) reports, lag(partition) tells",
+    "on_commit": "commit() raises errors, and commit_async() returns a future",
+    "error_cb": "calls raise errors, and events(function) reports others",
+    "stats_cb": "call events(function) and lag(partition)",
+    "statistics_interval_ms": "call events(function) and lag(partition)",
+    "metric_reporters": "call events(function) and lag(partition)",
     "queued_max_messages_kbytes": "use fetch_max_bytes",
     "fetch_message_max_bytes": "use max_partition_fetch_bytes",
     "fetch_wait_max_ms": "use fetch_max_wait_ms",
-    "rebalance_timeout_ms": "use max_poll_interval_ms, which is both, as in Java",
-    "group_protocol": "members are of the classic protocol, which every broker serves",
-    "enable_partition_eof": "lag(partition) == 0 is the end",
-    "enable_auto_offset_store": "with enable_auto_commit=False, commit(offsets) says what is done",
+    "rebalance_timeout_ms": "use max_poll_interval_ms, which is the rebalance timeout as well, as in Java",
+    "group_protocol": "consumers use the classic protocol, which every broker supports",
+    "enable_partition_eof": "lag(partition) == 0 means the end of the partition",
+    "enable_auto_offset_store": "call commit(offsets), with enable_auto_commit=False",
 }
 
 _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
@@ -60,12 +60,12 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "key_serializer": f"{_BYTES}encode them before send()",
     "on_delivery": "send(...).add_done_callback(function)",
     "dr_cb": "send(...).add_done_callback(function)",
-    "error_cb": "calls raise, and send(...).exception() tells",
+    "error_cb": "calls raise errors, and send(...).exception() returns them",
     "stats_cb": _NO_METRICS,
     "statistics_interval_ms": _NO_METRICS,
     "metric_reporters": _NO_METRICS,
-    "retries": "use delivery_timeout_ms: for so long a record is tried",
-    "message_send_max_retries": "use delivery_timeout_ms: for so long a record is tried",
+    "retries": "use delivery_timeout_ms: a record is retried until then",
+    "message_send_max_retries": "use delivery_timeout_ms: a record is retried until then",
     "message_timeout_ms": "use delivery_timeout_ms",
     "partitioner": "send(..., partition=...)",
     "request_required_acks": "use acks",
@@ -78,14 +78,14 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "max_batch_size": "use batch_size",
 }
 
+# Kind of client -> another library's option -> what there is.
 OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "a consumer": {**_BOTH, **_CONSUMER_OPTIONS},
     "a producer": {**_BOTH, **_PRODUCER_OPTIONS},
 }
-"""Kind of client -> another library's option -> what there is."""
+_CONNECT = 'not needed: clients connect by themselves, and "async with" or close() ends them'
 
-_CONNECT = 'clients connect by themselves; "async with" or close() ends them'
-
+# Kind of object -> another library's method -> what there is.
 METHODS: Final[Mapping[str, Mapping[str, str]]] = {
     "consumer": {
         "seek_to_beginning": 'use seek_to("earliest")',
@@ -109,20 +109,20 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "stop": "use close()",
         "commit_sync": "use commit(offsets)",
         "store_offsets": "use commit(offsets), with enable_auto_commit=False",
-        "incremental_assign": "the consumer does it, and the listener is told",
-        "incremental_unassign": "the consumer does it, and the listener is told",
+        "incremental_assign": "not needed: the consumer does it, and calls the listener",
+        "incremental_unassign": "not needed: the consumer does it, and calls the listener",
         "enforce_rebalance": "use rejoin(reason)",
         "wakeup": "use close() from another thread",
         "unassign": "use unsubscribe()",
         "consumer_group_metadata": "use group_metadata()",
         "memberid": "use group_metadata().member_id",
-        "metrics": "events(function) reports, lag(partition) tells",
+        "metrics": "use events(function) and lag(partition)",
         "bootstrap_connected": _CONNECT,
     },
     "producer": {
         "produce": "use send(topic, value, key)",
         "send_and_wait": "use send(topic, value).result(); in asyncio: await (await send(topic, value))",
-        "poll": "nothing has to be polled: callbacks come by themselves, and flush(seconds) waits for all",
+        "poll": "not needed: callbacks are called by themselves, and flush(seconds) waits for all",
         "partitions_for": "use Cluster(bootstrap).partitions(topic)",
         "list_topics": "use Cluster(bootstrap).topics()",
         "metrics": _NO_METRICS,
@@ -133,7 +133,7 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "start": _CONNECT,
         "stop": "use close()",
         "bootstrap_connected": _CONNECT,
-        "init_transactions": f"the first transaction does it; {_TRANSACTIONS}",
+        "init_transactions": f"the first transaction initializes the producer; {_TRANSACTIONS}",
         "begin_transaction": _TRANSACTIONS,
         "commit_transaction": _TRANSACTIONS,
         "abort_transaction": _TRANSACTIONS,
@@ -172,24 +172,21 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "delivery": {
         "get": "use result(seconds)",
-        "add_callback": "use add_done_callback(function): it is given the delivery",
-        "add_errback": "use add_done_callback(function): it is given the delivery, whose exception() tells",
+        "add_callback": "use add_done_callback(function): it gets the delivery",
+        "add_errback": "use add_done_callback(function): it gets the delivery, which has exception()",
         "is_done": "use done()",
         "succeeded": "use done() and exception()",
         "failed": "use exception()",
         "value": "use result(seconds)",
-        "remove_done_callback": "asyncio.wait wants futures: asyncio.ensure_future makes one of a delivery",
+        "remove_done_callback": "asyncio.wait needs futures: asyncio.ensure_future makes one from a delivery",
     },
 }
-"""Kind of object -> another library's method -> what there is."""
-
+# The keys of `METHODS` that are clients.
 CLIENTS: Final = ("consumer", "producer", "cluster")
-"""The keys of `METHODS` that are clients."""
-
-
+# Another library's argument, or method and argument -> what there is.
 ARGUMENTS: Final[Mapping[str, str]] = {
     "timeout_ms": "timeout, in seconds",
-    "update_offsets": "nothing: what poll() returned is what commit() commits",
+    "update_offsets": "nothing: commit() commits what poll() returned",
     "num_messages": "max_records",
     "asynchronous": "commit_async(offsets)",
     "message": "{partition: offset + 1}",
@@ -199,7 +196,6 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "send: timestamp_ms": "timestamp, in milliseconds",
     "send: timeout": "send(...).result(seconds), and the option max_block_ms",
 }
-"""Another library's argument, or method and argument -> what there is."""
 
 
 def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]) -> TypeError:

@@ -87,52 +87,60 @@ M = TypeVar("M", bound=Callable[..., Any])
 Rule = tuple[Callable[[Any], bool], str]
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _text(value: Any) -> bool:
+def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _partition(value: Any) -> bool:
-    given: Any = value
-    return isinstance(value, tuple) and len(given) == 2 and _text(given[0]) and _whole(given[1])
+def _is_partition(value: Any) -> bool:
+    parts: Any = value
+    return isinstance(value, tuple) and len(parts) == 2 and _is_text(parts[0]) and is_whole(parts[1])
 
 
-def _offsets(value: Any) -> bool:
-    given: Any = value
+def _is_offsets(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
-        _partition(key) and (one is None or _whole(one)) for key, one in given.items()
+        _is_partition(partition) and (offset is None or is_whole(offset))
+        for partition, offset in cast("Any", value).items()
     )
 
 
 def _has(*names: str) -> Callable[[Any], bool]:
+    """Return a check for an object with these attributes."""
     return lambda value: all(hasattr(value, name) for name in names)
 
 
-def _named(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _mapping_of(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return a check for a mapping of texts to values that are right."""
+
     def check(value: Any) -> bool:
-        given: Any = value
-        return isinstance(value, Mapping) and all(_text(name) and holds(one) for name, one in given.items())
+        return isinstance(value, Mapping) and all(
+            _is_text(name) and is_right(item) for name, item in cast("Any", value).items()
+        )
 
     return check
 
 
-def _several(holds: Callable[[Any], bool], many: int | None = None) -> Callable[[Any], bool]:
+def _list_of(is_right: Callable[[Any], bool], length: int | None = None) -> Callable[[Any], bool]:
+    """Return a check for a list or tuple of values that are right."""
+
     def check(value: Any) -> bool:
-        given: Any = value
-        right = isinstance(value, tuple | list) and len(given) == (len(given) if many is None else many)
-        return right and all(map(holds, given))
+        items: Any = value
+        if not isinstance(value, tuple | list) or (length is not None and len(items) != length):
+            return False
+        return all(map(is_right, items))
 
     return check
+
+
+def _is_partition_and_offset(value: Any) -> bool:
+    pair: Any = value
+    return isinstance(value, tuple) and len(pair) == 2 and _is_partition(pair[0])
 
 
 _FUNCTION: Final[Rule] = (callable, "a function")
-_OFFSETS: Final[Rule] = (_offsets, 'partitions to offsets, as {TopicPartition("flights", 0): 7}')
+_OFFSETS: Final[Rule] = (_is_offsets, 'partitions to offsets, as {TopicPartition("flights", 0): 7}')
 _MESSAGE: Final[Rule] = (_has("__versions__", "__fields__"), "the class of a message, as FetchRequest")
-_CLASS: Final[Rule] = (lambda value: isinstance(value, type), "a class")
 
+# Annotation -> whether a value is right, and what is allowed.
 RULES: Final[Mapping[str, Rule]] = {
     "Callable[[], Any]": (callable, "a function that takes nothing"),
     "Callable[[], bool]": (callable, "a function that takes nothing"),
@@ -141,12 +149,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "Callable[[bytes], object]": (callable, "a function that takes bytes"),
     "Certificates": (_has("context"), "what kproto.testing.certificates makes"),
     "Client | str": (
-        lambda value: _text(value) or hasattr(value, "name"),
+        lambda value: _is_text(value) or hasattr(value, "name"),
         "a client of this world, or its name",
-    ),
-    "Collection[int]": (
-        lambda value: isinstance(value, Collection) and all(map(_whole, cast("Any", value))),
-        "a list of whole numbers",
     ),
     "Invariant": _FUNCTION,
     "Issuer": (_has("check", "token"), "what kproto.testing.issuer makes"),
@@ -154,74 +158,79 @@ RULES: Final[Mapping[str, Rule]] = {
     "Machine": (_has("start", "step", "next_deadline"), "a member's machine, as kproto.models.java"),
     "Mapping[TopicPartition, int]": _OFFSETS,
     "Mapping[TopicPartition, int | None]": _OFFSETS,
-    "Mapping[str, int]": (_named(_whole), 'names to whole numbers, as {"flights": 3}'),
-    "Mapping[str, str]": (_named(_text), "names to texts"),
+    "Mapping[str, int]": (_mapping_of(is_whole), 'names to whole numbers, as {"flights": 3}'),
+    "Mapping[str, str]": (_mapping_of(_is_text), "names to texts"),
     "Mapping[str, str | int]": (
-        _named(lambda value: isinstance(value, str | int)),
+        _mapping_of(lambda value: isinstance(value, str | int)),
         "names to texts and whole numbers",
     ),
     "Message": (_has("__api_key__", "encode"), "a request, as FetchRequest(...)"),
     "Observer": _FUNCTION,
     "Path": (lambda value: isinstance(value, Path), "a pathlib.Path"),
-    "SecurityConfig": (_named(lambda _: True), "options of TLS and SASL by their names"),
+    "SecurityConfig": (_mapping_of(lambda _: True), "options of TLS and SASL by their names"),
     "Sequence[tuple[TopicPartition, int]]": (
-        _several(lambda one: isinstance(one, tuple) and len(cast("Any", one)) == 2 and _partition(one[0])),
+        _list_of(_is_partition_and_offset),
         "a list of partitions with offsets",
     ),
-    "Sequence[str]": (_several(_text), "a list of texts"),
-    "amount": (lambda value: _whole(value) and value >= 0, "a whole number, 0 or more"),
+    "Sequence[str]": (_list_of(_is_text), "a list of texts"),
+    "amount": (lambda value: is_whole(value) and value >= 0, "a whole number, 0 or more"),
     "bytes": (lambda value: isinstance(value, bytes), "bytes"),
-    "float": (lambda value: _whole(value) or isinstance(value, float), "a number"),
-    "int": (_whole, "a whole number"),
-    "port": (lambda value: _whole(value) and 0 <= value < 1 << 16, "a port, up to 65535; 0 is any free one"),
+    "float": (lambda value: is_whole(value) or isinstance(value, float), "a number"),
+    "int": (is_whole, "a whole number"),
+    "port": (
+        lambda value: is_whole(value) and 0 <= value < 1 << 16,
+        "a port, up to 65535; 0 is any free one",
+    ),
     "ssl.SSLContext": (lambda value: hasattr(value, "wrap_bio"), "an ssl.SSLContext"),
-    "str": (_text, "a text"),
+    "str": (_is_text, "a text"),
     "str | os.PathLike[str]": (
-        lambda value: (_text(value) and bool(value)) or isinstance(value, os.PathLike),
+        lambda value: (_is_text(value) and bool(value)) or isinstance(value, os.PathLike),
         "a file's name",
     ),
-    "TopicPartition": (_partition, 'a partition, as TopicPartition("flights", 0)'),
-    "type[Any]": _CLASS,
-    "type[C]": _CLASS,
+    "TopicPartition": (_is_partition, 'a partition, as TopicPartition("flights", 0)'),
+    "type[Any]": (lambda value: isinstance(value, type), "a class"),
     "type[M]": _MESSAGE,
     "type[Message]": _MESSAGE,
     "World": (_has("heal", "alive_clients"), "a kproto.testing.world.World"),
-    "tuple[int, int]": (_several(_whole, 2), "two whole numbers"),
+    "tuple[int, int]": (_list_of(is_whole, 2), "two whole numbers"),
 }
-# Whole numbers that are more than that, by their names; so are all that end with _ms.
+# Parameters of type int with a stricter rule; so have all whose names end with _ms.
 NAMED: Final = {**dict.fromkeys(("lasts", "ms", "times", "turn", "turns", "wait"), "amount"), "port": "port"}
 SECRET: Final = frozenset({"users"})
 
 
-def checked(method: M) -> M:
+def checked(function: M) -> M:
     """Decorate a function: check its arguments first. Raises ConfigError."""
-    look = looker(method)
+    check = argument_checker(function)
 
-    @functools.wraps(method)
+    @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        look(*args, **kwargs)
-        return method(*args, **kwargs)
+        check(*args, **kwargs)
+        return function(*args, **kwargs)
 
     return cast("M", call)
 
 
-def looker(method: Callable[..., Any]) -> Callable[..., None]:
-    """What raises ConfigError for arguments that `method` can't take."""
-    signature = inspect.signature(method)
-    rules = {name: found for name, one in signature.parameters.items() if (found := _rule(one)) is not None}
-    several = [name for name, one in signature.parameters.items() if one.kind is one.VAR_POSITIONAL]
+def argument_checker(function: Callable[..., Any]) -> Callable[..., None]:
+    """Return a function that raises ConfigError for arguments that `function` can't take."""
+    signature = inspect.signature(function)
+    parameters = signature.parameters
+    rules = {name: rule for name in parameters if (rule := _rule(parameters[name])) is not None}
 
-    def look(*args: Any, **kwargs: Any) -> None:
+    def check(*args: Any, **kwargs: Any) -> None:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            arguments = signature.bind(*args, **kwargs).arguments
         except TypeError:
-            return  # the call itself says it better
-        for name, (holds, allowed) in rules.items():
-            for value in given.get(name, ()) if name in several else [given[name]] if name in given else []:
-                if value is not signature.parameters[name].default and not holds(value):
+            return  # the call itself raises a better error
+        for name, (is_right, allowed) in rules.items():
+            if name not in arguments:
+                continue
+            is_several = parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+            for value in arguments[name] if is_several else [arguments[name]]:
+                if value is not parameters[name].default and not is_right(value):
                     raise ConfigError(name, "..." if name in SECRET else value, allowed)
 
-    return look
+    return check
 
 
 def _rule(parameter: inspect.Parameter) -> Rule | None:
@@ -229,8 +238,8 @@ def _rule(parameter: inspect.Parameter) -> Rule | None:
     kind = annotation.removesuffix(" | None")
     if kind == "int":
         kind = "amount" if parameter.name.endswith("_ms") else NAMED.get(parameter.name, kind)
-    found = RULES.get(kind)
-    if found is None or not annotation.endswith(" | None"):
-        return found
-    holds, allowed = found
-    return (lambda value: value is None or holds(value)), allowed
+    rule = RULES.get(kind)
+    if rule is None or not annotation.endswith(" | None"):
+        return rule
+    is_right, allowed = rule
+    return (lambda value: value is None or is_right(value)), allowed

@@ -337,9 +337,7 @@ class BlockingRuntime(Runtime):
 
 
 class _Claim:
-    """The right to use a client, held by the thread that is inside one of its methods, and in those
-    methods.
-    """
+    """The right to use a client. The thread that is inside one of its methods has it, also in callbacks."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

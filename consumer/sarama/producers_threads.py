@@ -183,7 +183,7 @@ class QueueProducer(Block):
     def async_close(self) -> None:
         """Accept no more messages, and return at once; both iterators end with the last outcome.
 
-        If the system has no thread for that, it returns only then.
+        If the system has no more threads, it waits for that here.
         """
         if self._start_closing():
             try:

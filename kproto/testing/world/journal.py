@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 from ...errors import ConfigError, IllegalState
 from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
-from ...validation import looker
+from ...validation import argument_checker
 
 M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -59,11 +59,11 @@ def kept(method: M) -> M:
 
     Arguments are validated before.
     """
-    look = looker(method)
+    check = argument_checker(method)
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        look(self, *args, **kwargs)
+        check(self, *args, **kwargs)
         world = getattr(self, "world", self)
         reject_replayed_world(world, f"{method.__name__}() is called")
         if not world.is_outside_run:

@@ -1,0 +1,26 @@
+"""Checks of the arguments of the broker and of the testing kit."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from kproto.validation import NAMED, RULES
+
+KPROTO = Path(__file__).parents[1] / "kproto"
+
+
+def annotated_parameters() -> Iterator[tuple[str, str]]:
+    """Yield name and annotation of all parameters in the package."""
+    for path in KPROTO.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.arg) and node.annotation is not None:
+                yield node.arg, ast.unparse(node.annotation).removesuffix(" | None")
+
+
+def test_every_rule_is_for_an_annotation_that_exists() -> None:
+    """A class that was renamed would lose its rule silently."""
+    annotations = {annotation for _, annotation in annotated_parameters()}
+    assert set(RULES) - annotations == set(NAMED.values())
+    assert set(NAMED) <= {name for name, _ in annotated_parameters()}
