@@ -57,7 +57,7 @@ class Call:
     listener: str = "PLAINTEXT"
     # Applied to the response before it is encoded.
     amend_response: Callable[[Message], Message] | None = None
-    # Set by `Server.fail`: the request is not executed, and this error replaces those of its refusal.
+    # Set by `Server.fail`: the request is not executed but refused with this error.
     injected_error: ErrorCode | None = None
 
     @property

@@ -2,8 +2,8 @@
 
 Rules:
 
-* A batch is stored and sent whole, and decoded for neither. Only a search by timestamp decodes records, and
-  only those of the batch that contains the result.
+* A batch is stored and sent whole, and decoded for neither. Only a search by timestamp decodes records,
+  and only in the batch that contains the result.
 * Offsets grow from batch to batch. A batch, and the end of what fits into a fetch, are found by binary
   search. Offsets are missing only where compaction removed all of a batch.
 * The high watermark is the end of the log: followers are not simulated. The last stable offset belongs to the

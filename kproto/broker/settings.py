@@ -1,8 +1,8 @@
 """The table of broker configs: name, type, default, and whether it is dynamic.
 
 To add one, add a row to `Settings`, and use it where it acts. The configs of the coordinators are declared in
-their own tables, `GroupSettings` and the transaction coordinator's `Settings`. `topic_configs` has those of
-topics.
+their own tables, `GroupSettings` and the transaction coordinator's `Settings`, and the configs of topics in
+`topic_configs`.
 
 A name that is in none of these tables is rejected with ConfigError, which lists the known names: a config
 that is silently ignored would make a test meaningless.
@@ -66,7 +66,7 @@ def _check_super_users(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The configs of a broker; those of its coordinators are in `group` and `transactions`."""
+    """The configs of a broker. `group` and `transactions` hold the configs of its coordinators."""
 
     # Without an ACL for a resource everybody may use it; Kafka's default is super users only.
     allow_everyone_if_no_acl_found: bool = _setting(False, Boolean())
@@ -75,7 +75,7 @@ class Settings:
     auto_create_topics_enable: bool = _setting(True, Boolean())
     broker_rack: str = _setting("", Text())
     connection_failed_authentication_delay_ms: int = _setting(100, Integer(32, 0))
-    # A connection without traffic for this time is closed; a negative time disables that.
+    # A connection without traffic for this time is closed; a negative time disables this.
     connections_max_idle_ms: int = _setting(600_000, Integer(64))
     # 0: a session expires with its token, if it has one.
     connections_max_reauth_ms: int = _setting(0, Integer(32, 0))

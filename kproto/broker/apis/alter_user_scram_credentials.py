@@ -26,7 +26,7 @@ Fault = tuple[ErrorCode, str]
 
 
 def handle_alter_user_scram_credentials(broker: Broker, call: Call) -> Result:
-    """Apply the changes, except all those of a user for whom one is invalid."""
+    """Apply the changes. If one change of a user is invalid, no change of that user is applied."""
     request = call.request
     assert isinstance(request, AlterUserScramCredentialsRequest)
     faults = _faults(broker, request)

@@ -73,7 +73,7 @@ class Access:
         return self.allows(operation, Resource.CLUSTER, CLUSTER_NAME)
 
     def authorized_operations(self, supported: int, resource: int, name: str) -> int:
-        """Return the bits of those `supported` operations that the caller may perform."""
+        """Return the bits of the `supported` operations that the caller may perform."""
         if supported == OPERATIONS_NOT_REQUESTED:
             return supported
         return sum(

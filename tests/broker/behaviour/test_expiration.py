@@ -21,20 +21,23 @@ DAY = 24 * HOUR
 
 
 def write(client: Client, name: str, *, ends: bool = True) -> dict[str, int]:
-    """Write a transaction with a record and the offsets of a group; returns its producer."""
-    named = client.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000))
-    who: dict[str, Any] = {"producer_id": named.producer_id, "producer_epoch": named.producer_epoch}
-    batch = batch_of(b"v", timestamps=[client.stage.now], base_sequence=0, is_transactional=True, **who)
+    """Write a transaction with a record and the offsets of a group; return its producer id and epoch."""
+    response = client.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000))
+    producer: dict[str, Any] = {
+        "producer_id": response.producer_id,
+        "producer_epoch": response.producer_epoch,
+    }
+    batch = batch_of(b"v", timestamps=[client.stage.now], base_sequence=0, is_transactional=True, **producer)
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
     client.ask(ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1, topic_data=[data]), 12)
     partition = TxnOffsetCommitRequestPartition(
         partition_index=0, committed_offset=1, committed_metadata=None
     )
     topic = TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
-    client.ask(TxnOffsetCommitRequest(transactional_id=name, group_id=name, topics=[topic], **who), 5)
+    client.ask(TxnOffsetCommitRequest(transactional_id=name, group_id=name, topics=[topic], **producer), 5)
     if ends:
-        assert client.ask(EndTxnRequest(transactional_id=name, committed=True, **who)).error_code == 0
-    return who
+        assert client.ask(EndTxnRequest(transactional_id=name, committed=True, **producer)).error_code == 0
+    return producer
 
 
 def test_all_state_of_closed_connections_and_expired_groups_is_removed() -> None:
@@ -100,13 +103,15 @@ def test_a_producer_with_an_ongoing_transaction_does_not_expire() -> None:
 def test_a_clock_jump_aborts_a_transaction_and_fences_its_producer() -> None:
     stage = Stage({"t": 1})
     client = stage.client()
-    who: dict[str, Any] = dict(write(client, "x", ends=False))
+    producer: dict[str, Any] = dict(write(client, "x", ends=False))
     stage.now += 3650 * DAY  # without a tick in between
-    end = EndTxnRequest(transactional_id="x", committed=True, **who)
+    end = EndTxnRequest(transactional_id="x", committed=True, **producer)
     assert client.ask(end, 4).error_code == ErrorCode.PRODUCER_FENCED
     partition = stage.topic("t").partitions[0]
     assert partition.stable_offset == partition.log.end_offset == 2
-    assert [aborted.producer_id for aborted in partition.transactions.aborted(0, 2)] == [who["producer_id"]]
+    assert [aborted.producer_id for aborted in partition.transactions.aborted(0, 2)] == [
+        producer["producer_id"]
+    ]
 
 
 def test_the_end_of_a_transaction_visits_only_its_own_groups() -> None:

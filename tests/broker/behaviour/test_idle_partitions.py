@@ -43,9 +43,9 @@ class Reader:
     def fetch(self, random: Random) -> None:
         if self.client._asked:  # a fetch is still delayed
             return
-        some = random.sample(range(PARTITIONS), random.choice([0, 0, 1, 2, PARTITIONS]))
+        indexes = random.sample(range(PARTITIONS), random.choice([0, 0, 1, 2, PARTITIONS]))
         named: list[FetchTopic] = []
-        for index in some if self.epoch else range(PARTITIONS):
+        for index in indexes if self.epoch else range(PARTITIONS):
             end = self.ends.get(index, 0)
             named.append(fetch_topic(random.choice([end, end, end, max(end - 1, 0), 0]), index))
         forget = random.sample(range(PARTITIONS), 1) if self.epoch and random.random() < 0.1 else []

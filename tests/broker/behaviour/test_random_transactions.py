@@ -138,8 +138,10 @@ class Transacting(RuleBasedStateMachine):
         at, value = self.end_of(partition), self.value()
         answer = process.producer.write(value, partition=partition, version=version)
         if answer.error_code:
-            assert self.end_of(partition) == at, "what was refused is in the log"
-            assert not self.owns(process), f"who has the id is refused: {E(answer.error_code).name}"
+            assert self.end_of(partition) == at, "a refused batch is in the log"
+            assert not self.owns(process), (
+                f"the owner of the transactional id is refused: {E(answer.error_code).name}"
+            )
             return
         assert self.owns(process), "a fenced producer writes"
         if process.open is None:
@@ -159,7 +161,9 @@ class Transacting(RuleBasedStateMachine):
         answer = process.producer.write(
             value, partition=partition, version=version, base_sequence=sequence, keeps=True
         )
-        assert (answer.error_code, answer.base_offset) == (E.NONE, at), "a repeated batch is no duplicate"
+        assert (answer.error_code, answer.base_offset) == (E.NONE, at), (
+            "a repeated batch is not recognized as a duplicate"
+        )
 
     @rule(who=WHO)
     def write_to_a_missing_partition(self, who: int) -> None:
@@ -200,7 +204,7 @@ class Transacting(RuleBasedStateMachine):
                     *was,
                 )
                 retried = process.producer.end(committed=commits)
-                assert retried == E.NONE, "who asks again is not told the same"
+                assert retried == E.NONE, "a repeated request is answered differently"
                 assert (process.producer.id, process.producer.epoch) == now
         elif code == E.NONE and version == 5 and not commits:
             self.owners[process.name] = process  # it has the newest epoch, possibly again
@@ -231,7 +235,7 @@ class Transacting(RuleBasedStateMachine):
     # Invariants.
 
     @invariant()
-    def only_what_is_committed_is_seen_each_once_in_order(self) -> None:
+    def exactly_the_committed_records_are_read_in_order(self) -> None:
         for partition in PARTITIONS:
             end = read_partition(self.client, self.start[partition], partition=partition).last_stable_offset
             ends = sorted(
@@ -246,7 +250,7 @@ class Transacting(RuleBasedStateMachine):
                 assert read_committed(self.client, offset=offset, partition=partition) == wanted
 
     @invariant()
-    def the_last_stable_offset_passes_nothing_open_and_never_goes_back(self) -> None:
+    def the_last_stable_offset_ends_before_open_transactions_and_never_decreases(self) -> None:
         for partition in PARTITIONS:
             data = read_partition(self.client, self.start[partition], partition=partition)
             undecided = [
@@ -269,7 +273,7 @@ class Transacting(RuleBasedStateMachine):
         for partition in PARTITIONS:
             data = read_partition(self.client, self.start[partition], partition=partition)
             assert data.last_stable_offset == data.high_watermark, "a transaction never ends"
-        self.only_what_is_committed_is_seen_each_once_in_order()
+        self.exactly_the_committed_records_are_read_in_order()
         self.offsets_are_committed_iff_their_transaction_is()
 
 
@@ -332,41 +336,43 @@ def _cell(
     return change
 
 
-def _names_without_aborting(context: TransactionContext, txn: Any, call: Any) -> None:
+def _init_without_aborting(context: TransactionContext, txn: Any, call: Any) -> None:
     txn.epoch += 1
     txn.partitions.clear()
     txn.state = S.EMPTY
     producer_ids._take_id(context, txn, call)
 
 
-def _times_out_in_the_same_epoch(context: TransactionContext, txn: Any, event: None) -> None:
+def _time_out_in_the_same_epoch(context: TransactionContext, txn: Any, event: None) -> None:
     completion.prepare_end(context, txn, committed=False, bumps_epoch=False, reason="")
 
 
-def _marks_one_partition_only(self: Broker, wanted: WriteMarkers, now: int) -> None:
+def _mark_one_partition_only(self: Broker, wanted: WriteMarkers, now: int) -> None:
     _MARK(self, msgspec.structs.replace(wanted, partitions=wanted.partitions[:1]), now)
 
 
-def _marks_no_offsets(self: Broker, wanted: WriteMarkers, now: int) -> None:
+def _mark_no_offsets(self: Broker, wanted: WriteMarkers, now: int) -> None:
     remaining = tuple(partition for partition in wanted.partitions if partition[0] == "t")
     _MARK(self, msgspec.structs.replace(wanted, partitions=remaining), now)
 
 
-def _commits_all_offsets(self: Broker, event: Any, now: int) -> None:
+def _commit_all_offsets(self: Broker, event: Any, now: int) -> None:
     if isinstance(event, coordinator.TransactionEnded):
         event = coordinator.TransactionEnded(event.producer_id, True)
     _COORDINATE(self, event, now)
 
 
-def _takes_part_always(broker: Any, call: Any, name: str, producer: Any, partitions: Any, **_: Any) -> Any:
+def _accept_every_partition(
+    broker: Any, call: Any, name: str, producer: Any, partitions: Any, **_: Any
+) -> Any:
     return dict.fromkeys(partitions, E.NONE)
 
 
-def _any_epoch(txn: Any, producer_id: int, epoch: int) -> E:
+def _accept_any_epoch(txn: Any, producer_id: int, epoch: int) -> E:
     return E.NONE if producer_id == txn.producer_id else E.INVALID_PRODUCER_ID_MAPPING
 
 
-def _forgets_older(self: PartitionTransactions, start: int, end: int) -> Any:
+def _forget_older(self: PartitionTransactions, start: int, end: int) -> Any:
     return [entry for entry in _ABORTED(self, start, end) if entry.first_offset >= start]
 
 
@@ -375,19 +381,15 @@ def _never_a_duplicate(self: PartitionProducers, *args: Any, **kwargs: Any) -> A
     return verdict if isinstance(verdict, E) else E.NONE
 
 
-def _last_open(self: PartitionTransactions) -> int | None:
+def _last_unstable_offset(self: PartitionTransactions) -> int | None:
     return max(self._ongoing.values(), default=None)
 
 
-def _end(self: topics.Partition) -> int:
-    return self.log.end_offset
-
-
-def _nothing(context: TransactionContext, txn: Any, event: None) -> None:
+def _ignore_deadline(context: TransactionContext, txn: Any, event: None) -> None:
     txn.deadline = 1 << 62
 
 
-def _repeats_from_the_beginning(self: PartitionTransactions, producer_id: int, offset: int) -> None:
+def _restart_at_each_batch(self: PartitionTransactions, producer_id: int, offset: int) -> None:
     self._ongoing[producer_id] = offset
 
 
@@ -399,33 +401,35 @@ _MARK, _COORDINATE, _CHECK, _ABORTED = (
 )
 
 MUTANTS: dict[str, Change] = {
-    "open records are seen": _set(
+    "records of open transactions are visible": _set(
         topics.Partition, "stable_offset", property(lambda self: self.log.end_offset)
     ),
-    "the last open transaction bounds what is read": _set(
-        PartitionTransactions, "first_unstable_offset", _last_open
+    "the last open transaction determines the last stable offset": _set(
+        PartitionTransactions, "first_unstable_offset", _last_unstable_offset
     ),
     "a transaction begins with its last record": _set(
-        PartitionTransactions, "on_batch_appended", _repeats_from_the_beginning
+        PartitionTransactions, "on_batch_appended", _restart_at_each_batch
     ),
-    "aborted records are seen": _set(PartitionTransactions, "aborted", lambda self, start, end: []),
-    "aborted records are seen by who comes late": _set(PartitionTransactions, "aborted", _forgets_older),
-    "one partition is marked": _set(Broker, "_write_markers", _marks_one_partition_only),
-    "offsets are never decided": _set(Broker, "_write_markers", _marks_no_offsets),
+    "aborted records are visible": _set(PartitionTransactions, "aborted", lambda self, start, end: []),
+    "aborted records are visible to a reader that starts late": _set(
+        PartitionTransactions, "aborted", _forget_older
+    ),
+    "one partition is marked": _set(Broker, "_write_markers", _mark_one_partition_only),
+    "offsets are never marked": _set(Broker, "_write_markers", _mark_no_offsets),
     "offsets of aborted transactions are committed": _set(
-        Broker, "step_group_coordinator", _commits_all_offsets
+        Broker, "step_group_coordinator", _commit_all_offsets
     ),
-    "every epoch is the newest": _set(partitions, "owner_error", _any_epoch),
-    "an id is given away with its transaction open": _cell(
-        TransactionEventKind.INIT, S.ONGOING, _names_without_aborting
+    "every epoch is the newest": _set(partitions, "owner_error", _accept_any_epoch),
+    "InitProducerId does not abort an open transaction": _cell(
+        TransactionEventKind.INIT, S.ONGOING, _init_without_aborting
     ),
-    "time is never over": _cell(TransactionEventKind.DEADLINE, S.ONGOING, _nothing),
-    "time is over in the same epoch": _cell(
-        TransactionEventKind.DEADLINE, S.ONGOING, _times_out_in_the_same_epoch
+    "a transaction never times out": _cell(TransactionEventKind.DEADLINE, S.ONGOING, _ignore_deadline),
+    "a timeout does not bump the epoch": _cell(
+        TransactionEventKind.DEADLINE, S.ONGOING, _time_out_in_the_same_epoch
     ),
-    "records are taken without a transaction": _set(produce, "verify_partitions", _takes_part_always),
-    "offsets are taken without a transaction": _set(
-        txn_offset_commit, "verify_partitions", _takes_part_always
+    "records are accepted outside a transaction": _set(produce, "verify_partitions", _accept_every_partition),
+    "offsets are accepted outside a transaction": _set(
+        txn_offset_commit, "verify_partitions", _accept_every_partition
     ),
     "a repeated batch is stored again": _set(PartitionProducers, "check", _never_a_duplicate),
 }
