@@ -9,16 +9,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...group.subscription import TopicPartition
 from ..contract import CommitCalled, FinishCommit, FinishPoll, ModelRecord, PollCalled, RunCallback
+from .client import Client
 from .offset_manager import Flush, Offsets
+from .partition_consumer import Taker
 from .routines import Routine, States, Table, only
-
-if TYPE_CHECKING:
-    from .client import Client
-    from .partition_consumer import Taker
 
 
 class ApplicationState(States):

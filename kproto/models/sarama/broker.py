@@ -14,18 +14,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...wire.message import Message
-from ..contract import Address, CloseConnection, RequestFailed, ResponseReceived
+from ..contract import Address, CloseConnection, Notify, RequestFailed, ResponseReceived, SendRequest
 from . import errors
+from .config import Dialect, Settings
 from .errors import Trouble
-from .routines import Routine, States, Table, ignored, only
-
-if TYPE_CHECKING:
-    from .client import Client
+from .routines import Routine, Scheduler, States, Table, ignored, only
 
 READ_TIMEOUT_MS = 30_000  # Net.ReadTimeout
 
@@ -59,6 +57,49 @@ class Answer:
     error: Trouble | None
 
 
+class Network(Scheduler):
+    """What the parts of a client share to send requests and to report errors."""
+
+    def __init__(self, settings: Settings, versions: Mapping[int, int], dialect: Dialect) -> None:
+        super().__init__()
+        self.settings = settings
+        self.versions = versions
+        self.dialect = dialect
+        self.offered: Mapping[int, tuple[int, int]] = {}
+        self.open: dict[int, tuple[Message, Broker, Call]] = {}
+
+    def version(self, api_key: int) -> int:
+        """The version to speak: ours, or the broker's highest where that is lower."""
+        mine = self.versions[api_key]
+        offered = self.offered.get(api_key)
+        return mine if offered is None else min(mine, offered[1])
+
+    def send(self, broker: Broker, call: Call, request: Message, timeout_ms: int) -> None:
+        self.open[id(request)] = (request, broker, call)
+        key = request.__api_key__
+        assert key is not None
+        self.out.append(SendRequest(broker.address, request, self.version(key), timeout_ms))
+
+    def answered(self, event: ResponseReceived) -> None:
+        known = self.open.pop(id(event.request), None)
+        if known is not None:
+            known[1].answered(known[2], event)
+
+    def failed(self, event: RequestFailed) -> None:
+        known = self.open.pop(id(event.request), None)
+        if known is not None:
+            known[1].failed(known[2], event)
+
+    def log(self, name: str, text: str) -> None:
+        """What sarama writes to its Logger where it doesn't tell the application."""
+        self.out.append(Notify("log", name, text))
+
+    def report(self, error: Trouble) -> None:
+        """The Errors channel, or the log without Return.Errors."""
+        kind = "error" if self.settings.consumer_return_errors else "log"
+        self.out.append(Notify(kind, error.name, error.text))
+
+
 class Broker(Routine):
     """One sarama.Broker. `id` is -1 for a bootstrap address."""
 
@@ -66,7 +107,7 @@ class Broker(Routine):
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {S.free: {S.held}, S.held: {S.free}}
 
-    def __init__(self, client: Client, node_id: int, host: str, port: int) -> None:
+    def __init__(self, client: Network, node_id: int, host: str, port: int) -> None:
         super().__init__(S.free)
         self.client = client
         self.id = node_id

@@ -17,19 +17,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, NamedTuple
 
 from ...error_codes import ErrorCode
+from ...group.subscription import TopicPartition
 from ...messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from . import errors
-from .broker import Answer, Broker
+from .broker import Answer, Broker, Network
 from .errors import Trouble
 from .routines import Routine, States, Table, ignored, only
-
-if TYPE_CHECKING:
-    from .client import Client
-    from .partition_consumer import PartitionConsumer
 
 NAP_MS = 100  # partitionConsumersBatchTimeout
 
@@ -43,12 +41,60 @@ _REDISPATCH = {
 }
 
 
+class Preference(NamedTuple):
+    """The replica to fetch from, and until when."""
+
+    broker_id: int
+    until: int
+
+
+class Subscriber(ABC):
+    """What a broker consumer reads and changes of a partition consumer, and what it asks of it."""
+
+    def __init__(self, client: Network, partition: TopicPartition, offset: int) -> None:
+        self.settings = client.settings
+        self.partition = partition
+        self.offset = offset
+        self.fetch_size = client.settings.fetch_default
+        self.high_watermark = 0
+        self.leader_epoch = -1
+        self.preferred: Preference | None = None
+        self.dying = False
+        self.paused = False
+        self.switching = False
+        self.result: Trouble | None = None
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def error(self, error: Trouble) -> None: ...
+
+    @abstractmethod
+    def redispatch(self) -> None: ...
+
+    @abstractmethod
+    def stop_dispatcher(self) -> None: ...
+
+    @abstractmethod
+    def on_released(self) -> None: ...
+
+    @abstractmethod
+    def feed(self, subscription: Subscription, block: PartitionData) -> None: ...
+
+    @abstractmethod
+    def prefer(self, broker_id: int) -> None: ...
+
+    @abstractmethod
+    def preferred_broker(self) -> tuple[Broker, int] | Trouble: ...
+
+
 class Subscription:
     """One stay of a partition with a broker consumer, which is over when it is released."""
 
     __slots__ = ("child", "consumer", "released")
 
-    def __init__(self, child: PartitionConsumer, consumer: BrokerConsumer) -> None:
+    def __init__(self, child: Subscriber, consumer: BrokerConsumer) -> None:
         self.child, self.consumer = child, consumer
         self.released = False
 
@@ -56,22 +102,23 @@ class Subscription:
         """The broker consumer feeds the partition no more."""
         if not self.released:
             self.released = True
-            self.child.client.wake(self.child.dispatcher, "look")
+            self.child.on_released()
 
 
 class BrokerConsumer:
     """The two goroutines of one broker, and the partitions that they fetch."""
 
-    def __init__(self, client: Client, broker: Broker) -> None:
-        self.client = client
+    def __init__(self, consumers: BrokerConsumers, broker: Broker) -> None:
+        self.consumers = consumers
+        self.client = consumers.client
         self.broker = broker
         self.refs = 0
         self.stopped = False
-        self.subscriptions: dict[PartitionConsumer, Subscription] = {}
+        self.subscriptions: dict[Subscriber, Subscription] = {}
         self.inputs: deque[tuple[Routine, Subscription]] = deque()
         self.manager = Manager(self)
         self.fetcher = Fetcher(self)
-        client.wake(self.fetcher, "start")
+        self.client.wake(self.fetcher, "start")
 
     def queue(self, routine: Routine, subscription: Subscription) -> None:
         """queueSubscription: `routine` is woken with "queued", and False where the consumer has stopped."""
@@ -89,7 +136,7 @@ class BrokerConsumer:
                 self.client.wake(self.inputs.popleft()[0], "queued", False)
             self.client.wake(self.manager, "look")
 
-    def release(self, child: PartitionConsumer) -> None:
+    def release(self, child: Subscriber) -> None:
         subscription = self.subscriptions.pop(child, None)
         if subscription is not None:
             subscription.release()
@@ -98,14 +145,14 @@ class BrokerConsumer:
 class BrokerConsumers:
     """Which broker has which consumer: counted, and made when first needed."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Network) -> None:
         self.client = client
         self.of: dict[Broker, BrokerConsumer] = {}
 
     def ref(self, broker: Broker) -> BrokerConsumer:
         found = self.of.get(broker)
         if found is None:
-            found = self.of[broker] = BrokerConsumer(self.client, broker)
+            found = self.of[broker] = BrokerConsumer(self, broker)
         found.refs += 1
         return found
 
@@ -328,7 +375,7 @@ def _fetched(fetcher: Fetcher, answer: Answer) -> None:
 
 
 def _feed(
-    fetcher: Fetcher, child: PartitionConsumer, subscription: Subscription, block: PartitionData | None
+    fetcher: Fetcher, child: Subscriber, subscription: Subscription, block: PartitionData | None
 ) -> None:
     if child.dying:
         fetcher.consumer.release(child)
@@ -356,7 +403,7 @@ def _acked(fetcher: Fetcher, what: object) -> None:
     _receive(fetcher, None)
 
 
-def _follow_preference(consumer: BrokerConsumer, child: PartitionConsumer) -> None:
+def _follow_preference(consumer: BrokerConsumer, child: Subscriber) -> None:
     """Fetching from the replica that the broker named, or back from it, is a new start without a backoff."""
     preferred = child.preferred_broker()
     if not isinstance(preferred, Trouble) and preferred[0].id != consumer.broker.id:
@@ -365,7 +412,7 @@ def _follow_preference(consumer: BrokerConsumer, child: PartitionConsumer) -> No
         consumer.release(child)
 
 
-def _judge(consumer: BrokerConsumer, child: PartitionConsumer, result: Trouble) -> None:
+def _judge(consumer: BrokerConsumer, child: Subscriber, result: Trouble) -> None:
     from_replica, child.preferred = child.preferred, None
     if result is errors.TIMED_OUT:
         del consumer.subscriptions[child]  # its feeder subscribes again
@@ -385,7 +432,7 @@ def _judge(consumer: BrokerConsumer, child: PartitionConsumer, result: Trouble) 
 def _abort(fetcher: Fetcher, error: Trouble) -> None:
     consumer = fetcher.consumer
     fetcher.move(X.aborted)
-    consumer.client.consumers.abandon(consumer)
+    consumer.consumers.abandon(consumer)
     consumer.stop()
     consumer.broker.close()
     for child in list(consumer.subscriptions):
@@ -399,7 +446,7 @@ def _aborted_received(fetcher: Fetcher, batch: tuple[Subscription, ...]) -> None
         subscription.release()
 
 
-def _send_away(child: PartitionConsumer, error: Trouble) -> None:
+def _send_away(child: Subscriber, error: Trouble) -> None:
     if child.dying:
         child.stop_dispatcher()
     else:

@@ -7,69 +7,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
 
 from ...group.subscription import TopicPartition
-from ...messages.find_coordinator import FindCoordinatorResponse
-from ...wire.message import Message
-from ..contract import (
-    CloseConnection,
-    FinishClose,
-    Notify,
-    RequestFailed,
-    ResponseReceived,
-    SendRequest,
-    Started,
-)
-from .broker import Broker, Call
-from .broker_consumer import BrokerConsumers
-from .config import VERSIONS, Settings
-from .coordinator_lookup import Lookup
-from .errors import Trouble
+from ..contract import CloseConnection, FinishClose, Started
+from .broker import Broker, Network
+from .broker_consumer import BrokerConsumers, Subscriber
+from .config import PRESENT, VERSIONS, Dialect, Settings
+from .coordinator_lookup import Coordinator
 from .metadata import Metadata, Updater
-from .routines import Routine, Scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .partition_consumer import PartitionConsumer
 
 
-class Dialect(NamedTuple):
-    """Where sarama's releases differ below the group."""
-
-    pipelines: bool
-    """Whether a request is sent while another is open on the connection (it was, until 2020)."""
-    asks_bootstrap: bool
-    """Whether metadata and coordinators are asked of the bootstrap address as long as it answers."""
-    gather_ms: int
-    """How long the subscription manager gathers partitions."""
-
-
-PRESENT = Dialect(pipelines=False, asks_bootstrap=False, gather_ms=100)
-"""IBM/sarama 1.61.1."""
-OLD = Dialect(pipelines=True, asks_bootstrap=True, gather_ms=0)
-"""Shopify/sarama 1.17.0, which sarama-cluster 2.1.15 was made with."""
-
-
-class Client(Scheduler):
+class Client(Network):
     """What all of a sarama client's goroutines share."""
 
     def __init__(
         self, settings: Settings, versions: Mapping[int, int] = VERSIONS, dialect: Dialect = PRESENT
     ) -> None:
-        super().__init__()
-        self.dialect = dialect
-        self.settings = settings
-        self.versions = versions
-        self.offered: Mapping[int, tuple[int, int]] = {}
+        super().__init__(settings, versions, dialect)
         self.metadata = Metadata(self)
         self.updater: Updater | None = None
-        self.coordinator_id: int | None = None
+        self.coordinator = Coordinator(self.metadata)
         self.consumers = BrokerConsumers(self)
-        self.children: dict[TopicPartition, PartitionConsumer] = {}
+        self.children: dict[TopicPartition, Subscriber] = {}
         self.paused: set[TopicPartition] = set()
-        self.open: dict[int, tuple[Message, Broker, Call]] = {}
 
     def bootstrap(self, event: Started) -> None:
         """Remember the bootstrap addresses, in a random order as sarama asks them."""
@@ -82,7 +43,7 @@ class Client(Scheduler):
     def keep_fresh(self) -> None:
         """Start the background updater, unless RefreshFrequency is 0."""
         if self.settings.metadata_refresh_frequency:
-            self.updater = Updater(self)
+            self.updater = Updater(self.metadata)
 
     def close(self) -> None:
         """Client.Close: the updater ends, and so does every connection that was used."""
@@ -92,53 +53,3 @@ class Client(Scheduler):
             if broker.opened and broker.used:
                 self.out.append(CloseConnection(broker.address))
         self.out.append(FinishClose())
-
-    # -- requests
-
-    def version(self, api_key: int) -> int:
-        """The version to speak: ours, or the broker's highest where that is lower."""
-        mine = self.versions[api_key]
-        offered = self.offered.get(api_key)
-        return mine if offered is None else min(mine, offered[1])
-
-    def send(self, broker: Broker, call: Call, request: Message, timeout_ms: int) -> None:
-        self.open[id(request)] = (request, broker, call)
-        key = request.__api_key__
-        assert key is not None
-        self.out.append(SendRequest(broker.address, request, self.version(key), timeout_ms))
-
-    def answered(self, event: ResponseReceived) -> None:
-        known = self.open.pop(id(event.request), None)
-        if known is not None:
-            known[1].answered(known[2], event)
-
-    def failed(self, event: RequestFailed) -> None:
-        known = self.open.pop(id(event.request), None)
-        if known is not None:
-            known[1].failed(known[2], event)
-
-    # -- the coordinator
-
-    def cached_coordinator(self) -> Broker | None:
-        """The coordinator, opened, where it is known."""
-        known = None if self.coordinator_id is None else self.metadata.brokers.get(self.coordinator_id)
-        return None if known is None else known.open()
-
-    def look_up(self, caller: Routine) -> None:
-        """RefreshCoordinator: `caller` is woken with "found" and the trouble, or None."""
-        Lookup(self, caller).start()
-
-    def found(self, answer: FindCoordinatorResponse) -> None:
-        self.metadata.register(answer.node_id, answer.host, answer.port)
-        self.coordinator_id = answer.node_id
-
-    # -- telling
-
-    def log(self, name: str, text: str) -> None:
-        """What sarama writes to its Logger where it doesn't tell the application."""
-        self.out.append(Notify("log", name, text))
-
-    def report(self, error: Trouble) -> None:
-        """The Errors channel, or the log without Return.Errors."""
-        kind = "error" if self.settings.consumer_return_errors else "log"
-        self.out.append(Notify(kind, error.name, error.text))

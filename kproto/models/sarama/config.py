@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...errors import ConfigError
 from ..contract import ModelConfig
@@ -16,6 +17,22 @@ NEWEST, OLDEST = -1, -2
 """sarama's OffsetNewest and OffsetOldest: they are ListOffsets' timestamps, too."""
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+
+class Dialect(NamedTuple):
+    """Where sarama's releases differ below the group."""
+
+    # Whether a request is sent while another is open on the connection (it was, until 2020).
+    pipelines: bool
+    # Whether metadata and coordinators are asked of the bootstrap address as long as it answers.
+    asks_bootstrap: bool
+    # For how many ms the subscription manager gathers partitions.
+    gather_ms: int
+
+
+PRESENT = Dialect(pipelines=False, asks_bootstrap=False, gather_ms=100)  # IBM/sarama 1.61.1
+# Shopify/sarama 1.17.0, which sarama-cluster 2.1.15 was built with.
+OLD = Dialect(pipelines=True, asks_bootstrap=True, gather_ms=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,18 +8,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...group.subscription import TopicPartition
 from . import errors
+from .client import Client
 from .config import NEWEST, OLDEST
 from .errors import Trouble
 from .initial_offset import LogOffset
 from .partition_consumer import PartitionConsumer, Taker, subscribe, subscribe_again
 from .routines import Routine, States, Table, only
-
-if TYPE_CHECKING:
-    from .client import Client
 
 
 class OpenState(States):
@@ -100,7 +98,8 @@ def _subscribe(opening: ConsumePartition) -> None:
     child = PartitionConsumer(client, opening.taker, partition, opening.offset)
     child.high_watermark = opening.end
     child.paused = partition in client.paused
-    opening.child = client.children[partition] = child
+    opening.child = child
+    client.children[partition] = child
     opening.move(S.queueing)
     subscribe(child, opening, *leader)
 

@@ -10,19 +10,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...group.subscription import TopicPartition
 from ..contract import AssignCalled, ModelRecord
 from . import errors
+from .application import Application
+from .client import Client
 from .consume_partition import ConsumePartition
 from .errors import Trouble
 from .partition_consumer import PartitionConsumer, Taker
 from .routines import States, Table, ignored, only
-
-if TYPE_CHECKING:
-    from .application import Application
-    from .client import Client
 
 
 class DirectState(States):

@@ -40,9 +40,9 @@ from .consumer_group_cooperative import (
     removed,
     revoke_timed_out,
 )
-from .consumer_group_join import Join, Joined
+from .consumer_group_join import Join
 from .consumer_group_session import Session
-from .consumer_group_state import Group, GroupState, S
+from .consumer_group_state import Group, GroupState, Joined, S
 from .errors import Trouble
 from .initial_offset import CommittedOffset
 from .offset_manager import Managed
@@ -94,8 +94,8 @@ def _refreshed(group: Group, trouble: Trouble | None) -> None:
         returned(group, trouble)
         return
     group.move(S.joining)
-    group.join = Join(group, group.topics, None)
-    group.join.start()
+    join = group.join = Join(group, group.topics, None)
+    join.start()
 
 
 def _joined(group: Group, result: Joined | Trouble) -> None:

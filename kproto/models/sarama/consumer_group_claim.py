@@ -12,19 +12,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from ...error_codes import ErrorCode
 from ...group.subscription import TopicPartition
 from ..contract import ModelRecord
 from . import errors
+from .application import Application
+from .client import Client
 from .consume_partition import ConsumePartition
 from .errors import Trouble
+from .offset_manager import Offsets
 from .partition_consumer import PartitionConsumer, Taker
 from .routines import States, Table, only
-
-if TYPE_CHECKING:
-    from .consumer_group_session import Session
 
 UNREADABLE_MS = 5_000
 _RETRIABLE = {
@@ -48,6 +48,25 @@ class ClaimState(States):
 
 
 S = ClaimState
+
+
+class ClaimOwner(Protocol):
+    """What a claim uses of its session."""
+
+    client: Client
+    application: Application
+    offsets: Offsets
+    cooperative: bool
+    cause: Trouble | None
+
+    @property
+    def closed(self) -> bool: ...
+
+    def report(self, error: Trouble, partition: TopicPartition | None = None) -> None: ...
+
+    def tell(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None: ...
+
+    def returned(self, claim: Claim) -> None: ...
 
 
 class Claim(Taker):
@@ -76,7 +95,7 @@ class Claim(Taker):
         S.done: set(),
     }
 
-    def __init__(self, session: Session, partition: TopicPartition) -> None:
+    def __init__(self, session: ClaimOwner, partition: TopicPartition) -> None:
         super().__init__(S.starting)
         self.session = session
         self.partition = partition

@@ -106,16 +106,16 @@ def leave(group: Group) -> None:
     if not group.member_id:
         close(group)
         return
-    broker = group.client.cached_coordinator()
+    broker = group.client.coordinator.cached()
     group.move(S.looking)
     if broker is None:
-        group.client.look_up(group)
+        group.client.coordinator.look_up(group)
     else:
         _send_leave(group, broker)
 
 
 def found_to_leave(group: Group, trouble: Trouble | None) -> None:
-    broker = group.client.cached_coordinator()
+    broker = group.client.coordinator.cached()
     if trouble is not None or broker is None:
         group.client.report(trouble or errors.COORDINATOR_NOT_AVAILABLE)
         close(group)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from . import errors
 from .consumer_group_close import release
-from .consumer_group_join import Held, Join, Joined
-from .consumer_group_state import Group, S
+from .consumer_group_join import Held, Join
+from .consumer_group_state import Group, Joined, S
 from .errors import Trouble
 from .offset_manager_close import LastFlush
 
@@ -33,8 +33,8 @@ def locked(group: Group, what: object) -> None:
     session = group.session
     assert session is not None
     group.move(S.rejoining)
-    group.join = Join(group, group.topics, Held(session.claims, session.generation))
-    group.join.start()
+    join = group.join = Join(group, group.topics, Held(session.claims, session.generation))
+    join.start()
 
 
 def rejoined(group: Group, result: Joined | Trouble) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...error_codes import ErrorCode
 from ...errors import DecodeError
@@ -34,12 +34,10 @@ from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment,
 from . import balance_strategy, errors
 from .broker import Answer, Broker
 from .consumer_group_session import reason
+from .consumer_group_state import Group, Joined
 from .errors import Trouble
 from .routines import Routine, States, Table, only
 from .versions import SUBSCRIPTION_SINCE, highest
-
-if TYPE_CHECKING:
-    from .consumer_group_state import Group
 
 _FORGET = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 _BACK_OFF = {
@@ -56,16 +54,6 @@ class Held:
 
     claims: tuple[TopicPartition, ...]
     generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A generation. `counts` are the partitions that its leader planned for; None: not the leader."""
-
-    member_id: str
-    generation: int
-    claims: tuple[TopicPartition, ...]
-    counts: dict[str, int] | None
 
 
 class JoinState(States):
@@ -117,15 +105,15 @@ def _join_sync(join: Join) -> None:
         _finish(join, errors.CANCELED)
         return
     join.counts = None
-    join.broker = join.group.client.cached_coordinator()
+    join.broker = join.group.client.coordinator.cached()
     if join.broker is None:
-        join.group.client.look_up(join)
+        join.group.client.coordinator.look_up(join)
     else:
         _send_join(join)
 
 
 def _found(join: Join, trouble: Trouble | None) -> None:
-    join.broker = join.group.client.cached_coordinator()
+    join.broker = join.group.client.coordinator.cached()
     if trouble is None and join.broker is not None:
         _send_join(join)
     elif join.retries <= 0:
@@ -150,7 +138,7 @@ def _look(join: Join, what: object) -> None:
 
 def _backed_off(join: Join, what: object) -> None:
     join.move(S.rediscovering)
-    join.group.client.look_up(join)
+    join.group.client.coordinator.look_up(join)
 
 
 def _rediscovered(join: Join, trouble: Trouble | None) -> None:

@@ -17,22 +17,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...error_codes import ErrorCode
 from ...group.subscription import TopicPartition
 from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from . import errors
+from .application import Application
 from .broker import Answer, Broker
+from .client import Client
 from .consumer_group_claim import Claim
 from .errors import Trouble
 from .offset_manager import Offsets
 from .routines import Routine, States, Table, Ticker, only
-
-if TYPE_CHECKING:
-    from .application import Application
-    from .client import Client
-    from .consumer_group_state import Group
 
 _REASONS = {
     errors.REBALANCE_IN_PROGRESS: "group is rebalancing",
@@ -50,13 +47,27 @@ def reason(cause: Trouble) -> str:
     return _REASONS.get(cause) or cause.text
 
 
+class SessionOwner(Routine):
+    """What a session uses of its group."""
+
+    __slots__ = ("application", "client", "closed")
+
+    def __init__(self, state: States, client: Client, application: Application) -> None:
+        super().__init__(state)
+        self.client, self.application = client, application
+        self.closed = False
+
+    def report(self, error: Trouble) -> None:
+        raise NotImplementedError
+
+
 class Session:
     """What one member has from Setup to Cleanup: claims, offsets, heartbeats."""
 
-    def __init__(self, group: Group, member_id: str, generation: int) -> None:
+    def __init__(self, group: SessionOwner, member_id: str, generation: int) -> None:
         self.group = group
-        self.client: Client = group.client
-        self.application: Application = group.application
+        self.client = group.client
+        self.application = group.application
         self.cooperative = group.client.settings.cooperative
         self.member_id, self.generation = member_id, generation
         self.claims: tuple[TopicPartition, ...] = ()
@@ -206,9 +217,9 @@ class Heartbeat(Routine):
 
 def _find(heartbeat: Heartbeat, what: object) -> None:
     client = heartbeat.session.client
-    heartbeat.broker = client.cached_coordinator()
+    heartbeat.broker = client.coordinator.cached()
     if heartbeat.broker is None:
-        client.look_up(heartbeat)
+        client.coordinator.look_up(heartbeat)
         return
     heartbeat.move(H.locking)
     heartbeat.session.lock(heartbeat)
@@ -216,7 +227,7 @@ def _find(heartbeat: Heartbeat, what: object) -> None:
 
 def _found(heartbeat: Heartbeat, trouble: Trouble | None) -> None:
     client = heartbeat.session.client
-    heartbeat.broker = client.cached_coordinator()
+    heartbeat.broker = client.coordinator.cached()
     if trouble is None and heartbeat.broker is not None:
         heartbeat.move(H.locking)
         heartbeat.session.lock(heartbeat)
@@ -256,7 +267,7 @@ def _answered(heartbeat: Heartbeat, answer: Answer) -> None:
             _fail(heartbeat, errors.kafka(code))
         else:
             heartbeat.move(H.rediscovering)
-            session.client.look_up(heartbeat)
+            session.client.coordinator.look_up(heartbeat)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         session.cancel(errors.kafka(code))
         _stop(heartbeat)

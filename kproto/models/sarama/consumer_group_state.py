@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from ...group.subscription import TopicPartition
 from . import errors
+from .application import Application
+from .client import Client
+from .consumer_group_session import Session, SessionOwner
 from .errors import Trouble
 from .routines import Routine, States, Table
-
-if TYPE_CHECKING:
-    from .application import Application
-    from .client import Client
-    from .consumer_group_join import Join, Joined
-    from .consumer_group_session import Session
 
 
 class GroupState(States):
@@ -45,14 +43,21 @@ S = GroupState
 _END = {S.releasing, S.looking, S.leaving, S.closed}
 
 
-class Group(Routine):
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A generation. `counts` are the partitions that its leader planned for; None: not the leader."""
+
+    member_id: str
+    generation: int
+    claims: tuple[TopicPartition, ...]
+    counts: dict[str, int] | None
+
+
+class Group(SessionOwner):
     """The goroutine that calls Consume, and Close."""
 
     __slots__ = (
-        "application",
         "canceled",
-        "client",
-        "closed",
         "error",
         "join",
         "joined",
@@ -94,19 +99,17 @@ class Group(Routine):
     }
 
     def __init__(self, client: Client, application: Application) -> None:
-        super().__init__(S.new)
-        self.client, self.application = client, application
+        super().__init__(S.new, client, application)
         self.wanted: tuple[str, ...] | None = None  # what the application wants to consume; None: nothing
         self.topics: tuple[str, ...] = ()  # what the present Consume is about
         self.canceled = False  # the context of the present Consume
-        self.closed = False
         self.member_id = ""
         self.user_data: bytes | None = None
         self.last_cause: Trouble | None = None
         self.last_generation = -1  # cooperative-sticky's memory
         self.session: Session | None = None
         self.latest: Session | None = None  # the last one whose Setup was called: what the application knows
-        self.join: Join | None = None
+        self.join: Routine | None = None
         self.joined: Joined | None = None
         self.pending: list[TopicPartition] = []
         self.unlearned: list[str] = []

@@ -10,20 +10,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...error_codes import ErrorCode
 from ...messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from . import errors
 from .broker import Answer, Broker
 from .errors import Trouble
+from .metadata import Metadata
 from .routines import Routine, States, Table, only
-
-if TYPE_CHECKING:
-    from .client import Client
 
 OFFSETS_TOPIC = "__consumer_offsets"
 NO_OFFSETS_TOPIC_MS = 2_000
+
+
+class Coordinator:
+    """The group's coordinator, remembered for the whole client."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self.metadata = metadata
+        self.node_id: int | None = None
+
+    def cached(self) -> Broker | None:
+        """The coordinator, opened, where it is known."""
+        known = None if self.node_id is None else self.metadata.brokers.get(self.node_id)
+        return None if known is None else known.open()
+
+    def look_up(self, caller: Routine) -> None:
+        """RefreshCoordinator: `caller` is woken with "found" and the trouble, or None."""
+        Lookup(self, caller).start()
+
+    def found(self, answer: FindCoordinatorResponse) -> None:
+        self.metadata.register(answer.node_id, answer.host, answer.port)
+        self.node_id = answer.node_id
 
 
 class LookupState(States):
@@ -41,7 +60,7 @@ S = LookupState
 class Lookup(Routine):
     """One RefreshCoordinator: `caller` is woken with "found" and the trouble, or None."""
 
-    __slots__ = ("attempts", "brokers", "caller", "client", "trouble")
+    __slots__ = ("attempts", "brokers", "caller", "coordinator", "metadata")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
         S.choosing: {S.asking, S.waiting, S.done},
@@ -52,13 +71,13 @@ class Lookup(Routine):
         S.done: set(),
     }
 
-    def __init__(self, client: Client, caller: Routine) -> None:
+    def __init__(self, coordinator: Coordinator, caller: Routine) -> None:
         super().__init__(S.choosing)
-        self.client = client
+        self.coordinator = coordinator
+        self.metadata = coordinator.metadata
         self.caller = caller
-        self.attempts = client.settings.metadata_retry_max
+        self.attempts = self.metadata.client.settings.metadata_retry_max
         self.brokers: list[Broker] = []
-        self.trouble = errors.OUT_OF_BROKERS
 
     def start(self) -> None:
         """The caller goes on into the lookup without waiting."""
@@ -66,9 +85,9 @@ class Lookup(Routine):
 
 
 def _choose(lookup: Lookup, what: object) -> None:
-    lookup.brokers = lookup.client.metadata.candidates()
+    lookup.brokers = lookup.metadata.candidates()
     if not lookup.brokers:
-        lookup.client.metadata.resurrect()
+        lookup.metadata.resurrect()
         _retry(lookup, errors.OUT_OF_BROKERS)
     else:
         _count(lookup, None)
@@ -83,19 +102,19 @@ def _count(lookup: Lookup, what: object) -> None:
 
 def _ask(lookup: Lookup) -> None:
     lookup.move(S.asking)
-    lookup.brokers[0].call(lookup, FindCoordinatorRequest(key=lookup.client.settings.group_id))
+    lookup.brokers[0].call(lookup, FindCoordinatorRequest(key=lookup.metadata.client.settings.group_id))
 
 
 def _answered(lookup: Lookup, answer: Answer) -> None:
     response = answer.response
     if not isinstance(response, FindCoordinatorResponse):
-        lookup.client.metadata.deregister(answer.broker)
+        lookup.metadata.deregister(answer.broker)
         lookup.move(S.choosing)
         _choose(lookup, None)
         return
     code = response.error_code
     if code == ErrorCode.NONE:
-        lookup.client.found(response)
+        lookup.coordinator.found(response)
         _finish(lookup, None)
     elif code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
         _not_available(lookup)
@@ -106,16 +125,16 @@ def _answered(lookup: Lookup, answer: Answer) -> None:
 
 
 def _not_available(lookup: Lookup) -> None:
-    if isinstance(lookup.client.metadata.leader(OFFSETS_TOPIC, 0), Trouble):
+    if isinstance(lookup.metadata.leader(OFFSETS_TOPIC, 0), Trouble):
         lookup.move(S.refreshing)
-        lookup.client.metadata.want(lookup, (OFFSETS_TOPIC,))
+        lookup.metadata.want(lookup, (OFFSETS_TOPIC,))
     else:
         _retry(lookup, errors.COORDINATOR_NOT_AVAILABLE)
 
 
 def _refreshed(lookup: Lookup, trouble: Trouble | None) -> None:
-    client = lookup.client
-    if trouble is None and not isinstance(client.metadata.leader(OFFSETS_TOPIC, 0), Trouble):
+    client = lookup.metadata.client
+    if trouble is None and not isinstance(lookup.metadata.leader(OFFSETS_TOPIC, 0), Trouble):
         _retry(lookup, errors.COORDINATOR_NOT_AVAILABLE)
         return
     lookup.move(S.absent)
@@ -132,7 +151,8 @@ def _retry(lookup: Lookup, trouble: Trouble) -> None:
         return
     lookup.attempts -= 1
     lookup.move(S.waiting)
-    lookup.client.sleep(lookup, lookup.client.now + lookup.client.settings.metadata_retry_backoff)
+    client = lookup.metadata.client
+    client.sleep(lookup, client.now + client.settings.metadata_retry_backoff)
 
 
 def _retried(lookup: Lookup, what: object) -> None:
@@ -142,7 +162,7 @@ def _retried(lookup: Lookup, what: object) -> None:
 
 def _finish(lookup: Lookup, trouble: Trouble | None) -> None:
     lookup.move(S.done)
-    lookup.client.resume(lookup.caller, "found", trouble)
+    lookup.metadata.client.resume(lookup.caller, "found", trouble)
 
 
 Lookup.TABLE = {

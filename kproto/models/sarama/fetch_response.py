@@ -10,8 +10,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...errors import RecordError
 from ...group.subscription import TopicPartition
 from ...messages.fetch import PartitionData
@@ -19,15 +17,13 @@ from ...records import AbortedTransactions, Batch, batches
 from ...records import Record as Written
 from ..contract import ModelRecord
 from . import errors
+from .broker_consumer import Subscriber
 from .errors import Trouble
-
-if TYPE_CHECKING:
-    from .partition_consumer import PartitionConsumer
 
 _INT32_MAX = 0x7FFFFFFF
 
 
-def parse(child: PartitionConsumer, block: PartitionData) -> tuple[list[ModelRecord], Trouble | None]:
+def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], Trouble | None]:
     """The messages of an answer, and what is wrong with it. Moves the child's offset and fetch size."""
     if block.error_code:
         return [], errors.kafka(block.error_code)
@@ -45,18 +41,18 @@ def parse(child: PartitionConsumer, block: PartitionData) -> tuple[list[ModelRec
     if not any(records for _, records, _ in found):
         _nothing(child, block, [batch for batch, _, _ in found], data)
         return [], None
-    child.fetch_size = child.client.settings.fetch_default
+    child.fetch_size = child.settings.fetch_default
     child.high_watermark = block.high_watermark
     messages: list[ModelRecord] = []
     for batch, written, skips in found:
         records = _wanted(child, written)
-        committed = child.client.settings.consumer_isolation == 0 or not skips
+        committed = child.settings.consumer_isolation == 0 or not skips
         if committed and not batch.is_control:
             messages += records
     return messages, None
 
 
-def _wanted(child: PartitionConsumer, written: list[Written]) -> list[ModelRecord]:
+def _wanted(child: Subscriber, written: list[Written]) -> list[ModelRecord]:
     """The batch's records from the wanted offset on; the offset moves behind them."""
     partition = TopicPartition(*child.partition)
     found = [
@@ -68,8 +64,8 @@ def _wanted(child: PartitionConsumer, written: list[Written]) -> list[ModelRecor
     return found
 
 
-def _nothing(child: PartitionConsumer, block: PartitionData, found: list[Batch], data: bytes) -> None:
-    settings = child.client.settings
+def _nothing(child: Subscriber, block: PartitionData, found: list[Batch], data: bytes) -> None:
+    settings = child.settings
     if found:
         end = found[-1].last_offset + 1
         if end <= block.high_watermark:

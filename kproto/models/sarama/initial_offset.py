@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...error_codes import ErrorCode
 from ...group.subscription import TopicPartition
@@ -27,13 +27,11 @@ from ...messages.offset_fetch import (
 )
 from . import errors
 from .broker import Answer, Broker
+from .client import Client
 from .config import key
 from .errors import Trouble
 from .offset_manager import Managed, Offsets
 from .routines import Routine, States, Table, only
-
-if TYPE_CHECKING:
-    from .client import Client
 
 _GROUPS_SINCE = 8  # OffsetFetch's groups
 _STABLE_SINCE = 7

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ...error_codes import ErrorCode
 from ...messages.metadata import (
@@ -25,13 +25,10 @@ from ...messages.metadata import (
     MetadataResponseTopic,
 )
 from . import errors
-from .broker import Answer, Broker
+from .broker import Answer, Broker, Network
 from .config import key
 from .errors import Trouble
 from .routines import Routine, States, Table, Ticker, only
-
-if TYPE_CHECKING:
-    from .client import Client
 
 Topics = tuple[str, ...]
 """What a refresh is about; none means all."""
@@ -44,7 +41,7 @@ _LEADERLESS = ErrorCode.LEADER_NOT_AVAILABLE
 class Metadata:
     """What is known of brokers and topics, and the door to refresh it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Network) -> None:
         self.client = client
         self.seeds: list[Broker] = []
         self.dead_seeds: list[Broker] = []
@@ -330,7 +327,7 @@ U = UpdaterState
 class Updater(Routine):
     """backgroundMetadataUpdater: every RefreshFrequency, whatever the group does."""
 
-    __slots__ = ("client", "ticker")
+    __slots__ = ("metadata", "ticker")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
         U.waiting: {U.refreshing, U.stopped},
@@ -338,26 +335,27 @@ class Updater(Routine):
         U.stopped: set(),
     }
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, metadata: Metadata) -> None:
         super().__init__(U.waiting)
-        self.client = client
+        self.metadata = metadata
+        client = metadata.client
         self.ticker = Ticker(client.now, client.settings.metadata_refresh_frequency)
         client.sleep(self, self.ticker.at)
 
 
 def _tick(updater: Updater, what: object) -> None:
-    updater.ticker.take(updater.client.now)
-    metadata = updater.client.metadata
-    topics = () if updater.client.settings.metadata_full else tuple(sorted(metadata.tracked))
-    if not topics and not updater.client.settings.metadata_full:
-        updater.client.sleep(updater, updater.ticker.at)
+    metadata, client = updater.metadata, updater.metadata.client
+    updater.ticker.take(client.now)
+    topics = () if client.settings.metadata_full else tuple(sorted(metadata.tracked))
+    if not topics and not client.settings.metadata_full:
+        client.sleep(updater, updater.ticker.at)
         return
     updater.move(U.refreshing)
     metadata.want(updater, topics)
 
 
 def _updated(updater: Updater, trouble: Trouble | None) -> None:
-    client = updater.client
+    client = updater.metadata.client
     if trouble is not None:
         client.log("Metadata", f"background update: {trouble.text}")
     updater.move(U.waiting)

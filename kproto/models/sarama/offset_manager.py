@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...error_codes import ErrorCode
 from ...group.subscription import TopicPartition, by_topic
@@ -32,12 +32,10 @@ from ...messages.offset_commit import (
 from ...wire.message import Message
 from . import errors
 from .broker import Answer, Broker
+from .client import Client
 from .config import key
 from .errors import Trouble
 from .routines import Routine, States, Table, Ticker, only
-
-if TYPE_CHECKING:
-    from .client import Client
 
 _REDISPATCH = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -137,7 +135,7 @@ class Offsets(Routine):
         self.waiting.append(routine)
         if self.state is OffsetsState.idle:
             self.move(OffsetsState.looking)
-            self.client.look_up(self)
+            self.client.coordinator.look_up(self)
 
     def release_coordinator(self, broker: Broker) -> None:
         if self.broker is broker:
@@ -261,7 +259,7 @@ def _found(offsets: Offsets, trouble: Trouble | None) -> None:
     client = offsets.client
     offsets.move(OffsetsState.idle)
     first = offsets.waiting.popleft()
-    broker = client.cached_coordinator() if trouble is None else None
+    broker = client.coordinator.cached() if trouble is None else None
     if broker is not None:
         offsets.broker = broker
         others = list(offsets.waiting)
@@ -273,7 +271,7 @@ def _found(offsets: Offsets, trouble: Trouble | None) -> None:
     client.resume(first, "coordinator", trouble or errors.COORDINATOR_NOT_AVAILABLE)
     if offsets.waiting and offsets.state is OffsetsState.idle:
         offsets.move(OffsetsState.looking)
-        client.look_up(offsets)
+        client.coordinator.look_up(offsets)
 
 
 Offsets.TABLE = {"found": only(OffsetsState, looking=_found)}

@@ -15,20 +15,18 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar
 
 from ...group.subscription import TopicPartition
 from ...messages.fetch import PartitionData
 from ..contract import ModelRecord
 from . import errors
 from .broker import Broker
-from .broker_consumer import BrokerConsumer, Subscription
+from .broker_consumer import BrokerConsumer, Preference, Subscriber, Subscription
+from .client import Client
 from .errors import Trouble
 from .fetch_response import parse
 from .routines import Routine, States, Table, Ticker, ignored, only
-
-if TYPE_CHECKING:
-    from .client import Client
 
 DEFAULT_REFRESH_MS = 600_000  # a preference's lease where RefreshFrequency is 0
 
@@ -48,33 +46,17 @@ class Taker(Routine):
         raise NotImplementedError
 
 
-class Preference(NamedTuple):
-    """The replica to fetch from, and until when."""
-
-    broker_id: int
-    until: int
-
-
-class PartitionConsumer:
+class PartitionConsumer(Subscriber):
     """What both goroutines share."""
 
     def __init__(self, client: Client, taker: Taker, partition: TopicPartition, offset: int) -> None:
+        super().__init__(client, partition, offset)
         self.client = client
         self.taker = taker
-        self.partition = partition
-        self.offset = offset
-        self.fetch_size = client.settings.fetch_default
-        self.high_watermark = 0
-        self.leader_epoch = -1
-        self.preferred: Preference | None = None
         self.messages: deque[ModelRecord] = deque()
-        self.dying = False
         self.dispatcher_stopped = False
         self.triggered = False
-        self.switching = False
-        self.paused = False
         self.retries = 0
-        self.result: Trouble | None = None
         self.consumer: BrokerConsumer | None = None
         self.subscription: Subscription | None = None
         self.dispatcher = Dispatcher(self)
@@ -101,6 +83,9 @@ class PartitionConsumer:
         if not self.dispatcher_stopped:
             self.dispatcher_stopped = True
             self.client.wake(self.dispatcher, "look")
+
+    def on_released(self) -> None:
+        self.client.wake(self.dispatcher, "look")
 
     def feed(self, subscription: Subscription, block: PartitionData) -> None:
         """One answer for the feeder; it acknowledges when it is done."""

@@ -52,8 +52,8 @@ from ..contract import (
 )
 from ..handlers import Actions, EventHandlers
 from ..sarama.application import Application
-from ..sarama.client import OLD, Client
-from ..sarama.config import key, settings
+from ..sarama.client import Client
+from ..sarama.config import OLD, key, settings
 from ..sarama.errors import Trouble
 from ..sarama.routines import Routine, States, Table, only
 from .consumer import Consumer

@@ -209,7 +209,7 @@ def _create(consumer: Consumer) -> None:
         consumer.wanted = None
         consumer.member_id, consumer.generation = "", 0
         consumer.move(S.creating)
-        consumer.client.look_up(consumer)
+        consumer.client.coordinator.look_up(consumer)
 
 
 def _wanted(consumer: Consumer, what: object) -> None:
@@ -244,7 +244,7 @@ def _refreshed(consumer: Consumer, trouble: Trouble | None) -> None:
         consumer_close.failed(consumer, trouble)
         return
     consumer.move(S.finding)
-    consumer.client.look_up(consumer)
+    consumer.client.coordinator.look_up(consumer)
 
 
 def _found(consumer: Consumer, trouble: Trouble | None) -> None:

@@ -60,16 +60,16 @@ class Ask(Routine):
 
     def start(self) -> None:
         """The caller goes on into it."""
-        broker = self.consumer.client.cached_coordinator()
+        broker = self.consumer.client.coordinator.cached()
         if broker is None:
-            self.consumer.client.look_up(self)
+            self.consumer.client.coordinator.look_up(self)
         else:
             self.move(A.asking)
             broker.call(self, self.request)
 
 
 def _found(ask: Ask, trouble: Trouble | None) -> None:
-    broker = ask.consumer.client.cached_coordinator()
+    broker = ask.consumer.client.coordinator.cached()
     if trouble is None and broker is not None:
         ask.move(A.asking)
         broker.call(ask, ask.request)
@@ -94,7 +94,7 @@ def _refuse(ask: Ask, broker: Broker | None, trouble: Trouble) -> None:
     if trouble.code in _REDISCOVER:
         ask.trouble = trouble
         ask.move(A.rediscovering)
-        ask.consumer.client.look_up(ask)
+        ask.consumer.client.coordinator.look_up(ask)
     else:
         _finish(ask, trouble)
 
