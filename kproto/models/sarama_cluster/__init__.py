@@ -22,20 +22,9 @@ leader's; what a configuration says of assignors is not looked at, as in the ori
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar, Final
 
 from ...group.subscription import TopicPartition
-from ...messages.fetch import FetchRequest
-from ...messages.find_coordinator import FindCoordinatorRequest
-from ...messages.heartbeat import HeartbeatRequest
-from ...messages.join_group import JoinGroupRequest
-from ...messages.leave_group import LeaveGroupRequest
-from ...messages.list_offsets import ListOffsetsRequest
-from ...messages.metadata import MetadataRequest
-from ...messages.offset_commit import OffsetCommitRequest
-from ...messages.offset_fetch import OffsetFetchRequest
-from ...messages.sync_group import SyncGroupRequest
 from ..contract import (
     CloseCalled,
     CommitCalled,
@@ -52,28 +41,15 @@ from ..contract import (
 )
 from ..handlers import Actions, EventHandlers
 from ..sarama.application import Application
-from ..sarama.client import Client
-from ..sarama.config import OLD, key, settings
 from ..sarama.errors import Trouble
 from ..sarama.routines import Routine, States, Table, only
+from .client import VERSIONS, ClusterClient
 from .consumer import Consumer
 from .consumer_state import ConsumerState
 from .coordinator_requests import CommitOffsets
 
 __all__ = ["VERSIONS", "SaramaClusterHandlers", "State", "next_deadline", "start", "step"]
 
-VERSIONS: dict[int, int] = {
-    key(FetchRequest): 4,
-    key(ListOffsetsRequest): 1,
-    key(MetadataRequest): 1,
-    key(OffsetCommitRequest): 2,
-    key(OffsetFetchRequest): 1,
-    key(FindCoordinatorRequest): 0,
-    key(JoinGroupRequest): 0,
-    key(HeartbeatRequest): 0,
-    key(LeaveGroupRequest): 0,
-    key(SyncGroupRequest): 0,
-}
 SEES_GROWTH = False
 """Its leader doesn't look for new partitions: `loops`."""
 SILENT_WHEN_FENCED = False
@@ -85,17 +61,11 @@ rebalance before "assigned": partitions and notifications are goroutines of thei
 CLOSED = ConsumerState.closed
 
 
-class State(Client):
+class State(ClusterClient):
     """Everything that one sarama-cluster process knows. Only `step` changes it; read what you like."""
 
     def __init__(self, config: ModelConfig) -> None:
-        known = settings(replace(config, assignors=None, instance=None, rack=None))
-        session = 30_000 if config.session_ms is None else config.session_ms
-        super().__init__(replace(known, group_session_timeout=session), VERSIONS, OLD)
-        self.notifies = bool(config.extra.get("Return.Notifications", True))
-        self.strategy = str(config.extra.get("PartitionStrategy", "range"))
-        self.whitelist = _text(config, "Whitelist")
-        self.blacklist = _text(config, "Blacklist")
+        super().__init__(config)
         self.application = Application(self)
         self.consumer = Consumer(self, self.application)
 
@@ -113,14 +83,6 @@ class State(Client):
     def works_on(self) -> frozenset[TopicPartition]:
         """What it consumes: where a cycle failed, not what its last notification said."""
         return frozenset(self.consumer.partitions)
-
-    def leave_request(self, member_id: str) -> LeaveGroupRequest:
-        return LeaveGroupRequest(group_id=self.settings.group_id, member_id=member_id)
-
-
-def _text(config: ModelConfig, name: str) -> str | None:
-    given = config.extra.get(name)
-    return None if given is None else str(given)
 
 
 def start(config: ModelConfig) -> State:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...error_codes import ErrorCode
 from ...wire.message import Message
 from ..sarama.errors import Trouble
-from .consumer_state import ConsumerState
+from .consumer_state import Consumer, ConsumerState
 from .coordinator_requests import Ask
-
-if TYPE_CHECKING:
-    from .consumer import Consumer
 
 S = ConsumerState
 

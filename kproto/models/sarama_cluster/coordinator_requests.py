@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...error_codes import ErrorCode
 from ...group.subscription import TopicPartition
@@ -24,9 +24,7 @@ from ..sarama import errors
 from ..sarama.broker import Answer, Broker
 from ..sarama.errors import Trouble
 from ..sarama.routines import Routine, States, Table, only
-
-if TYPE_CHECKING:
-    from .consumer import Consumer
+from .consumer_state import Consumer
 
 _REDISCOVER = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 

@@ -1,0 +1,54 @@
+"""The client of a sarama-cluster Consumer: sarama's, with the options of sarama-cluster's own Config."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...messages.fetch import FetchRequest
+from ...messages.find_coordinator import FindCoordinatorRequest
+from ...messages.heartbeat import HeartbeatRequest
+from ...messages.join_group import JoinGroupRequest
+from ...messages.leave_group import LeaveGroupRequest
+from ...messages.list_offsets import ListOffsetsRequest
+from ...messages.metadata import MetadataRequest
+from ...messages.offset_commit import OffsetCommitRequest
+from ...messages.offset_fetch import OffsetFetchRequest
+from ...messages.sync_group import SyncGroupRequest
+from ..contract import ModelConfig
+from ..sarama.client import Client
+from ..sarama.config import OLD, key, settings
+
+# API key -> version. They are the lowest that a broker of today reads; those of the group are the original's.
+VERSIONS: dict[int, int] = {
+    key(FetchRequest): 4,
+    key(ListOffsetsRequest): 1,
+    key(MetadataRequest): 1,
+    key(OffsetCommitRequest): 2,
+    key(OffsetFetchRequest): 1,
+    key(FindCoordinatorRequest): 0,
+    key(JoinGroupRequest): 0,
+    key(HeartbeatRequest): 0,
+    key(LeaveGroupRequest): 0,
+    key(SyncGroupRequest): 0,
+}
+
+
+class ClusterClient(Client):
+    """Sarama's client of 2018, and what sarama-cluster is configured with."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        known = settings(replace(config, assignors=None, instance=None, rack=None))
+        session = 30_000 if config.session_ms is None else config.session_ms
+        super().__init__(replace(known, group_session_timeout=session), VERSIONS, OLD)
+        self.notifies = bool(config.extra.get("Return.Notifications", True))
+        self.strategy = str(config.extra.get("PartitionStrategy", "range"))
+        self.whitelist = _text(config, "Whitelist")
+        self.blacklist = _text(config, "Blacklist")
+
+    def leave_request(self, member_id: str) -> LeaveGroupRequest:
+        return LeaveGroupRequest(group_id=self.settings.group_id, member_id=member_id)
+
+
+def _text(config: ModelConfig, name: str) -> str | None:
+    given = config.extra.get(name)
+    return None if given is None else str(given)
