@@ -16,7 +16,7 @@ The idea is h11's `_state.py`: the table is the program, and the pictures are ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
@@ -32,7 +32,7 @@ RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 NEVER: Final = 1 << 62  # later than any time in milliseconds: the value of a deadline that is off
 
 # The states that may directly follow each state.
-Edges: TypeAlias = Mapping[StateT, frozenset[StateT]]
+Edges: TypeAlias = Mapping[StateT, Set[StateT]]
 
 
 class Cell(NamedTuple):

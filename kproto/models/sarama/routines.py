@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
+from ...machine import Edges, move
 from ..contract import ModelAction
 
 Handler = Callable[[Any, Any], None]
@@ -88,7 +89,7 @@ class Routine:
 
     __slots__ = ("state", "timer")
     TABLE: ClassVar[Table]
-    EDGES: ClassVar[Mapping[Enum, set[Enum]]]
+    EDGES: ClassVar[Edges[Any]]
     state: Any
 
     def __init__(self, state: Enum) -> None:
@@ -96,9 +97,8 @@ class Routine:
         self.timer = 0  # the number of the timer that counts; 0: none
 
     def move(self, to: Enum) -> None:
-        """The only place where a state changes; a timer belongs to the state that it was set in."""
-        assert to in self.EDGES[self.state], f"{type(self).__name__}: {self.state.value} -> {to.value}"
-        self.state = to
+        """Change the state. A timer belongs to the state that it was set in."""
+        move(self, to, self.EDGES)
         self.timer = 0
 
 
