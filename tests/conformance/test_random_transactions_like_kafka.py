@@ -184,7 +184,7 @@ class Side:
                 break
             time.sleep(0.01)
         topics = [ProducersTopic(name=self.name, partition_indexes=[0, 1])]
-        (told,) = self.sockets[0].ask(DescribeProducersRequest(topics=topics), 0).topics
+        (producer_topic,) = self.sockets[0].ask(DescribeProducersRequest(topics=topics), 0).topics
         producers = [
             (
                 part.partition_index,
@@ -192,7 +192,7 @@ class Side:
                 each.last_sequence,
                 each.current_txn_start_offset,
             )
-            for part in told.partitions
+            for part in producer_topic.partitions
             for each in part.active_producers
         ]
         taking = sorted(index for topic in transaction.topics for index in topic.partitions)

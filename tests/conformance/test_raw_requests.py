@@ -72,14 +72,14 @@ def embedded_scene(name: str) -> Iterator[BrokerScene]:
         yield BrokerScene(server.bootstrap, "t")
 
 
-def told(line: Line, seen: Seen, wanted: Seen) -> str:
-    return f"line {line.number}: {line.text}\n  wanted {' '.join(wanted)}\n  seen   {' '.join(seen)}"
+def told(line: Line, response: Seen, wanted: Seen) -> str:
+    return f"line {line.number}: {line.text}\n  wanted {' '.join(wanted)}\n  seen   {' '.join(response)}"
 
 
 @every_play
 def test_the_coordinator_answers_as_in_the_script(play: Play) -> None:
-    for line, seen in ScriptRunner(CoordinatorScene(BROKERS[play.broker]), "g").run(play):
-        assert fits(line.expected, seen), told(line, seen, line.expected)
+    for line, response in ScriptRunner(CoordinatorScene(BROKERS[play.broker]), "g").run(play):
+        assert fits(line.expected, response), told(line, response, line.expected)
 
 
 @pytest.mark.kafka
@@ -100,10 +100,10 @@ def in_time(play: Play, give: Callable[[], list[Seen]]) -> list[Seen]:
 
 def on_kafka(play: Play, scene: BrokerScene) -> list[Seen]:
     kafka = list(ScriptRunner(scene, new_group(play)).run(play))
-    for line, seen in kafka:
+    for line, response in kafka:
         wanted = line.on_kafka or line.expected
-        assert fits(wanted, seen), "Kafka, " + told(line, seen, wanted)
-    return [seen for _, seen in kafka]
+        assert fits(wanted, response), "Kafka, " + told(line, response, wanted)
+    return [response for _, response in kafka]
 
 
 def like_kafka(play: Play, scene: BrokerScene, kafka: list[Seen]) -> list[Seen]:
@@ -116,7 +116,7 @@ def like_kafka(play: Play, scene: BrokerScene, kafka: list[Seen]) -> list[Seen]:
 def test_a_wrong_response_fails_the_script() -> None:
     """The scripts themselves need a check."""
     (play,) = read("== a lie\nA heartbeat id=ghost generation=1 -> NONE")
-    ((line, seen),) = ScriptRunner(CoordinatorScene(BROKERS["usual"]), "g").run(play)
-    assert seen == ("UNKNOWN_MEMBER_ID",)
-    assert not fits(line.expected, seen)
+    ((line, response),) = ScriptRunner(CoordinatorScene(BROKERS["usual"]), "g").run(play)
+    assert response == ("UNKNOWN_MEMBER_ID",)
+    assert not fits(line.expected, response)
     assert not fits(("NONE", "generation=2"), ("NONE", "generation=1"))

@@ -70,13 +70,13 @@ def outcome(client: str, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         kafka.create_topic("flights", 4)
         place = kafka.bootstrap
         orders = {how: order(client, place, files.ca, how, LOGIN, "g", folder) for how in MECHANISMS}
-        with members(orders) as members_:
-            return watched(client, kafka, members_)
+        with members(orders) as started:
+            return watched(client, kafka, started)
 
 
 def watched(client: str, kafka: SecuredKafka, members: dict[str, Member]) -> Outcome:
-    one = next(iter(members.values()))
-    one.until(
+    first_member = next(iter(members.values()))
+    first_member.until(
         lambda: (
             kafka.group("g").state == "Stable" and len(set(kafka.group("g").owners.values())) == len(members)
         )

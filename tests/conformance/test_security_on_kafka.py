@@ -99,7 +99,7 @@ def test_records_pass_through_each_listener_and_mechanism_in_asyncio(
 
 
 def java_properties(kafka: Any, listener: str, mechanism: str) -> str:
-    """What a file for `--command-config` says."""
+    """Return a client.properties for `--command-config`."""
     properties = {"security.protocol": listener}
     if listener != "SASL_PLAINTEXT":
         properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka.certificates.ca}
@@ -162,11 +162,11 @@ def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> 
         }
     )
     with Cluster(kafka.places["MTLS"], **options) as cluster:
-        assert cluster.topics() == {}  # whom it names is let in, and may do nothing
+        assert cluster.topics() == {}  # The certificate's user is authenticated, but has no permissions.
 
 
 def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
-    """The broker ends every session after two seconds; this goes on for six, on the same connections."""
+    """The broker ends each session after 2 s; the clients keep their connections for 6 s."""
     place, how = kafka.places["SASL_SSL"], options(kafka, "SASL_SSL", "SCRAM-SHA-256")
     with (
         Producer(place, linger_ms=0, **how) as producer,
@@ -193,7 +193,7 @@ def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
 
 
 def test_a_produce_without_acks_writes_allowed_topics_and_closes_the_connection(kafka: Any) -> None:
-    """What the embedded broker does is written down in tests/broker/test_acls.py: the same."""
+    """tests/broker/apis/test_authorization.py tests the same for the embedded broker."""
     place = kafka.places["PLAINTEXT"]
     with Cluster(place, timeout=60) as cluster:
         cluster.create_topics({"may": 1, "may-not": 1})
@@ -219,7 +219,7 @@ def test_a_produce_without_acks_writes_allowed_topics_and_closes_the_connection(
             part = [PartitionProduceData(index=0, records=encode_batch([Record(0, 0, None, b"x")]))]
             topics = [TopicProduceData(name=name, partition_data=part) for name in ("may-not", "may")]
             ask(ProduceRequest(acks=0, timeout_ms=1_000, topic_data=topics), 9)
-            assert raw.recv(1000) == b""  # no answer: it is closed
+            assert raw.recv(1000) == b""  # The broker closes the connection without a response.
         wants = {TopicPartition(name, 0): "latest" for name in ("may", "may-not")}
         ends = cluster.list_offsets(wants)
     assert {partition.topic: end.offset for partition, end in ends.items()} == {"may": 1, "may-not": 0}

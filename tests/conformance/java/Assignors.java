@@ -13,7 +13,7 @@ import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.*;
 import org.apache.kafka.common.*;
 
 /**
- * Kafka's own assignors, asked by JSON lines. One line in:
+ * Kafka's own assignors behind a pipe of JSON lines. One line in:
  *   {"assignor": NAME, "topics": {TOPIC: [[RACK, ...] for each partition]}, "members": [
  *     {"id", "instance", "topics", "userData" (base64), "owned": [[TOPIC, INDEX]], "generation", "rack"}]}
  * one line out:

@@ -1,24 +1,24 @@
 // Kafka's own message classes behind a pipe: one JSON object per line in, one per line out, in the same order.
 //
-//   {"name": "JoinGroupRequest", "version": 9, "json": {...}}  ->  {"hex": "..."}    write what the JSON says
-//   {"name": "JoinGroupRequest", "version": 9, "hex": "..."}   ->  {"json": {...}}   read the bytes
-//   {"name": ..., "version": ..., "json": ..., "hex": ...}     ->  both answers
-//   {"name": ..., "version": ..., "all": ["...", ...]}         ->  {"read": [{...} or null, ...]}   null: refused
+//   {"name": "JoinGroupRequest", "version": 9, "json": {...}}  ->  {"hex": "..."}    encode the JSON
+//   {"name": "JoinGroupRequest", "version": 9, "hex": "..."}   ->  {"json": {...}}   decode the bytes
+//   {"name": ..., "version": ..., "json": ..., "hex": ...}     ->  both results
+//   {"name": ..., "version": ..., "all": ["...", ...]}         ->  {"read": [{...} or null, ...]}   null: rejected
 //   {"name": ..., "version": ..., "draw": 20, "seed": 7}       ->  {"drawn": [{"drawn": "...", "hex": "...", "json": {...}}, ...]}
 //   {"frame": "..."}                                           ->  {"api": "Heartbeat", "version": 4, "header": 2, "answer": 1,
 //                                                                   "client": "c", "correlation": 7, "json": {...}, "left": 0}
-//   {"subscription": "...", "version": 3}                      ->  {"hex": "..."}    read and write it as ConsumerProtocol does
+//   {"subscription": "...", "version": 3}                      ->  {"hex": "..."}    decode and encode it with ConsumerProtocol
 //   {"assignment": "...", "version": 3}                        ->  {"hex": "..."}
-//   {"control": "VotersRecord", "version": 0, "json": {...}}   ->  {"hex": "..."}    the control batch with that in it
+//   {"control": "VotersRecord", "version": 0, "json": {...}}   ->  {"hex": "..."}    the control batch with this record
 //   {"marker": "COMMIT", "epoch": 7}                           ->  {"hex": "..."}    the control batch that ends a transaction
-//   {"throttled": 1, "version": 8}                             ->  {"quiet": true}   is a client quiet after such an answer?
+//   {"throttled": 1, "version": 8}                             ->  {"quiet": true}   does a client pause after such a response?
 //   {"errors": true}                                           ->  {"errors": [[code, name, retriable, metadata], ...]}
 //
-// What is drawn are random messages, written by Kafka's other codec, the one that walks a Schema ("drawn"), and then read
-// and written by the generated class ("hex", "json"): they differ where a tagged field has its default.
+// "draw" returns random messages, encoded by Kafka's schema codec ("drawn"), and then decoded and encoded by the generated
+// class ("hex", "json"). The encodings differ if a tagged field has its default.
 //
-// What Kafka refuses is answered with {"error": "text"}. The JSON is that of the generated JsonConverter classes; the
-// two things these leave out are added here by walking the objects: record bytes, and unknown tagged fields.
+// If Kafka rejects the input, the answer is {"error": "text"}. The JSON is that of the generated JsonConverter classes. They
+// omit record bytes and unknown tagged fields, which are added here by walking the objects.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -83,7 +83,7 @@ public class Bridge {
                     return new Codec(type, converter.getMethod("write", type, short.class),
                         converter.getMethod("read", JsonNode.class, short.class));
                 } catch (ClassNotFoundException missing) {
-                    // the next package
+                    // Try the next package.
                 }
             }
             throw new ClassNotFoundException(name);
@@ -206,7 +206,7 @@ public class Bridge {
         return MAPPER.createObjectNode().put("hex", HEX.formatHex(bytes));
     }
 
-    /** A whole request, as a broker's network layer takes it apart. */
+    /** Parse a whole request as a broker's network layer does. */
     private static ObjectNode frame(ByteBuffer buffer) throws Exception {
         RequestHeader header = RequestHeader.parse(buffer);
         short version = header.apiVersion();
@@ -241,7 +241,7 @@ public class Bridge {
         return buffer.array();
     }
 
-    /** From JSON: unknown tagged fields, at every depth. */
+    /** Set unknown tagged fields from JSON, at every depth. */
     private static void addTags(Message message, JsonNode json) throws Exception {
         if (json.has(UNKNOWN_TAGS)) {
             for (JsonNode tag : json.get(UNKNOWN_TAGS)) {
@@ -268,7 +268,7 @@ public class Bridge {
         }
     }
 
-    /** To JSON: the bytes of records, and unknown tagged fields, at every depth. */
+    /** Add record bytes and unknown tagged fields to the JSON, at every depth. */
     private static void addWhatIsLeftOut(Message message, ObjectNode json) throws Exception {
         if (!message.unknownTaggedFields().isEmpty()) {
             ArrayNode tags = json.putArray(UNKNOWN_TAGS);
@@ -315,9 +315,9 @@ public class Bridge {
         }
     };
 
-    /** Random values of whatever a Schema is made of. */
+    /** Random values for every type of a Schema. */
     private record Draw(Random random) {
-        /** Above every tag that Kafka has given away: one of another version would be refused. */
+        /** Above every tag that Kafka uses: a tag of another version would be rejected. */
         private static final int UNUSED_TAGS = 50;
         private static final String[] CHARACTERS = {"a", "Z", "-", "\u0000", "\u00e9", "\u20ac", "\ud83d\ude00"};
 
@@ -333,7 +333,7 @@ public class Bridge {
             TreeMap<Integer, Object> values = new TreeMap<>();
             type.fields().forEach((tag, field) -> {
                 if (random.nextInt(3) > 0) {
-                    // The two codecs have different bytes for a tagged struct that is null.
+                    // The two codecs encode a null tagged struct differently.
                     Object value = value(field.type);
                     while (value == null && field.type instanceof Schema) {
                         value = value(field.type);
@@ -381,7 +381,7 @@ public class Bridge {
             return random.nextInt(4) == 0 ? random.nextInt(4) - 2 : random.nextLong() >> random.nextInt(64);
         }
 
-        /** JSON has one not-a-number only. */
+        /** JSON has only one NaN. */
         private double number(double value) {
             return Double.isNaN(value) ? Double.NaN : value;
         }

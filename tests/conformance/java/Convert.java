@@ -1,9 +1,9 @@
 // Kafka 3.9's conversions of record sets behind a pipe: one JSON object per line in, one per line out.
 //
-//   {"hex": "...", "magic": 0, "fromOffset": 0}       ->  {"hex": "..."}    down, as for a fetch
-//   {"hex": "...", "magic": 2, "firstOffset": 0}      ->  {"hex": "..."}    up, as a log takes what is produced
+//   {"hex": "...", "magic": 0, "fromOffset": 0}       ->  {"hex": "..."}    down-convert for a fetch
+//   {"hex": "...", "magic": 2, "firstOffset": 0}      ->  {"hex": "..."}    up-convert produced records for the log
 //
-// What Kafka refuses is {"error": "text"}.
+// If Kafka rejects the input, the answer is {"error": "text"}.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;

@@ -1,6 +1,6 @@
-// Lines in: a client's and a broker's file of properties, and the host that the client means, with tabs between.
-// Lines out: "in" and whom the client's certificate names, or who of both gave up and why. TLS is Kafka's own
-// (DefaultSslEngineFactory), and there is no socket.
+// Lines in: the properties files of a client and a broker, and the host name that the client expects, separated by tabs.
+// Lines out: "in" and the subject of the client's certificate, or the end that failed and its error. TLS is Kafka's own
+// (DefaultSslEngineFactory), without a socket.
 import java.io.*;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -28,7 +28,7 @@ public class Handshakes {
     return String.valueOf(error.getMessage()).replace('\n', ' ');
   }
 
-  /** Everything that an end has to do now; what it says is behind what `out` has. */
+  /** Run all pending steps of one end; its output is appended to `out`. */
   static void work(SSLEngine end, ByteBuffer in, ByteBuffer out) throws SSLException {
     var room = ByteBuffer.allocate(1 << 16);
     in.flip();

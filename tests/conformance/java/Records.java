@@ -3,8 +3,8 @@
 //   {"hex": "..."}                                ->  {"valid": true, "batches": [...], "rows": [...]}
 //   {"magic": 2, "batches": [...], "rows": [...]}  ->  {"hex": "..."}    batches take the next "count" of the rows
 //
-// The form of batches and rows is that of kproto/inspect/json_lines.py. Broken bytes are {"valid": false, "error": "text"},
-// and what the builder refuses is {"error": "text"}.
+// Batches and rows have the form of kproto/inspect/json_lines.py. Corrupt bytes give {"valid": false, "error": "text"}, and
+// input that the builder rejects gives {"error": "text"}.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;

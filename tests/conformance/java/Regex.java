@@ -1,4 +1,4 @@
-// Lines in: hex of a pattern's UTF-8, a tab, names with commas between. Lines out: 1 or 0 for each name, or "refused".
+// Lines in: the UTF-8 of a pattern in hex, a tab, names separated by commas. Lines out: 1 or 0 for each name, or "refused".
 import java.io.*;
 import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;

@@ -1,5 +1,5 @@
-// Lines in: "jaas" or "properties", a tab, hex of a text's UTF-8. Lines out: hex of names and values with commas
-// between (behind the module, and sorted), or "refused".
+// Lines in: "jaas" or "properties", a tab, the UTF-8 of a text in hex. Lines out: sorted names and values in hex, separated
+// by commas (after the module), or "refused".
 import java.io.*;
 import java.nio.charset.StandardCharsets;
 import java.util.*;

@@ -1,5 +1,5 @@
-// Java's producer in transactions and Java's reader of committed records: BOOTSTRAP TOPIC IN.
-// Prints what the reader saw, a line for each value, and what became of a zombie.
+// Java's transactional producer and its read_committed consumer: BOOTSTRAP TOPIC IN.
+// Prints each value that the consumer read, and whether a fenced producer could commit.
 
 import java.time.Duration;
 import java.util.*;

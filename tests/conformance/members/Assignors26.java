@@ -12,9 +12,9 @@ import org.apache.kafka.clients.consumer.internals.AbstractPartitionAssignor;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * The sticky assignors of 2.6.2, asked by JSON lines. One line in:
+ * The sticky assignors of 2.6.2 behind a pipe of JSON lines. One line in:
  *   {"assignor": NAME, "topics": {TOPIC: COUNT}, "members": [{"id", "topics", "userData" (base64), "owned": [[TOPIC, INDEX]]}]}
- * one line out: {ID: [[TOPIC, INDEX], ...]} or {"error": TEXT}, each member's in Java's order.
+ * one line out: {ID: [[TOPIC, INDEX], ...]} or {"error": TEXT}, with each member's partitions in Java's order.
  */
 public class Assignors26 {
   public static void main(String[] args) throws Exception {

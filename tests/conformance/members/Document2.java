@@ -1,6 +1,6 @@
-// What document 002 reads in KafkaConsumer and ConsumerCoordinator, tried: java Document2 BOOTSTRAP TOPIC EMPTY
+// Tests what document 002 concludes from KafkaConsumer and ConsumerCoordinator: java Document2 BOOTSTRAP TOPIC EMPTY
 //
-// TOPIC has four partitions and EMPTY has one. Each line is "SCENE | WHAT CAME OUT". Compiled against kafka-clients
+// TOPIC has four partitions and EMPTY has one. Each line is "SCENE | RESULT". Compiled against kafka-clients
 // 2.6.2 and 4.3.1.
 import java.time.Duration;
 import java.util.*;
@@ -41,7 +41,7 @@ public class Document2 {
     }
   }
 
-  /** Its first revocation raises one error, the assignment behind that another one. */
+  /** Throws one error in the first revocation, and another one in the next assignment. */
   static class Raises implements ConsumerRebalanceListener {
     final RuntimeException first;
     final List<String> calls = new ArrayList<>();
@@ -57,7 +57,7 @@ public class Document2 {
     }
   }
 
-  /** A second member comes to one whose callbacks raise: what its polls throw, its callbacks, and what both have in the end. */
+  /** A second member joins one whose callbacks throw: print its exceptions, its callbacks, and the final assignments. */
   static void raising(String scene, String topic, RuntimeException first, Class<?> assignor) {
     Object[] options = {"group.id", topic + scene, "partition.assignment.strategy", assignor.getName()};
     var a = consumer(options);

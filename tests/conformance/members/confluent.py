@@ -1,6 +1,7 @@
-"""confluent-kafka as a group member that obeys stdin: confluent.py BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON.
+"""confluent-kafka as a group member controlled through stdin: confluent.py BOOTSTRAP CLIENT_ID GROUP
+CONFIG_JSON.
 
-The protocol is in kproto/testing/driver.py. Its names of errors are librdkafka's.
+kproto/testing/driver.py describes the protocol. Errors have librdkafka's names.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ def written(partitions: list[Any]) -> str:
     return " ".join(sorted(f"{partition.topic}:{partition.partition}" for partition in partitions))
 
 
-def failed(what: str, error: Any) -> None:
-    found = error.args[0] if isinstance(error, KafkaException) else error
-    name = found.name() if hasattr(found, "name") else type(found).__name__
-    say(what, name, str(found).replace("\n", " "))
+def failed(event: str, error: Any) -> None:
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    name = cause.name() if hasattr(cause, "name") else type(cause).__name__
+    say(event, name, str(cause).replace("\n", " "))
 
 
 def partition(text: str) -> Any:
@@ -91,11 +92,11 @@ class Member:
 
     def commit(self, asynchronous: bool) -> None:
         try:
-            found = self.consumer.commit(asynchronous=asynchronous)
+            offsets = self.consumer.commit(asynchronous=asynchronous)
         except KafkaException as error:
             failed("commit", error)
             return
-        bad = [one.error for one in found or [] if one.error]
+        bad = [offset.error for offset in offsets or [] if offset.error]
         if bad:
             failed("commit", bad[0])
         else:
@@ -108,13 +109,13 @@ class Member:
         time.sleep(self.conf.get("revoke_ms", 0) / 1000)
 
     def obey(self, line: str) -> None:
-        word, *rest = line.split()
+        word, *arguments = line.split()
         if word in ("subscribe", "pattern"):
             self.consumer.subscribe(
-                rest,
-                on_assign=lambda _, found: say("assigned", written(found)),
+                arguments,
+                on_assign=lambda _, partitions: say("assigned", written(partitions)),
                 on_revoke=self.revoked,
-                on_lost=lambda _, found: say("lost", written(found)),
+                on_lost=lambda _, partitions: say("lost", written(partitions)),
             )
             self.polling = not self.conf.get("manual_poll")
         elif word == "unsubscribe":
@@ -125,19 +126,22 @@ class Member:
             self.polling = False
             say("unsubscribed")
         elif word == "assign":
-            self.consumer.assign([partition(one) for one in rest])
+            self.consumer.assign([partition(argument) for argument in arguments])
         elif word == "seek":
-            self.consumer.seek(partition(rest[0]))
+            self.consumer.seek(partition(arguments[0]))
         elif word == "poll":
-            self.polling = rest[0] == "on"
+            self.polling = arguments[0] == "on"
         elif word == "sleep":
-            time.sleep(int(rest[0]) / 1000)
+            time.sleep(int(arguments[0]) / 1000)
             say("slept")
         elif word in ("commit", "commit-async"):
             self.commit(word == "commit-async")
         elif word == "assignment":
             say(
-                "assignment", " ".join(f"{written([one])}@{one.offset}" for one in self.consumer.assignment())
+                "assignment",
+                " ".join(
+                    f"{written([assigned])}@{assigned.offset}" for assigned in self.consumer.assignment()
+                ),
             )
         elif word == "close":
             self.consumer.close()

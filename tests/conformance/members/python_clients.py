@@ -1,9 +1,9 @@
-"""kafka-python or aiokafka as a group member that obeys stdin.
+"""kafka-python or aiokafka as a group member controlled through stdin.
 
     python_clients.py kafka-python|aiokafka BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON
 
-The protocol is in kproto/testing/driver.py; of its commands here are subscribe, commit and close. What the
-configuration says of metadata is left out: kafka-python's leader calls a rebalance whenever they are renewed
+kproto/testing/driver.py describes the protocol; only its commands subscribe, commit and close exist here. The
+metadata settings of the configuration are ignored: kafka-python's leader rebalances whenever metadata change
 while a group forms.
 """
 
@@ -28,7 +28,7 @@ def written(partitions: Iterable[Any]) -> str:
 
 
 def options(bootstrap: str, client_id: str, group: str, conf: dict[str, Any]) -> dict[str, Any]:
-    """What both clients call the same."""
+    """Return the options that both clients name alike."""
     return {
         "bootstrap_servers": bootstrap,
         "client_id": client_id,
@@ -44,21 +44,21 @@ def options(bootstrap: str, client_id: str, group: str, conf: dict[str, Any]) ->
 
 
 def commands() -> queue.Queue[str]:
-    found: queue.Queue[str] = queue.Queue()
+    lines: queue.Queue[str] = queue.Queue()
 
     def listen() -> None:
         for line in sys.stdin:
-            found.put(line.strip())
-        found.put("close")
+            lines.put(line.strip())
+        lines.put("close")
 
     threading.Thread(target=listen, daemon=True).start()
     say("ready")
-    return found
+    return lines
 
 
 def told(records: dict[Any, list[Any]]) -> None:
-    for found in records.values():
-        for record in found:
+    for partition_records in records.values():
+        for record in partition_records:
             say("R", f"{record.topic}:{record.partition}", record.offset)
 
 
@@ -79,9 +79,9 @@ def kafka_python(bootstrap: str, client_id: str, group: str, conf: dict[str, Any
     todo = commands()
     line = todo.get()
     while line != "close":
-        word, *rest = line.split() or [""]
+        word, *topics = line.split() or [""]
         if word == "subscribe":
-            consumer.subscribe(rest, listener=Listener())
+            consumer.subscribe(topics, listener=Listener())
         elif word == "commit":
             consumer.commit()
             say("commit", "ok")
@@ -111,9 +111,9 @@ async def aiokafka(bootstrap: str, client_id: str, group: str, conf: dict[str, A
     line = await asyncio.to_thread(todo.get)
     started = False
     while line != "close":
-        word, *rest = line.split() or [""]
+        word, *topics = line.split() or [""]
         if word == "subscribe":
-            consumer.subscribe(rest, listener=Listener())
+            consumer.subscribe(topics, listener=Listener())
             await consumer.start()
             started = True
         elif word == "commit":

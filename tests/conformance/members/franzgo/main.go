@@ -1,5 +1,5 @@
-// franz-go as a group member that obeys stdin: franzgo BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON. The protocol is in
-// kproto/testing/driver.py; of its commands here are subscribe, commit and close.
+// franz-go as a group member controlled through stdin: franzgo BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON. kproto/testing/driver.py
+// describes the protocol; only its commands subscribe, commit and close exist here.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Handlers that fail, mark and reset: handlers BOOTSTRAP. A line for each session: what was read, what Consume returned, and Errors().
+// Handlers that fail, mark and reset: handlers BOOTSTRAP. Prints a line for each session: the offsets read, the result of Consume, and Errors().
 package main
 
 import (
@@ -39,7 +39,7 @@ func group(name string, auto bool) ConsumerGroup {
 
 var read []int64
 
-// one takes a record of partition 0, marks it, and ends the session.
+// one reads a record of partition 0, marks it, and ends the session.
 func one(s ConsumerGroupSession, c ConsumerGroupClaim) error {
 	if c.Partition() != 0 {
 		<-s.Context().Done()

@@ -1,11 +1,11 @@
-// Document 001's programs around kafka-go and confluent-kafka-go, with metadata that is refreshed every three seconds.
+// Document 001's programs around kafka-go and confluent-kafka-go, with a metadata refresh every 3 s.
 //
 //	new_partitions CLIENT BOOTSTRAP GROUP TOPIC [USER PASSWORD]
 //
 // CLIENT: kafka-go, kafka-go-watch (WatchPartitionChanges), confluent, confluent-eof (enable.partition.eof),
 // confluent-static (group.instance.id is one). Its client id is GROUP.
-// It prints "R PARTITION OFFSET" for each record, and with confluent "timeout" where ReadMessage has none, "error CODE"
-// for each other error; a word on stdin is subscribed to, and prints "subscribed" or "error CODE", too.
+// It prints "R PARTITION OFFSET" for each record, and with confluent "timeout" if ReadMessage times out, and "error CODE"
+// for each other error. It subscribes to a topic named on stdin, and prints "subscribed" or "error CODE".
 package main
 
 import (

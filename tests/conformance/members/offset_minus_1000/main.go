@@ -1,9 +1,9 @@
-// The program of document 000, as it stands there: getConsumer, sub, seek, poll, and a handler of HTTP requests.
+// The program of document 000, as printed there: getConsumer, sub, seek, poll, and a handler of HTTP requests.
 //
 //	offset_minus_1000 BOOTSTRAP GROUP TOPIC SCHEDULE_JSON
 //
-// SCHEDULE_JSON: inside (each request subscribes), sleep_ms (behind it), waits_ms (before each request), polls.
-// It prints a line for each request: what each poll printed, [the assignment's offset or null, the event].
+// SCHEDULE_JSON: inside (each request subscribes), sleep_ms (after it), waits_ms (before each request), polls.
+// It prints a line for each request with the output of each poll: [the assignment's offset or null, the event].
 package main
 
 import (
@@ -56,7 +56,7 @@ func sub(kconsumer *kafka.Consumer) {
 
 func seek(kconsumer *kafka.Consumer) {
 	must(kconsumer.Assign([]kafka.TopicPartition{{Topic: &topic, Partition: 0, Offset: kafka.Offset(offset)}}))
-	// It may meet the old fetcher: "Erroneous state". The document prints that and goes on, and so do we.
+	// It may reach the old fetcher: "Erroneous state". The document prints that and continues, as here.
 	_ = kconsumer.Seek(kafka.TopicPartition{Topic: &topic, Partition: 0, Offset: kafka.Offset(offset)}, 400)
 }
 

@@ -4,8 +4,8 @@
 //
 // It prints "started" or "logged TEXT", "R TOPIC PARTITION OFFSET" for each message, "alive" at each tick, "error TEXT"
 // and "notification TYPE claimed=.. released=.. current=.." of the other loop, "blocked" and "unblocked" when a line
-// comes on stdin: the sink of the messages; SIGTERM and the end of stdin are Close, and then "closed". The client id is
-// GROUP, or CONFIG_JSON's.
+// on stdin toggles the sink of the messages. SIGTERM and the end of stdin call Close, and it prints "closed". The client id
+// is GROUP, or CONFIG_JSON's.
 package main
 
 import (
@@ -30,13 +30,13 @@ var (
 	topics           = strings.Split(os.Args[3], ",")
 	conf             = struct {
 		ClientID    string `json:"client_id"`
-		Version     string `json:"version"` // the document's own, 0.10.2.1, fetches as no broker of Kafka 4 knows
+		Version     string `json:"version"` // the document's own, 0.10.2.1, uses a Fetch version that Kafka 4 does not support
 		RefreshMs   int    `json:"refresh_ms"`
 		TickMs      int    `json:"tick_ms"`
 		SessionMs   int    `json:"session_ms"`
 		HeartbeatMs int    `json:"heartbeat_ms"`
 		Whitelist   string `json:"whitelist"`
-		RoundRobin  bool   `json:"round_robin"` // Group.PartitionStrategy, which the document doesn't set
+		RoundRobin  bool   `json:"round_robin"` // Group.PartitionStrategy, which the document does not set
 	}{ClientID: group, Version: "0.11.0.0", RefreshMs: 60_000, TickMs: 5_000, SessionMs: 10_000, HeartbeatMs: 500}
 	printing sync.Mutex
 	sink     sync.Mutex
@@ -92,7 +92,7 @@ func consume(consumer *cluster.Consumer) {
 		for {
 			msg, ok := <-consumer.Messages()
 			if !ok {
-				return // the document goes round and round here
+				return // the document loops forever here
 			}
 			sink.Lock()
 			consumer.MarkOffset(msg, "")

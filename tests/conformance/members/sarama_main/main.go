@@ -1,10 +1,10 @@
-// Document 001's main() around sarama as it stands there, and what its first line promises of SIGUSR1.
+// Document 001's main() around sarama as printed there, with the SIGUSR1 handling that its first line promises.
 //
 //	sarama_main BOOTSTRAP GROUP TOPIC [CONFIG_JSON]
 //
-// It prints "session CLAIMS" in Setup, "R PARTITION OFFSET", "claim closed" or "claim done" where ConsumeClaim returns,
+// It prints "session CLAIMS" in Setup, "R PARTITION OFFSET", "claim closed" or "claim done" when ConsumeClaim returns,
 // "cleanup", "returned" for each end of Consume without an error, "paused", "resumed", "logged TEXT" where the document
-// logs and ends, "panic TEXT" where it panics, "terminating" and "closed". The client id is GROUP, or CONFIG_JSON's.
+// logs and exits, "panic TEXT" where it panics, "terminating" and "closed". The client id is GROUP, or CONFIG_JSON's.
 package main
 
 import (
@@ -33,8 +33,8 @@ var (
 		HeartbeatMs int    `json:"heartbeat_ms"`
 		User        string `json:"user"`
 		Password    string `json:"password"`
-		Once        bool   `json:"once"`        // Consume outside of a loop
-		StaleReady  bool   `json:"stale_ready"` // ready isn't made anew
+		Once        bool   `json:"once"`        // Consume without a loop
+		StaleReady  bool   `json:"stale_ready"` // ready is not created again
 	}{ClientID: group, Version: "2.0.0", RefreshMs: 3_000, SessionMs: 10_000, HeartbeatMs: 3_000}
 	printing sync.Mutex
 )
@@ -45,7 +45,7 @@ func say(words ...any) {
 	fmt.Println(words...)
 }
 
-// dies is log.Panicf, whose text goes where it can be read.
+// dies stands for log.Panicf, and prints its text to stdout.
 func dies(why any) {
 	say("panic", why)
 	os.Exit(2)

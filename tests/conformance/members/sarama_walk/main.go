@@ -1,11 +1,11 @@
-// The programs of document 003 as they stand there.
+// The programs of document 003 as printed there.
 //
 //	sarama_walk auto|manual|produce|partitions BOOTSTRAP GROUP TOPIC [CONFIG_JSON]
 //
 // auto and manual print "setup MEMBER_ID CLAIMS", "R PARTITION OFFSET", "drained PARTITION" when Messages() is closed,
-// "ERROR NAME TEXT" of Errors(), "errors closed", and "panic NAME TEXT" where the document's panics; the end of stdin is
-// their defer: Close, then "closed". partitions is ConsumePartition alone. CONFIG_JSON
-// changes what the document sets or leaves.
+// "ERROR NAME TEXT" of Errors(), "errors closed", and "panic NAME TEXT" where the document's program panics. The end of
+// stdin triggers their deferred Close, then "closed". partitions uses only ConsumePartition. CONFIG_JSON
+// changes settings of the document.
 package main
 
 import (
@@ -33,11 +33,11 @@ var (
 		SessionMs       int    `json:"session_ms"`
 		MaxProcessingMs int    `json:"max_processing_ms"`
 		Channel         int    `json:"channel"`
-		WorkMs          int    `json:"work_ms"`   // the sleep that is a comment in the document
+		WorkMs          int    `json:"work_ms"`   // the sleep that the document has as a comment
 		StandMs         int    `json:"stand_ms"`  // the same, but once for each claim
-		ReturnMs        int    `json:"return_ms"` // so long ConsumeClaim takes to return behind its last message
+		ReturnMs        int    `json:"return_ms"` // how long ConsumeClaim takes to return after its last message
 		HeartbeatMs     int    `json:"heartbeat_ms"`
-		CommitAt        int    `json:"commit_at"` // Commit behind this mark only, twice
+		CommitAt        int    `json:"commit_at"` // Commit only after this mark, twice
 		Again           bool   `json:"again"`     // another Consume instead of a panic
 	}
 	printing sync.Mutex
@@ -87,7 +87,7 @@ func name(err error) string {
 	return strings.TrimPrefix(fmt.Sprintf("%T", err), "*")
 }
 
-// made is the document's config, and what CONFIG_JSON changes of it.
+// made returns the document's config with the changes of CONFIG_JSON.
 func made() *sarama.Config {
 	config := sarama.NewConfig()
 	config.Version = sarama.V2_0_0_0
@@ -147,7 +147,7 @@ func consume() {
 				continue
 			}
 			if err == sarama.ErrClosedConsumerGroup {
-				time.Sleep(time.Second) // Close says what it has to
+				time.Sleep(time.Second) // let Close report its errors
 			}
 			return
 		}
@@ -182,7 +182,7 @@ func produce() {
 	}
 }
 
-// partitions takes 0 from its end and 1 from its beginning, then 0 once more, and 2 from where there is nothing.
+// partitions consumes 0 from its end and 1 from its start, then 0 once more, and 2 from an offset out of range.
 func partitions() {
 	consumer, err := sarama.NewConsumer(brokers, made())
 	if err != nil {

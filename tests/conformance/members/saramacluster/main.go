@@ -1,4 +1,5 @@
-// A group member that obeys stdin: saramacluster BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON. The protocol is in kproto/testing/driver.py.
+// A group member controlled through stdin: saramacluster BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON. kproto/testing/driver.py
+// describes the protocol.
 package main
 
 import (
@@ -27,10 +28,10 @@ type Conf struct {
 var (
 	conf     Conf
 	mu       sync.Mutex
-	busy     sync.RWMutex // held while "sleep" runs: no record is taken
-	told     sync.Mutex   // of claimed
+	busy     sync.RWMutex // held during "sleep", so that no record is read
+	told     sync.Mutex   // protects claimed
 	claimed  = sync.NewCond(&told)
-	open     bool // "assigned" was said: before it no record is
+	open     bool // "assigned" was printed; no record is printed before
 	consumer *cluster.Consumer
 	loops    sync.WaitGroup
 )
@@ -42,7 +43,7 @@ func say(x ...any) {
 	mu.Unlock()
 }
 
-// The cluster package hides the code inside its errors; the text gives it away.
+// The cluster package hides the error code; it is found by the text of the error.
 func failed(what string, err error) {
 	name := strings.TrimPrefix(fmt.Sprintf("%T", err), "*")
 	var inner *sarama.ConsumerError

@@ -1,11 +1,10 @@
-// What gets in by SASL, as sarama or franz-go does it:
+// sarama or franz-go with SASL:
 //
 //	secured sarama|franz BOOTSTRAP CA MECHANISM USER SECRET write VALUE...
 //	secured sarama|franz BOOTSTRAP CA MECHANISM USER SECRET read GROUP
 //
-// `write` puts the values into the topic flights and ends; `read` is a member of the group, prints each value on a
-// line of its own, and leaves when stdin ends. SECRET is a password, or the token of OAUTHBEARER; CA is empty where
-// there is no TLS.
+// `write` sends the values to the topic flights and ends. `read` joins the group, prints each value on its own line, and
+// leaves when stdin ends. SECRET is a password, or the token of OAUTHBEARER; CA is empty without TLS.
 package main
 
 import (
