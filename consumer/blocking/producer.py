@@ -23,7 +23,8 @@ from kproto.group.subscription import TopicPartition
 from ..clock import moment
 from ..context_managers import Block, Transaction
 from ..delivery import Delivery, PieceDelivery
-from ..engine.producer.accumulator import RECORD_OVERHEAD, TopicRoute
+from ..engine.producer.accumulator import RECORD_OVERHEAD
+from ..engine.producer.batches import TopicRoute
 from ..engine.requests import Offset
 from ..lifecycle import BoundToProcess
 from ..operations.producer import ProducerOperations

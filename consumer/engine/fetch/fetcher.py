@@ -45,51 +45,13 @@ from ..positions.partition_states import PartitionState
 from ..requests import ISOLATION
 from .buffers import CompletedFetch
 from .replicas import PreferredReplicas
-from .sessions import TOPIC_IDS_FROM, FetchSession, FetchTarget
+from .sessions import TOPIC_IDS_FROM, BrokerFetches, FetchSession, FetchTarget
 
 # After this many immediate responses without records the client backs off. A few are normal: from a leader
 # that names a follower, or from a log that was just truncated.
 MAX_EMPTY_RESPONSES = 3
 NO_RECORDS = "there are records, but the response contains none"
 NOT_REQUESTED = "the response does not fit the request"
-
-
-class BrokerFetches:
-    """The fetches of one broker."""
-
-    def __init__(self) -> None:
-        self.session = FetchSession()
-        self.open = False
-        self.extra_open = False
-        self.first = True
-        self.not_before = 0
-        self.failures = 0
-        # Requested partitions that the fetch in flight does not contain.
-        self.added: dict[TopicPartition, PartitionState] = {}
-        # Requested partitions without buffered records, and partitions whose buffer is full.
-        self.drained: set[TopicPartition] = set()
-        self.full: set[TopicPartition] = set()
-        # Buffered bytes of the broker's partitions.
-        self.buffered_bytes = 0
-        # Requested partitions for which the broker has records; whether the fetch in flight may wait at the
-        # broker.
-        self.with_more_records: set[TopicPartition] = set()
-        self.may_wait_at_broker = True
-        # When the last fetch was sent, how long it may wait, and the number of immediate empty responses in a
-        # row.
-        self.asked_at = self.may_wait = self.empty_responses = 0
-
-    @property
-    def waits_for_room(self) -> bool:
-        """Whether to fetch later, when several partitions have room: each has records buffered."""
-        return bool(self.full) and not self.drained
-
-    def forget(self, partition: TopicPartition) -> None:
-        """Stop requesting a partition."""
-        self.session.forget(partition)
-        self.added.pop(partition, None)
-        self.drained.discard(partition)
-        self.with_more_records.discard(partition)
 
 
 class Fetcher:

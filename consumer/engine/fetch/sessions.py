@@ -13,7 +13,7 @@ Rules (Java's FetchSessionHandler, M160 to M163):
   full.
 * Targets are set one by one (`set_target`, `forget`), so the cost of a request depends on what changed.
 
-The requests for all versions are built here, as they are part of the session.
+Fetch requests of all versions are built here as well, since their content is that of the session.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 from ..metadata.cluster import NO_TOPIC_ID
+from ..positions.partition_states import PartitionState
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -227,6 +228,44 @@ class FetchSession:
         """Forget the session."""
         self.id = NO_SESSION
         self.epoch = INITIAL_EPOCH
+
+
+class BrokerFetches:
+    """The fetches of one broker."""
+
+    def __init__(self) -> None:
+        self.session = FetchSession()
+        self.open = False
+        self.extra_open = False
+        self.first = True
+        self.not_before = 0
+        self.failures = 0
+        # Requested partitions that the fetch in flight does not contain.
+        self.added: dict[TopicPartition, PartitionState] = {}
+        # Requested partitions without buffered records, and partitions whose buffer is full.
+        self.drained: set[TopicPartition] = set()
+        self.full: set[TopicPartition] = set()
+        # Buffered bytes of the broker's partitions.
+        self.buffered_bytes = 0
+        # Requested partitions for which the broker has records; whether the fetch in flight may wait at the
+        # broker.
+        self.with_more_records: set[TopicPartition] = set()
+        self.may_wait_at_broker = True
+        # When the last fetch was sent, how long it may wait, and the number of immediate empty responses in a
+        # row.
+        self.asked_at = self.may_wait = self.empty_responses = 0
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether to fetch later, when several partitions have room: each has records buffered."""
+        return bool(self.full) and not self.drained
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Stop requesting a partition."""
+        self.session.forget(partition)
+        self.added.pop(partition, None)
+        self.drained.discard(partition)
+        self.with_more_records.discard(partition)
 
 
 def _name(partition: TopicPartition, target: FetchTarget) -> tuple[UUID, int]:

@@ -28,35 +28,35 @@ class CallbackQueue:
     """Callbacks in the order of their rebalances. They run one at a time."""
 
     def __init__(self) -> None:
-        self._waiting: deque[RebalanceCallback] = deque()
+        self.waiting: deque[RebalanceCallback] = deque()
         self.running: RebalanceCallback | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether no callback waits or runs."""
-        return self.running is None and not self._waiting
+        return self.running is None and not self.waiting
 
     @property
     def has_loss(self) -> bool:
         """Whether the application has not been notified of a loss yet. Thread-safe."""
         return any(
-            callback is not None and callback.kind == "lost" for callback in (self.running, *self._waiting)
+            callback is not None and callback.kind == "lost" for callback in (self.running, *self.waiting)
         )
 
     def add(self, callback: RebalanceCallback) -> None:
         """Add a callback at the end."""
-        self._waiting.append(callback)
+        self.waiting.append(callback)
 
     def discard(self, callback: RebalanceCallback) -> None:
         """Remove a callback that has not started."""
-        if callback in self._waiting:
-            self._waiting.remove(callback)
+        if callback in self.waiting:
+            self.waiting.remove(callback)
 
     def start_next(self) -> RebalanceCallback | None:
         """Start the next callback. Return None if the queue is empty or a callback runs."""
-        if self.running is not None or not self._waiting:
+        if self.running is not None or not self.waiting:
             return None
-        self.running = self._waiting.popleft()
+        self.running = self.waiting.popleft()
         return self.running
 
     def finish(self) -> RebalanceCallback | None:

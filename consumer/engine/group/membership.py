@@ -268,7 +268,7 @@ class Membership:
     @property
     def is_steady(self) -> bool:
         """Whether no callback waits or runs, and the member is stable: a poll only restarts its timer."""
-        if not self._callbacks.is_empty:
+        if self._callbacks.running is not None or self._callbacks.waiting:
             return False
         member = self._status.member
         return member is None or member.is_stable

@@ -23,8 +23,6 @@ from contextlib import AbstractContextManager, nullcontext
 from random import Random
 from typing import Any
 
-import msgspec
-
 from kproto.error_codes import ErrorCode
 from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
@@ -39,8 +37,10 @@ from .batches import (
     NO_BATCH,
     DeliveryFailures,
     Headers,
+    Notifications,
     PartitionQueue,
     ProducerBatch,
+    TopicRoute,
     current_place,
 )
 from .partitioner import Partitioner
@@ -53,27 +53,6 @@ BATCH_OVERHEAD = 61
 FIRST_BYTES = 4096
 # Whether threads are only switched at instructions that call something.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
-
-
-class TopicRoute(msgspec.Struct):
-    """The partitions of a topic: all queues, those that have a leader, and the current sticky one."""
-
-    topic: str
-    queues: list[PartitionQueue]
-    with_leader: list[PartitionQueue]
-    sticky: PartitionQueue
-    # Number of Metadata responses for the topic.
-    version: int = 0
-    # Bytes that `sticky` received since records without a key go there.
-    sticky_bytes: int = 0
-
-
-class Notifications(msgspec.Struct):
-    """What the sender has to handle: new batches, queues to visit, topics without metadata."""
-
-    new_batches: list[ProducerBatch] = msgspec.field(default_factory=list[ProducerBatch])
-    queues_to_visit: list[PartitionQueue] = msgspec.field(default_factory=list[PartitionQueue])
-    unknown_topics: dict[str, None] = msgspec.field(default_factory=dict[str, None])
 
 
 class RecordAccumulator:

@@ -331,3 +331,24 @@ NO_BATCH: ProducerBatch = ProducerBatch.__new__(ProducerBatch)
 NO_BATCH.room = -1
 NO_BATCH.sealed = True
 NO_BATCH.done = True
+
+
+class TopicRoute(msgspec.Struct):
+    """The partitions of a topic: all queues, those that have a leader, and the current sticky one."""
+
+    topic: str
+    queues: list[PartitionQueue]
+    with_leader: list[PartitionQueue]
+    sticky: PartitionQueue
+    # Number of Metadata responses for the topic.
+    version: int = 0
+    # Bytes that `sticky` received since records without a key go there.
+    sticky_bytes: int = 0
+
+
+class Notifications(msgspec.Struct):
+    """What the sender has to handle: new batches, queues to visit, topics without metadata."""
+
+    new_batches: list[ProducerBatch] = msgspec.field(default_factory=list[ProducerBatch])
+    queues_to_visit: list[PartitionQueue] = msgspec.field(default_factory=list[PartitionQueue])
+    unknown_topics: dict[str, None] = msgspec.field(default_factory=dict[str, None])
