@@ -96,9 +96,9 @@ class Sockets:
 
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
-        self._events: list[NetworkEvent] = []  # Not taken yet.
-        self._tokens: deque[Token | NoToken] = deque()  # From the threads that request them.
-        self._token_keys: list[int] = []  # The connections that need one.
+        self._events: list[NetworkEvent] = []  # not returned by `take` yet
+        self._tokens: deque[Token | NoToken] = deque()  # from the threads that request tokens
+        self._token_keys: list[int] = []  # connections that wait for a token
         self._requesting_token = False
         # Some connections use TLS: decrypting takes CPU time, and the GIL.
         self.uses_tls = False

@@ -54,6 +54,12 @@ def test_every_public_method_is_explained(kind: type) -> None:
     assert [name for name, method in methods(kind).items() if not inspect.getdoc(method)] == []
 
 
+@pytest.mark.parametrize("kind", [kind for twins in TWINS for kind in twins])
+def test_every_public_method_is_defined_in_its_class_which_has_few_bases(kind: type) -> None:
+    assert methods(kind).keys() <= vars(kind).keys()
+    assert len(kind.__mro__) <= 4
+
+
 def test_help_reads_as_if_it_were_written_there() -> None:
     text = pydoc.plain(pydoc.render_doc(Consumer)).replace("'", "")  # Python 3.14 quotes no annotations
     assert "poll(self, timeout: float = 1.0, max_records: int | None = None, **unknown: Never)" in text
