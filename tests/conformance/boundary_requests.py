@@ -385,6 +385,6 @@ class Drawing:
         return self._dice.choice(odd if odd and self._is_odd() else usual)
 
 
-def drawn(kind: type[Message], version: int, scene: Scene, seed: str, odd: float = ODD) -> Any:
+def draw_request(kind: type[Message], version: int, scene: Scene, seed: str, odd: float = ODD) -> Any:
     """Draw a request; the same seed gives the same one, except for the ids of the scene's broker."""
     return Drawing(scene, Random(seed), version, odd).draw(kind)

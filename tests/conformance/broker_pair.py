@@ -36,7 +36,7 @@ from kproto.transactions.state import OFFSETS_TOPIC
 from kproto.wire.fields import REQUIRED
 from kproto.wire.message import Message
 from tests.broker.stage import Socket
-from tests.conformance.boundary_requests import NO_ID, NOW, SOME_ID, Scene, drawn
+from tests.conformance.boundary_requests import NO_ID, NOW, SOME_ID, Scene, draw_request
 
 RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 30.0
@@ -181,7 +181,7 @@ class Side:
             request, 0, lambda response: "Prepare" not in response.transaction_states[0].transaction_state
         )
 
-    def look(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Describe the scene: topics, offsets, configs, committed offsets and transactions."""
         name = self.scene.name
         n = self.scene.count
@@ -198,26 +198,26 @@ class Side:
             ),
             12,
         )
-        state["topics"] = self.seen(described)
+        state["topics"] = self.comparable(described)
         for timestamp in (-1, -2):
             parts = [ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in (0, 1)]
             listed = ListOffsetsRequest(
                 replica_id=-1,
                 topics=[ListOffsetsTopic(name=name("t"), partitions=parts)],
             )
-            state[f"ends {timestamp}"] = self.seen(self.ask(listed, 6))
+            state[f"ends {timestamp}"] = self.comparable(self.ask(listed, 6))
         resources = [
             DescribeConfigsResource(resource_type=2, resource_name=name(topic), configuration_keys=None)
             for topic in ("t", "e", *odd)
         ]
-        state["configs"] = self.seen(self.ask(DescribeConfigsRequest(resources=resources), 4))
+        state["configs"] = self.comparable(self.ask(DescribeConfigsRequest(resources=resources), 4))
         groups = [OffsetFetchRequestGroup(group_id=name(group), topics=None) for group in ("g", "m")]
-        state["offsets"] = self.seen(self.ask(OffsetFetchRequest(groups=groups), 9))
+        state["offsets"] = self.comparable(self.ask(OffsetFetchRequest(groups=groups), 9))
         ids = DescribeTransactionsRequest(transactional_ids=[name("x")])
-        state["transactions"] = self.seen(self.ask(ids, 0))
+        state["transactions"] = self.comparable(self.ask(ids, 0))
         return state
 
-    def seen(self, value: Any, name: str = "", kind: str = "") -> Any:
+    def comparable(self, value: Any, name: str = "", kind: str = "") -> Any:
         """Return the comparable part of a response: ids and other random values become words."""
         scene = self.scene
         if name in FREE:
@@ -245,7 +245,7 @@ class Side:
         if isinstance(value, list):
             if name == "api_keys":  # Compare the versions of the APIs that both brokers serve.
                 value = [api for api in value if api.api_key in APIS]
-            items = [self.seen(item) for item in value if not empty(item)]
+            items = [self.comparable(item) for item in value if not empty(item)]
             if name in ("responses", "topics") and all("partitions" in item for item in items):
                 items = by_topic(items)
             if all(isinstance(item, dict) for item in items):
@@ -258,7 +258,7 @@ class Side:
             return ErrorCode(value).name
         if hasattr(type(value), "__fields__"):
             inside = {
-                field.name: self.seen(getattr(value, field.name), field.name)
+                field.name: self.comparable(getattr(value, field.name), field.name)
                 for field in type(value).__fields__
             }
             if (
@@ -306,7 +306,7 @@ class Pair:
         if version is None:
             version = dice.choice([dice.randint(low, high), high])
         answers: list[Any] = []
-        requests = [drawn(kind, version, side.scene, f"{seed} {version}", odd) for side in self.sides]
+        requests = [draw_request(kind, version, side.scene, f"{seed} {version}", odd) for side in self.sides]
         kafka_request = requests[0]
         if listing_everything(api, kafka_request):
             return
@@ -328,26 +328,29 @@ class Pair:
             if isinstance(answer, str):
                 answers.append(answer)
             else:
-                answers.append(side.seen(answer if where is None else mine(answer, where, side.scene)))
+                answers.append(
+                    side.comparable(answer if where is None else keep_own_entries(answer, where, side.scene))
+                )
         if api in ("EndTxn", "InitProducerId"):
             self.sides[0].settle()
         self.last = f"{api} v{version} {brief(kafka_request)}", answers
         if answers[0] != answers[1]:
-            yield f"{api} v{version} {brief(kafka_request)}\n{different(answers[0], answers[1])}"
+            yield f"{api} v{version} {brief(kafka_request)}\n{describe_difference(answers[0], answers[1])}"
         elif api in SLOW:
             yield from (
-                f"{api} v{version} {brief(kafka_request)}\n{difference}" for difference in self.what_became()
+                f"{api} v{version} {brief(kafka_request)}\n{difference}"
+                for difference in self.effect_differences()
             )
 
-    def what_became(self) -> Iterator[str]:
+    def effect_differences(self) -> Iterator[str]:
         """Yield the differences between the two scenes after the requests."""
-        ours = self.sides[1].look()
+        ours = self.sides[1].describe()
         end = time.monotonic() + PATIENCE
-        while (kafka := self.sides[0].look()) != ours and time.monotonic() < end:
+        while (kafka := self.sides[0].describe()) != ours and time.monotonic() < end:
             time.sleep(0.02)  # A real Kafka finishes some changes after its response.
         for part in kafka:
             if kafka[part] != ours[part]:
-                yield f"afterwards: {part}\n{different(kafka[part], ours[part])}"
+                yield f"afterwards: {part}\n{describe_difference(kafka[part], ours[part])}"
 
     def next_case(self) -> None:
         for side in self.sides:
@@ -360,12 +363,12 @@ def everything_of(api: str, request: Any) -> str | None:
     return response_field if response_field is not None and getattr(request, request_field) is None else None
 
 
-def mine(answer: Any, where: str, scene: Scene) -> Any:
+def keep_own_entries(answer: Any, where: str, scene: Scene) -> Any:
     """Remove entries of other scenes from a response that lists everything."""
     names = ("name", "topic", "group_id", "transactional_id")
     for entry in getattr(answer, where):
         if hasattr(entry, "log_dir"):
-            mine(entry, "topics", scene)
+            keep_own_entries(entry, "topics", scene)
     entries = [
         entry
         for entry in getattr(answer, where)
@@ -416,13 +419,16 @@ def brief(value: Any) -> str:
     return f"({', '.join(fields)})"
 
 
-def different(kafka: Any, ours: Any, path: str = "") -> str:
+def describe_difference(kafka: Any, ours: Any, path: str = "") -> str:
     """Describe where two responses differ, one line for each place."""
     if isinstance(kafka, dict) and isinstance(ours, dict):
-        lines = [different(kafka[key], ours.get(key), f"{path}.{key}") for key in kafka]
+        lines = [describe_difference(kafka[key], ours.get(key), f"{path}.{key}") for key in kafka]
         return "\n".join(line for line in lines if line)
     if isinstance(kafka, list) and isinstance(ours, list) and len(kafka) == len(ours):
-        lines = [different(a, b, f"{path}[{n}]") for n, (a, b) in enumerate(zip(kafka, ours, strict=True))]
+        lines = [
+            describe_difference(a, b, f"{path}[{n}]")
+            for n, (a, b) in enumerate(zip(kafka, ours, strict=True))
+        ]
         return "\n".join(line for line in lines if line)
     return (
         ""

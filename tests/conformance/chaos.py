@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {
 
 
 @dataclass
-class Book:
+class Ledger:
     """The records that one group read, and its committed offsets."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -90,7 +90,7 @@ class Assigned(RebalanceListener):
 
 
 def blocking(
-    name: str, bootstrap: str, topic: str, book: Book, over: threading.Event, **options: Any
+    name: str, bootstrap: str, topic: str, ledger: Ledger, over: threading.Event, **options: Any
 ) -> None:
     expected: dict[int, int] = {}
     with Consumer(bootstrap, client_id=name, **{**OPTIONS, **options}) as consumer:
@@ -98,17 +98,17 @@ def blocking(
         while not over.is_set():
             try:
                 records = consumer.poll(0.2)
-                book.note(name, expected, records)
+                ledger.note(name, expected, records)
                 if records:
                     positions = dict(expected)
                     consumer.commit(timeout=3)
-                    book.was_committed(positions)
+                    ledger.was_committed(positions)
             except KprotoError:
                 continue
 
 
 async def waiting(
-    name: str, bootstrap: str, topic: str, book: Book, over: threading.Event, **options: Any
+    name: str, bootstrap: str, topic: str, ledger: Ledger, over: threading.Event, **options: Any
 ) -> None:
     expected: dict[int, int] = {}
     async with AsyncConsumer(bootstrap, client_id=name, **{**OPTIONS, **options}) as consumer:
@@ -116,16 +116,16 @@ async def waiting(
         while not over.is_set():
             try:
                 records = await consumer.poll(0.2)
-                book.note(name, expected, records)
+                ledger.note(name, expected, records)
                 if records:
                     positions = dict(expected)
                     await consumer.commit(timeout=3)
-                    book.was_committed(positions)
+                    ledger.was_committed(positions)
             except KprotoError:
                 continue
 
 
-def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> dict[str, Book]:
+def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> dict[str, Ledger]:
     """Send `records` through a broker that is killed `kills` times, behind a network with faults for
     `seconds`.
     """
@@ -133,7 +133,7 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
     kafka = Killable(scratch, advertised=port)
     kafka.start()
     over = threading.Event()
-    books = {"eager": Book(), "cooperative": Book()}
+    ledgers = {"eager": Ledger(), "cooperative": Ledger()}
     try:
         with Proxy(f"127.0.0.1:{kafka.port}", port=port) as proxy:
             with Cluster(proxy.bootstrap) as cluster:
@@ -141,7 +141,7 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
             threads: list[threading.Thread] = []
             for group, strategy in (("eager", "range"), ("cooperative", "cooperative-sticky")):
                 options = {"group_id": group, "partition_assignment_strategy": strategy}
-                common = (proxy.bootstrap, "t", books[group], over)
+                common = (proxy.bootstrap, "t", ledgers[group], over)
                 target = lambda common=common, options=options, group=group: blocking(  # noqa: E731
                     f"{group}-blocking", *common, **options
                 )
@@ -166,18 +166,18 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
             threads[-1].join()
             threads[-2].join()
             end = time.monotonic() + 40
-            while time.monotonic() < end and any(book.count < records for book in books.values()):
+            while time.monotonic() < end and any(ledger.count < records for ledger in ledgers.values()):
                 time.sleep(0.2)
             over.set()
             for thread in threads:
                 thread.join()
-            for book in books.values():
-                silences = (until - since - lost_time(since, until, away) for since, until in book.silences)
-                book.longest_silence = max(silences, default=0.0)
+            for ledger in ledgers.values():
+                silences = (until - since - lost_time(since, until, away) for since, until in ledger.silences)
+                ledger.longest_silence = max(silences, default=0.0)
     finally:
         over.set()
         kafka.kill()
-    return books
+    return ledgers
 
 
 def lost_time(since: float, until: float, away: list[tuple[float, float]]) -> float:
@@ -199,22 +199,22 @@ def produce(bootstrap: str, records: int, seconds: float) -> None:
             delivery.result()
 
 
-def judged(books: dict[str, Book], records: int) -> list[str]:
+def errors_in(ledgers: dict[str, Ledger], records: int) -> list[str]:
     """Return the errors in the records that the groups read."""
     errors = []
-    for group, book in books.items():
-        errors += [f"{group}: {wrong}" for wrong in book.wrong[:5]]
-        values = [value for offsets in book.read.values() for value in offsets.values()]
+    for group, ledger in ledgers.items():
+        errors += [f"{group}: {wrong}" for wrong in ledger.wrong[:5]]
+        values = [value for offsets in ledger.read.values() for value in offsets.values()]
         lost = set(range(records)) - set(values)
         if lost:
             errors.append(f"{group}: {len(lost)} records were lost, such as {min(lost)}")
         if len(values) != len(set(values)):
             errors.append(f"{group}: the log holds {len(values) - len(set(values))} records twice")
-        for partition, offsets in book.read.items():
+        for partition, offsets in ledger.read.items():
             in_order = [offsets[offset] for offset in sorted(offsets)]
             if in_order != sorted(in_order):
                 errors.append(f"{group}: partition {partition} is out of order")
     return errors
 
 
-__all__ = ["Book", "TopicPartition", "judged", "run"]
+__all__ = ["Ledger", "TopicPartition", "errors_in", "run"]

@@ -1,6 +1,6 @@
 """Scenarios for one client, run with the original client and with its model.
 
-A scenario is a function of a `Stage`; `PLAYS` lists them by name, each with the ability that it needs. A
+A scenario is a function of a `Stage`; `SCENARIOS` lists them by name, each with the ability that it needs. A
 client that lacks the ability (`LACKS`) skips the scenario. The comparison covers the requests of each member
 to the coordinator (`request_lines`) and the events that its application received (`Member.events`).
 """
@@ -21,7 +21,7 @@ from typing import Any, Final
 import pytest
 
 from consumer import Cluster, Producer
-from tests.conformance.recording_proxy import Tap
+from tests.conformance.recording_proxy import RecordingProxy
 
 PATIENCE = 40.0
 SEED = int(os.environ.get("KPROTO_SEED") or Random().randrange(10**6))
@@ -37,7 +37,7 @@ LACKS: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
-def only_some(case: object, cases: Iterable[object]) -> None:
+def skip_unless_drawn(case: object, cases: Iterable[object]) -> None:
     """Skip a case that this run did not draw: each run draws a quarter, because the scenarios wait.
 
     `KPROTO_ALL_PLAYS=1` runs all (tox -e soak). The same `KPROTO_SEED` draws the same quarter.
@@ -67,7 +67,7 @@ class Member:
             self.arrived.put(line.rstrip("\n").partition(" ")[2])
         self.arrived.put("END")
 
-    def say(self, line: str) -> None:
+    def send(self, line: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
@@ -98,7 +98,7 @@ class Member:
             raise AssertionError(f"{self.name} did not print {wanted!r}: {self.lines[-12:]}") from None
 
     def close(self) -> None:
-        self.say("close")
+        self.send("close")
         self.until("closed")
         self.process.wait(PATIENCE)
 
@@ -130,7 +130,7 @@ class Stage:
     """One run of a scenario: its members, the proxy before the broker, and the operator's actions."""
 
     start: Callable[[str, str, str, Mapping[str, Any]], Member]
-    tap: Tap
+    proxy: RecordingProxy
     cluster: Cluster
     producer: Producer
     run: str
@@ -143,7 +143,7 @@ class Stage:
     def name(self, member: str) -> str:
         return f"{member}-{self.run}"
 
-    def of(self, name: str) -> list[Member]:
+    def members_named(self, name: str) -> list[Member]:
         """Return the processes that had this name, in order of their start."""
         return [member for member in self.members if member.name == name]
 
@@ -164,10 +164,10 @@ class Stage:
         member.until("ready")
         return member
 
-    def subscribed(self, name: str, **conf: Any) -> Member:
+    def start_subscribed(self, name: str, **conf: Any) -> Member:
         """Start a member, subscribe it, and wait until it has partitions."""
         member = self.member(name, **conf)
-        member.say(f"subscribe {self.topic}")
+        member.send(f"subscribe {self.topic}")
         member.until("assigned")
         return member
 
@@ -180,7 +180,7 @@ class Stage:
         self.cluster.create_partitions({self.topic: partitions})
 
     def inject(self, member: str, api: str, *codes: int) -> None:
-        self.tap.inject(self.name(member), api, *codes)
+        self.proxy.inject(self.name(member), api, *codes)
 
     def wait_for_request(self, member: str, api: str, *, repeated: bool = False) -> None:
         """Wait until a member has sent this request; `repeated`: once more than until now."""
@@ -192,7 +192,7 @@ class Stage:
             time.sleep(0.02)
 
     def _asked(self, member: str, api: str) -> int:
-        return sum(request.api == api for request in self.tap.requests(self.name(member)))
+        return sum(request.api == api for request in self.proxy.requests(self.name(member)))
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -201,7 +201,7 @@ class Stage:
 def join(stage: Stage) -> None:
     """One member joins, reads, commits automatically and closes."""
     stage.produce(20)
-    a = stage.subscribed("A")
+    a = stage.start_subscribed("A")
     a.until_read(20)
     stage.pause(1.0)
     a.close()
@@ -210,10 +210,10 @@ def join(stage: Stage) -> None:
 def second(stage: Stage) -> None:
     """A second member joins and leaves again."""
     stage.produce(20)
-    a = stage.subscribed("A")
+    a = stage.start_subscribed("A")
     a.until_read(20)
     stage.pause(0.6)
-    b = stage.subscribed("B")
+    b = stage.start_subscribed("B")
     a.until("assigned")
     stage.pause(1.2)
     b.close()
@@ -225,7 +225,7 @@ def second(stage: Stage) -> None:
 def growth(stage: Stage) -> None:
     """The topic grows: a client that refreshes its metadata rejoins."""
     stage.produce(10)
-    a = stage.subscribed("A")
+    a = stage.start_subscribed("A")
     a.until_read(10)
     stage.pause(1.0)
     stage.grow(4)
@@ -237,10 +237,10 @@ def growth(stage: Stage) -> None:
 def crash(stage: Stage) -> None:
     """A member dies; the other one gets its partitions when the session has expired."""
     stage.produce(20)
-    a = stage.subscribed("A")
+    a = stage.start_subscribed("A")
     a.until_read(20)
     stage.pause(0.6)
-    b = stage.subscribed("B")
+    b = stage.start_subscribed("B")
     a.until("assigned")
     stage.pause(1.2)
     b.kill()
@@ -252,11 +252,11 @@ def crash(stage: Stage) -> None:
 def restart(stage: Stage) -> None:
     """A static member restarts within its session timeout, however slowly its process starts."""
     stage.produce(10)
-    a = stage.subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
+    a = stage.start_subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
     a.until_read(10)
     stage.pause(0.8)
     a.close()
-    restarted = stage.subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
+    restarted = stage.start_subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
     stage.pause(0.8)
     restarted.close()
 
@@ -264,10 +264,10 @@ def restart(stage: Stage) -> None:
 def manual(stage: Stage) -> None:
     """Only the application commits."""
     stage.produce(20)
-    a = stage.subscribed("A", auto_commit=False)
+    a = stage.start_subscribed("A", auto_commit=False)
     a.until_read(20)
     stage.pause(0.6)
-    a.say("commit")
+    a.send("commit")
     a.until("done commit")
     stage.pause(0.4)
     a.close()
@@ -279,7 +279,7 @@ def heartbeat_errors(stage: Stage) -> None:
     Automatic commits are off: whether one of Java's commit intervals ends before or after an error is random.
     """
     stage.produce(10)
-    a = stage.subscribed("A", auto_commit=False)
+    a = stage.start_subscribed("A", auto_commit=False)
     a.until_read(10)
     for code in (27, 22, 25, 15, 16):
         stage.pause(1.0)
@@ -291,12 +291,12 @@ def heartbeat_errors(stage: Stage) -> None:
 def commit_errors(stage: Stage) -> None:
     """Answer the application's commits with each error code in turn."""
     stage.produce(10)
-    a = stage.subscribed("A", auto_commit=False)
+    a = stage.start_subscribed("A", auto_commit=False)
     a.until_read(10)
     for code in (27, 14, 16):
         stage.pause(0.8)
         stage.inject("A", "OffsetCommit", code)
-        a.say("commit")
+        a.send("commit")
         a.until("done commit")
     stage.pause(1.0)
     a.close()
@@ -307,7 +307,7 @@ def join_errors(stage: Stage) -> None:
     for number, code in enumerate((15, 25)):
         name = f"A{number}"
         stage.inject(name, "JoinGroup", code)
-        member = stage.subscribed(name)
+        member = stage.start_subscribed(name)
         stage.pause(1.5)
         member.close()
 
@@ -317,7 +317,7 @@ def sync_errors(stage: Stage) -> None:
     for number, code in enumerate((27, 22, 25)):
         name = f"A{number}"
         stage.inject(name, "SyncGroup", code)
-        member = stage.subscribed(name)
+        member = stage.start_subscribed(name)
         stage.pause(1.5)
         member.close()
 
@@ -327,7 +327,7 @@ def start_errors(stage: Stage) -> None:
     for number, (api, code) in enumerate((("FindCoordinator", 15), ("OffsetFetch", 14))):
         name = f"A{number}"
         stage.inject(name, api, code)
-        member = stage.subscribed(name)
+        member = stage.start_subscribed(name)
         stage.pause(1.0)
         member.close()
 
@@ -335,12 +335,12 @@ def start_errors(stage: Stage) -> None:
 def unsubscribe(stage: Stage) -> None:
     """The application unsubscribes and subscribes again."""
     stage.produce(10)
-    a = stage.subscribed("A")
+    a = stage.start_subscribed("A")
     a.until_read(10)
     stage.pause(0.8)
-    a.say("unsubscribe")
+    a.send("unsubscribe")
     a.until("done unsubscribe")
-    a.say(f"subscribe {stage.topic}")
+    a.send(f"subscribe {stage.topic}")
     a.until("assigned")
     stage.pause(0.6)
     a.close()
@@ -349,11 +349,11 @@ def unsubscribe(stage: Stage) -> None:
 def cooperative(stage: Stage) -> None:
     """A second member joins; only the partitions that it gets are revoked."""
     stage.produce(20)
-    a = stage.subscribed("A", assignors=["cooperative-sticky"])
+    a = stage.start_subscribed("A", assignors=["cooperative-sticky"])
     a.until_read(20)
     stage.pause(0.6)
     b = stage.member("B", assignors=["cooperative-sticky"])
-    b.say(f"subscribe {stage.topic}")
+    b.send(f"subscribe {stage.topic}")
     a.until("revoked")
     b.until("assigned " + stage.topic)
     stage.pause(1.0)
@@ -366,10 +366,10 @@ def cooperative(stage: Stage) -> None:
 def sticky(stage: Stage) -> None:
     """A second member joins and leaves; the user data of the next JoinGroup lists owned partitions."""
     stage.produce(20)
-    a = stage.subscribed("A", assignors=["sticky"])
+    a = stage.start_subscribed("A", assignors=["sticky"])
     a.until_read(20)
     stage.pause(0.6)
-    b = stage.subscribed("B", assignors=["sticky"])
+    b = stage.start_subscribed("B", assignors=["sticky"])
     a.until("assigned " + stage.topic)
     stage.pause(1.0)
     b.close()
@@ -381,8 +381,8 @@ def sticky(stage: Stage) -> None:
 def close_while_joining(stage: Stage) -> None:
     """The application closes while the JoinGroup response is delayed."""
     a = stage.member("A")
-    stage.tap.hold(stage.name("A"), "JoinGroup", 1.5)
-    a.say(f"subscribe {stage.topic}")
+    stage.proxy.hold(stage.name("A"), "JoinGroup", 1.5)
+    a.send(f"subscribe {stage.topic}")
     stage.wait_for_request("A", "JoinGroup")
     stage.pause(0.2)
     a.close()
@@ -400,10 +400,10 @@ def fencing(stage: Stage) -> None:
         "session_ms": 60_000,
         "max_poll_ms": 90_000,
     }
-    a = stage.subscribed("A", **conf)
+    a = stage.start_subscribed("A", **conf)
     a.until_read(10)
     b = stage.member("B", **conf)
-    b.say(f"subscribe {stage.topic}")
+    b.send(f"subscribe {stage.topic}")
     a.until("error")
     a.kill()
     b.until("assigned")
@@ -414,15 +414,15 @@ def fencing(stage: Stage) -> None:
 def commit_while_joining(stage: Stage) -> None:
     """The application commits while the JoinGroup response is delayed."""
     stage.produce(10)
-    a = stage.subscribed("A", auto_commit=False)
+    a = stage.start_subscribed("A", auto_commit=False)
     a.until_read(10)
     stage.pause(0.6)
-    stage.tap.hold(stage.name("A"), "JoinGroup", 1.5)
+    stage.proxy.hold(stage.name("A"), "JoinGroup", 1.5)
     b = stage.member("B", auto_commit=False)
-    b.say(f"subscribe {stage.topic}")
+    b.send(f"subscribe {stage.topic}")
     stage.wait_for_request("A", "JoinGroup", repeated=True)
     stage.pause(0.3)
-    a.say("commit")
+    a.send("commit")
     a.until("assigned")
     b.until("assigned")
     stage.pause(0.6)
@@ -436,7 +436,7 @@ def pattern(stage: Stage) -> None:
     """Subscribe to a pattern: one topic exists, a second one is created later."""
     stage.produce(10)
     a = stage.member("A")
-    a.say(f"pattern ^{stage.topic}.*")
+    a.send(f"pattern ^{stage.topic}.*")
     a.until("assigned")
     a.until_read(10)
     stage.pause(0.6)
@@ -446,9 +446,9 @@ def pattern(stage: Stage) -> None:
     a.close()
 
 
-Play = Callable[[Stage], None]
+Scenario = Callable[[Stage], None]
 # Name -> the scenario and the ability that it needs.
-PLAYS: Final[Mapping[str, tuple[Play, str]]] = {
+SCENARIOS: Final[Mapping[str, tuple[Scenario, str]]] = {
     "join": (join, ""),
     "second": (second, ""),
     "growth": (growth, "growth"),

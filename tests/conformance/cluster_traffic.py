@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any, Final
 
 from tests.conformance.cluster_readers import Asker, Ledger, Readers
-from tests.conformance.cluster_workers import CLOSE_S, at_hand
+from tests.conformance.cluster_workers import CLOSE_S, open_resources
 from tests.conformance.cluster_writers import Mover, Writer
 from tests.conformance.kafka_cluster import Fleet, until
 
@@ -46,17 +46,17 @@ _names = count(1)
 def topic(fleet: Fleet, partitions: int = PARTITIONS, replication_factor: int = 3, **configs: str) -> str:
     name = f"t{next(_names)}"
     fleet.cluster.create_topics({name: partitions}, replication_factor=replication_factor, configs=configs)
-    until(lambda: fleet.whole(name), "the new topic is whole")
+    until(lambda: fleet.is_in_sync(name), "the new topic is whole")
     return name
 
 
 @dataclass
-class Seen:
+class ReaderGroup:
     """One group of readers, what they read, and its writers."""
 
     topic: str
     group: str
-    book: Ledger
+    ledger: Ledger
     writers: list[Writer]
     # How long no broker was available, in seconds.
     away: float = 0.0
@@ -67,7 +67,7 @@ class Seen:
 
 
 @contextmanager
-def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict[str, Seen]]:
+def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict[str, ReaderGroup]]:
     """Run readers and writers during the block, wait until everything is read, and check the results.
 
     Two groups read plain records, a third one committed records, a fourth one the records that movers copied
@@ -108,20 +108,20 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
         for kind in LOOPS
     ]
     readers_by_name = {
-        "cooperative": Seen(plain, f"{plain}-cooperative", Ledger(), plain_writers),
-        "range": Seen(plain, f"{plain}-range", Ledger(), plain_writers),
-        "committed": Seen(committed, f"{committed}-committed", Ledger(), careful_writers),
-        "moved": Seen(moved, f"{moved}-moved", Ledger(), careful_writers),
+        "cooperative": ReaderGroup(plain, f"{plain}-cooperative", Ledger(), plain_writers),
+        "range": ReaderGroup(plain, f"{plain}-range", Ledger(), plain_writers),
+        "committed": ReaderGroup(committed, f"{committed}-committed", Ledger(), careful_writers),
+        "moved": ReaderGroup(moved, f"{moved}-moved", Ledger(), careful_writers),
     }
     askers = [Asker(first, plain, readers_by_name["range"].group, kind) for kind in LOOPS]
-    before = ours(fleet)
+    before = client_resources(fleet)
     with ExitStack() as stack:
         readers = [
             stack.enter_context(
                 Readers(
                     first,
                     group.topic,
-                    group.book,
+                    group.ledger,
                     READERS[name],
                     group_id=group.group,
                     **session,
@@ -135,17 +135,17 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
                 for client in (*movers, *plain_writers, *careful_writers):
                     (moving if client in movers else writing).enter_context(client)
                 for group in readers_by_name.values():
-                    until(partial(_has, group.book, 50), "every group reads")
+                    until(partial(_has, group.ledger, 50), "every group reads")
                 for asker in askers:
                     writing.enter_context(asker)
                 until(lambda: all(asker.answered for asker in askers), "both clients got responses")
                 yield readers_by_name
             for group in readers_by_name.values():
                 with suppress(AssertionError):  # `wrong` gives more details.
-                    until(partial(_has, group.book, len(group.sent)), "all is read", 60)
+                    until(partial(_has, group.ledger, len(group.sent)), "all is read", 60)
     for name, group in readers_by_name.items():
-        book = group.book
-        print(f"{name}: {book.count} read, {book.doubled} twice, {book.silence:.1f} s of silence")
+        ledger = group.ledger
+        print(f"{name}: {ledger.count} read, {ledger.doubled} twice, {ledger.silence:.1f} s of silence")
     for mover in movers:
         print(f"moved: {mover.moved}, {len(mover.aborted)} aborted, {mover.longest:.1f} s at most")
     for asker in askers:
@@ -157,35 +157,35 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
     for asker in askers:
         assert bootstrap or not asker.refused, asker.refused
     for name, group in readers_by_name.items():
-        assert not group.book.errors, (name, group.book.errors)
-        assert not (wrong := group.book.wrong(group.sent)), (name, wrong)
-        assert group.book.silence < LONGEST_SILENCE + group.away, (name, group.book.silence, group.away)
+        assert not group.ledger.errors, (name, group.ledger.errors)
+        assert not (wrong := group.ledger.wrong(group.sent)), (name, wrong)
+        assert group.ledger.silence < LONGEST_SILENCE + group.away, (name, group.ledger.silence, group.away)
     assert max(close.longest for close in closed) < CLOSE_S + 1
-    assert not (new := left(fleet, before)), new
+    assert not (new := new_resources(fleet, before)), new
 
 
-def ours(fleet: Fleet) -> set[str]:
+def client_resources(fleet: Fleet) -> set[str]:
     """Return the threads and sockets of this process's clients, except the cluster's own client."""
-    with fleet.unasked():
-        return at_hand()
+    with fleet.without_client():
+        return open_resources()
 
 
-def left(fleet: Fleet, before: set[str]) -> set[str]:
+def new_resources(fleet: Fleet, before: set[str]) -> set[str]:
     """Return threads and sockets that are new and remain for two seconds: a Proxy closes after its client.
 
     Threads and sockets of earlier tests may disappear meanwhile.
     """
-    with fleet.unasked():
+    with fleet.without_client():
         end = time.monotonic() + 2
-        while (new := at_hand() - before) and time.monotonic() < end:
+        while (new := open_resources() - before) and time.monotonic() < end:
             time.sleep(0.05)
         return new
 
 
-def _has(book: Ledger, count: int) -> bool:
-    return book.count >= count
+def _has(ledger: Ledger, count: int) -> bool:
+    return ledger.count >= count
 
 
-def whole(fleet: Fleet) -> None:
-    until(lambda: fleet.up() == set(fleet.nodes), "all brokers are there")
-    until(lambda: fleet.whole(*fleet.cluster.metadata().topics), "all replicas are in sync")
+def wait_until_in_sync(fleet: Fleet) -> None:
+    until(lambda: fleet.listed_brokers() == set(fleet.nodes), "all brokers are there")
+    until(lambda: fleet.is_in_sync(*fleet.cluster.metadata().topics), "all replicas are in sync")

@@ -87,7 +87,7 @@ class InThread:
         raise NotImplementedError
 
 
-def at_hand() -> set[str]:
+def open_resources() -> set[str]:
     """Return the threads of our clients and the open sockets of this process, each by a unique name."""
     threads = {
         f"{thread.name} ({thread.ident})"

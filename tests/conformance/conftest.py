@@ -10,7 +10,7 @@ import pytest
 from consumer import Cluster, Producer
 from kproto.group.subscription import TopicPartition
 from tests.conformance import java_bridge, judges
-from tests.conformance.recording_proxy import Tap
+from tests.conformance.recording_proxy import RecordingProxy
 
 
 @pytest.fixture(scope="session")
@@ -46,18 +46,21 @@ def embedded() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def tapped() -> Iterator[Tap]:
+def proxied_kafka() -> Iterator[RecordingProxy]:
     """A real Kafka whose clients all connect through a recording proxy."""
     port = judges.free_port()
     advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-    with judges.real_kafka(advertised) as kafka, Tap(port, int(kafka.bootstrap.rpartition(":")[2])) as tap:
-        yield tap
+    with (
+        judges.real_kafka(advertised) as kafka,
+        RecordingProxy(port, int(kafka.bootstrap.rpartition(":")[2])) as proxy,
+    ):
+        yield proxy
 
 
 @pytest.fixture(scope="module")
-def operators(tapped: Tap) -> Iterator[tuple[Cluster, Producer]]:
+def operators(proxied_kafka: RecordingProxy) -> Iterator[tuple[Cluster, Producer]]:
     """A cluster client and a producer behind the same proxy."""
-    bootstrap = f"127.0.0.1:{tapped.port}"
+    bootstrap = f"127.0.0.1:{proxied_kafka.port}"
     with Cluster(bootstrap) as cluster, Producer(bootstrap) as producer:
         cluster.create_topics({"warm": 1})
         # The broker creates its offsets topic.

@@ -21,7 +21,7 @@ from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
 from tests.conformance import judges, original_clients
 from tests.conformance.client_scenarios import SEED
-from tests.conformance.recording_proxy import RecordedRequest, Tap
+from tests.conformance.recording_proxy import RecordedRequest, RecordingProxy
 
 NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
 # Releases of sarama: the one of document 003, the last one under the old name, and our model's.
@@ -40,13 +40,13 @@ def of_sarama(folder: str, release: str) -> str:
 class Place(NamedTuple):
     """A broker behind a proxy, with clients that create topics and records."""
 
-    tap: Tap
+    proxy: RecordingProxy
     bootstrap: str
     cluster: Cluster
     producer: Producer
 
 
-def tapped(kind: str) -> Iterator[Place]:
+def run_place(kind: str) -> Iterator[Place]:
     """Run a place on the embedded broker or a real Kafka, for a fixture."""
     port = judges.free_port()
     with ExitStack() as stack:
@@ -57,7 +57,9 @@ def tapped(kind: str) -> Iterator[Place]:
             server = stack.enter_context(running())
             server.advertise(f"127.0.0.1:{port}")
             bootstrap = server.bootstrap
-        tap = stack.enter_context(Tap(port, int(bootstrap.rpartition(":")[2]), frozenset({"Fetch"})))
+        proxy = stack.enter_context(
+            RecordingProxy(port, int(bootstrap.rpartition(":")[2]), frozenset({"Fetch"}))
+        )
         address = f"127.0.0.1:{port}"
         cluster, producer = (
             stack.enter_context(client_class(address)) for client_class in (Cluster, Producer)
@@ -65,7 +67,7 @@ def tapped(kind: str) -> Iterator[Place]:
         cluster.create_topics({"warm": 1})
         for number in range(20):  # The broker creates its offsets topic, and loads each of its partitions.
             cluster.commit_offsets(f"warm-{number}", {TopicPartition("warm", 0): 0})
-        yield Place(tap, address, cluster, producer)
+        yield Place(proxy, address, cluster, producer)
 
 
 def only_one_broker(request: pytest.FixtureRequest) -> None:
@@ -128,7 +130,7 @@ class Program:
         return [offset for read_from, offset in self.read if read_from == partition]
 
     def requests(self, api: str) -> list[RecordedRequest]:
-        return [request for request in self.place.tap.requests(self.name) if request.api == api]
+        return [request for request in self.place.proxy.requests(self.name) if request.api == api]
 
     def read_on(self, partitions: Sequence[int], most: float = PATIENCE) -> None:
         """Write to these partitions until a record of each has been read."""
@@ -176,10 +178,10 @@ class Program:
         self.close()
 
 
-def walked(kind: str) -> Iterator[Place]:
+def run_walk_place(kind: str) -> Iterator[Place]:
     for release in RELEASES:
         of_sarama("sarama_walk", release)  # Build it once, before several threads need it.
-    yield from tapped(kind)
+    yield from run_place(kind)
 
 
 class Walk(Program):

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tests.conformance.client_scenarios import Play, Stage
-from tests.conformance.java_scenarios import BY_HAND, ask, by_hand, polled
+from tests.conformance.client_scenarios import Scenario, Stage
+from tests.conformance.java_scenarios import BY_HAND, ask, by_hand, poll_until
 
 
 def commits_with_errors(stage: Stage, *codes: int) -> None:
     """Inject each code twice: for commitSync, and for commitAsync, which does not retry."""
     a = by_hand(stage)
-    polled(a, f"R {stage.topic}:0 9")  # Otherwise the lookups before the seeks depend on timing.
-    polled(a, f"R {stage.topic}:1 9")
+    poll_until(a, f"R {stage.topic}:0 9")  # Otherwise the lookups before the seeks depend on timing.
+    poll_until(a, f"R {stage.topic}:1 9")
     ask(a, "pause", f"seek {stage.topic}:0:3", f"seek {stage.topic}:1:3")
     for number, code in enumerate(codes, 1):
         stage.inject("A", "OffsetCommit", code)
         ask(a, "commit")
         stage.inject("A", "OffsetCommit", code)
         ask(a, "commit-async")
-        polled(a, "commit ", times=2 * number)
+        poll_until(a, "commit ", times=2 * number)
     ask(a, "commit")
     a.close()
 
@@ -49,15 +49,15 @@ def join_errors_are_raised(stage: Stage) -> None:
     stage.inject("A", "JoinGroup", 23, 24, 30, 81)
     a = stage.member("A", **BY_HAND)
     ask(a, f"subscribe {stage.topic}")
-    polled(a, "assigned")
+    poll_until(a, "assigned")
     a.close()
 
 
 def a_fenced_commit(stage: Stage) -> None:
     """The error is raised, and the member stays in the group."""
     a = by_hand(stage, instance="one")
-    polled(a, f"R {stage.topic}:0 9")
-    polled(a, f"R {stage.topic}:1 9")
+    poll_until(a, f"R {stage.topic}:0 9")
+    poll_until(a, f"R {stage.topic}:1 9")
     stage.inject("A", "OffsetCommit", 82)
     ask(a, "commit", *4 * ["poll-once 200"], "commit", "assignment")
     a.close()
@@ -70,9 +70,9 @@ def unauthorized_offset_lookups(stage: Stage) -> None:
     stage.inject("A", "ListOffsets", 29)
     a = stage.member("A", **BY_HAND)
     ask(a, f"assign {t}:0 {t}:1")
-    polled(a, "answer poll-once TopicAuthorizationException")
-    polled(a, f"R {t}:0 1")
-    polled(a, f"R {t}:1 1")
+    poll_until(a, "answer poll-once TopicAuthorizationException")
+    poll_until(a, f"R {t}:0 1")
+    poll_until(a, f"R {t}:1 1")
     a.close()
 
 
@@ -81,7 +81,7 @@ def a_coordinator_that_moves_at_each_step(stage: Stage) -> None:
     for api in ("SyncGroup", "OffsetFetch"):
         stage.inject("A", api, 16)
     a = by_hand(stage, heartbeat_ms=200)
-    polled(a, f"R {stage.topic}:0 9")
+    poll_until(a, f"R {stage.topic}:0 9")
     stage.inject("A", "Heartbeat", 16)
     ask(a, *6 * ["poll-once 100"])
     stage.inject("A", "OffsetFetch", 14)
@@ -90,7 +90,7 @@ def a_coordinator_that_moves_at_each_step(stage: Stage) -> None:
     a.close()
 
 
-PLAYS_OF_REFUSALS: Final[Mapping[str, Play]] = {
+ERROR_SCENARIOS: Final[Mapping[str, Scenario]] = {
     scenario.__name__.replace("_", "-"): scenario
     for scenario in (
         commits_when_the_coordinator_moves,

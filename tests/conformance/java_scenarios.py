@@ -13,7 +13,7 @@ from kproto.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.conformance.client_scenarios import Member, Play, Stage
+from tests.conformance.client_scenarios import Member, Scenario, Stage
 
 # Long timeouts, so that none expires before a slow machine ends the scenario.
 LONG = {"session_ms": 30_000, "max_poll_ms": 120_000}
@@ -25,16 +25,16 @@ def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -
     if count:
         stage.produce(count)
     a = stage.member(name, **{**BY_HAND, **conf})
-    a.say(f"subscribe {stage.topic}")
-    polled(a, "assigned")
+    a.send(f"subscribe {stage.topic}")
+    poll_until(a, "assigned")
     return a
 
 
-def polled(a: Member, start: str, *, new_only: bool = False, times: int = 1, tries: int = 200) -> None:
+def poll_until(a: Member, start: str, *, new_only: bool = False, times: int = 1, tries: int = 200) -> None:
     """Poll until the member has printed `start` `times` times; `new_only` ignores earlier lines."""
     before = len(a.lines) if new_only else 0
     for _ in range(tries):
-        a.say("poll-once 50")
+        a.send("poll-once 50")
         a.until("done poll-once")
         if sum(line.startswith(start) for line in a.lines[before:]) >= times:
             return
@@ -43,15 +43,15 @@ def polled(a: Member, start: str, *, new_only: bool = False, times: int = 1, tri
 
 def ask(a: Member, *commands: str) -> None:
     for command in commands:
-        a.say(command)
+        a.send(command)
         a.until(f"done {command}")
 
 
 def seek_after_assignment(stage: Stage) -> None:
     a = by_hand(stage)
     t = stage.topic
-    polled(a, f"R {t}:0 9")
-    polled(a, f"R {t}:1 9")
+    poll_until(a, f"R {t}:0 9")
+    poll_until(a, f"R {t}:1 9")
     ask(a, f"seek {t}:0:5", f"position {t}:0", f"seek {t}:0:7", f"position {t}:0")
     ask(a, f"seek-to-end {t}:1", f"position {t}:1", f"seek-to-beginning {t}:1", f"position {t}:1")
     ask(a, f"position {t}:5", "commit", f"committed {t}:0 {t}:1")
@@ -68,16 +68,16 @@ def seek_back_and_commit(stage: Stage) -> None:
     """A commit commits the position, even if an earlier commit was higher."""
     a = by_hand(stage)
     t = stage.topic
-    polled(a, f"R {t}:0 9")
-    polled(a, f"R {t}:1 9")
+    poll_until(a, f"R {t}:0 9")
+    poll_until(a, f"R {t}:1 9")
     ask(a, "commit", f"seek {t}:0:3", f"seek {t}:1:3", "commit", f"committed {t}:0 {t}:1")
     a.close()
 
 
 def pause_over_an_eager_rebalance(stage: Stage) -> None:
-    a = stage.subscribed("A")
+    a = stage.start_subscribed("A")
     ask(a, "pause", "paused")
-    b = stage.subscribed("B")
+    b = stage.start_subscribed("B")
     a.until("assigned")
     ask(a, "paused")
     stage.pause(0.3)
@@ -87,10 +87,10 @@ def pause_over_an_eager_rebalance(stage: Stage) -> None:
 
 
 def pause_over_a_cooperative_rebalance(stage: Stage) -> None:
-    a = stage.subscribed("A", assignors=["cooperative-sticky"])
+    a = stage.start_subscribed("A", assignors=["cooperative-sticky"])
     ask(a, "pause")
     b = stage.member("B", assignors=["cooperative-sticky"])
-    b.say(f"subscribe {stage.topic}")
+    b.send(f"subscribe {stage.topic}")
     b.until("assigned " + stage.topic)
     stage.pause(0.5)
     ask(a, "paused")
@@ -102,8 +102,8 @@ def pause_over_a_cooperative_rebalance(stage: Stage) -> None:
 def commits_in_order(stage: Stage) -> None:
     a = by_hand(stage)
     t = stage.topic
-    polled(a, f"R {t}:0 9")
-    polled(a, f"R {t}:1 9")
+    poll_until(a, f"R {t}:0 9")
+    poll_until(a, f"R {t}:1 9")
     for offset in (1, 3, 2):
         ask(a, f"commit-at {t}:0:{offset}")
     ask(a, f"seek {t}:0:6", f"seek {t}:1:6", "commit-async")
@@ -124,24 +124,24 @@ def exceeds_max_poll_interval(stage: Stage) -> None:
     """After more than max.poll.interval.ms, the next poll reports the error and rejoins."""
     a = by_hand(stage, max_poll_ms=8_000)
     ask(a, "sleep 10000")
-    polled(a, "assigned", times=2)
+    poll_until(a, "assigned", times=2)
     a.close()
 
 
 def a_static_member_closes_without_leaving(stage: Stage) -> None:
-    a = stage.subscribed("A", instance="one", session_ms=20_000)
-    a.say("close stay")
+    a = stage.start_subscribed("A", instance="one", session_ms=20_000)
+    a.send("close stay")
     a.until("closed")
-    b = stage.subscribed("A", instance="one", session_ms=20_000)
+    b = stage.start_subscribed("A", instance="one", session_ms=20_000)
     b.close()
 
 
 def a_member_closes_without_leaving(stage: Stage) -> None:
     """A member closes without leaving; the next one waits until its session expires."""
-    a = stage.subscribed("A")
-    a.say("close stay")
+    a = stage.start_subscribed("A")
+    a.send("close stay")
     a.until("closed")
-    b = stage.subscribed("B")
+    b = stage.start_subscribed("B")
     b.close()
 
 
@@ -150,10 +150,10 @@ def assign_by_hand(stage: Stage) -> None:
     t = stage.topic
     a = stage.member("A", **BY_HAND)
     ask(a, f"assign {t}:0:4", f"position {t}:0")
-    polled(a, f"R {t}:0 9")
+    poll_until(a, f"R {t}:0 9")
     ask(a, f"position {t}:0", "commit", f"committed {t}:0 {t}:1", f"position {t}:1")
     ask(a, f"assign {t}:1", f"position {t}:1", f"position {t}:0")
-    polled(a, f"R {t}:1 9")
+    poll_until(a, f"R {t}:1 9")
     ask(a, "commit", "unsubscribe", f"assign {t}:0", f"position {t}:0")
     a.close()
 
@@ -171,7 +171,7 @@ def commits_by_hand_and_by_time(stage: Stage) -> None:
 def a_pattern(stage: Stage) -> None:
     stage.produce(4)
     a = stage.member("A")
-    a.say(f"pattern {stage.topic}.*")
+    a.send(f"pattern {stage.topic}.*")
     a.until(f"assigned {stage.topic}:0 {stage.topic}:1")
     stage.cluster.create_topics({f"{stage.topic}.more": 1})
     a.until(f"assigned {stage.topic}.more:0 {stage.topic}:0")
@@ -183,7 +183,7 @@ def another_subscription(stage: Stage) -> None:
     stage.produce(4)
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
-    a = stage.subscribed("A")
+    a = stage.start_subscribed("A")
     a.until("R ", 4)  # Otherwise the offsets committed before the join depend on timing.
     ask(a, f"subscribe {stage.topic} {more}")
     a.until(f"assigned {more}:0")
@@ -205,7 +205,7 @@ def offsets_and_times(stage: Stage) -> None:
 def unsubscribe_by_hand(stage: Stage) -> None:
     a = by_hand(stage)
     ask(a, "unsubscribe", "poll-once 50", f"position {stage.topic}:0", "commit", f"subscribe {stage.topic}")
-    polled(a, "assigned", new_only=True)
+    poll_until(a, "assigned", new_only=True)
     a.close()
 
 
@@ -253,9 +253,9 @@ def out_of_range(stage: Stage, reset: str) -> Member:
 
 def out_of_range_earliest(stage: Stage) -> None:
     a = out_of_range(stage, "earliest")
-    polled(a, f"R {stage.topic}:0 9")
+    poll_until(a, f"R {stage.topic}:0 9")
     ask(a, f"position {stage.topic}:0", f"seek {stage.topic}:0:500")
-    polled(a, f"R {stage.topic}:0 9", new_only=True)
+    poll_until(a, f"R {stage.topic}:0 9", new_only=True)
     a.close()
 
 
@@ -269,14 +269,14 @@ def out_of_range_latest(stage: Stage) -> None:
 
 def out_of_range_none(stage: Stage) -> None:
     a = out_of_range(stage, "none")
-    polled(a, "answer poll-once OffsetOutOfRangeException")
+    poll_until(a, "answer poll-once OffsetOutOfRangeException")
     ask(a, f"seek {stage.topic}:0:6", f"position {stage.topic}:0")
-    polled(a, f"R {stage.topic}:0 9")
+    poll_until(a, f"R {stage.topic}:0 9")
     a.close()
 
 
 def enforced_rebalance(stage: Stage) -> None:
-    a = stage.subscribed("A")
+    a = stage.start_subscribed("A")
     ask(a, "rebalance because of me")
     a.until("assigned")
     stage.pause(0.3)
@@ -285,8 +285,8 @@ def enforced_rebalance(stage: Stage) -> None:
 
 def a_commit_for_a_partition_of_another_member(stage: Stage) -> None:
     stage.produce(20)
-    a = stage.subscribed("A", auto_commit=False)
-    b = stage.subscribed("B", auto_commit=False)
+    a = stage.start_subscribed("A", auto_commit=False)
+    b = stage.start_subscribed("B", auto_commit=False)
     a.until("assigned")
     stage.pause(0.3)
     ask(a, f"commit-at {stage.topic}:1:3", f"committed {stage.topic}:1")
@@ -298,10 +298,10 @@ def a_commit_for_a_partition_of_another_member(stage: Stage) -> None:
 def commits_of_callbacks(stage: Stage, assignors: str) -> None:
     stage.produce(20)
     conf = {"auto_commit": False, "commit_in_revoke": True, "assignors": [assignors]}
-    a = stage.subscribed("A", **conf)
+    a = stage.start_subscribed("A", **conf)
     a.until_read(20)
     b = stage.member("B", **conf)
-    b.say(f"subscribe {stage.topic}")
+    b.send(f"subscribe {stage.topic}")
     b.until(f"assigned {stage.topic}")
     stage.pause(0.6)
     b.close()
@@ -322,11 +322,11 @@ def close_in_a_rebalance(stage: Stage) -> None:
     """Another member joins while this one does not poll; then this one closes."""
     stage.produce(10)
     conf = {**LONG, "auto_commit": False}
-    a = stage.subscribed("A", **conf)
+    a = stage.start_subscribed("A", **conf)
     a.until_read(10)
     ask(a, "poll off")
     b = stage.member("B", **conf)
-    b.say(f"subscribe {stage.topic}")
+    b.send(f"subscribe {stage.topic}")
     stage.wait_for_request("B", "JoinGroup")
     stage.pause(1.0)
     a.close()
@@ -340,9 +340,9 @@ def another_assignment_by_hand(stage: Stage) -> None:
     t = stage.topic
     a = stage.member("A", manual_poll=True, auto_commit_ms=60_000, **LONG)
     ask(a, f"assign {t}:0")
-    polled(a, f"R {t}:0 9")
+    poll_until(a, f"R {t}:0 9")
     ask(a, f"assign {t}:0 {t}:1")
-    polled(a, f"R {t}:1 9")
+    poll_until(a, f"R {t}:1 9")
     ask(a, f"position {t}:0", "assign")
     a.close()
 
@@ -356,20 +356,20 @@ def a_partition_created_after_assign(stage: Stage) -> None:
     for _ in range(4):
         stage.producer.send(t, b"x", partition=3)
     stage.producer.flush()
-    polled(a, f"R {t}:3 3")
+    poll_until(a, f"R {t}:3 3")
     ask(a, "commit")
     a.close()
 
 
 def topics_or_a_pattern(stage: Stage) -> None:
     """A pattern does not replace topics, nor topics a pattern."""
-    a = stage.subscribed("A", auto_commit=False)
-    a.say(f"pattern {stage.topic}.*")
+    a = stage.start_subscribed("A", auto_commit=False)
+    a.send(f"pattern {stage.topic}.*")
     a.until("error")
     ask(a, "unsubscribe")
-    a.say(f"pattern {stage.topic}.*")
+    a.send(f"pattern {stage.topic}.*")
     a.until("assigned")
-    a.say(f"subscribe {stage.topic}")
+    a.send(f"subscribe {stage.topic}")
     a.until("error")
     stage.pause(0.3)
     a.close()
@@ -380,14 +380,14 @@ def subscribe_after_assign(stage: Stage) -> None:
     t = stage.topic
     a = stage.member("A", **BY_HAND)
     ask(a, f"assign {t}:0")
-    polled(a, f"R {t}:0 2")
+    poll_until(a, f"R {t}:0 2")
     ask(a, "commit", "unsubscribe", f"subscribe {t}")
-    polled(a, "assigned")
+    poll_until(a, "assigned")
     ask(a, "unsubscribe", f"assign {t}:1", "poll-once 200", "commit")
     a.close()
 
 
-PLAYS_OF_JAVA: Final[Mapping[str, Play]] = {
+JAVA_SCENARIOS: Final[Mapping[str, Scenario]] = {
     scenario.__name__.replace("_", "-"): scenario
     for scenario in (
         seek_after_assignment,

@@ -84,7 +84,7 @@ class Fleet:
                 self._launch(node)
             self.cluster = self._client()
             stack.callback(lambda: self.cluster.close())
-            until(lambda: self.up() == set(nodes), "all brokers are there")
+            until(lambda: self.listed_brokers() == set(nodes), "all brokers are there")
             self._stack = stack.pop_all()
         return self
 
@@ -103,7 +103,7 @@ class Fleet:
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{self.ports[node]}" for node in self.nodes)
 
-    def up(self) -> set[int]:
+    def listed_brokers(self) -> set[int]:
         """Return the brokers that the cluster lists."""
         with suppress(KprotoError):
             answer: Any = self.cluster.request(MetadataRequest(topics=[]), timeout=3)
@@ -122,7 +122,7 @@ class Fleet:
         entry = self.partitions(topic).get(partition)
         return -1 if entry is None else int(entry.leader_id)
 
-    def whole(self, *topics: str) -> bool:
+    def is_in_sync(self, *topics: str) -> bool:
         """Return whether every partition has a leader and all replicas are in sync."""
         entries = [entry for topic in topics for entry in (self.partitions(topic) or {0: None}).values()]
         return all(e and e.leader_id > 0 and len(e.isr_nodes) == len(e.replica_nodes) for e in entries)
@@ -160,7 +160,7 @@ class Fleet:
 
     def start_all(self, ports: Mapping[int, int]) -> None:
         """Restart all brokers at once on other ports, so that no address known to clients is valid."""
-        with self.unasked():
+        with self.without_client():
             for node, port in ports.items():
                 self._begin(node, port)
         for node in ports:
@@ -195,7 +195,7 @@ class Fleet:
         return set()
 
     @contextmanager
-    def unasked(self) -> Generator[None]:
+    def without_client(self) -> Generator[None]:
         """Close the cluster's own client inside the block, and open a new one after it."""
         self.cluster.close()
         try:

@@ -80,24 +80,24 @@ class Line:
 
 
 @dataclass
-class Play:
+class Script:
     title: str
     broker: str = "usual"
     lines: list[Line] = field(default_factory=list[Line])
 
 
-def read(written: str) -> list[Play]:
+def read(written: str) -> list[Script]:
     """Parse all scripts, in order."""
-    plays: list[Play] = []
+    scripts: list[Script] = []
     for number, raw in enumerate(written.splitlines(), 1):
         text = raw.strip()
         if text.startswith("== "):
-            plays.append(Play(text[3:]))
+            scripts.append(Script(text[3:]))
         elif text.startswith("[broker "):
-            plays[-1].broker = text[8:-1]
+            scripts[-1].broker = text[8:-1]
         elif text and not text.startswith("#"):
-            plays[-1].lines.append(_line(number, text))
-    return plays
+            scripts[-1].lines.append(_line(number, text))
+    return scripts
 
 
 def _line(number: int, text: str) -> Line:
@@ -327,14 +327,14 @@ class ScriptRunner:
         self.actors: dict[str, Actor] = {}
         self.names: dict[str, str] = {"": "none"}  # Names by member id.
 
-    def run(self, play: Play) -> Iterator[tuple[Line, Seen]]:
+    def run(self, script: Script) -> Iterator[tuple[Line, Seen]]:
         """Yield each line of a script with its response."""
         with contextlib.ExitStack() as stack:
             self.stack = stack
-            yield from self._run(play)
+            yield from self._run(script)
 
-    def _run(self, play: Play) -> Iterator[tuple[Line, Seen]]:
-        for line in play.lines:
+    def _run(self, script: Script) -> Iterator[tuple[Line, Seen]]:
+        for line in script.lines:
             match line.verb:
                 case "wait":
                     self.scene.wait(int(line.who[0]))
@@ -673,6 +673,6 @@ def fits(expected: Seen, response: Seen) -> bool:
 _RUNS = itertools.count(1)
 
 
-def new_group(play: Play) -> str:
+def new_group(script: Script) -> str:
     """Return a group id that no other run uses."""
-    return f"play-{next(_RUNS)}-{time.monotonic_ns()}"
+    return f"script-{next(_RUNS)}-{time.monotonic_ns()}"

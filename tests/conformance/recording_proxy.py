@@ -1,9 +1,9 @@
 """A proxy before a real broker that records the requests of consumers and can change responses.
 
-    with Tap(port, 9092) as tap:       # the broker's advertised.listeners contain tap.port
-        tap.inject("A", "Heartbeat", 27)
+    with RecordingProxy(port, 9092) as proxy:       # the broker's advertised.listeners contain proxy.port
+        proxy.inject("A", "Heartbeat", 27)
         ...
-        request_lines(tap.requests("A"))           # normalized lines, by which two clients are compared
+        request_lines(proxy.requests("A"))           # normalized lines, by which two clients are compared
 
 kproto's codecs decode the bytes; test_java_bytes checks the codecs.
 """
@@ -61,7 +61,7 @@ class RecordedRequest:
 
 
 @dataclass(slots=True)
-class Tap:
+class RecordingProxy:
     """Forwards requests and responses unchanged, except those named to `inject`, `hold`, `refuse` and `cut`.
 
     `also` names APIs that are recorded besides those of groups.
@@ -80,7 +80,7 @@ class Tap:
     _loop: asyncio.AbstractEventLoop | None = None
     _server: asyncio.Server | None = None
 
-    def __enter__(self) -> Tap:
+    def __enter__(self) -> RecordingProxy:
         up = threading.Event()
         threading.Thread(target=self._run, args=(up,), daemon=True).start()
         up.wait(10)
@@ -146,7 +146,7 @@ class Tap:
             while True:
                 body = await _frame(source)
                 with contextlib.suppress(DecodeError, UnsupportedRequest):
-                    refusal = self._said(decode_request(body), waiting)
+                    refusal = self._record(decode_request(body), waiting)
                     if refusal is not None:
                         back.write(struct.pack(">i", len(refusal)) + refusal)
                         continue
@@ -154,7 +154,7 @@ class Tap:
                 await sink.drain()
         sink.close()
 
-    def _said(self, envelope: Envelope, waiting: dict[int, RecordedRequest]) -> bytes | None:
+    def _record(self, envelope: Envelope, waiting: dict[int, RecordedRequest]) -> bytes | None:
         """Record a request; return the response if the broker must not receive the request."""
         api, correlation = API_NAMES[envelope.header.request_api_key], envelope.header.correlation_id
         recorded = RecordedRequest(envelope.header.client_id or "", api, envelope)
@@ -177,7 +177,7 @@ class Tap:
                 if recorded is not None:
                     if self._cuts(recorded.client, recorded.api):
                         break
-                    body = self._answered(recorded, body)
+                    body = self._record_response(recorded, body)
                     await asyncio.sleep(self.holds.pop((recorded.client, recorded.api), 0))
                 sink.write(struct.pack(">i", len(body)) + body)
                 await sink.drain()
@@ -189,13 +189,13 @@ class Tap:
             self.cuts[client, api] = skipped - 1
         return skipped == 0
 
-    def _answered(self, recorded: RecordedRequest, body: bytes) -> bytes:
+    def _record_response(self, recorded: RecordedRequest, body: bytes) -> bytes:
         key, version = recorded.envelope.header.request_api_key, recorded.envelope.version
         correlation, recorded.answer = decode_response(body, response_class(key), version)
         recorded.answered_at = time.monotonic()
         codes = self.errors.get((recorded.client, recorded.api))
         if codes:
-            _spoil(recorded.answer, codes.pop(0))
+            _set_error(recorded.answer, codes.pop(0))
             recorded.injected = True
             return encode_response(recorded.answer, version, correlation)
         return body
@@ -205,7 +205,7 @@ async def _frame(source: asyncio.StreamReader) -> bytes:
     return await source.readexactly(int.from_bytes(await source.readexactly(4), "big"))
 
 
-def _spoil(answer: Any, code: int) -> None:
+def _set_error(answer: Any, code: int) -> None:
     """Set the error code of a response, wherever this kind of response has it."""
     for part in getattr(answer, "coordinators", None) or getattr(answer, "groups", None) or ():
         part.error_code = code
@@ -250,7 +250,7 @@ def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] 
     return lines
 
 
-def looked_up(requests: Iterable[RecordedRequest]) -> dict[str, set[str]]:
+def lookup_lines(requests: Iterable[RecordedRequest]) -> dict[str, set[str]]:
     """Return metadata and offset lookups by API: partitions asked together, offsets, epochs and topics.
 
     The number of lookups depends on timing and is left out.
@@ -310,12 +310,11 @@ def _line(recorded: RecordedRequest, names: dict[str, str]) -> str | None:
     code = _error(recorded.answer)
     if recorded.api == "Heartbeat" and (code == 0 or recorded.answer is None):
         return None
-    line = (
-        f"{recorded.api} v{recorded.envelope.version} {_SAY[recorded.api](recorded.request, names)}".rstrip()
-    )
+    description = _DESCRIBE[recorded.api](recorded.request, names)
+    line = f"{recorded.api} v{recorded.envelope.version} {description}".rstrip()
     if recorded.answer is None:
         return f"{line} -> silence"
-    more = _heard(recorded, names) if code == 0 else ""
+    more = _response_part(recorded, names) if code == 0 else ""
     return f"{line} -> {code}{'!' if recorded.injected else ''}{more}"
 
 
@@ -376,7 +375,7 @@ def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple(Assignment.decode(data).partitions) if data else ()
 
 
-def _beat(request: Any, names: dict[str, str]) -> str:
+def _heartbeat(request: Any, names: dict[str, str]) -> str:
     return _who(request, names)
 
 
@@ -402,18 +401,18 @@ def _fetch_offsets(request: Any, names: dict[str, str]) -> str:
     return f"stable={request.require_stable} {' '.join(sorted(partitions)) or 'nothing'}"
 
 
-_SAY = {
+_DESCRIBE = {
     "FindCoordinator": _find,
     "JoinGroup": _join,
     "SyncGroup": _sync,
-    "Heartbeat": _beat,
+    "Heartbeat": _heartbeat,
     "LeaveGroup": _leave,
     "OffsetCommit": _commit,
     "OffsetFetch": _fetch_offsets,
 }
 
 
-def _heard(recorded: RecordedRequest, names: dict[str, str]) -> str:
+def _response_part(recorded: RecordedRequest, names: dict[str, str]) -> str:
     answer: Any = recorded.answer
     if recorded.api == "JoinGroup":
         role = f"leader of {len(answer.members)}" if answer.leader == answer.member_id else "follower"

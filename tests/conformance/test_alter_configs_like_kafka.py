@@ -71,7 +71,7 @@ STEPS = {
 }
 
 
-def own(client: Socket, kind: int, name: str) -> dict[str, str | None]:
+def own_configs(client: Socket, kind: int, name: str) -> dict[str, str | None]:
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
     answer = client.ask(DescribeConfigsRequest(resources=[resource]), 4)
     source = 1 if kind == TOPIC else 2
@@ -81,11 +81,11 @@ def own(client: Socket, kind: int, name: str) -> dict[str, str | None]:
 
 
 def have_same_configs(pair: tuple[Socket, Socket], kind: int, name: str) -> bool:
-    kafkas, ours = (own(client, kind, name) for client in pair)
+    kafkas, ours = (own_configs(client, kind, name) for client in pair)
     return kafkas == ours
 
 
-def heard(client: Socket, resources: list[AlterConfigsResource], only: bool) -> list[Any]:
+def alter(client: Socket, resources: list[AlterConfigsResource], only: bool) -> list[Any]:
     answer = client.ask(AlterConfigsRequest(resources=resources, validate_only=only), 2)
     return sorted((response.resource_name, response.error_code) for response in answer.responses)
 
@@ -98,14 +98,14 @@ def test_both_brokers_answer_alter_configs_alike(pair: tuple[Socket, Socket], ca
         client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=9000, validate_only=False), 7)
     try:
         for resources in STEPS[case]:
-            kafkas, ours = (heard(client, resources, only) for client in pair)
+            kafkas, ours = (alter(client, resources, only) for client in pair)
             assert kafkas == ours, resources
             for kind, name in ((TOPIC, NAME), (BROKER, "1")):
                 # Kafka's brokers get changes from their controller later.
                 same = partial(have_same_configs, pair, kind, name)
                 assert eventually(same, PATIENCE), (
                     resources,
-                    [own(client, kind, name) for client in pair],
+                    [own_configs(client, kind, name) for client in pair],
                 )
     finally:
         for client in pair:

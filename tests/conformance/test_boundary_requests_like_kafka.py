@@ -80,7 +80,7 @@ def differences(two: Pair, apis: tuple[str, ...], seed: str, requests: int) -> I
         if request_differences:
             yield from request_differences
             return
-    yield from two.what_became()
+    yield from two.effect_differences()
 
 
 @pytest.mark.kafka
@@ -132,4 +132,4 @@ def test_a_different_effect_is_detected(monkeypatch: pytest.MonkeyPatch) -> None
         pair(first.bootstrap, second.bootstrap, title(0)) as two,
     ):
         second.truncate(two.sides[1].scene.name("t"), 0, 2)
-        assert "offset: kafka 3" in "".join(two.what_became())
+        assert "offset: kafka 3" in "".join(two.effect_differences())

@@ -77,15 +77,15 @@ class BrokerPair:
 
     def agree(self, request: Message, version: int | None = None) -> None:
         kafka, ours = self.answers(request, version)
-        assert seen(ours) == seen(kafka), f"{request}"
+        assert comparable(ours) == comparable(kafka), f"{request}"
 
     def come_to_agree(self, request: Message) -> None:
         """Repeat a request until the responses agree: a real broker gets changes later."""
         end = time.monotonic() + 20
-        kafka, ours = map(seen, self.answers(request))
+        kafka, ours = map(comparable, self.answers(request))
         while kafka != ours and time.monotonic() < end:
             time.sleep(0.02)
-            kafka, ours = map(seen, self.answers(request))
+            kafka, ours = map(comparable, self.answers(request))
         assert ours == kafka, f"{request}"
 
     def agree_in_session(self, epoch: int, *topics: Any, forget: tuple[ForgottenTopic, ...] = ()) -> None:
@@ -95,7 +95,7 @@ class BrokerPair:
             request = fetch_request(*topics, wait=0, session=(self.sessions[index], epoch), forget=forget)
             got.append(broker.ask(request, 12))
             self.sessions[index] = got[-1].session_id or self.sessions[index]
-        assert seen(got[1]) == seen(got[0])
+        assert comparable(got[1]) == comparable(got[0])
 
     def create(self, partitions: int = 1, *configs: tuple[str, str | None]) -> None:
         self.agree(CreateTopicsRequest(topics=[creating(self.topic, partitions, 1, *configs)]))
@@ -107,7 +107,7 @@ class BrokerPair:
                 time.sleep(0.02)
 
 
-def seen(value: Any, name: str = "") -> Any:
+def comparable(value: Any, name: str = "") -> Any:
     """Return the comparable part of a response: ids only as existing, lists of topics in any order."""
     if name in _FREE:
         return None
@@ -116,11 +116,11 @@ def seen(value: Any, name: str = "") -> Any:
     if isinstance(value, uuid.UUID):
         return value if value in (NO_ID, SOME_ID) else "an id"
     if isinstance(value, list):
-        items = [seen(item) for item in value]
+        items = [comparable(item) for item in value]
         return sorted(items, key=repr) if name in ("topics", "responses", "configs") else items
     if hasattr(type(value), "__fields__"):
         inside = {
-            field.name: seen(getattr(value, field.name), field.name) for field in type(value).__fields__
+            field.name: comparable(getattr(value, field.name), field.name) for field in type(value).__fields__
         }
         # Kafka's unclean elections set it in the cluster's defaults.
         if inside.get("name") == "min.insync.replicas":

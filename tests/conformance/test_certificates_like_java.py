@@ -55,7 +55,7 @@ FORMS: Final[Mapping[str, Callable[[str], str]]] = {
 Case = tuple[dict[str, str], dict[str, str], str]
 
 
-def stories() -> dict[str, Case]:
+def cases_by_name() -> dict[str, Case]:
     """Build the cases; texts stand for the files that contain them."""
     cases: dict[str, Case] = {}
 
@@ -179,7 +179,7 @@ def we_say(client: Path, broker: Path, host: str, auth: str) -> str:
 
 
 def test_certificates_are_trusted_as_by_java(tmp_path: Path) -> None:
-    every = stories()
+    every = cases_by_name()
     files = {
         name: (written(client, tmp_path / f"{at}c"), written(broker, tmp_path / f"{at}b"))
         for at, (name, (client, broker, _)) in enumerate(every.items())

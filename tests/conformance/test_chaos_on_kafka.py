@@ -38,12 +38,12 @@ def test_no_record_is_lost_when_brokers_die_and_networks_break(number: int, tmp_
     records, kills, seconds = (200_000, 4, 60.0) if RUNS else (20_000, 1, 12.0)
     (seed,) = seeds(1, number)
     with repeatable(seed, f"KPROTO_CHAOS={min(RUNS, 1)}"):
-        books = chaos.run(tmp_path, seed, records, kills, seconds)
-        assert chaos.judged(books, records) == []
+        ledgers = chaos.run(tmp_path, seed, records, kills, seconds)
+        assert chaos.errors_in(ledgers, records) == []
         # A dead connection is found after a request timeout, a member lost with it after a session timeout.
         patience = (chaos.SESSION_MS + 2 * chaos.OPTIONS["request_timeout_ms"]) / 1000 + 5
-        for group, book in books.items():
-            assert book.longest_silence < patience, group
+        for group, ledger in ledgers.items():
+            assert ledger.longest_silence < patience, group
 
 
 @pytest.mark.kafka

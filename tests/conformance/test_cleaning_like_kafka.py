@@ -149,7 +149,7 @@ class Side:
             assert data.error_code == 0
             got = list(batches(data.records or b""))
             aborted += [transaction.first_offset for transaction in data.aborted_transactions or ()]
-            batch_lines += [seen(batch) for batch in got]
+            batch_lines += [describe_batch(batch) for batch in got]
             if not got:
                 break
             at = got[-1].last_offset + 1
@@ -162,7 +162,7 @@ class Side:
         }
 
 
-def seen(batch: Any) -> str:
+def describe_batch(batch: Any) -> str:
     """Show a batch in one line, without random values and times of markers."""
     records = batch.records()
     kind = "marker" if batch.is_control else "transaction" if batch.is_transactional else "plain"
@@ -182,7 +182,7 @@ def two() -> Iterator[tuple[str, str]]:
         yield kafka.bootstrap, ours.bootstrap
 
 
-def differs(ours: dict[str, Any], kafka: dict[str, Any]) -> str:
+def describe_difference(ours: dict[str, Any], kafka: dict[str, Any]) -> str:
     lines = [f"{key}: ours {ours[key]}, kafka {kafka[key]}" for key in ours if key != "batches"]
     for who, first, second in (("ours", ours, kafka), ("kafka", kafka, ours)):
         lines += [f"only {who}: {batch}" for batch in first["batches"] if batch not in second["batches"]]
@@ -197,7 +197,7 @@ def sides(two: tuple[str, str], number: int, configs: dict[str, str]) -> Iterato
         side.socket.socket.close()
 
 
-def alike(brokers: list[Side], *times: int) -> None:
+def assert_alike(brokers: list[Side], *times: int) -> None:
     """Check that both brokers reach the same state and keep it."""
     kafka, ours = brokers
     time.sleep(0.3)  # Our broker has cleaned by then.
@@ -206,10 +206,10 @@ def alike(brokers: list[Side], *times: int) -> None:
         kafka_state := kafka.state(*times)
     ) and time.monotonic() < end:
         time.sleep(0.05)
-    assert our_state == kafka_state, differs(our_state, kafka_state)
+    assert our_state == kafka_state, describe_difference(our_state, kafka_state)
     time.sleep(0.3)
     our_state, kafka_state = ours.state(*times), kafka.state(*times)
-    assert our_state == kafka_state, differs(our_state, kafka_state)
+    assert our_state == kafka_state, describe_difference(our_state, kafka_state)
 
 
 @pytest.mark.parametrize("number", range(LOGS))
@@ -246,7 +246,7 @@ def test_compaction_leaves_the_same_records(two: tuple[str, str], number: int) -
                         side.end(committed=commits)
             for side in brokers:
                 side.alter(min_cleanable_dirty_ratio="0.0")
-            alike(brokers)
+            assert_alike(brokers)
             for side in brokers:
                 side.alter(min_cleanable_dirty_ratio="1.0")
             time.sleep(0.3)
@@ -272,7 +272,7 @@ def test_retention_leaves_the_same_records(two: tuple[str, str], number: int) ->
                 limits = {"retention_bytes": str(dice.choice([0, 100, 500_000, 1_500_000]))}
             for side in brokers:
                 side.alter(**limits)
-            alike(brokers, now - 1_500_000)
+            assert_alike(brokers, now - 1_500_000)
             for side in brokers:
                 side.alter(retention_ms="-1", retention_bytes="-1")
             time.sleep(0.3)

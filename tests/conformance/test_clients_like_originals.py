@@ -22,26 +22,31 @@ import pytest
 from consumer import Cluster, Producer
 from kproto.models.index import model_names
 from tests.conformance import original_clients
-from tests.conformance.client_scenarios import LACKS, PLAYS, Member, Play, Stage, only_some
-from tests.conformance.recording_proxy import Tap, request_lines
+from tests.conformance.client_scenarios import LACKS, SCENARIOS, Member, Scenario, Stage, skip_unless_drawn
+from tests.conformance.recording_proxy import RecordingProxy, request_lines
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 
 RUNS = count(1)
 CLIENTS = [name for name in model_names() if name in original_clients.NAMES]
-CASES = [(name, play) for name in CLIENTS for play, (_, needs) in PLAYS.items() if needs not in LACKS[name]]
+CASES = [
+    (name, scenario)
+    for name in CLIENTS
+    for scenario, (_, needs) in SCENARIOS.items()
+    if needs not in LACKS[name]
+]
 
 
-def played(
+def run_scenario(
     client: str,
     order: list[str],
-    play: str,
-    tap: Tap,
+    scenario: str,
+    proxy: RecordingProxy,
     operators: tuple[Cluster, Producer],
-    acts: Play | None = None,
+    acts: Scenario | None = None,
     bootstrap: str = "",
 ) -> dict[str, dict[str, list[str]]]:
-    """Run a scenario, one of `PLAYS` or `acts`; return the requests and events of each member.
+    """Run a scenario, one of `SCENARIOS` or `acts`; return the requests and events of each member.
 
     Members connect to `bootstrap`, or to the proxy.
     """
@@ -49,13 +54,13 @@ def played(
 
     def start(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> Member:
         return Member(
-            name, [*order, bootstrap or f"127.0.0.1:{tap.port}", client_id, group, json.dumps(conf)]
+            name, [*order, bootstrap or f"127.0.0.1:{proxy.port}", client_id, group, json.dumps(conf)]
         )
 
-    stage = Stage(start, tap, cluster, producer, f"{os.getpid()}x{next(RUNS)}")
+    stage = Stage(start, proxy, cluster, producer, f"{os.getpid()}x{next(RUNS)}")
     cluster.create_topics({stage.topic: 2})
     try:
-        (acts or PLAYS[play][0])(stage)
+        (acts or SCENARIOS[scenario][0])(stage)
     finally:
         for member in stage.members:
             if member.process.poll() is None:
@@ -63,13 +68,19 @@ def played(
     names = sorted({member.name for member in stage.members})
     return {
         name: {
-            "said": plain(
-                request_lines(tap.requests(stage.name(name)), LEFT_OUT.get(client, ())), stage, client, play
+            "said": normalize(
+                request_lines(proxy.requests(stage.name(name)), LEFT_OUT.get(client, ())),
+                stage,
+                client,
+                scenario,
             ),
-            "heard": plain(
-                [line for member in stage.of(name) for line in member.events()], stage, client, play
+            "heard": normalize(
+                [line for member in stage.members_named(name) for line in member.events()],
+                stage,
+                client,
+                scenario,
             ),
-            "errors": [line for member in stage.of(name) for line in member.errors()],
+            "errors": [line for member in stage.members_named(name) for line in member.errors()],
         }
         for name in names
     }
@@ -95,41 +106,41 @@ TOLD_OR_NOT = {("sarama-cluster", "close-while-joining"): "assigned "}
 SAME_ONES_MOVE = ("java", "java-2.6")
 
 
-def plain(lines: list[str], stage: Stage, client: str, play: str) -> list[str]:
+def normalize(lines: list[str], stage: Stage, client: str, scenario: str) -> list[str]:
     """Drop the names of the run; of most cooperative rebalances also the partition that moves."""
-    lot = TOLD_OR_NOT.get((client, play))
+    lot = TOLD_OR_NOT.get((client, scenario))
     kept_lines = [
         line.replace(f"-{stage.run}", "") for line in lines if lot is None or not line.startswith(lot)
     ]
-    if play == "cooperative" and client not in SAME_ONES_MOVE:
+    if scenario == "cooperative" and client not in SAME_ONES_MOVE:
         return [re.sub(r":[01]\b", ":p", line) for line in kept_lines]
     return kept_lines
 
 
-def keep(client: str, play: str, **recordings: object) -> None:
+def save_recordings(client: str, scenario: str, **recordings: object) -> None:
     folder = os.environ.get("KPROTO_PLAYS")
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, f"{client}-{play}.json").write_text(json.dumps(recordings, indent=1))
+        Path(folder, f"{client}-{scenario}.json").write_text(json.dumps(recordings, indent=1))
 
 
-@pytest.mark.parametrize(("client", "play"), CASES)
+@pytest.mark.parametrize(("client", "scenario"), CASES)
 def test_a_model_sends_and_reports_the_same_as_its_original(
-    client: str, play: str, tapped: Tap, operators: tuple[Cluster, Producer]
+    client: str, scenario: str, proxied_kafka: RecordingProxy, operators: tuple[Cluster, Producer]
 ) -> None:
-    only_some((client, play), CASES)
+    skip_unless_drawn((client, scenario), CASES)
     original = original_clients.program(client)
     machine = [sys.executable, "-m", "kproto", "member", "--as", client]
     for tries in range(1, TRIES + 1):
-        TRIED[client, play] = tries
+        TRIED[client, scenario] = tries
         try:
-            theirs = played(client, original, play, tapped, operators)
-            ours = played(client, machine, play, tapped, operators)
+            theirs = run_scenario(client, original, scenario, proxied_kafka, operators)
+            ours = run_scenario(client, machine, scenario, proxied_kafka, operators)
         except AssertionError:  # A member did not do what the scenario waits for.
             if tries == TRIES:
                 raise
             continue
-        keep(client, play, theirs=theirs, ours=ours)
+        save_recordings(client, scenario, theirs=theirs, ours=ours)
         if ours == theirs:
             return
         assert tries < TRIES or ours == theirs

@@ -37,7 +37,16 @@ from tests.conformance import judges
 from tests.conformance.client_scenarios import SEED
 from tests.conformance.cluster_close import AtWork
 from tests.conformance.cluster_readers import Ledger, Readers
-from tests.conformance.cluster_traffic import LOOPS, PARTITIONS, SESSION, left, ours, topic, traffic, whole
+from tests.conformance.cluster_traffic import (
+    LOOPS,
+    PARTITIONS,
+    SESSION,
+    client_resources,
+    new_resources,
+    topic,
+    traffic,
+    wait_until_in_sync,
+)
 from tests.conformance.kafka_cluster import Fleet, until
 
 pytestmark = pytest.mark.kafka
@@ -51,11 +60,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def rolling(fleet: Fleet, away: Callable[[int], None]) -> None:
     for node in fleet.nodes:
-        whole(fleet)
+        wait_until_in_sync(fleet)
         away(node)
         time.sleep(1)
         fleet.start(node)
-    whole(fleet)
+    wait_until_in_sync(fleet)
 
 
 def move(fleet: Fleet, name: str, replicas: list[int]) -> None:
@@ -88,7 +97,7 @@ def a_rolling_restart(fleet: Fleet) -> None:
     with traffic(fleet) as readers:
         rolling(fleet, fleet.stop)
         for reader in readers.values():
-            assert reader.book.kinds("lost", "refused", "uncommitted") == []
+            assert reader.ledger.kinds("lost", "refused", "uncommitted") == []
 
 
 def every_broker_dies_once(fleet: Fleet) -> None:
@@ -104,7 +113,7 @@ def partitions_move_to_other_leaders(fleet: Fleet) -> None:
             for name in names:
                 move(fleet, name, replicas)
         for reader in readers.values():
-            assert reader.book.kinds("lost", "refused", "uncommitted", "unreachable") == []
+            assert reader.ledger.kinds("lost", "refused", "uncommitted", "unreachable") == []
 
 
 def a_broker_restarts_on_another_port(fleet: Fleet) -> None:
@@ -113,7 +122,7 @@ def a_broker_restarts_on_another_port(fleet: Fleet) -> None:
         node = fleet.cluster.coordinator(readers["range"].group)
         fleet.kill(node)
         fleet.start(node, port=judges.free_port())
-        whole(fleet)
+        wait_until_in_sync(fleet)
 
 
 def all_brokers_move(fleet: Fleet) -> None:
@@ -128,7 +137,7 @@ def all_brokers_move(fleet: Fleet) -> None:
         fleet.start_all(ports)
         for reader in readers.values():
             reader.away = time.monotonic() - died
-        whole(fleet)
+        wait_until_in_sync(fleet)
 
 
 def a_broker_is_replaced(fleet: Fleet) -> None:
@@ -143,7 +152,7 @@ def a_broker_is_replaced(fleet: Fleet) -> None:
         fleet.remove(old)
         answer: Any = fleet.cluster.request(UnregisterBrokerRequest(broker_id=old))
         assert answer.error_code == 0
-        whole(fleet)
+        wait_until_in_sync(fleet)
 
 
 def a_broker_freezes(fleet: Fleet) -> None:
@@ -153,12 +162,12 @@ def a_broker_freezes(fleet: Fleet) -> None:
         fleet.freeze(node)
         time.sleep(12)
         fleet.thaw(node)
-        whole(fleet)
+        wait_until_in_sync(fleet)
 
 
 def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
     """Each kind of client closes within its timeout and leaves no thread or connection."""
-    name, before = topic(fleet), ours(fleet)
+    name, before = topic(fleet), client_resources(fleet)
     first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
     for frozen in fleet.nodes:
         with AtWork(first, name, PARTITIONS) as clients:
@@ -170,8 +179,8 @@ def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
         assert {who: round(seconds, 1) for who, (seconds, _) in took.items() if seconds > 5.5} == {}
         assert isinstance(took["Producer"][1], RequestTimedOut)  # It still had unsent records.
         assert isinstance(took["AsyncProducer"][1], RequestTimedOut)
-        assert not (new := left(fleet, before)), new
-        whole(fleet)
+        assert not (new := new_resources(fleet, before)), new
+        wait_until_in_sync(fleet)
 
 
 def too_few_replicas(fleet: Fleet) -> None:
@@ -184,7 +193,7 @@ def too_few_replicas(fleet: Fleet) -> None:
     with traffic(fleet) as readers:
         for node in killed:
             fleet.kill(node)
-        until(lambda: fleet.up() == {survivor}, "the cluster lists only the remaining broker")
+        until(lambda: fleet.listed_brokers() == {survivor}, "the cluster lists only the remaining broker")
         for reader in readers.values():
             until(partial(_in_sync, fleet, reader.topic, [survivor]), "only the remaining broker is in sync")
         acknowledged = [len(reader.sent) for reader in readers.values()]
@@ -192,7 +201,7 @@ def too_few_replicas(fleet: Fleet) -> None:
         assert [len(reader.sent) for reader in readers.values()] == acknowledged
         for node in killed:
             fleet.start(node)
-        whole(fleet)
+        wait_until_in_sync(fleet)
 
 
 def _in_sync(fleet: Fleet, topic: str, nodes: list[int]) -> bool:
@@ -202,25 +211,25 @@ def _in_sync(fleet: Fleet, topic: str, nodes: list[int]) -> bool:
 
 def a_topic_is_deleted_and_recreated(fleet: Fleet) -> None:
     name = topic(fleet)
-    book, records = Ledger(), [f"{number}".encode() for number in range(300)]
+    ledger, records = Ledger(), [f"{number}".encode() for number in range(300)]
     options: dict[str, Any] = {"group_id": name, "metadata_max_age_ms": 2_000, **SESSION}
-    with Readers(fleet.bootstrap, name, book, LOOPS, **options), Producer(fleet.bootstrap) as producer:
+    with Readers(fleet.bootstrap, name, ledger, LOOPS, **options), Producer(fleet.bootstrap) as producer:
         for value in records[:120]:
             producer.send(name, value, partition=int(value) % PARTITIONS)
-        until(lambda: book.count == 120, "the old records are read")
+        until(lambda: ledger.count == 120, "the old records are read")
         fleet.cluster.delete_topics([name])
         between = [
             producer.send(name, value, partition=int(value) % PARTITIONS) for value in records[120:132]
         ]
         time.sleep(2)
-        book.committed.clear()
-        book.read.clear()
+        ledger.committed.clear()
+        ledger.read.clear()
         fleet.cluster.create_topics({name: PARTITIONS}, replication_factor=3)
         after = [producer.send(name, value, partition=int(value) % PARTITIONS) for value in records[132:]]
         offsets = sorted(delivery.result(60).offset or 0 for delivery in (*between, *after))
         assert offsets == sorted([*range(30)] * PARTITIONS)
-        until(lambda: book.count == 180, "the new records are read", 60)
-    assert sorted(value for read in book.read.values() for value in read.values()) == list(range(120, 300))
+        until(lambda: ledger.count == 180, "the new records are read", 60)
+    assert sorted(value for read in ledger.read.values() for value in read.values()) == list(range(120, 300))
 
 
 def a_quota(fleet: Fleet) -> None:
@@ -278,7 +287,7 @@ def a_consumer_reads_from_the_replica_in_its_rack(fleet: Fleet) -> None:
         fleet.kill(node)
         until(lambda: reads() or state.replica is None, "it reads from the leader", 60)
         fleet.start(node)
-        whole(fleet)
+        wait_until_in_sync(fleet)
 
 
 def a_batch_is_too_large_now(fleet: Fleet) -> None:
@@ -292,7 +301,7 @@ def a_batch_is_too_large_now(fleet: Fleet) -> None:
         assert producer.send(name, b"m").result(60).offset == 100
 
 
-PLAYS = (
+SCENARIOS = (
     a_rolling_restart,
     every_broker_dies_once,
     partitions_move_to_other_leaders,
@@ -307,15 +316,15 @@ PLAYS = (
     a_batch_is_too_large_now,
     a_broker_is_replaced,
 )
-DRAWN = Random(SEED).sample([play.__name__ for play in PLAYS], 2)
+DRAWN = Random(SEED).sample([scenario.__name__ for scenario in SCENARIOS], 2)
 
 
-@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_clients_survive_operator_actions(
-    play: Callable[[Fleet], None], request: pytest.FixtureRequest
+    scenario: Callable[[Fleet], None], request: pytest.FixtureRequest
 ) -> None:
-    if play.__name__ not in DRAWN and not os.environ.get("KPROTO_ALL_PLAYS"):
+    if scenario.__name__ not in DRAWN and not os.environ.get("KPROTO_ALL_PLAYS"):
         pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 plays all")
     fleet: Fleet = request.getfixturevalue("fleet")
-    whole(fleet)
-    play(fleet)
+    wait_until_in_sync(fleet)
+    scenario(fleet)

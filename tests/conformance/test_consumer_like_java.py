@@ -15,59 +15,70 @@ import pytest
 
 from consumer import Cluster, Producer
 from tests.conformance import original_clients
-from tests.conformance.client_scenarios import PLAYS, only_some
-from tests.conformance.error_scenarios import PLAYS_OF_REFUSALS
-from tests.conformance.java_scenarios import PLAYS_OF_JAVA
-from tests.conformance.recording_proxy import RecordedRequest, Tap, looked_up
-from tests.conformance.test_clients_like_originals import TRIES, keep, played
+from tests.conformance.client_scenarios import SCENARIOS, skip_unless_drawn
+from tests.conformance.error_scenarios import ERROR_SCENARIOS
+from tests.conformance.java_scenarios import JAVA_SCENARIOS
+from tests.conformance.recording_proxy import RecordedRequest, RecordingProxy, lookup_lines
+from tests.conformance.test_clients_like_originals import TRIES, run_scenario, save_recordings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 
-OF_APPLICATIONS = {**PLAYS_OF_JAVA, **PLAYS_OF_REFUSALS}
+OF_APPLICATIONS = {**JAVA_SCENARIOS, **ERROR_SCENARIOS}
 AS_JAVA = {"policy": "java", "assignors": ["range", "cooperative-sticky"]}
 
 
-@pytest.mark.parametrize("play", PLAYS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_consumer_with_javas_policy_sends_javas_requests(
-    play: str, tapped: Tap, operators: tuple[Cluster, Producer]
+    scenario: str, proxied_kafka: RecordingProxy, operators: tuple[Cluster, Producer]
 ) -> None:
-    only_some(play, PLAYS)
+    skip_unless_drawn(scenario, SCENARIOS)
     for _ in range(TRIES):
-        theirs = played("java", original_clients.program("java"), play, tapped, operators)
-        ours = played("java", OURS, play, tapped, operators)
-        keep("consumer", play, theirs=theirs, ours=ours)
-        if said(ours) == said(theirs):
+        theirs = run_scenario("java", original_clients.program("java"), scenario, proxied_kafka, operators)
+        ours = run_scenario("java", OURS, scenario, proxied_kafka, operators)
+        save_recordings("consumer", scenario, theirs=theirs, ours=ours)
+        if requests_of(ours) == requests_of(theirs):
             return
-    assert said(ours) == said(theirs)
+    assert requests_of(ours) == requests_of(theirs)
 
 
-@pytest.mark.parametrize("play", OF_APPLICATIONS)
+@pytest.mark.parametrize("scenario", OF_APPLICATIONS)
 def test_an_application_with_javas_policy_gets_javas_events(
-    play: str, tapped: Tap, operators: tuple[Cluster, Producer]
+    scenario: str, proxied_kafka: RecordingProxy, operators: tuple[Cluster, Producer]
 ) -> None:
-    only_some(play, OF_APPLICATIONS)
-    acts = OF_APPLICATIONS[play]
+    skip_unless_drawn(scenario, OF_APPLICATIONS)
+    acts = OF_APPLICATIONS[scenario]
     for _ in range(TRIES):
-        start = len(tapped.all)
-        theirs = played("java", original_clients.program("java"), play, tapped, operators, acts)
-        middle = len(tapped.all)
-        ours = played("java", OURS, play, tapped, operators, acts)
-        keep("consumer", play, theirs=theirs, ours=ours)
-        javas = sought(tapped.all[start:middle])
+        start = len(proxied_kafka.all)
+        theirs = run_scenario(
+            "java", original_clients.program("java"), scenario, proxied_kafka, operators, acts
+        )
+        middle = len(proxied_kafka.all)
+        ours = run_scenario("java", OURS, scenario, proxied_kafka, operators, acts)
+        save_recordings("consumer", scenario, theirs=theirs, ours=ours)
+        javas = lookups_by_member(proxied_kafka.all[start:middle])
         # Java's consumer may close before its lookups; ours starts them as soon as it has partitions.
-        lookups = {key: lines for key, lines in sought(tapped.all[middle:]).items() if key in javas}
-        if (said(ours), heard(ours, play), lookups) == (said(theirs), heard(theirs, play), javas):
+        lookups = {
+            key: lines for key, lines in lookups_by_member(proxied_kafka.all[middle:]).items() if key in javas
+        }
+        if (requests_of(ours), events_of(ours, scenario), lookups) == (
+            requests_of(theirs),
+            events_of(theirs, scenario),
+            javas,
+        ):
             return
-    assert (said(ours), heard(ours, play)) == (said(theirs), heard(theirs, play))
+    assert (requests_of(ours), events_of(ours, scenario)) == (
+        requests_of(theirs),
+        events_of(theirs, scenario),
+    )
     assert lookups == javas
 
 
-def sought(everything: list[RecordedRequest]) -> dict[str, set[str]]:
+def lookups_by_member(everything: list[RecordedRequest]) -> dict[str, set[str]]:
     """Return each member's lookups of offsets and epochs, and its metadata requests."""
     lookups: dict[str, set[str]] = {}
     for client in {request.client for request in everything if "-" in request.client}:
         name, _, run = client.partition("-")
-        for api, lines in looked_up(request for request in everything if request.client == client).items():
+        for api, lines in lookup_lines(request for request in everything if request.client == client).items():
             lookups[f"{name} {api}"] = {line.replace(f"-{run}", "") for line in lines}
     return lookups
 
@@ -76,9 +87,9 @@ def sought(everything: list[RecordedRequest]) -> dict[str, set[str]]:
 FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
 
 
-def heard(members: Mapping[str, Mapping[str, list[str]]], play: str) -> dict[str, list[list[str]]]:
+def events_of(members: Mapping[str, Mapping[str, list[str]]], scenario: str) -> dict[str, list[list[str]]]:
     """Return answers, callbacks and distinct errors; the number of errors depends on the polls."""
-    out = {"answer poll-once ok", FORGOTTEN.get(play)}
+    out = {"answer poll-once ok", FORGOTTEN.get(scenario)}
     return {
         name: [[line for line in member["heard"] if line not in out], sorted(set(member["errors"]))]
         for name, member in members.items()
@@ -88,7 +99,7 @@ def heard(members: Mapping[str, Mapping[str, list[str]]], play: str) -> dict[str
 MEMBER_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
-def said(members: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
+def requests_of(members: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
     """Return requests without random ids, and without commits that depend on the commit interval."""
     requests: dict[str, list[str]] = {}
     for name, member in members.items():

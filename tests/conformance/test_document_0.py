@@ -45,7 +45,7 @@ def _schedules() -> dict[str, Program]:
     return schedules
 
 
-def _told(prints: Iterator[tuple[int | None, str]]) -> Printed:
+def _without_repeats(prints: Iterator[tuple[int | None, str]]) -> Printed:
     """Drop repeated prints, and prints of polls that returned nothing."""
     once = [printed for printed, _ in groupby(prints)]
     return [
@@ -55,16 +55,16 @@ def _told(prints: Iterator[tuple[int | None, str]]) -> Printed:
     ]
 
 
-def modelled(program: Program) -> list[Printed]:
+def model_prints(program: Program) -> list[Printed]:
     handler, _ = played(program)
-    return [_told(iter(request.prints)) for request in handler.requests]
+    return [_without_repeats(iter(request.prints)) for request in handler.requests]
 
 
 # The most runs of a program: its steps are milliseconds apart, on a machine that may be busy.
 TRIES = 6
 
 
-def original(program: Program, bootstrap: str, name: str) -> tuple[list[Printed], int]:
+def run_original(program: Program, bootstrap: str, name: str) -> tuple[list[Printed], int]:
     """Return what the program printed, and the offset that its group committed."""
     partition = TopicPartition(name, 0)
     with Cluster(bootstrap) as cluster:
@@ -89,7 +89,7 @@ def original(program: Program, bootstrap: str, name: str) -> tuple[list[Printed]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr[-1_000:]
         lines = [json.loads(line) for line in done.stdout.splitlines()]
-        printed = [_told((at, event) for at, event in line) for line in lines]
+        printed = [_without_repeats((at, event) for at, event in line) for line in lines]
         committed = cluster.committed_offsets(name)[partition]
         assert committed is not None
         return printed, committed.offset
@@ -115,17 +115,17 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
     numbers = count()
 
     def run(program: Program) -> tuple[list[Printed], int]:
-        return original(program, brokers[program.join_ms], f"race-{next(numbers)}")
+        return run_original(program, brokers[program.join_ms], f"race-{next(numbers)}")
 
     with ThreadPoolExecutor(len(schedules)) as pool:
         futures = {name: pool.submit(run, program) for name, program in schedules.items() if program.join_ms}
         outcomes = {name: future.result() for name, future in futures.items()}
     for name, program in schedules.items():
         for _ in range(TRIES):  # One at a time, so that a join without a delay is quick enough.
-            if name in outcomes and outcomes[name][0] == modelled(program):
+            if name in outcomes and outcomes[name][0] == model_prints(program):
                 break
             outcomes[name] = run(program)
     assert {name: printed for name, (printed, _) in outcomes.items()} == {
-        name: modelled(program) for name, program in schedules.items()
+        name: model_prints(program) for name, program in schedules.items()
     }
     assert {committed for _, committed in outcomes.values()} == {COMMITTED}, "S0-10"

@@ -103,7 +103,7 @@ def _write_until(
         time.sleep(0.1)
 
 
-def played(client: str, bootstrap: str, topic: str, sasl: bool = False) -> tuple[Reads, bool]:
+def run_program(client: str, bootstrap: str, topic: str, sasl: bool = False) -> tuple[Reads, bool]:
     """Run the program on a topic that grows from 2 to 4 partitions; return whether its group committed."""
     own: Any = {}
     if sasl:
@@ -148,7 +148,9 @@ def test_the_documents_programs_find_new_partitions_as_in_its_table(broker: tupl
         _words(client, bootstrap, "", False)  # Build it once, before several threads need it.
     with ThreadPoolExecutor(len(FOUND) + 1) as pool:
         futures = {
-            client: pool.submit(played, client, bootstrap, f"grown-{client}-{time.time_ns()}", kind == "sasl")
+            client: pool.submit(
+                run_program, client, bootstrap, f"grown-{client}-{time.time_ns()}", kind == "sasl"
+            )
             for client in (*FOUND, "sarama-old")
         }
         outcomes = {client: future.result() for client, future in futures.items()}

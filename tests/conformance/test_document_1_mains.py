@@ -34,7 +34,7 @@ from tests.conformance.document_programs import (
     eventually,
     of_sarama,
     only_one_broker,
-    tapped,
+    run_place,
 )
 
 pytestmark = pytest.mark.originals
@@ -49,7 +49,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         of_sarama("sarama_main", release)  # Build it once, before several threads need it.
     original_clients.with_modules("sarama_cluster_main")
     original_clients.with_modules("new_partitions")
-    yield from tapped(request.param)
+    yield from run_place(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -126,8 +126,8 @@ def test_main_panics_on_an_error_and_leaves_on_a_signal(place: Place) -> None:
                 main.signal()
             else:
                 refused = refusal(JoinGroupRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-                place.tap.refuse(main.name, "JoinGroup", refused)
-                place.tap.inject(main.name, "Heartbeat", ErrorCode.REBALANCE_IN_PROGRESS)
+                place.proxy.refuse(main.name, "JoinGroup", refused)
+                place.proxy.inject(main.name, "Heartbeat", ErrorCode.REBALANCE_IN_PROGRESS)
             main.ended()
             ended = main.times[-1]
             assert eventually(lambda: second.owns("[0 1 2 3]"))
@@ -450,7 +450,7 @@ def test_read_message_returns_as_in_the_story(place: Place) -> None:
         assert behind[-2:] == [_word(run) for run in story["at first"]]
         assert set(behind) == {"message", "_TIMED_OUT"}, "no _PARTITION_EOF"
         refused, before = 2, len(reading.returned)
-        place.tap.refuse(reading.name, "Fetch", *[_forbidden(topic)] * refused)
+        place.proxy.refuse(reading.name, "Fetch", *[_forbidden(topic)] * refused)
         assert eventually(lambda: sum(request.injected for request in reading.requests("Fetch")) == refused)
         reading.write([0])
         assert eventually(lambda: "message" in reading.returned[before:])

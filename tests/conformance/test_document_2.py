@@ -21,7 +21,7 @@ from kproto.scenarios import find
 from kproto.scenarios.java_join_complete import ONE_PARTITION, chose_best
 from tests.conformance import judges, original_clients
 from tests.conformance.client_scenarios import Member
-from tests.conformance.document_programs import RUNS, Place, eventually, tapped
+from tests.conformance.document_programs import RUNS, Place, eventually, run_place
 
 pytestmark = pytest.mark.originals
 
@@ -53,7 +53,7 @@ def results(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
     return {"release": request.param, **{scene: result for scene, _, result in lines}}
 
 
-def told(story: str, result: str) -> str:
+def story_result(story: str, result: str) -> str:
     """Return a result of a story in the form NAME: TEXT, as the Java program prints it."""
     result_: Any = find(story).run().results[result]
     if isinstance(result_, list):
@@ -63,18 +63,20 @@ def told(story: str, result: str) -> str:
 
 def test_exceptions_of_callbacks_are_those_of_the_stories(results: dict[str, str]) -> None:
     for kind in ("RuntimeException", "CommitFailedException"):
-        assert results[f"S2-45 {kind}"] == told("S2-45", f"{kind} in revoked: poll throws")
+        assert results[f"S2-45 {kind}"] == story_result("S2-45", f"{kind} in revoked: poll throws")
         assert results[f"S2-45 {kind} in the end"] == "2 2"
-    assert results["S2-30"] == told("S2-30", f"{results['release']}: poll throws")
+    assert results["S2-30"] == story_result("S2-30", f"{results['release']}: poll throws")
     assert results["S2-30 in the end"] == "2 2"
-    assert results["S2-41"] == told("S2-41", "poll throws")
+    assert results["S2-41"] == story_result("S2-41", "poll throws")
     assert results["S2-41 callbacks"] == "[assigned 4, assigned 0]"
 
 
 def test_exceptions_of_invalid_calls_are_those_of_the_stories(results: dict[str, str]) -> None:
-    assert results["S2-8"] == told("S2-8", "poll raises")
-    assert results["S2-7 second"].startswith(told("S2-7", "the second thread"))  # 4.3 names both threads.
-    assert results["S2-7 closed"] == told("S2-7", "after close")
+    assert results["S2-8"] == story_result("S2-8", "poll raises")
+    assert results["S2-7 second"].startswith(
+        story_result("S2-7", "the second thread")
+    )  # 4.3 names both threads.
+    assert results["S2-7 closed"] == story_result("S2-7", "after close")
     assert (results["S2-9"], results["S2-9 next"]) == ("WakeupException", "0")
 
 
@@ -99,7 +101,7 @@ def test_poll_of_a_long_does_not_restart_its_timeout_after_the_join(results: dic
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    yield from tapped("embedded")
+    yield from run_place("embedded")
 
 
 @pytest.mark.parametrize("release", ["java-2.6", "java"])
@@ -114,15 +116,15 @@ def test_an_unknown_assignor_is_thrown_by_each_poll_while_heartbeats_succeed(
         ("SyncGroup", SyncGroupResponse(error_code=0, assignment=ONE_PARTITION)),
         ("Heartbeat", HeartbeatResponse(error_code=0)),
     ):
-        place.tap.refuse(name, api, *[answer] * 500)
+        place.proxy.refuse(name, api, *[answer] * 500)
 
     def asked(api: str) -> int:
-        return sum(request.api == api for request in place.tap.requests(name))
+        return sum(request.api == api for request in place.proxy.requests(name))
 
     conf = json.dumps({"assignors": ["range"], "session_ms": 4_000, "heartbeat_ms": 200})
     member = Member(name, [*original_clients.program(release), place.bootstrap, name, name, conf])
     try:
-        member.say(f"subscribe {name}")
+        member.send(f"subscribe {name}")
         member.until("error", 4)
         assert eventually(lambda: asked("Heartbeat") >= 3)
         story: Any = find("S2-32").run().results

@@ -31,7 +31,7 @@ from tests.conformance.document_programs import (
     Place,
     Walk,
     at_once,
-    walked,
+    run_walk_place,
 )
 from tests.conformance.recording_proxy import RecordedRequest
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.originals
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    yield from walked(request.param)
+    yield from run_walk_place(request.param)
 
 
 # -- newSession -------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def _branched(place: Place, release: str, story: str, version: str) -> tuple[lis
     topic = f"t-{release.replace(' ', '-')}-{story}-{version}-{next(RUNS)}"
     place.cluster.create_topics({topic: 2})
     walk = Walk(place, "auto", release, topic, version=version, session_ms=6_000)
-    place.tap.refuse(walk.name, api, *[refusal(kind, code) for code in codes])
+    place.proxy.refuse(walk.name, api, *[refusal(kind, code) for code in codes])
     try:
         walk.until("panic" if story in ("S3-19e", "S3-19g") else "setup")
         elapsed = time.monotonic() - walk.started

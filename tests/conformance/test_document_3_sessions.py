@@ -24,7 +24,7 @@ from tests.conformance.document_programs import (
     at_once,
     eventually,
     only_one_broker,
-    walked,
+    run_walk_place,
 )
 from tests.conformance.recording_proxy import RecordedRequest
 from tests.conformance.test_kafka_tools import tool
@@ -37,7 +37,7 @@ HOUR_MS = 3_600_000  # With a retention, the older releases commit with a versio
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    yield from walked(request.param)
+    yield from run_walk_place(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def results(story: str) -> dict[str, Any]:
     return find(story).run().results
 
 
-def named(recorded: RecordedRequest) -> list[int]:
+def partitions_of(recorded: RecordedRequest) -> list[int]:
     return sorted(
         getattr(part, "partition", getattr(part, "partition_index", -1))
         for topic in recorded.request.topics
@@ -70,7 +70,7 @@ def test_consume_returns_the_network_error_and_the_next_call_joins(
         topic = f"breaks-{next(RUNS)}"
         place.cluster.create_topics({topic: 2})
         walk = Walk(place, "auto", release, topic, version=version, again=True, session_ms=6_000)
-        place.tap.cut(walk.name, api, after=int(version == "4.1.0" and api == "JoinGroup"))
+        place.proxy.cut(walk.name, api, after=int(version == "4.1.0" and api == "JoinGroup"))
         try:
             claims = walk.until("setup")[0].partition(" ")[2]
             letters: dict[str, str] = {"": "none"}
@@ -110,10 +110,14 @@ def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Plac
         walk = Walk(place, "auto", release, topic, version="1.0.0", **conf)
         try:
             walk.until("setup")
-            assert eventually(lambda: any(named(request) == [0, 1] for request in walk.requests("Fetch")))
+            assert eventually(
+                lambda: any(partitions_of(request) == [0, 1] for request in walk.requests("Fetch"))
+            )
             walk.write([0], 40)
-            assert eventually(lambda: any(map(brought, walk.requests("Fetch"))))
-            fed = next(at for at, request in enumerate(walk.requests("Fetch")) if brought(request))
+            assert eventually(lambda: any(map(partitions_with_records, walk.requests("Fetch"))))
+            fed = next(
+                at for at, request in enumerate(walk.requests("Fetch")) if partitions_with_records(request)
+            )
             assert eventually(lambda: len(walk.requests("Fetch")) > fed + 1)
             now, following = walk.requests("Fetch")[fed : fed + 2]
             assert (following.at - now.answered_at) * 1_000 >= PROCESSING_MS / 2, (
@@ -124,7 +128,7 @@ def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Plac
 
             assert eventually(lambda: walk.committed() == walk.ends(2)), "otherwise commits would fail, too"
             assert walk.printed("ERROR") == []
-            place.tap.cut(walk.name, "Fetch")
+            place.proxy.cut(walk.name, "Fetch")
             errors = walk.until("ERROR", 2)
             broken = next(request for request in walk.requests("Fetch") if request.answer is None)
             walk.write((0, 1), 10)
@@ -156,7 +160,7 @@ def ends_known(walk: Walk) -> set[int]:
     }
 
 
-def brought(fetch: RecordedRequest) -> list[int]:
+def partitions_with_records(fetch: RecordedRequest) -> list[int]:
     """Return the partitions with records in the response."""
     parts = [part for topic in fetch.answer.responses for part in topic.partitions] if fetch.answer else []
     return sorted(part.partition_index for part in parts if part.records)
@@ -181,10 +185,10 @@ def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
             assert eventually(lambda: walk.committed() == walk.ends(2))
             eventually(lambda: False, 2.5)  # Two ticks without dirty offsets.
             sent = walk.requests("OffsetCommit")
-            partitions = {part for request in sent[:before] for part in named(request)}
+            partitions = {part for request in sent[:before] for part in partitions_of(request)}
             assert partitions == {0, 1}
             return [
-                (request.envelope.version, request.request.retention_time_ms, named(request))
+                (request.envelope.version, request.request.retention_time_ms, partitions_of(request))
                 for request in sent[before:]
             ]
         finally:
@@ -222,7 +226,7 @@ def test_each_manual_commit_of_new_offsets_is_one_request(place: Place) -> None:
             walk.until("R", EACH * partitions)
             eventually(lambda: False, 1.5)
             assert walk.committed() == walk.ends(partitions)
-            return [named(request) for request in walk.requests("OffsetCommit")]
+            return [partitions_of(request) for request in walk.requests("OffsetCommit")]
         finally:
             walk.close()
 

@@ -34,14 +34,14 @@ def pair(real_kafka: judges.RealKafka) -> Iterator[tuple[Socket, Socket]]:
         yield kafka, ours
 
 
-def altered(client: Socket, broker: str, name: str, value: str | None, how: int, only: bool = True) -> str:
+def alter(client: Socket, broker: str, name: str, value: str | None, how: int, only: bool = True) -> str:
     change = AlterableConfig(name=name, config_operation=how, value=value)
     resource = AlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
     answer = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=only), 1)
     return ErrorCode(answer.responses[0].error_code).name
 
 
-def told(client: Socket, broker: str, name: str) -> list[Any]:
+def describe(client: Socket, broker: str, name: str) -> list[Any]:
     resource = DescribeConfigsResource(resource_type=4, resource_name=broker, configuration_keys=[name])
     answer = client.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4)
     return [
@@ -59,7 +59,7 @@ def told(client: Socket, broker: str, name: str) -> list[Any]:
 def test_kafka_accepts_what_our_broker_accepts(pair: tuple[Socket, Socket]) -> None:
     for name, value in Settings.from_properties({}).properties().items():
         for broker in ("1", ""):
-            codes = [altered(client, broker, name, value, SET) for client in pair]
+            codes = [alter(client, broker, name, value, SET) for client in pair]
             assert codes[1] == ("NONE" if name in DYNAMIC else "INVALID_REQUEST")
             if name not in ACCEPTED_BY_KAFKA:
                 assert codes[0] == codes[1], name
@@ -91,7 +91,7 @@ def test_kafka_accepts_what_our_broker_accepts(pair: tuple[Socket, Socket]) -> N
 def test_both_brokers_accept_and_reject_the_same_changes(
     pair: tuple[Socket, Socket], broker: str, name: str, value: str | None, how: int
 ) -> None:
-    kafka, ours = (altered(client, broker, name, value, how) for client in pair)
+    kafka, ours = (alter(client, broker, name, value, how) for client in pair)
     assert kafka == ours
 
 
@@ -100,9 +100,9 @@ def test_both_brokers_report_values_and_synonyms_alike(pair: tuple[Socket, Socke
     name = "message.max.bytes"
     moves = (("", "2000000", SET), ("1", "3000000", SET), ("1", None, DELETE), ("", None, DELETE))
     for broker, value, how in moves:
-        assert [altered(client, broker, name, value, how, only=False) for client in pair] == ["NONE"] * 2
-        wanted = [told(pair[1], broker_, name) for broker_ in ("1", "")]
+        assert [alter(client, broker, name, value, how, only=False) for client in pair] == ["NONE"] * 2
+        wanted = [describe(pair[1], broker_, name) for broker_ in ("1", "")]
         end = time.monotonic() + PATIENCE
-        while (reported := [told(pair[0], broker_, name) for broker_ in ("1", "")]) != wanted:
+        while (reported := [describe(pair[0], broker_, name) for broker_ in ("1", "")]) != wanted:
             assert time.monotonic() < end, (broker, value, reported, wanted)
             time.sleep(0.05)  # The broker gets the change from its controller.

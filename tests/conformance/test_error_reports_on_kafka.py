@@ -45,12 +45,12 @@ def cases_of(command: str) -> list[Case]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_call_reports_the_cause_once(kafka: Any, case: Case, caplog: pytest.LogCaptureFixture) -> None:
-    for door in entry_points_of(case):
-        where = f"{door}, KPROTO_SEED={SEED}"
+    for entry_point in entry_points_of(case):
+        where = f"{entry_point}, KPROTO_SEED={SEED}"
         caplog.clear()
         began = time.monotonic()
         with pytest.raises((AuthenticationFailed, ConnectionFailed, RequestTimedOut)) as caught:
-            ENTRY_POINTS[door](kafka.places[case.listener], case.options(kafka))
+            ENTRY_POINTS[entry_point](kafka.places[case.listener], case.options(kafka))
         took, message = time.monotonic() - began, str(caught.value)
         assert len(re.findall(case.words, message)) == 1, f"{where}: {message}"
         assert "\n" not in message, where

@@ -70,7 +70,7 @@ class FailsBehind(One):
             raise ValueError("the last flush failed")
 
 
-def ours(bootstrap: str) -> list[Any]:
+def our_results(bootstrap: str) -> list[Any]:
     results: list[Any] = []
 
     def session(group: ConsumerGroup, name: str, handler: One) -> None:
@@ -111,4 +111,4 @@ def test_handlers_behave_as_with_sarama(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         theirs = [json.loads(line) for line in done.stdout.splitlines()]
         assert len(theirs) == 8
-        assert ours(server.bootstrap) == theirs
+        assert our_results(server.bootstrap) == theirs

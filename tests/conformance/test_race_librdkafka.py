@@ -90,16 +90,16 @@ def schedules(seed: int) -> Iterator[tuple[Schedule, list[Request]]]:
     """Yield schedules without ties, and the results of their requests."""
     for number in count(seed):
         schedule = draw(Random(number))
-        expected = modelled(schedule)
+        expected = run_model(schedule)
         variations = ((-MARGIN_MS, 1), (MARGIN_MS, 1), (0, 25))
-        if expected and all(modelled(schedule, *variation) == expected for variation in variations):
+        if expected and all(run_model(schedule, *variation) == expected for variation in variations):
             yield schedule, expected
 
 
 # ---- the model, in a world whose coordinator has the delays of the mock cluster
 
 
-def modelled(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Request]:
+def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Request]:
     """Return the results of the requests; none for a schedule that leaves a second, dead member in the group.
 
     A subscribe during the first join does so if JoinGroup assigns the id: how long a coordinator waits for
@@ -178,7 +178,7 @@ def mock_cluster() -> Iterator[str]:
     del admin
 
 
-def played(schedule: Schedule, bootstrap: str, group: str) -> tuple[list[Request], bool]:
+def run_librdkafka(schedule: Schedule, bootstrap: str, group: str) -> tuple[list[Request], bool]:
     """Return the results of the requests, and whether this machine kept to the schedule."""
     from confluent_kafka import Consumer, KafkaException
     from confluent_kafka import TopicPartition as Place
@@ -234,10 +234,10 @@ def test_librdkafka_ends_each_schedule_as_its_model(mock_cluster: str) -> None:
     print(f"KPROTO_SEED={SEED}")
     groups = count()
 
-    def judged(case: tuple[Schedule, list[Request]]) -> list[Request] | None:
+    def run_with_retries(case: tuple[Schedule, list[Request]]) -> list[Request] | None:
         """Return librdkafka's results; None if no run kept to the schedule."""
         for _ in range(TRIES):
-            theirs, in_time = played(case[0], mock_cluster, f"g{next(groups)}")
+            theirs, in_time = run_librdkafka(case[0], mock_cluster, f"g{next(groups)}")
             if in_time or theirs == case[1]:
                 return theirs
         return None
@@ -245,11 +245,11 @@ def test_librdkafka_ends_each_schedule_as_its_model(mock_cluster: str) -> None:
     # All of them first: drawing would disturb running schedules.
     drawn = list(islice(schedules(SEED), RACES))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        results = list(pool.map(judged, drawn))
+        results = list(pool.map(run_with_retries, drawn))
     repeated = [number for number, (_, ours) in enumerate(drawn) if results[number] != ours]
     with ThreadPoolExecutor(FEW) as pool:
         for number, theirs in zip(
-            repeated, pool.map(judged, [drawn[number_] for number_ in repeated]), strict=True
+            repeated, pool.map(run_with_retries, [drawn[number_] for number_ in repeated]), strict=True
         ):
             results[number] = theirs
     wrong = [

@@ -44,10 +44,10 @@ OFFSETS: Final = (
 PARTITIONS: Final = ("flights-0", "flights-0,flights-1", "ghost-0", "flights-9", "old-0")
 
 
-def drawn(dice: Random, actor: Actor, company: ScriptRunner) -> tuple[str, dict[str, str]]:
+def drawn(dice: Random, actor: Actor, runner: ScriptRunner) -> tuple[str, dict[str, str]]:
     """Draw the member's next request."""
     verb, _, (low, high) = dice.choices(VERBS, [often for _, often, _ in VERBS])[0]
-    if verb == "leave" and any(actor.member_id and actor.generation < 0 for actor in company.actors.values()):
+    if verb == "leave" and any(actor.member_id and actor.generation < 0 for actor in runner.actors.values()):
         # If a member id is given back before it joined, Kafka starts a rebalance and our broker does not.
         verb, low, high = "heartbeat", 0, 4
     version = dice.randint(low, high)
@@ -79,7 +79,7 @@ def drawn(dice: Random, actor: Actor, company: ScriptRunner) -> tuple[str, dict[
     return verb, options
 
 
-def told(verb: str, response: Seen) -> Seen:
+def comparable(verb: str, response: Seen) -> Seen:
     compared = [word for word in response if verb == "leave" or not word.startswith(NOT_COMPARED)]
     return tuple(RANDOM.sub("random", word) for word in compared)
 
@@ -88,49 +88,49 @@ class Conversation:
     """The same conversation with two brokers."""
 
     def __init__(self, ours: ScriptRunner, kafka: ScriptRunner, seed: str) -> None:
-        self.both = ours, kafka
+        self.runners = ours, kafka
         self.dice = Random(seed)
         self.lines: list[str] = []
-        for company in self.both:
-            company.stack = contextlib.ExitStack()
+        for runner in self.runners:
+            runner.stack = contextlib.ExitStack()
         static = self.dice.random() < 0.5
-        for company in self.both:
-            company.actor("B")
-            company.actor("A").options.update({"instance": "one"} if static else {})
+        for runner in self.runners:
+            runner.actor("B")
+            runner.actor("A").options.update({"instance": "one"} if static else {})
 
     def differences(self) -> Iterator[str]:
         """Yield all lines up to the first difference."""
         try:
             for _ in range(LINES):
                 for name in "AB":
-                    if self.both[0].actor(name).waits_for and self.said(name, "answered", {}):
+                    if self.runners[0].actor(name).waits_for and self.send(name, "answered", {}):
                         yield "\n".join(self.lines)
                         return
                 name = self.dice.choice("AB")
-                if self.said(name, *drawn(self.dice, self.both[0].actor(name), self.both[0])):
+                if self.send(name, *drawn(self.dice, self.runners[0].actor(name), self.runners[0])):
                     yield "\n".join(self.lines)
                     return
         finally:
-            for company in self.both:
-                company.stack.close()
+            for runner in self.runners:
+                runner.stack.close()
 
-    def said(self, name: str, verb: str, options: dict[str, str]) -> bool:
+    def send(self, name: str, verb: str, options: dict[str, str]) -> bool:
         """Send a request to both; return whether the responses differ."""
-        actors = [company.actor(name) for company in self.both]
+        actors = [runner.actor(name) for runner in self.runners]
         if "generation" in options and int(options["generation"]) > 0:
             options = {**options, "generation": str(actors[0].generation + 1)}
         responses: list[Seen] = []
         request = actors[0].waits_for if verb == "answered" else verb
-        for company, actor in zip(self.both, actors, strict=True):
+        for runner, actor in zip(self.runners, actors, strict=True):
             ours_waits = bool(responses) and responses[0] == ("waits",)
             patience = FOREVER
             if not responses or ours_waits:
                 patience = SOON if verb != "answered" else SOON / 10
             if verb in ("join", "sync") and actor.waits_for:
                 return False  # One request at a time.
-            responses.append(told(request, company.act(actor, verb, options, patience)))
+            responses.append(comparable(request, runner.act(actor, verb, options, patience)))
         if responses[0] == ("waits",) != responses[1]:  # Our broker may only be slower.
-            responses[0] = told(request, self.both[0].act(actors[0], "answered", {}, FOREVER))
+            responses[0] = comparable(request, self.runners[0].act(actors[0], "answered", {}, FOREVER))
         words = " ".join(f"{key}={value}" for key, value in options.items())
         self.lines.append(f"{name} {verb} {words}: ours {responses[0]}, kafka {responses[1]}")
         out = responses[0][0] in ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID") and "id" not in options

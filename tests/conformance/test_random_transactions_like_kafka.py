@@ -67,7 +67,7 @@ class Side:
         self.ended: dict[int, tuple[EndTxnRequest, int]] = {}
         self.known: list[int] = []
 
-    def asked(self, who: int, request: Any, version: int, codes: Any) -> tuple[Any, list[int]]:
+    def ask_until_ready(self, who: int, request: Any, version: int, codes: Any) -> tuple[Any, list[int]]:
         end = time.monotonic() + PATIENCE
         while True:
             answer = self.sockets[who].ask(request, version)
@@ -84,10 +84,10 @@ class Side:
             self.known.append(identity[0])
         return self.known.index(identity[0]), identity[1]
 
-    def takes(self, who: int, identity: Identity) -> None:
+    def set_identity(self, who: int, identity: Identity) -> None:
         self.old[who], self.ids[who] = self.ids[who], identity
 
-    def says(self, who: int, verb: str, dice: Random) -> Any:
+    def send(self, who: int, verb: str, dice: Random) -> Any:
         """Send a request and return the comparable parts of the response."""
         old = dice.random() < 0.15
         mine = (self.old if old else self.ids)[who]
@@ -99,10 +99,10 @@ class Side:
                 producer_id=known[0],
                 producer_epoch=known[1],
             )
-            answer, codes = self.asked(who, add_offsets, 5, lambda response: [response.error_code])
+            answer, codes = self.ask_until_ready(who, add_offsets, 5, lambda response: [response.error_code])
             got = answer.producer_id, answer.producer_epoch
             if not codes[0]:
-                self.takes(who, got)
+                self.set_identity(who, got)
             return codes, self.label(got)
         if verb == "write":
             return self.writes(who, mine, dice.randint(0, 1), dice.choice([11, 12]), dice.random() < 0.1)
@@ -114,12 +114,12 @@ class Side:
                 v3_and_below_producer_epoch=mine[1],
                 v3_and_below_topics=[AddPartitionsToTxnTopic(name=self.name, partitions=[index])],
             )
-            return self.asked(who, add_offsets, 3, _of_partitions)[1]
+            return self.ask_until_ready(who, add_offsets, 3, _of_partitions)[1]
         if verb == "offsets":
             add_offsets = AddOffsetsToTxnRequest(
                 transactional_id=self.name, producer_id=mine[0], producer_epoch=mine[1], group_id=self.name
             )
-            return self.asked(who, add_offsets, 4, lambda response: [response.error_code])[1]
+            return self.ask_until_ready(who, add_offsets, 4, lambda response: [response.error_code])[1]
         if verb == "commit":
             return self.commits(who, mine, dice.choice([4, 5]))
         if verb == "end":
@@ -150,7 +150,7 @@ class Side:
             timeout_ms=5_000,
             topic_data=[TopicProduceData(name=self.name, partition_data=[part])],
         )
-        answer, codes = self.asked(who, request, version, _of_produce)
+        answer, codes = self.ask_until_ready(who, request, version, _of_produce)
         if not codes[0]:
             self.sequences[mine, index] = at + 1
         return codes, answer.responses[0].partition_responses[0].base_offset
@@ -164,14 +164,14 @@ class Side:
             producer_epoch=mine[1],
             topics=[TxnOffsetCommitRequestTopic(name=self.name, partitions=[offset])],
         )
-        return self.asked(who, commit, version, _of_commit)[1]
+        return self.ask_until_ready(who, commit, version, _of_commit)[1]
 
     def ends(self, who: int, request: EndTxnRequest, version: int) -> Any:
-        answer, codes = self.asked(who, request, version, lambda response: [response.error_code])
+        answer, codes = self.ask_until_ready(who, request, version, lambda response: [response.error_code])
         if codes[0] or version < 5:
             return codes
         got = answer.producer_id, answer.producer_epoch
-        self.takes(who, got)
+        self.set_identity(who, got)
         return codes, self.label(got)
 
     def state(self) -> Any:
@@ -228,13 +228,13 @@ def test_both_brokers_answer_random_producers_alike(two: tuple[str, str], number
             cluster.create_topics({name: 2})
         for kind in (0, 1):
             lookup = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-            side.asked(0, lookup, 4, lambda response: [response.coordinators[0].error_code])
+            side.ask_until_ready(0, lookup, 4, lambda response: [response.coordinators[0].error_code])
     dice, lines = Random(f"{SEED}/transactions/{number}"), list[str]()
     for line in range(LINES):
         who = 0 if line == 0 else dice.randint(0, 1)
         verb = "init" if line == 0 else dice.choice(VERBS)
         seed = dice.random()
-        kafka, ours = (side.says(who, verb, Random(seed)) for side in sides)
+        kafka, ours = (side.send(who, verb, Random(seed)) for side in sides)
         lines.append(f"{who} {verb}: {ours}, of {sides[1].label(sides[1].ids[who])}")
         assert ours == kafka, "\n".join(lines)
         assert sides[1].state() == sides[0].state(), "\n".join(lines)

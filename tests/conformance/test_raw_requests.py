@@ -14,7 +14,7 @@ from tests.conformance.raw_requests import (
     BrokerScene,
     CoordinatorScene,
     Line,
-    Play,
+    Script,
     ScriptRunner,
     Seen,
     fits,
@@ -22,7 +22,7 @@ from tests.conformance.raw_requests import (
     read,
 )
 
-PLAYS = read(Path(__file__).with_name("raw_requests.txt").read_text("utf-8"))
+SCRIPTS = read(Path(__file__).with_name("raw_requests.txt").read_text("utf-8"))
 
 BROKERS = {
     "usual": {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"},
@@ -37,7 +37,7 @@ BROKERS = {
 # A script with waits may fail on a slow machine, whose sessions expire too early: it is tried again.
 TRIES = 3
 
-every_play = pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.title)
+every_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.title)
 
 
 class RealBrokers:
@@ -72,51 +72,53 @@ def embedded_scene(name: str) -> Iterator[BrokerScene]:
         yield BrokerScene(server.bootstrap, "t")
 
 
-def told(line: Line, response: Seen, wanted: Seen) -> str:
+def describe_mismatch(line: Line, response: Seen, wanted: Seen) -> str:
     return f"line {line.number}: {line.text}\n  wanted {' '.join(wanted)}\n  seen   {' '.join(response)}"
 
 
-@every_play
-def test_the_coordinator_answers_as_in_the_script(play: Play) -> None:
-    for line, response in ScriptRunner(CoordinatorScene(BROKERS[play.broker]), "g").run(play):
-        assert fits(line.expected, response), told(line, response, line.expected)
+@every_script
+def test_the_coordinator_answers_as_in_the_script(script: Script) -> None:
+    for line, response in ScriptRunner(CoordinatorScene(BROKERS[script.broker]), "g").run(script):
+        assert fits(line.expected, response), describe_mismatch(line, response, line.expected)
 
 
 @pytest.mark.kafka
-@every_play
-def test_kafka_and_the_embedded_broker_answer_as_in_the_script(play: Play, real_brokers: RealBrokers) -> None:
-    kafka = in_time(play, lambda: on_kafka(play, real_brokers.scene(play.broker)))
-    with embedded_scene(play.broker) as scene:
-        in_time(play, lambda: like_kafka(play, scene, kafka))
+@every_script
+def test_kafka_and_the_embedded_broker_answer_as_in_the_script(
+    script: Script, real_brokers: RealBrokers
+) -> None:
+    kafka = run_with_retries(script, lambda: on_kafka(script, real_brokers.scene(script.broker)))
+    with embedded_scene(script.broker) as scene:
+        run_with_retries(script, lambda: like_kafka(script, scene, kafka))
 
 
-def in_time(play: Play, give: Callable[[], list[Seen]]) -> list[Seen]:
+def run_with_retries(script: Script, run: Callable[[], list[Seen]]) -> list[Seen]:
     """Run a script; one with waits runs again after a failure, as a session may have expired too early."""
-    for _ in range(TRIES - 1 if any(line.verb == "wait" for line in play.lines) else 0):
+    for _ in range(TRIES - 1 if any(line.verb == "wait" for line in script.lines) else 0):
         with contextlib.suppress(AssertionError):
-            return give()
-    return give()
+            return run()
+    return run()
 
 
-def on_kafka(play: Play, scene: BrokerScene) -> list[Seen]:
-    kafka = list(ScriptRunner(scene, new_group(play)).run(play))
+def on_kafka(script: Script, scene: BrokerScene) -> list[Seen]:
+    kafka = list(ScriptRunner(scene, new_group(script)).run(script))
     for line, response in kafka:
         wanted = line.on_kafka or line.expected
-        assert fits(wanted, response), "Kafka, " + told(line, response, wanted)
+        assert fits(wanted, response), "Kafka, " + describe_mismatch(line, response, wanted)
     return [response for _, response in kafka]
 
 
-def like_kafka(play: Play, scene: BrokerScene, kafka: list[Seen]) -> list[Seen]:
-    for (line, ours), theirs in zip(ScriptRunner(scene, new_group(play)).run(play), kafka, strict=True):
-        assert fits(line.expected, ours), "embedded, " + told(line, ours, line.expected)
-        assert line.on_kafka or ours == theirs, "embedded, " + told(line, ours, theirs)
+def like_kafka(script: Script, scene: BrokerScene, kafka: list[Seen]) -> list[Seen]:
+    for (line, ours), theirs in zip(ScriptRunner(scene, new_group(script)).run(script), kafka, strict=True):
+        assert fits(line.expected, ours), "embedded, " + describe_mismatch(line, ours, line.expected)
+        assert line.on_kafka or ours == theirs, "embedded, " + describe_mismatch(line, ours, theirs)
     return kafka
 
 
 def test_a_wrong_response_fails_the_script() -> None:
     """The scripts themselves need a check."""
-    (play,) = read("== a lie\nA heartbeat id=ghost generation=1 -> NONE")
-    ((line, response),) = ScriptRunner(CoordinatorScene(BROKERS["usual"]), "g").run(play)
+    (script,) = read("== a lie\nA heartbeat id=ghost generation=1 -> NONE")
+    ((line, response),) = ScriptRunner(CoordinatorScene(BROKERS["usual"]), "g").run(script)
     assert response == ("UNKNOWN_MEMBER_ID",)
     assert not fits(line.expected, response)
     assert not fits(("NONE", "generation=2"), ("NONE", "generation=1"))

@@ -41,7 +41,9 @@ class Outcome:
     written: set[str]
 
 
-def looked(kafka: SecuredKafka, renewed: set[str], first: dict[int, str], returned: set[str]) -> None:
+def collect_mechanisms(
+    kafka: SecuredKafka, renewed: set[str], first: dict[int, str], returned: set[str]
+) -> None:
     """Collect the mechanisms that re-authenticated, and those with new connections."""
     for number, connection in list(kafka.server.broker.connections.items()):
         sasl = connection.authenticator
@@ -71,10 +73,10 @@ def outcome(client: str, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         place = kafka.bootstrap
         orders = {how: order(client, place, files.ca, how, LOGIN, "g", folder) for how in MECHANISMS}
         with members(orders) as started:
-            return watched(client, kafka, started)
+            return observe(client, kafka, started)
 
 
-def watched(client: str, kafka: SecuredKafka, members: dict[str, Member]) -> Outcome:
+def observe(client: str, kafka: SecuredKafka, members: dict[str, Member]) -> Outcome:
     first_member = next(iter(members.values()))
     first_member.until(
         lambda: (
@@ -87,7 +89,7 @@ def watched(client: str, kafka: SecuredKafka, members: dict[str, Member]) -> Out
     wanted = returned if client in NEVER else renewed
     end = time.monotonic() + 60
     while len(wanted) < len(members) and time.monotonic() < end:
-        looked(kafka, renewed, first, returned)
+        collect_mechanisms(kafka, renewed, first, returned)
         time.sleep(0.05)
     written = {f"after {partition}" for partition in range(4)}
     for partition in range(4):

@@ -167,7 +167,7 @@ def named(request: Any, ids: dict[str, uuid.UUID]) -> Message:
     return request
 
 
-def asked(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
+def requests_by_name_of(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
     by_name = {name: named(request, ids) for name, request in {**requests(ids), **odd_requests(ids)}.items()}
     return {
         name: request
@@ -176,7 +176,7 @@ def asked(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
     }
 
 
-NAMES = list(asked(dict.fromkeys(TOPICS, NO_ID)))
+NAMES = list(requests_by_name_of(dict.fromkeys(TOPICS, NO_ID)))
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ def by_version(side: Side, request: Message) -> list[tuple[int, Codes]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_brokers_answer_bob_alike_in_each_version(sides: tuple[Side, Side], name: str) -> None:
-    theirs, ours = (by_version(side, asked(side.ids)[name]) for side in sides)
+    theirs, ours = (by_version(side, requests_by_name_of(side.ids)[name]) for side in sides)
     assert ours == theirs
 
 

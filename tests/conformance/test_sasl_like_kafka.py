@@ -87,7 +87,7 @@ def first(text: str | bytes) -> list[Step]:
 INSIDE: list[Step] = [handshake(), plain()]
 
 
-def stories() -> dict[str, list[Step]]:
+def cases_by_name() -> dict[str, list[Step]]:
     return {
         "a request before anything": [metadata()],
         "SaslAuthenticate before the handshake": [plain()],
@@ -275,8 +275,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
         yield kafka.places["SASL_PLAINTEXT"], server.places["SASL_PLAINTEXT"]
 
 
-@pytest.mark.parametrize("name", list(stories()))
+@pytest.mark.parametrize("name", list(cases_by_name()))
 def test_both_brokers_answer_a_login_alike(places: tuple[str, str], name: str) -> None:
     with ThreadPoolExecutor(2) as pool:
-        theirs, ours = pool.map(lambda place: responses_to(place, stories()[name]), places)
+        theirs, ours = pool.map(lambda place: responses_to(place, cases_by_name()[name]), places)
     assert ours == theirs

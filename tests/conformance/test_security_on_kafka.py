@@ -125,9 +125,9 @@ def test_a_command_authenticates_with_its_command_config(
         offset = producer.send("flights", value).result(30).offset
     words = ["--as", "kproto", "--command-config", str(file), kafka.places[listener], "me"]
     member = Member(*words, f"command-{listener}-{mechanism}", '{"reset": "earliest"}')
-    member.say("subscribe flights")
+    member.send("subscribe flights")
     member.until(f"R flights:0 {offset}")
-    member.say("close")
+    member.send("close")
     assert member.process.wait(60) == 0
 
 

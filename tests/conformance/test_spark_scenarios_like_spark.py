@@ -139,315 +139,315 @@ class ScenarioRun:
             query.stop()
 
 
-def records_written_before_the_start_are_read(tell: ScenarioRun) -> Any:
-    tell.topic("a", 1)
-    with tell.running("a", startingOffsets="earliest") as new:
+def records_written_before_the_start_are_read(runner: ScenarioRun) -> Any:
+    runner.topic("a", 1)
+    with runner.running("a", startingOffsets="earliest") as new:
         results = [new()]
         for _ in range(4):
-            tell.put("a", 0, 1)
+            runner.put("a", 0, 1)
             results.append(new())
-        tell.grow("a", 2)
-        tell.put("a", 1, 1)
+        runner.grow("a", 2)
+        runner.put("a", 1, 1)
         results.append(new())
     assert all(results)
     return results
 
 
-def topics_are_created_after_all_were_deleted(tell: ScenarioRun) -> Any:
-    tell.topic("a", 2)
-    with tell.running("*", startingOffsets="latest", failOnDataLoss="false") as new:
+def topics_are_created_after_all_were_deleted(runner: ScenarioRun) -> Any:
+    runner.topic("a", 2)
+    with runner.running("*", startingOffsets="latest", failOnDataLoss="false") as new:
         results = [new()]
-        tell.put("a", 0, 1)
+        runner.put("a", 0, 1)
         results.append(new())
-        tell.delete("a")
+        runner.delete("a")
         results.append(new())
-        tell.topic("b", 3)
+        runner.topic("b", 3)
         return [*results, new()]
 
 
-def topics_are_created_between_runs(tell: ScenarioRun) -> Any:
+def topics_are_created_between_runs(runner: ScenarioRun) -> Any:
     options = {"startingOffsets": "latest", "failOnDataLoss": "false"}
-    results = [tell.run("*", **options)]
-    tell.topic("a", 2)
-    results.append(tell.run("*", **options))
-    tell.delete("a")
-    results.append(tell.run("*", **options))
-    tell.topic("b", 3)
-    return [*results, tell.run("*", **options)]
+    results = [runner.run("*", **options)]
+    runner.topic("a", 2)
+    results.append(runner.run("*", **options))
+    runner.delete("a")
+    results.append(runner.run("*", **options))
+    runner.topic("b", 3)
+    return [*results, runner.run("*", **options)]
 
 
-def the_subscription_changes(tell: ScenarioRun) -> Any:
-    tell.topic("a", 2)
-    tell.topic("b", 3)
-    results = [tell.run("a", startingOffsets="latest")]
-    tell.put("a", 0, 1)
-    results += [tell.run("ab"), tell.run("b"), tell.run("b", failOnDataLoss="false")]
-    tell.put("b", 0, 1)
-    return [*results, tell.run("b")]
+def the_subscription_changes(runner: ScenarioRun) -> Any:
+    runner.topic("a", 2)
+    runner.topic("b", 3)
+    results = [runner.run("a", startingOffsets="latest")]
+    runner.put("a", 0, 1)
+    results += [runner.run("ab"), runner.run("b"), runner.run("b", failOnDataLoss="false")]
+    runner.put("b", 0, 1)
+    return [*results, runner.run("b")]
 
 
-def the_assignment_changes(tell: ScenarioRun) -> Any:
-    tell.topic("a", 2, 2, 2)
+def the_assignment_changes(runner: ScenarioRun) -> Any:
+    runner.topic("a", 2, 2, 2)
 
     def run(*partitions: int, **options: Any) -> Any:
-        return tell.run("", assign=json.dumps({tell.name + "a": partitions}), **options)
+        return runner.run("", assign=json.dumps({runner.name + "a": partitions}), **options)
 
     results = [run(0, 7, startingOffsets="earliest"), run(0, 1), run(1), run(1, failOnDataLoss="false")]
-    tell.put("a", 1, 1)
-    return [*results, tell.run("a"), tell.run("*")]
+    runner.put("a", 1, 1)
+    return [*results, runner.run("a"), runner.run("*")]
 
 
-def new_partitions_lost_records(tell: ScenarioRun) -> Any:
-    tell.topic("a", 2)
+def new_partitions_lost_records(runner: ScenarioRun) -> Any:
+    runner.topic("a", 2)
     options = {"startingOffsets": "earliest"}
-    results = [tell.run("a", **options)]
-    tell.grow("a", 2)
-    tell.put("a", 1, 9)
-    tell.trim("a", 1, 4)
-    return [*results, tell.run("a", **options), tell.run("a", failOnDataLoss="false", **options)]
+    results = [runner.run("a", **options)]
+    runner.grow("a", 2)
+    runner.put("a", 1, 9)
+    runner.trim("a", 1, 4)
+    return [*results, runner.run("a", **options), runner.run("a", failOnDataLoss="false", **options)]
 
 
-def starts_outside_of_the_log(tell: ScenarioRun) -> Any:
-    tell.topic("a", 5)
-    far = {"startingOffsets": tell.at("a", 9)}
-    results = [tell.run("a", **far), tell.run("a", failOnDataLoss="false", **far)]
-    tell.put("a", 0, 6)
-    results.append(tell.run("a", failOnDataLoss="false", **far))
-    tell.trim("a", 0, 11)
-    tell.checkpoint = "other"
-    near = {"startingOffsets": tell.at("a", 2)}
-    return [*results, tell.run("a", **near), tell.run("a", failOnDataLoss="false", **near)]
+def starts_outside_of_the_log(runner: ScenarioRun) -> Any:
+    runner.topic("a", 5)
+    far = {"startingOffsets": runner.at("a", 9)}
+    results = [runner.run("a", **far), runner.run("a", failOnDataLoss="false", **far)]
+    runner.put("a", 0, 6)
+    results.append(runner.run("a", failOnDataLoss="false", **far))
+    runner.trim("a", 0, 11)
+    runner.checkpoint = "other"
+    near = {"startingOffsets": runner.at("a", 2)}
+    return [*results, runner.run("a", **near), runner.run("a", failOnDataLoss="false", **near)]
 
 
-def a_failed_batch_and_new_partitions(tell: ScenarioRun) -> Any:
-    tell.topic("a", 7)
+def a_failed_batch_and_new_partitions(runner: ScenarioRun) -> Any:
+    runner.topic("a", 7)
 
     def fail() -> None:
         raise RuntimeError("the sink is full")
 
-    results = [tell.run("a", fail, startingOffsets="earliest")]
-    tell.grow("a", 3)
-    tell.put("a", 1, 1)
-    return [*results, tell.run("a")]
+    results = [runner.run("a", fail, startingOffsets="earliest")]
+    runner.grow("a", 3)
+    runner.put("a", 1, 1)
+    return [*results, runner.run("a")]
 
 
-def two_limited_topics_in_one_query(tell: ScenarioRun) -> Any:
-    tell.topic("a", 7)
-    tell.topic("b", 12)
+def two_limited_topics_in_one_query(runner: ScenarioRun) -> Any:
+    runner.topic("a", 7)
+    runner.topic("b", 12)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 5}
     all_rows: list[list[str]] = []
-    union = tell.stream("a", **options).union(tell.stream("b", **options))
-    writer = union.writeStream.foreachBatch(lambda frame, _: all_rows.append(tell.rows(frame)))
-    query = writer.option("checkpointLocation", str(tell.folder)).trigger(availableNow=True).start()
+    union = runner.stream("a", **options).union(runner.stream("b", **options))
+    writer = union.writeStream.foreachBatch(lambda frame, _: all_rows.append(runner.rows(frame)))
+    query = writer.option("checkpointLocation", str(runner.folder)).trigger(availableNow=True).start()
     assert query.awaitTermination(120)
-    return [*all_rows, tell.run("ab", once=True, **options)]
+    return [*all_rows, runner.run("ab", once=True, **options)]
 
 
-def the_other_source_continues(tell: ScenarioRun) -> Any:
+def the_other_source_continues(runner: ScenarioRun) -> Any:
     """Either source may continue with a checkpoint of the other one."""
-    tell.topic("a", 3, 2)
-    results = [tell.run("a", startingOffsets="latest")]
-    mine, theirs = tell.word, {"kafka": "kproto", "kproto": "kafka"}[tell.word]
+    runner.topic("a", 3, 2)
+    results = [runner.run("a", startingOffsets="latest")]
+    mine, theirs = runner.word, {"kafka": "kproto", "kproto": "kafka"}[runner.word]
     for turn in range(3):
-        tell.word = mine if turn % 2 else theirs
-        tell.put("a", turn % 2, 2)
-        tell.grow("a", 3 + turn)
-        tell.put("a", 2 + turn, 1)
-        results.append(tell.run("a"))
-    tell.word = mine
+        runner.word = mine if turn % 2 else theirs
+        runner.put("a", turn % 2, 2)
+        runner.grow("a", 3 + turn)
+        runner.put("a", 2 + turn, 1)
+        results.append(runner.run("a"))
+    runner.word = mine
     return results
 
 
-def the_other_source_continues_after_all_topics_were_deleted(tell: ScenarioRun) -> Any:
+def the_other_source_continues_after_all_topics_were_deleted(runner: ScenarioRun) -> Any:
     """An offset without partitions does not make the query a new one, whichever source wrote it."""
-    tell.topic("a", 2)
+    runner.topic("a", 2)
     options = {"startingOffsets": "latest", "failOnDataLoss": "false"}
-    results = [tell.run("*", **options)]
-    tell.put("a", 0, 1)
-    results.append(tell.run("*", **options))
-    tell.delete("a")
-    results.append(tell.run("*", **options))
-    tell.word = {"kafka": "kproto", "kproto": "kafka"}[tell.word]
-    tell.topic("b", 3)
-    return [*results, tell.run("*", **options)]
+    results = [runner.run("*", **options)]
+    runner.put("a", 0, 1)
+    results.append(runner.run("*", **options))
+    runner.delete("a")
+    results.append(runner.run("*", **options))
+    runner.word = {"kafka": "kproto", "kproto": "kafka"}[runner.word]
+    runner.topic("b", 3)
+    return [*results, runner.run("*", **options)]
 
 
-def limits_and_starts_change(tell: ScenarioRun) -> Any:
+def limits_and_starts_change(runner: ScenarioRun) -> Any:
     """Options for the start of a query are ignored after it started; limits of batches apply immediately."""
-    tell.topic("a", 9, 9)
+    runner.topic("a", 9, 9)
 
     def fail() -> None:
         raise RuntimeError("the sink is full")
 
-    results = [tell.run("a", fail, startingOffsets="earliest", maxOffsetsPerTrigger=6)]
-    results.append(tell.run("a", maxOffsetsPerTrigger=8, minPartitions=9))
+    results = [runner.run("a", fail, startingOffsets="earliest", maxOffsetsPerTrigger=6)]
+    results.append(runner.run("a", maxOffsetsPerTrigger=8, minPartitions=9))
     for options in (
-        {"startingOffsets": tell.at("a", 0, 0)},
+        {"startingOffsets": runner.at("a", 0, 0)},
         {"startingTimestamp": 1},
         {"includeHeaders": "true"},
     ):
-        tell.put("a", 0, 2)
-        results.append(tell.run("a", **options))
-    tell.topic("b", 2)
-    return [*results, tell.run("*"), tell.run("ab", startingOffsets="latest")]
+        runner.put("a", 0, 2)
+        results.append(runner.run("a", **options))
+    runner.topic("b", 2)
+    return [*results, runner.run("*"), runner.run("ab", startingOffsets="latest")]
 
 
-def a_checkpoint_is_copied(tell: ScenarioRun) -> Any:
-    tell.topic("a", 5)
-    results = [tell.run("a", startingOffsets="earliest")]
-    tell.put("a", 0, 2)
-    copytree(tell.folder / "checkpoint", tell.folder / "copy")
+def a_checkpoint_is_copied(runner: ScenarioRun) -> Any:
+    runner.topic("a", 5)
+    results = [runner.run("a", startingOffsets="earliest")]
+    runner.put("a", 0, 2)
+    copytree(runner.folder / "checkpoint", runner.folder / "copy")
     for name in ("checkpoint", "copy", "copy"):
-        tell.checkpoint = name
-        results.append(tell.run("a"))
+        runner.checkpoint = name
+        results.append(runner.run("a"))
     return results
 
 
-def retention_deletes_records_during_a_batch(tell: ScenarioRun) -> Any:
-    tell.topic("a", 9)
+def retention_deletes_records_during_a_batch(runner: ScenarioRun) -> Any:
+    runner.topic("a", 9)
     options = {"startingOffsets": "earliest", "minPartitions": 3}
-    results = [tell.run("a", before=lambda: tell.trim("a", 0, 4), **options)]
-    results.append(tell.run("a", failOnDataLoss="false"))
-    tell.put("a", 0, 3)
-    return [*results, tell.run("a", before=lambda: tell.trim("a", 0, 12), failOnDataLoss="false")]
+    results = [runner.run("a", before=lambda: runner.trim("a", 0, 4), **options)]
+    results.append(runner.run("a", failOnDataLoss="false"))
+    runner.put("a", 0, 3)
+    return [*results, runner.run("a", before=lambda: runner.trim("a", 0, 12), failOnDataLoss="false")]
 
 
-def transactions_are_open_at_a_batchs_end(tell: ScenarioRun) -> Any:
-    tell.topic("a", 2)
+def transactions_are_open_at_a_batchs_end(runner: ScenarioRun) -> Any:
+    runner.topic("a", 2)
     options = {"startingOffsets": "earliest", "kafka_isolation_level": "read_committed"}
-    partition = TopicPartition(tell.name + "a", 0)
+    partition = TopicPartition(runner.name + "a", 0)
 
     def end(level: str) -> int | None:
-        return tell.kafka.cluster.list_offsets({partition: "latest"}, isolation=level)[partition].offset
+        return runner.kafka.cluster.list_offsets({partition: "latest"}, isolation=level)[partition].offset
 
-    with Producer(tell.kafka.bootstrap, transactional_id=tell.name) as producer:
+    with Producer(runner.kafka.bootstrap, transactional_id=runner.name) as producer:
         with producer.transaction():
             producer.send(partition.topic, b"open")
             producer.flush()
-            tell.put("a", 0, 1)
-            results = [tell.run("a", **options)]
-            tell.put("a", 0, 1)
-            results.append(tell.run("a", **options))
+            runner.put("a", 0, 1)
+            results = [runner.run("a", **options)]
+            runner.put("a", 0, 1)
+            results.append(runner.run("a", **options))
         # The response to the commit arrives before its marker is in the log.
         eventually(lambda: end("read_committed") == end("read_uncommitted"), "the marker", 60)
-    return [*results, tell.run("a", **options), tell.run("a")]
+    return [*results, runner.run("a", **options), runner.run("a")]
 
 
-def a_view_of_sql(tell: ScenarioRun) -> Any:
-    tell.topic("a", 4)
-    options = f"`kafka.bootstrap.servers` '{tell.kafka.bootstrap}', subscribe '{tell.name}a'"
-    tell.spark.sql(f"create or replace temporary view flights using {tell.word} options ({options})")
-    return tell.rows(tell.spark.sql("select * from flights"))
+def a_view_of_sql(runner: ScenarioRun) -> Any:
+    runner.topic("a", 4)
+    options = f"`kafka.bootstrap.servers` '{runner.kafka.bootstrap}', subscribe '{runner.name}a'"
+    runner.spark.sql(f"create or replace temporary view flights using {runner.word} options ({options})")
+    return runner.rows(runner.spark.sql("select * from flights"))
 
 
-def progress_is_tracked_asynchronously(tell: ScenarioRun) -> Any:
-    tell.topic("a", 15)
-    tell.topic("b", 0)
-    values = tell.stream("a", startingOffsets="earliest", maxOffsetsPerTrigger=5).select("value")
-    sink = values.writeStream.format(tell.word).option("kafka.bootstrap.servers", tell.kafka.bootstrap)
-    sink = sink.option("topic", tell.name + "b").option("checkpointLocation", str(tell.folder))
+def progress_is_tracked_asynchronously(runner: ScenarioRun) -> Any:
+    runner.topic("a", 15)
+    runner.topic("b", 0)
+    values = runner.stream("a", startingOffsets="earliest", maxOffsetsPerTrigger=5).select("value")
+    sink = values.writeStream.format(runner.word).option("kafka.bootstrap.servers", runner.kafka.bootstrap)
+    sink = sink.option("topic", runner.name + "b").option("checkpointLocation", str(runner.folder))
     sink = sink.option("asyncProgressTrackingEnabled", "true")
     query = sink.option("_asyncProgressTrackingOverrideSinkSupportCheck", "true").start()
     try:
         query.processAllAvailable()
     finally:
         query.stop()
-    return tell.rows(tell.spark.read.format(tell.word).options(**tell.options("b", {})).load())
+    return runner.rows(runner.spark.read.format(runner.word).options(**runner.options("b", {})).load())
 
 
-def options_change_before_the_first_record(tell: ScenarioRun) -> Any:
-    tell.topic("a", 0)
-    tell.topic("b", 3)
+def options_change_before_the_first_record(runner: ScenarioRun) -> Any:
+    runner.topic("a", 0)
+    runner.topic("b", 3)
     results: list[Any] = []
-    for letter, begins, later in (("a", "earliest", "latest"), ("b", tell.at("b", 3), "earliest")):
-        tell.checkpoint = letter
-        results.append(tell.run(letter, startingOffsets=begins))
-        tell.put(letter, 0, 2)
-        results.append(tell.run(letter, startingOffsets=later))
+    for letter, begins, later in (("a", "earliest", "latest"), ("b", runner.at("b", 3), "earliest")):
+        runner.checkpoint = letter
+        results.append(runner.run(letter, startingOffsets=begins))
+        runner.put(letter, 0, 2)
+        results.append(runner.run(letter, startingOffsets=later))
     return results
 
 
-def an_empty_topic_is_recreated(tell: ScenarioRun) -> Any:
-    tell.topic("a", 0)
-    results = [tell.run("a", startingOffsets="earliest")]
-    tell.delete("a")
-    tell.topic("a", 2)
-    return [*results, tell.run("a", startingOffsets="earliest")]
+def an_empty_topic_is_recreated(runner: ScenarioRun) -> Any:
+    runner.topic("a", 0)
+    results = [runner.run("a", startingOffsets="earliest")]
+    runner.delete("a")
+    runner.topic("a", 2)
+    return [*results, runner.run("a", startingOffsets="earliest")]
 
 
-def a_sink_buffers_a_single_row(tell: ScenarioRun) -> Any:
-    tell.topic("a", 0)
-    rows = tell.spark.sql("select repeat('v', 15000) value, 7 topic from range(200)")
-    sink = rows.write.format(tell.word).option("kafka.bootstrap.servers", tell.kafka.bootstrap)
+def a_sink_buffers_a_single_row(runner: ScenarioRun) -> Any:
+    runner.topic("a", 0)
+    rows = runner.spark.sql("select repeat('v', 15000) value, 7 topic from range(200)")
+    sink = rows.write.format(runner.word).option("kafka.bootstrap.servers", runner.kafka.bootstrap)
     sink = sink.option("kafka.buffer.memory", "16384").option("kafka.request.timeout.ms", "180000")
     sink = sink.option("kafka.max.in.flight.requests.per.connection", "9")
-    sink.option("topic", tell.name + "a").mode("append").save()
-    return tell.rows(tell.spark.read.format(tell.word).options(**tell.options("a", {})).load())
+    sink.option("topic", runner.name + "a").mode("append").save()
+    return runner.rows(runner.spark.read.format(runner.word).options(**runner.options("a", {})).load())
 
 
-def a_batch_query_runs_again(tell: ScenarioRun) -> Any:
+def a_batch_query_runs_again(runner: ScenarioRun) -> Any:
     """A batch query reads the current start and end of its logs at every action, and in every batch of a
     joined stream.
 
     At the end a topic is deleted and created again.
     """
-    tell.topic("a", 9, 0)
-    batch = tell.spark.read.format(tell.word).options(**tell.options("a", {})).load()
+    runner.topic("a", 9, 0)
+    batch = runner.spark.read.format(runner.word).options(**runner.options("a", {})).load()
     batch.createOrReplaceTempView("looked_at")
-    results = [tell.rows(batch)]
-    tell.trim("a", 0, 4)
-    tell.put("a", 0, 2)
-    tell.put("a", 1, 1)
-    results += [tell.rows(batch), batch.rdd.getNumPartitions()]
-    results.append(tell.spark.sql("select count(*), max(offset) from looked_at").collect()[0])
-    tell.topic("b", 1)
-    joined = tell.stream("b", startingOffsets="earliest").selectExpr("offset o").join(batch)
+    results = [runner.rows(batch)]
+    runner.trim("a", 0, 4)
+    runner.put("a", 0, 2)
+    runner.put("a", 1, 1)
+    results += [runner.rows(batch), batch.rdd.getNumPartitions()]
+    results.append(runner.spark.sql("select count(*), max(offset) from looked_at").collect()[0])
+    runner.topic("b", 1)
+    joined = runner.stream("b", startingOffsets="earliest").selectExpr("offset o").join(batch)
     all_rows: list[list[str]] = []
-    writer = joined.writeStream.foreachBatch(lambda frame, _: all_rows.append(tell.rows(frame)))
-    query = writer.option("checkpointLocation", str(tell.folder)).start()
+    writer = joined.writeStream.foreachBatch(lambda frame, _: all_rows.append(runner.rows(frame)))
+    query = writer.option("checkpointLocation", str(runner.folder)).start()
     try:
         query.processAllAvailable()
-        tell.put("a", 0, 3)
-        tell.put("b", 0, 1)
+        runner.put("a", 0, 3)
+        runner.put("b", 0, 1)
         query.processAllAvailable()
     finally:
         query.stop()
     held = batch.select("topic", "partition", "offset")
     for _ in range(2):
         results.append(len(held.collect()))
-        tell.put("a", 0, 1)
-    tell.delete("a")
-    tell.topic("a", 2, 1)
-    return [*results, all_rows, tell.rows(batch)]
+        runner.put("a", 0, 1)
+    runner.delete("a")
+    runner.topic("a", 2, 1)
+    return [*results, all_rows, runner.rows(batch)]
 
 
-def limits_are_shared_and_rounded(tell: ScenarioRun) -> Any:
-    tell.topic("a", 17, 9, 1, 3)
-    return tell.run("a", startingOffsets="earliest", maxOffsetsPerTrigger=7)
+def limits_are_shared_and_rounded(runner: ScenarioRun) -> Any:
+    runner.topic("a", 17, 9, 1, 3)
+    return runner.run("a", startingOffsets="earliest", maxOffsetsPerTrigger=7)
 
 
-STORIES = [
+SCENARIOS = [
     records_written_before_the_start_are_read, topics_are_created_between_runs, the_assignment_changes,
     new_partitions_lost_records, starts_outside_of_the_log, the_other_source_continues, a_view_of_sql,
     the_other_source_continues_after_all_topics_were_deleted, retention_deletes_records_during_a_batch,
     options_change_before_the_first_record, a_sink_buffers_a_single_row,
     a_batch_query_runs_again, limits_are_shared_and_rounded,
 ]  # fmt: skip
-LONGER = [
+LONGER_SCENARIOS = [
     topics_are_created_after_all_were_deleted, the_subscription_changes, a_failed_batch_and_new_partitions,
     two_limited_topics_in_one_query, progress_is_tracked_asynchronously,
     an_empty_topic_is_recreated, limits_and_starts_change, a_checkpoint_is_copied,
     transactions_are_open_at_a_batchs_end,
 ]  # fmt: skip
 if os.environ.get("KPROTO_ALL_SPARK_STORIES"):
-    STORIES += LONGER
+    SCENARIOS += LONGER_SCENARIOS
 
 
 @pytest.mark.parametrize("kafka", [pytest.param("real", marks=pytest.mark.kafka)], indirect=True)
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_results_equal_those_of_sparks_own_source(
-    spark: Any, sparks_own: None, kafka: Kafka, tmp_path: Path, story: Callable[[ScenarioRun], Any]
+    spark: Any, sparks_own: None, kafka: Kafka, tmp_path: Path, scenario: Callable[[ScenarioRun], Any]
 ) -> None:
-    theirs, ours = (story(ScenarioRun(spark, kafka, word, tmp_path)) for word in ("kafka", "kproto"))
+    theirs, ours = (scenario(ScenarioRun(spark, kafka, word, tmp_path)) for word in ("kafka", "kproto"))
     assert theirs
     assert ours == theirs

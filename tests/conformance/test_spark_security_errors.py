@@ -86,19 +86,21 @@ ENTRY_POINTS: dict[str, Callable[[Any, dict[str, str], Path], None]] = {
 }
 
 
-def cases_of(door: str) -> list[Case]:
+def cases_of(entry_point: str) -> list[Case]:
     if os.environ.get("KPROTO_ALL_PLAYS"):
         return CASES
-    return [CASES[(SEED + number) % len(CASES)] for number, name in enumerate(ENTRY_POINTS) if name == door]
+    return [
+        CASES[(SEED + number) % len(CASES)] for number, name in enumerate(ENTRY_POINTS) if name == entry_point
+    ]
 
 
-@pytest.mark.parametrize("door", ENTRY_POINTS)
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 def test_a_query_reports_the_cause_once(
-    spark: Any, kafka: Any, door: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    spark: Any, kafka: Any, entry_point: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from pyspark.errors import PySparkException
 
-    for case in cases_of(door):
+    for case in cases_of(entry_point):
         where = f"{case.name}, KPROTO_SEED={SEED}"
         how = {f"kafka.{name}": value for name, value in case.java(kafka).items()}
         how["kafka.bootstrap.servers"] = kafka.places[case.listener]
@@ -108,7 +110,7 @@ def test_a_query_reports_the_cause_once(
         capfd.readouterr()
         began = time.monotonic()
         with pytest.raises(PySparkException) as caught:
-            ENTRY_POINTS[door](spark, how, tmp_path / str(CASES.index(case)))
+            ENTRY_POINTS[entry_point](spark, how, tmp_path / str(CASES.index(case)))
         took, message = time.monotonic() - began, str(caught.value)
         assert len(re.findall(words, message)) == 1, f"{where}: {message}"
         assert not OURS.search(message.partition("kproto.errors.")[2]), f"{where}: {message}"
@@ -133,17 +135,17 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("door", ["a batch", "a stream"])
+@pytest.mark.parametrize("entry_point", ["a batch", "a stream"])
 @pytest.mark.parametrize("wrong", WRONG)
 def test_an_invalid_query_is_reported_in_a_sentence_without_our_frames(
-    spark: Any, kafka: Any, door: str, wrong: str, tmp_path: Path
+    spark: Any, kafka: Any, entry_point: str, wrong: str, tmp_path: Path
 ) -> None:
     from pyspark.errors import PySparkException
 
     changes, words = WRONG[wrong]
     how = {"kafka.bootstrap.servers": kafka.places["PLAINTEXT"], "subscribe": "flights", **SOON, **changes}
     with pytest.raises(PySparkException, match=words) as caught:
-        ENTRY_POINTS[door](spark, how, tmp_path)
+        ENTRY_POINTS[entry_point](spark, how, tmp_path)
     assert FRAME not in str(caught.value)
 
 

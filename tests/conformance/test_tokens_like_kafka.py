@@ -134,7 +134,7 @@ def real(common: dict[str, str]) -> Iterator[dict[str, str]]:
         judges.missing(str(error))
 
 
-def made(claims: dict[str, Any] | str, key: Any, algorithm: str, **header: Any) -> str:
+def make_token(claims: dict[str, Any] | str, key: Any, algorithm: str, **header: Any) -> str:
     """Build a token manually; claims with the value None are left out."""
     if isinstance(claims, dict):
         claims = json.dumps({name: value for name, value in claims.items() if value is not None})
@@ -171,7 +171,7 @@ def at(**seconds: float) -> Token:
 
 def hand(algorithm: str = "RS256", **header: Any) -> Token:
     """Return a token of the first issuer's newest key with another header."""
-    return lambda known: made(usual(), known.rsa._private, algorithm, **header)
+    return lambda known: make_token(usual(), known.rsa._private, algorithm, **header)
 
 
 ALICE = "alice"
@@ -182,7 +182,7 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
     (
         "by another key under a published one's name",
         "STRICT",
-        lambda known: made(usual(), known.stranger._private, "RS256", kid="key-2"),
+        lambda known: make_token(usual(), known.stranger._private, "RS256", kid="key-2"),
         None,
     ),
     ("by the older key's name", "STRICT", hand(kid="key-1"), None),
@@ -190,7 +190,7 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
     (
         "without a key's name, by the only one of its kind",
         "STRICT",
-        lambda known: made(usual(), known.ec._private, "ES256"),
+        lambda known: make_token(usual(), known.ec._private, "ES256"),
         ALICE,
     ),
     ("a key for another use", "STRICT", hand(kid="to-encrypt"), None),
@@ -203,19 +203,24 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
     (
         "too short a key",
         "STRICT",
-        lambda known: made(usual(), known.short, "RS256", kid="short"),
+        lambda known: make_token(usual(), known.short, "RS256", kid="short"),
         None,
     ),
     (
         "without a key's name, by the only one for its algorithm",
         "STRICT",
-        lambda known: made(usual(), known.first, "PS256"),
+        lambda known: make_token(usual(), known.first, "PS256"),
         ALICE,
     ),
     ("RSA-PSS by a key for something else", "STRICT", hand("PS256", kid="ps-only"), None),
-    ("a secret of both", "STRICT", lambda known: made(usual(), b"k" * 32, "HS256", kid="secret"), ALICE),
-    ("another secret", "STRICT", lambda known: made(usual(), b"x" * 32, "HS256", kid="secret"), None),
-    ("by nobody", "STRICT", lambda known: made(usual(), None, "none", kid="key-2"), None),
+    (
+        "a secret of both",
+        "STRICT",
+        lambda known: make_token(usual(), b"k" * 32, "HS256", kid="secret"),
+        ALICE,
+    ),
+    ("another secret", "STRICT", lambda known: make_token(usual(), b"x" * 32, "HS256", kid="secret"), None),
+    ("by nobody", "STRICT", lambda known: make_token(usual(), None, "none", kid="key-2"), None),
     ("with an extension that must be understood", "STRICT", hand(kid="key-2", crit=["exp"], exp=1), None),
     ("from another issuer", "STRICT", claiming(iss="https://elsewhere.example"), None),
     (
@@ -265,7 +270,7 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
     (
         "with a claim twice",
         "STRICT",
-        lambda known: made(
+        lambda known: make_token(
             json.dumps(usual())[:-1] + ', "sub": "alice"}', known.rsa._private, "RS256", kid="key-2"
         ),
         None,
@@ -273,7 +278,7 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
     (
         "with claims that are a list",
         "STRICT",
-        lambda known: made("[]", known.rsa._private, "RS256", kid="key-2"),
+        lambda known: make_token("[]", known.rsa._private, "RS256", kid="key-2"),
         None,
     ),
     ("no JWT", "STRICT", lambda known: "abc", None),
@@ -287,7 +292,7 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
 ]
 
 
-def asked(place: str, token: str, principal: str) -> tuple[int, str | None, int]:
+def authenticate(place: str, token: str, principal: str) -> tuple[int, str | None, int]:
     """Return the error code, message and session lifetime for a login with a token as `principal`."""
     with connected(place) as client:
         client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
@@ -308,7 +313,7 @@ def asked(place: str, token: str, principal: str) -> tuple[int, str | None, int]
 def test_a_token_is_accepted_or_rejected(
     known: Known, listener: str, token: Token, principal: str | None
 ) -> None:
-    code, words, session = asked(known.places[listener], token(known), principal or "alice")
+    code, words, session = authenticate(known.places[listener], token(known), principal or "alice")
     if principal is None:
         assert (code, words, session) == (58, TOLD, 0)
     else:

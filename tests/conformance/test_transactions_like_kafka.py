@@ -28,16 +28,16 @@ SOON = {
 NOW = int(time.time() * 1000)
 _NUMBERS = count(1)
 
-Play = Callable[[Side], Iterator[Any]]
-PLAYS: list[Play] = []
+Scenario = Callable[[Side], Iterator[Any]]
+SCENARIOS: list[Scenario] = []
 
 
-def play(scenario: Play) -> Play:
-    PLAYS.append(scenario)
+def scenario(scenario: Scenario) -> Scenario:
+    SCENARIOS.append(scenario)
     return scenario
 
 
-@play
+@scenario
 def names_and_epochs(side: Side) -> Iterator[Any]:
     yield side.init("p")
     yield side.init("p")
@@ -49,7 +49,7 @@ def names_and_epochs(side: Side) -> Iterator[Any]:
         yield side.init("p", version=version)
     yield side.init("z", claimed="stranger")
     yield side.init("y", claimed="stranger", name="y")
-    side.fake("half", "p", epoch=-1)
+    side.add_fake("half", "p", epoch=-1)
     yield side.init("z", claimed="half")
     yield side.init("z", name="")
     yield side.init("i", name=None)
@@ -60,10 +60,10 @@ def names_and_epochs(side: Side) -> Iterator[Any]:
     yield side.describe("")
 
 
-@play
+@scenario
 def adding(side: Side) -> Iterator[Any]:
     side.init("p")
-    side.fake("future", "p", more=1)
+    side.add_fake("future", "p", more=1)
     for version in range(4):
         yield side.add("future", version=version)
         yield side.add("stranger", version=version)
@@ -92,7 +92,7 @@ def adding(side: Side) -> Iterator[Any]:
             yield side.add("p", 0, name="", version=version, verify=verify)
 
 
-@play
+@scenario
 def verification_in_every_state(side: Side) -> Iterator[Any]:
     side.init("p")
     yield side.add("p", 0, version=5, verify=True)
@@ -103,7 +103,7 @@ def verification_in_every_state(side: Side) -> Iterator[Any]:
     yield side.add("p'", 0, version=5, verify=True)
 
 
-@play
+@scenario
 def ends_from_v5_on(side: Side) -> Iterator[Any]:
     side.init("p")
     yield side.end("p")
@@ -112,14 +112,14 @@ def ends_from_v5_on(side: Side) -> Iterator[Any]:
     yield side.end("p", committed=False)
     for committed in (True, False):
         side.add("p", 0, 1)
-        side.fake("same", "p")
+        side.add_fake("same", "p")
         yield side.end("stranger", committed=committed)
         yield side.end("p", committed=committed)
         yield side.describe()
         yield side.end("same", committed=committed)
-        side.fake("same", "p", more=-1)
+        side.add_fake("same", "p", more=-1)
         yield side.end("same", committed=not committed)
-        side.fake("future", "p", more=3)
+        side.add_fake("future", "p", more=3)
         yield side.end("future", committed=committed)
         yield side.end("p", committed=True)
         yield side.describe()
@@ -127,7 +127,7 @@ def ends_from_v5_on(side: Side) -> Iterator[Any]:
     yield side.end("p", name="")
 
 
-@play
+@scenario
 def ends_up_to_v4(side: Side) -> Iterator[Any]:
     for version in range(5):
         side.init("p")
@@ -135,7 +135,7 @@ def ends_up_to_v4(side: Side) -> Iterator[Any]:
         yield side.end("p", committed=False, version=version)
         for committed in (True, False):
             yield side.add("p", 0)
-            side.fake("future", "p", more=1)
+            side.add_fake("future", "p", more=1)
             yield side.end("future", committed=committed, version=version)
             yield side.end("stranger", committed=committed, version=version)
             yield side.end("p", committed=committed, version=version)
@@ -147,7 +147,7 @@ def ends_up_to_v4(side: Side) -> Iterator[Any]:
     yield side.fetch(committed=False)
 
 
-@play
+@scenario
 def init_during_an_open_transaction(side: Side) -> Iterator[Any]:
     side.init("p")
     yield side.write("p", b"1")
@@ -169,7 +169,7 @@ def init_during_an_open_transaction(side: Side) -> Iterator[Any]:
     yield side.producers()
 
 
-@play
+@scenario
 def writes_add_partitions_to_the_transaction(side: Side) -> Iterator[Any]:
     side.init("p")
     yield side.write("p", b"a", seq=5)
@@ -202,7 +202,7 @@ def writes_add_partitions_to_the_transaction(side: Side) -> Iterator[Any]:
     yield side.producers()
 
 
-@play
+@scenario
 def older_clients_add_partitions_before_writing(side: Side) -> Iterator[Any]:
     for version in (3, 9, 11):
         side.init("p")
@@ -223,7 +223,7 @@ def older_clients_add_partitions_before_writing(side: Side) -> Iterator[Any]:
     yield side.fetch(1, committed=False)
 
 
-@play
+@scenario
 def strange_writes(side: Side) -> Iterator[Any]:
     side.init("p")
     for version in (9, 11, 12):
@@ -231,14 +231,14 @@ def strange_writes(side: Side) -> Iterator[Any]:
         yield side.write("p", b"a", name="none", version=version)
         yield side.write("p", b"a", name="", version=version)
         yield side.write("stranger", b"a", version=version)
-        side.fake("future", "p", more=1)
+        side.add_fake("future", "p", more=1)
         yield side.write("future", b"a", version=version)
         yield side.write("p", b"a", control=True, version=version)
     yield side.write("p", b"a")
     yield side.write("p", b"b", seq=1, transactional=False)
     yield side.write("p", b"b", seq=1, name=None)
     yield side.write("p", b"b", seq=1, transactional=False, partition=1)
-    side.fake("future", "p", more=1)
+    side.add_fake("future", "p", more=1)
     yield side.write("future", b"a", seq=0)
     yield side.end("p")
     yield side.write("p", b"c", transactional=False)
@@ -246,7 +246,7 @@ def strange_writes(side: Side) -> Iterator[Any]:
     yield side.fetch(committed=False)
 
 
-@play
+@scenario
 def readers_see_committed_records_only(side: Side) -> Iterator[Any]:
     for name in "abc":
         side.init(name, name=name)
@@ -276,7 +276,7 @@ def readers_see_committed_records_only(side: Side) -> Iterator[Any]:
     yield side.ends((NOW - 10**6, NOW + 10**6))
 
 
-@play
+@scenario
 def records_are_deleted_below_open_transactions(side: Side) -> Iterator[Any]:
     side.init("a", name="a")
     side.init("b", name="b")
@@ -298,7 +298,7 @@ def records_are_deleted_below_open_transactions(side: Side) -> Iterator[Any]:
     yield side.ends()
 
 
-@play
+@scenario
 def offsets_are_committed_with_the_transaction(side: Side) -> Iterator[Any]:
     side.init("p")
     yield side.commit("p", 5, version=3)
@@ -319,7 +319,7 @@ def offsets_are_committed_with_the_transaction(side: Side) -> Iterator[Any]:
     yield side.committed(stable=True)
     for version in range(5):
         yield side.add_offsets("p")
-        side.fake("future", "p", more=1)
+        side.add_fake("future", "p", more=1)
         yield side.commit("future", 99, version=version)
         yield side.commit("stranger", 99, version=version)
         yield side.commit("p", 99, version=version, name="none")
@@ -337,47 +337,49 @@ def offsets_are_committed_with_the_transaction(side: Side) -> Iterator[Any]:
     yield side.describe()
 
 
-@play
+@scenario
 def transactions_time_out(side: Side) -> Iterator[Any]:
     side.init("p", timeout=300)
     yield side.write("p", b"a")
     yield side.commit("p", 3)
-    yield side.aborted_by_time()
+    yield side.wait_for_abort()
     yield side.fetch()
     yield side.committed()
     yield side.write("p", b"late", seq=1)
     yield side.end("p")
-    side.fake("old", "p")
+    side.add_fake("old", "p")
     yield side.end("old", version=4)
     yield side.end("p", committed=False)
     yield side.write("p", b"next")
     yield side.end("p")
     yield side.fetch()
     yield side.write("p", b"again")
-    yield side.aborted_by_time()
+    yield side.wait_for_abort()
     yield side.init("q", claimed="p")
     yield side.init("r")
     yield side.fetch()
 
 
-@play
+@scenario
 def transactions_are_listed(side: Side) -> Iterator[Any]:
     for name in "abc":
         side.init(name, name=name)
     side.add("a", name="a")
     side.add("b", name="b")
     side.end("b", name="b")
-    yield side.listed()
+    yield side.list_transactions()
     for version in range(3):
-        yield side.listed("Ongoing", version=version)
-        yield side.listed("Ongoing", "none such", "Empty", "Dead", "PrepareEpochFence", version=version)
-        yield side.listed("ongoing", version=version)
-        yield side.listed(producers=["c"], version=version)
-    yield side.listed(duration_filter=10**7)
-    yield side.listed(duration_filter=0)
-    yield side.listed(pattern=f"{side.topic}-[ab]")
-    yield side.listed(pattern="")
-    yield side.listed(pattern="(")
+        yield side.list_transactions("Ongoing", version=version)
+        yield side.list_transactions(
+            "Ongoing", "none such", "Empty", "Dead", "PrepareEpochFence", version=version
+        )
+        yield side.list_transactions("ongoing", version=version)
+        yield side.list_transactions(producers=["c"], version=version)
+    yield side.list_transactions(duration_filter=10**7)
+    yield side.list_transactions(duration_filter=0)
+    yield side.list_transactions(pattern=f"{side.topic}-[ab]")
+    yield side.list_transactions(pattern="")
+    yield side.list_transactions(pattern="(")
     yield side.producers(7)
     yield side.producers(0, "none-such")
     yield side.producers(0, "not a topic")
@@ -406,8 +408,8 @@ def sides(quick_kafka: judges.RealKafka, ours: Server) -> Iterator[list[Side]]:
         yield pair
 
 
-@pytest.mark.parametrize("scenario", PLAYS, ids=lambda scenario: scenario.__name__)
-def test_both_brokers_answer_a_scenario_alike(scenario: Play, sides: list[Side]) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_both_brokers_answer_a_scenario_alike(scenario: Scenario, sides: list[Side]) -> None:
     kafka, ours = ([*scenario(side)] for side in sides)
     for number, (theirs, our) in enumerate(zip(kafka, ours, strict=True)):
         assert our == theirs, f"{scenario.__name__}, yield {number}\n  Kafka {theirs}\n  ours  {our}"

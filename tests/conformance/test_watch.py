@@ -22,8 +22,8 @@ from consumer import Cluster, Producer
 from tests.conformance import original_clients
 from tests.conformance.client_scenarios import SEED
 from tests.conformance.judges import RealKafka
-from tests.conformance.recording_proxy import GROUP, Tap
-from tests.conformance.test_clients_like_originals import TRIES, played
+from tests.conformance.recording_proxy import GROUP, RecordingProxy
+from tests.conformance.test_clients_like_originals import TRIES, run_scenario
 from tests.conformance.test_foreign_clients import need
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clients]
@@ -114,16 +114,16 @@ def test_a_client_behaves_alike_through_watch(client: str, real_kafka: RealKafka
     assert [line for line in lines if "read" in line.get("trouble", "")] == []
 
 
-def settled(client: str, play: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
+def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
     """Keep only the last of consecutive rounds (JoinGroup, SyncGroup) of kafka-python.
 
     Its leader causes a rebalance when new metadata arrive while a group forms, which is random.
     """
     if client == "kafka-python":
-        for member in play.values():
+        for member in scenario.values():
             for kind, first, second in (("said", "JoinGroup", "SyncGroup"), ("heard", "revoked", "assigned")):
                 member[kind] = last_rounds(member[kind], first, second)
-    return play
+    return scenario
 
 
 def last_rounds(lines: list[str], first: str, second: str) -> list[str]:
@@ -144,17 +144,19 @@ DRAWN = Random(SEED).sample(original_clients.ALL, 3)
 @pytest.mark.originals
 @pytest.mark.parametrize("client", original_clients.ALL)
 def test_a_group_behaves_alike_through_watch(
-    client: str, tapped: Tap, operators: tuple[Cluster, Producer], tmp_path: Path
+    client: str, proxied_kafka: RecordingProxy, operators: tuple[Cluster, Producer], tmp_path: Path
 ) -> None:
     """Two members read and commit; the second one joins later and leaves first."""
     if client not in DRAWN and not os.environ.get("KPROTO_ALL_PLAYS"):
         pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 runs all")
     order = original_clients.program(client)
     for tries in range(1, TRIES + 1):
-        alone = settled(client, played(client, order, "second", tapped, operators))
-        recorded_before = len(tapped.all)
-        with watching(f"127.0.0.1:{tapped.port}", tmp_path / "seen") as where:
-            watched = settled(client, played(client, order, "second", tapped, operators, bootstrap=where))
+        alone = settled(client, run_scenario(client, order, "second", proxied_kafka, operators))
+        recorded_before = len(proxied_kafka.all)
+        with watching(f"127.0.0.1:{proxied_kafka.port}", tmp_path / "seen") as where:
+            watched = settled(
+                client, run_scenario(client, order, "second", proxied_kafka, operators, bootstrap=where)
+            )
         if watched == alone:
             break
         assert tries < TRIES or watched == alone
@@ -162,7 +164,7 @@ def test_a_group_behaves_alike_through_watch(
     names = {line["client"] for line in lines}
     recorded = [
         request
-        for request in tapped.all[recorded_before:]
+        for request in proxied_kafka.all[recorded_before:]
         if request.api in GROUP and request.client in names
     ]
     assert sorted(

@@ -62,9 +62,9 @@ class Side:
             name=topic, num_partitions=2, replication_factor=1, assignments=[], configs=[]
         )
         self.ask(CreateTopicsRequest(topics=[new_topic]), 7)
-        self.ready()
+        self.wait_until_ready()
 
-    def ready(self) -> None:
+    def wait_until_ready(self) -> None:
         """Wait until the broker coordinates groups and transactions: a new Kafka first creates its topics."""
         deadline = time.monotonic() + PATIENCE
         for kind, key in ((0, self.group("g")), (1, self.name("x"))):
@@ -105,7 +105,7 @@ class Side:
             self.letters[producer_id] = chr(ord("a") + len(self.letters) - 2)
         return self.letters[producer_id]
 
-    def fake(self, name: str, of: str, *, more: int = 0, epoch: int | None = None) -> None:
+    def add_fake(self, name: str, of: str, *, more: int = 0, epoch: int | None = None) -> None:
         """Add a producer with the id of another one and a different epoch."""
         producer_id, its = self.who[of]
         self.who[name] = producer_id, its + more if epoch is None else epoch
@@ -207,7 +207,7 @@ class Side:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    def aborted_by_time(self, name: str = "x") -> Any:
+    def wait_for_abort(self, name: str = "x") -> Any:
         deadline = time.monotonic() + PATIENCE
         while self.describe(name)[1] != "CompleteAbort":
             assert time.monotonic() < deadline
@@ -293,10 +293,10 @@ class Side:
             else [
                 (self.letter(transaction.producer_id), transaction.first_offset) for transaction in aborted
             ],
-            [self.opened(batch) for batch in batches(data.records or b"")],
+            [self.summarize_batch(batch) for batch in batches(data.records or b"")],
         )
 
-    def opened(self, batch: Any) -> Any:
+    def summarize_batch(self, batch: Any) -> Any:
         producer = (self.letter(batch.producer_id), batch.producer_epoch, batch.base_sequence)
         flags = (batch.is_transactional, batch.is_control, batch.partition_leader_epoch)
         records = [(record.offset, record.key, record.value) for record in batch.records()]
@@ -342,7 +342,7 @@ class Side:
             inside,
         )
 
-    def listed(self, *states: str, version: int = 2, **filters: Any) -> Any:
+    def list_transactions(self, *states: str, version: int = 2, **filters: Any) -> Any:
         if "pattern" in filters:
             filters["transactional_id_pattern"] = filters.pop("pattern")
         elif version >= 2:

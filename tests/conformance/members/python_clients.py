@@ -56,7 +56,7 @@ def commands() -> queue.Queue[str]:
     return lines
 
 
-def told(records: dict[Any, list[Any]]) -> None:
+def print_records(records: dict[Any, list[Any]]) -> None:
     for partition_records in records.values():
         for record in partition_records:
             say("R", f"{record.topic}:{record.partition}", record.offset)
@@ -87,7 +87,7 @@ def kafka_python(bootstrap: str, client_id: str, group: str, conf: dict[str, Any
             say("commit", "ok")
         if word:
             say("done", line)
-        told(consumer.poll(timeout_ms=50))
+        print_records(consumer.poll(timeout_ms=50))
         line = "" if todo.empty() else todo.get()
     consumer.close()
     say("closed")
@@ -121,7 +121,7 @@ async def aiokafka(bootstrap: str, client_id: str, group: str, conf: dict[str, A
             say("commit", "ok")
         if word:
             say("done", line)
-        told(await consumer.getmany(timeout_ms=50))
+        print_records(await consumer.getmany(timeout_ms=50))
         line = "" if todo.empty() else todo.get()
     if started:
         await consumer.stop()
