@@ -17,6 +17,7 @@ from consumer.engine.consumer import ConsumerEngine
 from consumer.engine.core import ClientCore
 from consumer.engine.fetch.collector import FetchCollector
 from consumer.engine.fetch.fetcher import Fetcher
+from consumer.engine.group.commit_queue import Commit
 from consumer.engine.group.commits import Committer
 from consumer.engine.group.membership import Membership
 from consumer.engine.positions.offset_lookup import OffsetLookup
@@ -192,8 +193,8 @@ def a_commit_says_yes_before_it_was_sent(patch: Patch) -> None:
 
 @mutant(claims.what_commit_reported_is_committed)
 def a_refused_commit_says_yes(patch: Patch) -> None:
-    original = Committer._complete
-    patch.setattr(Committer, "_complete", lambda self, commit, error: original(self, commit, None))
+    original = Commit.complete
+    patch.setattr(Commit, "complete", lambda self, error: original(self, None))
 
 
 @mutant(claims.a_clean_handover_loses_no_commit)
@@ -216,14 +217,14 @@ def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
 
 @mutant(claims.every_future_ends)
 def a_commit_that_is_late_is_forgotten(patch: Patch) -> None:
-    original = Committer._complete
+    original = Commit.complete
 
-    def end(self: Committer, commit: Any, error: Any) -> None:
+    def complete(self: Commit, error: Any) -> None:
         if isinstance(error, RequestTimedOut):
-            commit.on_committed = lambda error: None
-        original(self, commit, error)
+            self.on_committed = lambda error: None
+        original(self, error)
 
-    patch.setattr(Committer, "_complete", end)
+    patch.setattr(Commit, "complete", complete)
 
 
 @mutant(claims.close_ends_in_time)

@@ -114,9 +114,10 @@ def a_coordinator_that_loads() -> World:
         if type(request).__name__ != "OffsetFetchRequest" or client.name != "b" or len(busy) > 2:
             return None
         busy.append(request)
-        return refused(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
+        return world.cluster.coordinator.error_response(
+            request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version
+        )
 
-    from kproto.broker.cluster import refused
     from kproto.error_codes import ErrorCode
 
     busy: list[Any] = []
@@ -126,6 +127,11 @@ def a_coordinator_that_loads() -> World:
     world.join("b", topics=["t"], **GROUP)
     world.run(5_000)
     return world
+
+
+def refuse_request(world: World, request: Any, error: Any, version: int) -> Any:
+    """Return the coordinator's response that reports only this error."""
+    return world.cluster.coordinator.error_response(request, error, version)
 
 
 def a_silent_cluster() -> World:
@@ -200,9 +206,10 @@ def a_commit_that_fails_on_the_way_out() -> World:
 
     def tamper(client: Any, request: Any, version: int) -> Any:
         refuse = type(request).__name__ == "OffsetCommitRequest"
-        return refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, version) if refuse else None
+        return (
+            refuse_request(world, request, ErrorCode.GROUP_AUTHORIZATION_FAILED, version) if refuse else None
+        )
 
-    from kproto.broker.cluster import refused
     from kproto.error_codes import ErrorCode
 
     world.tamper, world.had_fault = tamper, True
@@ -257,9 +264,8 @@ def commits_that_meet_a_rebalance() -> World:
         meets = type(request).__name__ == "OffsetCommitRequest" and len(busy) < 3
         if meets:
             busy.append(request)
-        return refused(request, ErrorCode.REBALANCE_IN_PROGRESS, version) if meets else None
+        return refuse_request(world, request, ErrorCode.REBALANCE_IN_PROGRESS, version) if meets else None
 
-    from kproto.broker.cluster import refused
     from kproto.error_codes import ErrorCode
 
     busy: list[Any] = []
