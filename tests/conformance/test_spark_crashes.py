@@ -107,7 +107,7 @@ class CrashRun:
 
     def end(self) -> None:
         (self.folder / "stop").touch()
-        eventually(lambda: self.progress() > 0 and (self.folder / "the job ends").exists(), "the end", 900)
+        eventually(lambda: self.progress() > 0 and (self.folder / "done").exists(), "the job ends", 900)
         assert self.process is not None
         self.process.wait(60)
 
