@@ -155,7 +155,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "Invariant": _FUNCTION,
     "Issuer": (_has("check", "token"), "what kproto.testing.issuer makes"),
     "Iterable[Invariant]": (lambda value: isinstance(value, Iterable), "a list of functions"),
-    "Machine": (_has("start", "step", "next_deadline"), "a member's machine, as kproto.models.java"),
+    "Model": (_has("start", "step", "next_deadline"), "a module such as kproto.models.java"),
     "Mapping[TopicPartition, int]": _OFFSETS,
     "Mapping[TopicPartition, int | None]": _OFFSETS,
     "Mapping[str, int]": (_mapping_of(is_whole), 'names to whole numbers, as {"flights": 3}'),

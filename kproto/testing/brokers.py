@@ -1,11 +1,11 @@
-"""Real Kafka brokers for tests: in Docker, from Maven's jars, or one that runs already.
+"""Real Kafka brokers for tests: in Docker, from Maven's jars, or a running one.
 
     with docker() as bootstrap: ...       # the image apache/kafka, by testcontainers
     with jars() as bootstrap: ...         # Java and Maven; the jars are fetched once per machine
-    with named("localhost:9092") as bootstrap: ...      # and, where it asks for them, TLS and SASL
+    with named("localhost:9092") as bootstrap: ...      # a running broker, with TLS and SASL if needed
 
-Each yields HOST:PORT once the broker answers, and raises `BrokerMissing` with the reason when there is none
-to be had. testcontainers' own KafkaContainer knows only Confluent's image; this is for Apache's.
+Each yields HOST:PORT when the broker responds, and raises `BrokerMissing` with the reason if there is none.
+The KafkaContainer of testcontainers supports only Confluent's image; this module runs Apache's.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from consumer.security import SecurityConfig
 
-KAFKA: Final = "4.3.1"  # The Kafka that is started unless another version is named.
+KAFKA: Final = "4.3.1"  # The Kafka version that is started by default.
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 
-# Its stdin ends without a word where the process that started it was killed.
+# Its stdin ends without data if the process that started it was killed.
 _WATCH: Final = """
 import os, shutil, sys, time
 if not sys.stdin.read():
@@ -51,11 +51,11 @@ if not sys.stdin.read():
         shutil.rmtree(sys.argv[2], ignore_errors=True)
 """
 
-# Linux, macOS and Windows take those of outgoing connections above.
+# Ports below the ephemeral ranges of Linux, macOS and Windows.
 _PORTS: Final = range(10_240, 32_768)
 _given: set[int] = set()
 
-# One node that is broker and controller, with the group's waits as short as Kafka lets them be.
+# One node that is broker and controller, with the shortest group delays that Kafka allows.
 _COMMON: Final = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -75,22 +75,25 @@ _COMMON: Final = {
 
 
 class BrokerMissing(KprotoError):
-    """A broker that this machine can't start, and why."""
+    """A broker cannot be started on this machine. The text says why."""
 
 
 def java() -> str:
-    """The `java` command: JAVA_HOME's, else the one on the PATH. Raises BrokerMissing."""
+    """Return the path of the `java` command: that of JAVA_HOME, or the first on PATH.
+
+    Raises BrokerMissing if there is none.
+    """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
-    if found is None:
+    command = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
+    if command is None:
         raise BrokerMissing("java (a JDK, 17 or newer)")
-    return found
+    return command
 
 
 def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None) -> str:
-    """A class path with these artifacts (group:artifact:version) and what they need.
+    """Return a class path with these artifacts (group:artifact:version) and their dependencies.
 
-    Maven fetches them into the user's cache, once per machine and `name`. Raises BrokerMissing.
+    Maven fetches them into the user's cache, once per machine and `name`. Raises BrokerMissing if that fails.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", name)
     place = folder or cache
@@ -99,7 +102,7 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
         if folder is not None or maven is None:
             raise BrokerMissing(f"jars in {place} (or Maven, to fetch {', '.join(artifacts)})")
         with one_at_a_time(place.parent), tempfile.TemporaryDirectory(dir=place.parent) as scratch:
-            if list(place.glob("*.jar")):  # another process was quicker
+            if list(place.glob("*.jar")):  # another process has filled the folder meanwhile
                 return f"{place}/*"
             Path(scratch, "pom.xml").write_text(_pom(artifacts))
             order = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch}/jars"]
@@ -112,39 +115,42 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Generator[None]:
-    """Makes other processes wait that want to fill this folder, too; it is made where there is none."""
+    """Lock a folder against other processes that want to fill it. The folder is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as held:
         if sys.platform != "win32":
-            fcntl.flock(held, fcntl.LOCK_EX)  # until it is closed, or the process dies
+            fcntl.flock(held, fcntl.LOCK_EX)  # locked until the file is closed or the process dies
         yield
 
 
 @checked
 def kafka_jars(version: str = KAFKA) -> str:
-    """A class path with Kafka's broker, clients and tools; KPROTO_KAFKA_JARS names a folder that has them.
+    """Return a class path with Kafka's broker, clients and tools.
 
-    Raises ConfigError for what is no version, and BrokerMissing.
+    The environment variable KPROTO_KAFKA_JARS may name a folder that contains the jars. Raises ConfigError
+    for a bad version, and BrokerMissing if the jars cannot be fetched.
     """
     if not re.fullmatch(r"\d+(\.\d+){2}[\w.-]*", version):
         raise ConfigError("version", version, f"a version of Kafka, such as {KAFKA}")
-    given = os.environ.get("KPROTO_KAFKA_JARS") if version == KAFKA else None
+    folder_name = os.environ.get("KPROTO_KAFKA_JARS") if version == KAFKA else None
     artifacts = (f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}", _LOG4J)
-    return maven_jars(f"kafka-{version}", artifacts, Path(given) if given else None)
+    return maven_jars(f"kafka-{version}", artifacts, Path(folder_name) if folder_name else None)
 
 
 @contextlib.contextmanager
 @checked
 def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[str]:
-    """A broker that runs already, and how to get in. Raises BrokerMissing: at once for one that lets nobody
-    in so, else when nobody answers there within ten seconds."""
+    """Use a running broker. `security` are the client options to authenticate with.
+
+    Raises BrokerMissing at once if the broker rejects the client, and after ten seconds if nothing responds.
+    """
     if why := why_silent(bootstrap, None, 10, security):
-        wanted = (
-            "that lets in whom --kafka-command-config describes"
+        requirement = (
+            "that accepts the credentials of --kafka-command-config"
             if security
-            else "without TLS and SASL, as the tests speak neither without --kafka-command-config"
+            else "without TLS and SASL, unless --kafka-command-config describes them"
         )
-        raise BrokerMissing(f"a Kafka at {bootstrap} {wanted}: {why}")
+        raise BrokerMissing(f"a Kafka at {bootstrap} {requirement}: {why}")
     yield bootstrap
 
 
@@ -158,21 +164,23 @@ def jars(
     format_options: Sequence[str] = (),
     java_options: Sequence[str] = (),
 ) -> Generator[str]:
-    """A broker in a JVM of its own, with `properties` on top of the usual ones; about three seconds.
+    """Start a broker in its own JVM, with `properties` in addition to the usual ones. It takes about 3 s.
 
-    `listeners` are others than PLAINTEXT, by name, each with its port; `format_options` go to
-    kafka-storage's format, as ("--add-scram", "SCRAM-SHA-512=[name=alice,password=...]"), `java_options` to
-    the JVM, as ("-Dname=value",).
+    `listeners` are additional listeners, name -> port. `format_options` are arguments of kafka-storage's
+    format, such as ("--add-scram", "SCRAM-SHA-512=[name=alice,password=...]"). `java_options` are arguments
+    of the JVM, such as ("-Dname=value",).
     """
     classpath, command = kafka_jars(version), java()
     with tempfile.TemporaryDirectory(prefix="kproto-kafka-") as scratch:
         port, controller = free_port(), free_port()
-        others = "".join(f",{name}://127.0.0.1:{number}" for name, number in (listeners or {}).items())
+        extra_listeners = "".join(
+            f",{name}://127.0.0.1:{number}" for name, number in (listeners or {}).items()
+        )
         settings = {
             **_COMMON,
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{others}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}{others}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{extra_listeners}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}{extra_listeners}",
             "log.dirs": f"{scratch}/logs",
             **(properties or {}),
         }
@@ -182,9 +190,9 @@ def jars(
         run += ["-cp", classpath]
         cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(config)]
         tool = [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster, *format_options]
-        made = subprocess.run(tool, capture_output=True, text=True)
-        if made.returncode:
-            raise BrokerMissing(f"a real Kafka: {made.stdout[-300:]}{made.stderr[-300:]}")
+        formatted = subprocess.run(tool, capture_output=True, text=True)
+        if formatted.returncode:
+            raise BrokerMissing(f"a real Kafka: {formatted.stdout[-300:]}{formatted.stderr[-300:]}")
         with open(Path(scratch, "broker.log"), "w+") as log, contextlib.ExitStack() as stack:
             broker = subprocess.Popen([*run, "kafka.Kafka", str(config)], stdout=log, stderr=log)
             try:
@@ -204,7 +212,7 @@ def jars(
 
 @contextlib.contextmanager
 def ends_with_us(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
-    """Ends another process and deletes its folder where this one is killed: a third one waits for that."""
+    """Stop a process and delete its folder even if this process is killed: a third process waits for that."""
     order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(
@@ -219,7 +227,7 @@ def ends_with_us(process: subprocess.Popen[Any], folder: str) -> Generator[None]
 @contextlib.contextmanager
 @checked
 def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Generator[str]:
-    """The image apache/kafka in a container, by testcontainers; `properties` as for `jars`."""
+    """Start the image apache/kafka in a container by testcontainers; `properties` as for `jars`."""
     try:
         module: Any = import_module("testcontainers.core.container")
     except ImportError:
@@ -237,9 +245,9 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
             container: Any = module.DockerContainer(f"apache/kafka:{version}").with_bind_ports(9092, port)
             for name, value in settings.items():
                 container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
-            stack.callback(container.stop)  # a start that fails, or Ctrl-C ends, leaves it there
+            stack.callback(container.stop)  # also after a failed start or Ctrl-C
             container.start()
-        except Exception as error:  # docker's client raises whatever its daemon answers
+        except Exception as error:  # the Docker client raises whatever its daemon responds
             raise BrokerMissing(f"a Kafka in Docker: {error}") from error
         if why := why_silent(f"127.0.0.1:{port}", None):
             raise BrokerMissing(f"a Kafka in Docker: it did not start ({why})")
@@ -247,10 +255,9 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that nobody listens on at this moment, and another one each time.
+    """Return a port on 127.0.0.1 that is free now. Each call returns another port.
 
-    Not of those from which systems take the ports of outgoing connections: one could be taken before the
-    broker listens there.
+    Ports of outgoing connections are not used, because one could be taken before the broker listens.
     """
     for port in SystemRandom().sample(_PORTS, 1000):
         if port not in _given:
@@ -266,7 +273,7 @@ def why_silent(
     seconds: float = 240,
     security: SecurityConfig | None = None,
 ) -> str:
-    """Waits until the broker answers Metadata with itself in it; returns why it didn't, "" where it did."""
+    """Wait until the broker responds to Metadata with itself in it. Return why it does not, or ""."""
     from consumer import Cluster
 
     from ..messages.metadata import MetadataRequest, MetadataResponse

@@ -1,6 +1,6 @@
-"""Certificates for a test or a trial: an authority that nobody else knows, a server's and a client's.
+"""Certificates for tests and trials: of a private authority, a server and a client.
 
-    made = certificates(folder)                      # files of PEM: made.ca, made.server, made.client
+    made = certificates(folder)                      # PEM files: made.ca, made.server, made.client
     with running(listen=["SSL://127.0.0.1:0"], tls=made.context()) as server:
         Consumer(server.bootstrap, security_protocol="SSL", ssl_cafile=made.ca)
 
@@ -27,8 +27,11 @@ CLIENT_AUTH = ("none", "requested", "required")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files, each PEM; all but `ca` have their key in front. `expired` and `elsewhere` are a server's, too,
-    but of the past and of another host; `stranger` is a client's from another authority."""
+    """Paths of PEM files. All except `ca` contain their private key first.
+
+    `expired` is an expired certificate of the server, `elsewhere` one for another host. `stranger` is a
+    client certificate of another authority.
+    """
 
     ca: str
     server: str
@@ -38,21 +41,27 @@ class Certificates:
     elsewhere: str
 
     def context(self, client_auth: str = "none", server: str | None = None) -> ssl.SSLContext:
-        """What a broker speaks. `client_auth`: none, requested or required, as Kafka's ssl.client.auth;
-        `server`: another certificate. Raises ConfigError."""
+        """Return the TLS context of a broker.
+
+        `client_auth` is "none", "requested" or "required", as in Kafka's ssl.client.auth. `server` is the
+        path of another server certificate. Raises ConfigError for anything else.
+        """
         if client_auth not in CLIENT_AUTH:
             raise ConfigError("client_auth", client_auth, f"allowed: {', '.join(CLIENT_AUTH)}")
         try:
             return server_context(server or self.server, client_auth, self.ca)
         except (OSError, TypeError) as error:
-            raise ConfigError("server", server, f"a file of PEM, with its key ({error})") from None
+            raise ConfigError(
+                "server", server, f"a PEM file with a certificate and its key ({error})"
+            ) from None
 
 
 @checked
 def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = False) -> Certificates:
-    """Makes them, and writes them into `folder`, which only this user should be able to read.
+    """Create certificates in `folder`, which only this user should be able to read.
 
-    `hosts` are the names in the server's certificate; with `expired` it has run out. Raises MissingExtra.
+    `hosts` are the names in the server's certificate. With `expired` that certificate has expired. Raises
+    MissingExtra without trustme.
     """
     try:
         trustme: Any = import_module("trustme")
@@ -61,20 +70,20 @@ def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = 
         raise MissingExtra("certificates for tests", "trustme", "testing") from None
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     ended = {"not_before": past, "not_after": past.replace(year=2021)}
-    ca, other = trustme.CA(), trustme.CA()
+    ca, other_ca = trustme.CA(), trustme.CA()
     ca.cert_pem.write_to_path(str(folder / "ca.pem"))
     for authority, name, names, dates in (
         (ca, "server", hosts, ended if expired else {}),
         (ca, "client", ("client@example.com",), {}),
-        (other, "stranger", ("stranger@example.com",), {}),
+        (other_ca, "stranger", ("stranger@example.com",), {}),
         (ca, "expired", hosts, ended),
         (ca, "elsewhere", ("elsewhere.example.com",), {}),
     ):
-        made = authority.issue_cert(*names, common_name=name, **dates)
-        key = form.load_pem_private_key(made.private_key_pem.bytes(), None)
-        # Java reads keys in PKCS8 only.
+        issued = authority.issue_cert(*names, common_name=name, **dates)
+        key = form.load_pem_private_key(issued.private_key_pem.bytes(), None)
+        # Java reads private keys only in PKCS8.
         text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
         path = folder / f"{name}.pem"
         path.touch(mode=0o600)
-        path.write_bytes(text + b"".join(pem.bytes() for pem in made.cert_chain_pems))
+        path.write_bytes(text + b"".join(pem.bytes() for pem in issued.cert_chain_pems))
     return Certificates(**{field.name: str(folder / f"{field.name}.pem") for field in fields(Certificates)})

@@ -1,17 +1,17 @@
-"""A proxy between clients and a broker that does to real sockets what networks do: by hand, or by a seed.
+"""A proxy between clients and a broker that causes network faults on real sockets, manually or by a seed.
 
     with running() as server, Proxy(server.bootstrap) as proxy:
         server.advertise(proxy.bootstrap)         # so that clients stay behind the proxy
         ... Consumer(proxy.bootstrap) ...
         proxy.stall(2.0)                          # nothing moves for two seconds
         proxy.cut()                               # all connections break
-        proxy.half_close()                        # the broker's side ends, the client's doesn't hear of it
-        proxy.delay(0.05)                         # each chunk of bytes takes 50 ms longer; 0 ends it
-        proxy.trouble(seed=7, seconds=20)         # all of that, at times that the seed decides
+        proxy.half_close()                        # the broker sees the connections end, the client does not
+        proxy.delay(0.05)                         # each chunk of bytes takes 50 ms longer; 0 ends the delay
+        proxy.trouble(seed=7, seconds=20)         # all of these, at random times
 
-A broker tells clients its own address: let it advertise the proxy's (`Server.advertise`; a real Kafka has the
-setting `advertised.listeners`, and the proxy's port is chosen first). The proxy runs in a thread of its own.
-Its methods may be called from any other.
+A broker tells clients its own address, so let it advertise the proxy's address: with `Server.advertise`, or
+with `advertised.listeners` of a real Kafka and a fixed port of the proxy. The proxy runs in a separate
+thread. Its methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -35,13 +35,17 @@ MOVES = ("cut", "stall", "half_close", "delay")
 
 
 class Proxy:
-    """Passes bytes between its port and `target` (HOST:PORT). `port` 0: any free one, see `port`."""
+    """Passes bytes between its own port and `target` (HOST:PORT).
+
+    With `port` 0 the proxy takes a free port; `port` contains it after the start. Raises ConfigError if
+    `target` is not HOST:PORT.
+    """
 
     def __init__(self, target: str, host: str = "127.0.0.1", port: int = 0) -> None:
         self.target = parse_broker_address("target", target)
         self.host = host
         self.port = port
-        # How many were made so far.
+        # How many connections were accepted so far.
         self.connections = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -52,6 +56,7 @@ class Proxy:
 
     @property
     def bootstrap(self) -> str:
+        """HOST:PORT of the proxy, for clients."""
         return f"{self.host}:{self.port}"
 
     def __enter__(self) -> Proxy:
@@ -77,19 +82,19 @@ class Proxy:
     # ---- what can be done to the connections
 
     def cut(self) -> None:
-        """Break all connections, at both ends."""
+        """Break all connections at both ends."""
         self._do(self._cut_all)
 
     def half_close(self) -> None:
-        """End the broker's side of all connections; the clients' stay, and nothing answers there."""
+        """End all connections at the broker's side. The clients' side stays open, without responses."""
         self._do(self._half_close_all)
 
     def delay(self, seconds: float) -> None:
-        """Let each chunk of bytes take so much longer, until it is set to something else."""
+        """Delay each chunk of bytes by this time in seconds, until the next call; 0 ends the delay."""
         self._delay = _checked(seconds)
 
     def stall(self, seconds: float) -> None:
-        """Let nothing move for so long; then everything does, in order."""
+        """Stop all traffic for this time in seconds. Then everything arrives in order."""
         _checked(seconds)
 
         def stop() -> None:
@@ -103,12 +108,16 @@ class Proxy:
 
     @checked
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
-        """Do all of this for so long, at moments that the seed decides. Blocks; then the network is well."""
-        self._do(lambda: None)  # is it running?
+        """Cause random faults for this time in seconds, at times that the seed determines.
+
+        `longest` is the maximum length of a stall in seconds. The call blocks; after it the network has no
+        fault.
+        """
+        self._do(lambda: None)  # raises IllegalState if the proxy is not running
         random = Random(seed)
         end = time.monotonic() + _checked(seconds)
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, random.uniform(0.1, 2.0)))
+        while (remaining := end - time.monotonic()) > 0:
+            time.sleep(min(remaining, random.uniform(0.1, 2.0)))
             match random.choice(MOVES):
                 case "cut":
                     self.cut()
@@ -120,12 +129,12 @@ class Proxy:
                     self.delay(random.choice((0.0, 0.005, 0.03)))
         self.delay(0)
 
-    # ---- inside
+    # ---- helpers
 
-    def _do(self, what: Callable[[], object]) -> None:
+    def _do(self, function: Callable[[], object]) -> None:
         if self._loop is None or self._loop.is_closed():
             raise IllegalState("the proxy is not running: use it in a with statement")
-        self._loop.call_soon_threadsafe(what)
+        self._loop.call_soon_threadsafe(function)
 
     def _cut_all(self) -> None:
         for pair in list(self._pairs):
@@ -162,7 +171,7 @@ class Proxy:
         loop.close()
 
     async def _ended(self) -> None:
-        """Until all connections that were cut are gone."""
+        """Wait until all connections that were cut have ended."""
         await asyncio.gather(*(pair.passing for pair in self._pairs), return_exceptions=True)
         await asyncio.sleep(0)
 
@@ -174,7 +183,8 @@ class Proxy:
         pair = _Pair(writer, task)
         self._pairs.add(pair)
         try:
-            with contextlib.suppress(OSError, asyncio.CancelledError):  # nobody is there, or it was cut
+            # the broker is down, or the connection was cut
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 await self._flows.wait()
                 source, pair.broker = await asyncio.open_connection(*self.target)
                 if pair.half_closed:
@@ -207,7 +217,9 @@ def _checked(seconds: object) -> float:
 
 
 class _Pair:
-    """Both ends of one connection, the broker's as soon as there is one, and the task that passes bytes."""
+    """Both ends of one connection, and the task that passes bytes between them. `broker` is None until
+    connected.
+    """
 
     def __init__(self, client: asyncio.StreamWriter, passing: asyncio.Task[None]) -> None:
         self.client = client
@@ -216,7 +228,7 @@ class _Pair:
         self.half_closed = False
 
     def cut(self) -> None:
-        self.passing.cancel()  # on its way out it aborts
+        self.passing.cancel()  # the task aborts both ends when it is cancelled
 
     def abort(self) -> None:
         self.client.transport.abort()

@@ -1,9 +1,9 @@
-"""Who signs tokens in a test: keys, tokens, and the two pages that an OIDC issuer has.
+"""A token issuer for tests: keys, tokens, and the two endpoints of an OIDC issuer.
 
     with issuing({"orders": "its-secret"}) as issuer:
         kafka = kafka_secured("SASL_SSL", issuer=issuer)
-        issuer.token("alice", seconds=5)       # what a token provider of the test returns
-        issuer.jwks_url, issuer.token_url      # where a broker and a client ask: on this machine, without TLS
+        issuer.token("alice", seconds=5)       # for a token provider in the test
+        issuer.jwks_url, issuer.token_url      # for the broker and the client: local, without TLS
 
 Needs PyJWT, which comes with the extra `security`.
 """
@@ -31,8 +31,12 @@ AUDIENCE: Final = "kafka"
 
 
 class Issuer:
-    """`name` is its "iss"; `clients` are the ids and secrets of who may have tokens by client credentials.
-    `asked` has each form that came to the token page."""
+    """An issuer of signed tokens.
+
+    `name` is the claim "iss". `clients` maps ids to secrets of clients that may request tokens by client
+    credentials. `seconds` is the lifetime of tokens. `requested_forms` are the forms that the token endpoint
+    received.
+    """
 
     @checked
     def __init__(
@@ -55,7 +59,7 @@ class Issuer:
         self.audience = audience
         self.clients = dict(clients or {})
         self.seconds = seconds
-        self.asked: list[dict[str, str]] = []
+        self.requested_forms: list[dict[str, str]] = []
         self.url = ""
         self._keys: list[dict[str, Any]] = []
         self.new_key()
@@ -65,25 +69,29 @@ class Issuer:
 
     @property
     def jwks(self) -> dict[str, Any]:
-        """What a broker knows the tokens by: all keys, without what is secret of them."""
+        """Return the JSON Web Key Set with the public keys, as a broker reads it."""
         return {"keys": list(self._keys)}
 
     @property
     def jwks_url(self) -> str:
+        """URL of the key set."""
         return f"{self.url}/jwks"
 
     @property
     def token_url(self) -> str:
+        """URL of the token endpoint."""
         return f"{self.url}/token"
 
     @checked
     def check(self, now_ms: Callable[[], int]) -> Check:
-        """How a broker looks at its tokens: by the keys that there are when it does."""
+        """Return the token check of a broker. It uses the keys of the issuer at the time of the check."""
         audience = [] if self.audience is None else [self.audience]
         return lambda token: signed(self.jwks, now_ms, issuer=self.name, audience=audience)(token)
 
     def new_key(self) -> str:
-        """Signs by another key from now on, which who has read the old ones doesn't know; returns its kid."""
+        """Sign with a new key from now on, which is missing in key sets that were read before. Return its
+        kid.
+        """
         if self.algorithm == "ES256":
             curves: Any = import_module("cryptography.hazmat.primitives.asymmetric.ec")
             self._private: Any = curves.generate_private_key(curves.SECP256R1())
@@ -100,9 +108,12 @@ class Issuer:
 
     @checked
     def token(self, subject: str, seconds: float | None = None, **claims: Any) -> str:
-        """A token that holds from now on, for so long; `claims` are others than the usual, None: without."""
+        """Return a token that is valid from now on for `seconds`.
+
+        `claims` replace the usual claims; a claim that is None is left out.
+        """
         now = int(time.time())
-        said = {
+        all_claims = {
             "sub": subject,
             "iss": self.name,
             "aud": self.audience,
@@ -110,32 +121,32 @@ class Issuer:
             "exp": now + (self.seconds if seconds is None else seconds),
             **claims,
         }
-        said = {name: value for name, value in said.items() if value is not None}
+        all_claims = {name: value for name, value in all_claims.items() if value is not None}
         token: str = self._jwt.PyJWS().encode(
-            json.dumps(said).encode(), self._private, self.algorithm, {"kid": self.kid, "typ": "JWT"}
+            json.dumps(all_claims).encode(), self._private, self.algorithm, {"kid": self.kid, "typ": "JWT"}
         )
         return token
 
     @checked
     def answer(self, path: str, authorization: str, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-        """What its pages say: the HTTP status, and JSON."""
+        """Return the response of an endpoint: the HTTP status and the JSON body."""
         if path == "/jwks":
             return 200, self.jwks
         if path != "/token":
             return 404, {"error": "not_found"}
-        self.asked.append(dict(form))
+        self.requested_forms.append(dict(form))
         client, secret = _basic(authorization)
         if not client or self.clients.get(client) != secret:
             return 401, {"error": "invalid_client"}
         if form.get("grant_type") != "client_credentials":
             return 400, {"error": "unsupported_grant_type"}
-        made = {"access_token": self.token(client, scope=form.get("scope")), "token_type": "Bearer"}
-        return 200, {**made, "expires_in": self.seconds}
+        grant = {"access_token": self.token(client, scope=form.get("scope")), "token_type": "Bearer"}
+        return 200, {**grant, "expires_in": self.seconds}
 
 
 @contextmanager
 def issuing(clients: Mapping[str, str] | None = None, **settings: Any) -> Generator[Issuer]:
-    """An `Issuer` whose pages are served on 127.0.0.1 until the end of the block."""
+    """Run an `Issuer` whose endpoints are served on 127.0.0.1 until the end of the block."""
     issuer = Issuer(clients=clients, **settings)
 
     class Pages(BaseHTTPRequestHandler):
@@ -172,7 +183,7 @@ def issuing(clients: Mapping[str, str] | None = None, **settings: Any) -> Genera
 
 
 def _basic(header: str) -> tuple[str, str]:
-    """Client id and secret of HTTP's basic authentication, each of them form-encoded (RFC 6749, 2.3.1)."""
+    """Return client id and secret of an HTTP basic authentication header, form-encoded (RFC 6749, 2.3.1)."""
     try:
         client, _, secret = b64decode(header.removeprefix("Basic ")).decode().partition(":")
     except ValueError:

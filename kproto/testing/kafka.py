@@ -1,4 +1,4 @@
-"""What a test holds of its broker: an address for the code under test, and calls to prepare and to look.
+"""The broker of a test: an address for the code under test, and calls to prepare and inspect it.
 
     def test_the_service_counts(kafka):                   # the fixture of kproto.testing.plugin
         kafka.create_topic("flights", 3)
@@ -7,8 +7,8 @@
         kafka.wait_until(lambda: kafka.group("service").total_lag == 0)
         assert [record.value for record in kafka.records("counts")] == [b"1"]
 
-Works the same on the embedded broker and on any real one. Every call raises a KprotoError when the broker
-refuses or is gone. `AsyncKafka` has the same calls to be awaited.
+It works the same on the embedded broker and on any real one. Every call raises a KprotoError if the broker
+rejects it or is down. `AsyncKafka` has the same calls as coroutines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .. import (
     Cluster,
     Consumer,
     Producer,
-)  # the door first: it tells of another module by the name `consumer`
+)  # kproto first: its attribute `consumer` would otherwise be another module
 from consumer import ConsumerRecord, Group, RecordMetadata
 
 # isort: on
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
     from ..broker.server import Server
 
-NOT_YET: Final = (AssertionError, UnknownTopic)  # What a condition may raise until it comes true.
+NOT_YET: Final = (AssertionError, UnknownTopic)  # what a condition may raise until it is true
 
-# pytest shows where a test called, and not how a call here ended.
+# Hide this module from pytest's tracebacks: they end at the call of the test.
 __tracebackhide__ = True
 
 
 class Kafka:
-    """A broker in a test. `bootstrap` is the HOST:PORT for the code under test."""
+    """A broker in a test. `bootstrap` is the HOST:PORT for the code under test. Thread-safe."""
 
     def __init__(
         self, bootstrap: str, server: Server | None = None, security: SecurityConfig | None = None
@@ -57,7 +57,7 @@ class Kafka:
         self.bootstrap = bootstrap
         self._server = server
         self._security: SecurityConfig = security or {}
-        self._own = bootstrap  # for the calls here, wherever `bootstrap` leads
+        self._own = bootstrap  # the address for calls of this object, even if `bootstrap` is replaced
         self.created: list[str] = []
         self._cluster: Cluster | None = None
         self._making = Lock()
@@ -66,21 +66,22 @@ class Kafka:
         return f"<Kafka at {self.bootstrap}>"
 
     def options(self) -> SecurityConfig:
-        """What kproto's own clients need beside `bootstrap` to get in: what --kafka-command-config says."""
+        """The security options for kproto's clients, as --kafka-command-config describes them."""
         return {**self._security}
 
     @property
     def server(self) -> Server:
-        """The embedded broker itself, to let things go wrong: `kafka.server.fail("Produce", ...)`. Raises
-        IllegalState where the tests run on another broker.
+        """The embedded broker itself, to inject errors: `kafka.server.fail("Produce", ...)`.
+
+        Raises IllegalState if the tests run on another broker.
         """
         if self._server is None:
-            raise IllegalState("a real broker can't be told to fail: --kafka=embedded")
+            raise IllegalState("a real broker cannot be told to fail; run the tests with --kafka=embedded")
         return self._server
 
     @property
     def cluster(self) -> Cluster:
-        """For everything that has no call here: any request, offsets by time, raw fetches."""
+        """A `Cluster` for everything else: any request, offsets by time, raw fetches."""
         with self._making:  # calls may come from several threads
             if self._cluster is None:
                 self._cluster = Cluster(self._own, **self._security)
@@ -88,13 +89,13 @@ class Kafka:
 
     @checked
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Makes a topic and returns when every partition has a leader."""
+        """Create a topic. Returns when every partition has a leader."""
         self.cluster.create_topics({name: partitions}, configs=configs)
         self.created.append(name)
 
     @checked
     def grow_topic(self, name: str, partitions: int) -> None:
-        """Lets a topic have `partitions` in all."""
+        """Increase the number of partitions of a topic to `partitions`."""
         self.cluster.create_partitions({name: partitions})
 
     @checked
@@ -107,7 +108,11 @@ class Kafka:
         timestamp: int | None = None,
         headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> list[RecordMetadata]:
-        """Writes records and returns where they are, when the broker has them; texts become UTF-8."""
+        """Write records and return their metadata after the broker acknowledged them. Text is encoded as
+        UTF-8.
+
+        `timestamp` is in ms since 1970. Without `partition`, the key selects the partition.
+        """
         with Producer(self._own, linger_ms=0, **self._security) as producer:
             sent = [
                 producer.send(
@@ -126,10 +131,10 @@ class Kafka:
     def records(
         self, topic: str, *, isolation_level: str = "read_committed", timeout: float = 30.0
     ) -> list[ConsumerRecord]:
-        """Every record that is in the topic now and committed, partition by partition, in the order of
-        offsets; with "read_uncommitted" also those of open and aborted transactions.
+        """Return every committed record that is in the topic now, by partition and offset.
 
-        RequestTimedOut says how far it came, where nothing more comes for `timeout` seconds.
+        With "read_uncommitted", records of open and aborted transactions are included. Raises RequestTimedOut
+        with the offsets reached if no record arrives for `timeout` seconds.
         """
         end = _deadline(time.monotonic(), timeout)
         with Consumer(
@@ -142,9 +147,11 @@ class Kafka:
             partitions = self.cluster.partitions(topic)
             ends = self.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=isolation_level)
             goals = {partition: ends[partition].offset or 0 for partition in partitions}
-            found: dict[TopicPartition, list[ConsumerRecord]] = {partition: [] for partition in partitions}
+            by_partition: dict[TopicPartition, list[ConsumerRecord]] = {
+                partition: [] for partition in partitions
+            }
             consumer.assign(partitions)
-            while left := {
+            while remaining := {
                 partition: at
                 for partition in partitions
                 if (at := consumer.position(partition)) < goals[partition]
@@ -153,32 +160,32 @@ class Kafka:
                 for record in records:
                     place = TopicPartition(record.topic, record.partition)
                     if record.offset < goals[place]:
-                        found[place].append(record)
+                        by_partition[place].append(record)
                 if records:
                     end = _deadline(time.monotonic(), timeout)
                 elif time.monotonic() >= end:
-                    raise RequestTimedOut("records", int(timeout * 1_000), _not_read(left, goals))
-        return [record for partition in partitions for record in found[partition]]
+                    raise RequestTimedOut("records", int(timeout * 1_000), _not_read(remaining, goals))
+        return [record for partition in partitions for record in by_partition[partition]]
 
     @checked
     def group(self, name: str) -> Group:
-        """The group now: its state, members, what it committed and how far behind it is."""
+        """Return the group as it is now: its state, members, committed offsets and lag."""
         return self.cluster.group(name)
 
     @checked
     def delete_group(self, name: str) -> None:
-        """Forgets a group without members, and its commits."""
+        """Delete a group without members, and its committed offsets."""
         self.cluster.delete_groups([name])
 
     @checked
     def wait_until(
         self, condition: Callable[[], object], timeout: float = 10.0, what: str = "the condition"
     ) -> None:
-        """Returns when `condition()` is true; AssertionError naming `what` and what came last after `timeout`
-        seconds.
+        """Return when `condition()` is true. Raises AssertionError after `timeout` seconds.
 
-        A condition that raises AssertionError or UnknownTopic is asked again; one that only asserts must
-        return True in the end.
+        The error names `what`, and the last value or error of the condition. A condition that raises
+        AssertionError or UnknownTopic is called again. One that consists of assertions must return True at
+        its end.
         """
         end = _deadline(time.monotonic(), timeout)
         while True:
@@ -196,13 +203,14 @@ class Kafka:
             time.sleep(0.02)
 
     def clean(self) -> None:
-        """Deletes the topics that `create_topic` of this object made."""
+        """Delete the topics that `create_topic` of this object created."""
         names, self.created = self.created, []
-        there = self.cluster.topics() if names else {}
-        if names := [name for name in names if name in there]:
+        existing = self.cluster.topics() if names else {}
+        if names := [topic for topic in names if topic in existing]:
             self.cluster.delete_topics(names)
 
     def close(self) -> None:
+        """Close the connections of this object. The embedded broker stays."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -214,42 +222,49 @@ def _encoded(name: str, text: bytes | str | None) -> bytes | None:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(name, text, f"a text that has a UTF-8 form: {error.reason}") from None
+        raise ConfigError(name, text, f"text that can be encoded as UTF-8: {error.reason}") from None
 
 
 def _deadline(now: float, timeout: float) -> float:
-    """When to stop waiting. Raises ConfigError for what is no time."""
+    """Return the time at which to stop waiting. Raises ConfigError if `timeout` is not a number."""
     if math.isnan(timeout):
         raise ConfigError("timeout", timeout, "a number of seconds")
     return now + timeout
 
 
-def _not_read(left: Mapping[TopicPartition, int], goals: Mapping[TopicPartition, int]) -> str:
-    return ", ".join(f"{one} is read up to {at} of {goals[one]}" for one, at in left.items())
+def _not_read(remaining: Mapping[TopicPartition, int], goals: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(
+        f"{partition} is read up to {position} of {goals[partition]}"
+        for partition, position in remaining.items()
+    )
 
 
 def _not_awaited(condition: object) -> ConfigError:
-    """Nobody awaits it here, so it would count as true."""
+    """Return the error for a condition that is awaitable: nothing awaits it, so it would count as true."""
     if inspect.iscoroutine(condition):
         condition.close()
-    return ConfigError("condition", condition, "a function that returns its answer; async_kafka awaits one")
+    return ConfigError(
+        "condition",
+        condition,
+        "a function that returns its result; only wait_until of async_kafka awaits one",
+    )
 
 
 def _too_late(what: str, timeout: float, last: object) -> AssertionError:
-    """The end of a wait, with what the condition did last."""
+    """Return the error at the end of a wait, with the last result of the condition."""
     if last is None:
-        came = "the condition returned None; one that asserts returns True behind its asserts"
+        outcome = "the condition returned None; after assertions it must return True"
     elif isinstance(last, Exception):
-        came = f"the last error was {type(last).__name__}: {last}"
+        outcome = f"the last error was {type(last).__name__}: {last}"
     else:
-        came = f"the last value was {last!r:.200}"
-    made = AssertionError(f"{what} did not come true within {timeout} s; {came}")
-    made.__cause__ = last if isinstance(last, AssertionError) else None
-    return made
+        outcome = f"the last value was {last!r:.200}"
+    error = AssertionError(f"{what} did not come true within {timeout} s; {outcome}")
+    error.__cause__ = last if isinstance(last, AssertionError) else None
+    return error
 
 
 class AsyncKafka:
-    """`Kafka` for tests that run in an event loop: the same calls, awaited; they don't block the loop."""
+    """`Kafka` for tests in an event loop: the same calls as coroutines, which do not block the loop."""
 
     def __init__(self, kafka: Kafka) -> None:
         self.bootstrap = kafka.bootstrap
@@ -259,17 +274,17 @@ class AsyncKafka:
         return f"<AsyncKafka at {self.bootstrap}>"
 
     def options(self) -> SecurityConfig:
-        """As `Kafka.options`."""
+        """The same as `Kafka.options`."""
         return self._kafka.options()
 
     @property
     def cluster(self) -> AsyncCluster:
-        """As `Kafka.cluster`, awaited. It is closed with the test's broker."""
+        """The same as `Kafka.cluster`, with coroutines. It is closed with the broker of the test."""
         return cast("AsyncCluster", _InThreads(self._kafka.cluster))
 
     @property
     def server(self) -> Server:
-        """As `Kafka.server`."""
+        """The same as `Kafka.server`."""
         return self._kafka.server
 
     @checked
@@ -314,7 +329,7 @@ class AsyncKafka:
     async def wait_until(
         self, condition: Callable[[], Any], timeout: float = 10.0, what: str = "the condition"
     ) -> None:
-        """As `Kafka.wait_until`; `condition` may also return something to be awaited."""
+        """The same as `Kafka.wait_until`; `condition` may also return an awaitable."""
         loop = asyncio.get_running_loop()
         end = _deadline(loop.time(), timeout)
         while True:
@@ -332,11 +347,11 @@ class AsyncKafka:
 
 
 class _InThreads:
-    """An object whose calls are awaited: each has a thread until it is over."""
+    """An object whose calls are awaited. Each call runs in a thread."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._cluster, name)
-        return partial(asyncio.to_thread, found) if callable(found) else found
+        attribute = getattr(self._cluster, name)
+        return partial(asyncio.to_thread, attribute) if callable(attribute) else attribute

@@ -1,4 +1,4 @@
-"""pytest's fixture `kafka`: a broker for each test. Installing kproto turns it on.
+"""The pytest fixture `kafka`: a broker for each test. It is available as soon as kproto is installed.
 
     def test_what_was_sent_can_be_read(kafka):
         kafka.create_topic("flights", 3)
@@ -6,19 +6,19 @@
 
 | fixture | is |
 |---|---|
-| `kafka` | a broker for this test alone: the embedded one, fresh, ready in milliseconds |
+| `kafka` | a new embedded broker for this test, ready in milliseconds |
 | `kafka_session` | one broker for the whole session |
-| `async_kafka`, `async_kafka_session` | the same with calls to be awaited |
-| `kafka_secured` | makes brokers that ask for TLS, SASL and ACLs: see `kproto.testing.secured` |
+| `async_kafka`, `async_kafka_session` | the same with coroutines |
+| `kafka_secured` | creates brokers with TLS, SASL and ACLs: see `kproto.testing.secured` |
 
 `pytest --kafka=docker` (testcontainers with apache/kafka), `--kafka=jars` (Java and Maven) and
-`--kafka=HOST:PORT` run the same tests on a real broker, which all tests of the session share: what a test
-made by `create_topic` is deleted after it. A broker that can't be had is an error, not a skip. With
-`--kafka-command-config=FILE`, Java's client.properties, the kit gets into one that asks for TLS or SASL;
-`kafka.options()` are the same for the code under test.
+`--kafka=HOST:PORT` run the same tests on a real broker. All tests of the session share it, and the topics
+that a test created by `create_topic` are deleted after the test. If the broker cannot be started, the tests
+fail; they are not skipped. `--kafka-command-config=FILE`, Java's client.properties, describes the security of
+a HOST:PORT broker; `kafka.options()` are the same options for the code under test.
 
-A test that ends in one of kproto's own errors is shown to the line that made the call, and not what lies
-below it: the error says what was wrong. `--full-trace` shows all.
+If a test fails with a KprotoError, its traceback ends at the line of the test that made the call.
+`--full-trace` shows the rest.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 OPTION = "--kafka"
 CONFIG: Final = "--kafka-command-config"
-# Of the embedded broker: tests are in a hurry, and a misspelt name makes no topic, as with the others.
+# Settings of the embedded broker: short delays, and no automatic topics for misspelt names.
 SETTINGS: Final = {"group.min.session.timeout.ms": "100", "auto.create.topics.enable": "false"}
 ALLOWED = "embedded, docker, jars or HOST:PORT"
-# What lies between a test's call and an error of ours.
+# Packages whose frames are cut from the traceback of a KprotoError.
 BELOW: Final = frozenset({"kproto", "consumer"}) | sys.stdlib_module_names
 RUNNER: Final = frozenset({"_pytest", "pluggy"})
 
@@ -60,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         CONFIG,
         metavar="FILE",
-        help=f"Java's client.properties: how to get into {OPTION}=HOST:PORT (TLS, SASL)",
+        help=f"Java's client.properties with the security options of {OPTION}=HOST:PORT (TLS, SASL)",
     )
 
 
@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption(CONFIG) is None:
         return
     if made_here:
-        raise pytest.UsageError(f"{CONFIG} says how to get into {OPTION}=HOST:PORT, which is {chosen} here")
+        raise pytest.UsageError(f"{CONFIG} is only for {OPTION}=HOST:PORT, but {OPTION} is {chosen}")
     try:
         _security(config)
     except KprotoError as error:
@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _security(config: pytest.Config) -> SecurityConfig:
-    """How to get into the broker. Raises ConfigError for a file that doesn't say it."""
+    """Return the security options of the broker. Raises ConfigError if the file is not valid."""
     from consumer.security import client_properties
 
     file: str | None = config.getoption(CONFIG)
@@ -97,7 +97,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 
 
 def _end_at_the_call(trace: TracebackType | None) -> None:
-    """Ends a traceback at the last line that is neither ours nor Python's own, if that is the user's."""
+    """End the traceback at the last frame that belongs neither to kproto nor to the standard library.
+
+    Do nothing if that frame is one of pytest.
+    """
     last: TracebackType | None = None
     root = ""
     while trace is not None:
@@ -115,7 +118,7 @@ def _kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
 
     if request.config.getoption(OPTION) == "embedded":
         with running(settings=SETTINGS) as server, closing(Kafka(server.bootstrap, server)) as kafka:
-            yield kafka  # its topics go with it, whatever the test did to it
+            yield kafka  # its topics end with the broker
     else:
         bootstrap: str = request.getfixturevalue("_kafka_bootstrap")
         with closing(Kafka(bootstrap, security=_security(request.config))) as kafka:
@@ -139,26 +142,26 @@ def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyrig
     with ExitStack() as stack:
         try:
             bootstrap = stack.enter_context(_real(request.config))
-        except BrokerMissing as error:  # one sentence for each test, without our own lines above it
+        except BrokerMissing as error:  # one sentence for each test, without a traceback
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         yield bootstrap
 
 
 @pytest.fixture(scope="session")
 def kafka_session(request: pytest.FixtureRequest) -> Generator[Kafka]:
-    """One broker for the whole session, see `kproto.testing.kafka.Kafka`."""
+    """One broker for the whole session; see `kproto.testing.kafka.Kafka`."""
     yield from _kafka(request)
 
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
-    """A broker for this test alone, see `kproto.testing.kafka.Kafka`."""
+    """A broker for this test alone; see `kproto.testing.kafka.Kafka`."""
     yield from _kafka(request)
 
 
 @pytest.fixture
 def async_kafka(kafka: Kafka) -> AsyncKafka:
-    """`kafka` for tests that run in an event loop."""
+    """The fixture `kafka` for tests that run in an event loop."""
     from .kafka import AsyncKafka
 
     return AsyncKafka(kafka)
@@ -166,7 +169,7 @@ def async_kafka(kafka: Kafka) -> AsyncKafka:
 
 @pytest.fixture(scope="session")
 def async_kafka_session(kafka_session: Kafka) -> AsyncKafka:
-    """`kafka_session` for tests that run in an event loop."""
+    """The fixture `kafka_session` for tests that run in an event loop."""
     from .kafka import AsyncKafka
 
     return AsyncKafka(kafka_session)
@@ -181,8 +184,11 @@ def _kafka_certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificate
 
 @pytest.fixture
 def kafka_secured(_kafka_certificates: Certificates) -> Generator[Callable[..., SecuredKafka]]:
-    """Makes embedded brokers for this test, with the arguments of `kproto.testing.secured.secured`:
-    ``kafka_secured("SASL_SSL", users={"alice": "secret"}, acls=[...])``."""
+    """A function that creates embedded brokers for this test.
+
+    It takes the arguments of `kproto.testing.secured.secured`: ``kafka_secured("SASL_SSL", users={"alice":
+    "secret"}, acls=[...])``.
+    """
     from .secured import secured
 
     with ExitStack() as stack:

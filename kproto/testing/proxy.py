@@ -1,10 +1,11 @@
-"""A proxy between any client and any cluster that tells what goes by, and changes nothing but addresses.
+"""A proxy between any clients and any cluster that reports requests and responses.
 
     async with WatchProxy("localhost:9092", listen=("127.0.0.1", 19092), tell=print) as proxy:
         ...                                    # clients use proxy.bootstrap
 
-`tell` is called with each `Exchange` when it is over. Each broker that an answer names gets a listener of its
-own, and the answer names that instead, so that everything goes on coming through here.
+`tell` is called with each `Exchange` when it is complete. Every broker in a response gets its own listener,
+and the response contains the listener's address instead, so that all traffic goes through the proxy. Nothing
+else is changed.
 """
 
 from __future__ import annotations
@@ -29,18 +30,21 @@ from .broker_address import parse_broker_address
 
 log: Final = logging.getLogger("kproto.proxy")
 _LARGEST: Final = 1 << 31
-# How a TLS alert begins, where a frame has its size: its kind, and the first half of its version.
+# The start of a TLS alert where a frame has its size: the content type, and the first byte of the version.
 _ALERT: Final = 0x1503
-# And a client's handshake.
+# The same for a TLS handshake of a client.
 _HELLO: Final = 0x1603
-# What `frames` is called with: the client's and the broker's IP address and port, True from the client, and
-# the frame without its size and without what lets somebody in; None when the connection is over.
+# Type of `frames`. It is called with the addresses (IP, port) of client and broker, True for the client's
+# frames, and the frame without size and without credentials; the frame is None at the end of the connection.
 Frames = Callable[[Address, Address, bool, bytes | None], object]
 
 
 class WatchProxy:
-    """Listens on `listen` (port 0: any) for the broker at `bootstrap` (HOST:PORT), and on free ports of the
-    same address for all other brokers. `tls` is for the way to the cluster."""
+    """Listens on `listen` for the broker at `bootstrap` (HOST:PORT).
+
+    Port 0 of `listen` is any free port. Other brokers get free ports of the same address. `tls` is the
+    context for connections to the cluster.
+    """
 
     def __init__(
         self,
@@ -62,18 +66,21 @@ class WatchProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._names: dict[UUID, str] = {}
         self._warned: set[tuple[Address, str]] = set()
-        self._away: dict[Address, str] = {}  # why brokers can't be reached just now
+        self._away: dict[Address, str] = {}  # broker -> why it cannot be reached at the moment
         self._numbers = itertools.count(1)
 
     @property
     def bootstrap(self) -> str:
-        """HOST:PORT for the clients. Raises IllegalState before it listens."""
+        """HOST:PORT for the clients. Raises IllegalState before the proxy listens."""
         if self._broker not in self._ports:
             raise IllegalState("the proxy is not listening: use it in an async with statement")
         return f"{self._listen[0]}:{self._ports[self._broker]}"
 
     async def __aenter__(self) -> WatchProxy:
-        """Raises OSError when the address is taken, ConnectionFailed when the broker can't be reached."""
+        """Start to listen.
+
+        Raises OSError if the address is in use, and ConnectionFailed if the broker cannot be reached.
+        """
         try:
             _, writer = await self._connect(self._broker)
         except OSError as error:
@@ -92,7 +99,7 @@ class WatchProxy:
         await self._end()
 
     async def _end(self) -> None:
-        while self._servers or self._tasks or self._wanted:  # also a listener that was being made
+        while self._servers or self._tasks or self._wanted:  # including a listener that is being created
             servers, self._servers = self._servers, {}
             await stop_listening([*servers.values()])
             for task in self._tasks:
@@ -117,7 +124,7 @@ class WatchProxy:
 
         server = await asyncio.start_server(client, self._listen[0], port, limit=1 << 20, start_serving=False)
         self._servers[broker] = server
-        await server.start_serving()  # who is cancelled here has it to close
+        await server.start_serving()  # if this is cancelled, `_end` closes the server
         self._ports[broker] = server.sockets[0].getsockname()[1]
 
     async def _client(
@@ -131,16 +138,16 @@ class WatchProxy:
         except OSError as error:
             if (why := _why(error, broker[0])) != self._away.get(broker):
                 self._away[broker] = why
-                log.warning("%s:%s can't be reached: %s", *broker, why)
+                log.warning("%s:%s cannot be reached: %s", *broker, why)
             return
         self._away.pop(broker, None)
 
         client = writer.get_extra_info("peername")[:2]
-        there = sink.get_extra_info("peername")[:2]
+        broker_address = sink.get_extra_info("peername")[:2]
 
         def see(asking: bool, frame: bytes | None) -> None:
             if self._frames is not None:
-                self._frames(client, there, asking, frame)
+                self._frames(client, broker_address, asking, frame)
 
         async def asks() -> None:
             while True:
@@ -160,21 +167,21 @@ class WatchProxy:
                 passed = frame
                 try:
                     if exchange is not None:
-                        here = {place: await self._here(place) for place in brokers_in(exchange)}
-                        passed = readdressed(frame, exchange, here)
+                        listeners = {place: await self._here(place) for place in brokers_in(exchange)}
+                        passed = readdressed(frame, exchange, listeners)
                     writer.write(len(passed).to_bytes(4, "big") + passed)
                     await writer.drain()
-                finally:  # also where the client has gone by now
+                finally:  # also if the client has disconnected meanwhile
                     if exchange is not None:
                         self._tell(exchange)
 
-        both = [asyncio.ensure_future(asks()), asyncio.ensure_future(answers())]
+        tasks = [asyncio.ensure_future(asks()), asyncio.ensure_future(answers())]
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in both:
-                one.cancel()
-            ended = await asyncio.gather(*both, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
             for end in ended:
                 if isinstance(end, ssl.SSLError):
                     self._warn(broker, sentence(end, broker[0]))
@@ -190,14 +197,16 @@ class WatchProxy:
                 self._tell(exchange)
 
     def _warn(self, broker: Address, why: str) -> None:
-        """Says what is wrong with the way to a broker, or to us: once, however many clients come."""
+        """Log a problem of a broker or of the proxy once, for all clients."""
         if (broker, why) not in self._warned:
             self._warned.add((broker, why))
             log.warning("%s:%s: %s", *broker, why)
 
     async def _here(self, broker: Address) -> Address:
-        """Where clients find this broker: a listener of ours, made once however many ask, also if who asked
-        first goes meanwhile."""
+        """Return the address of the proxy's listener for this broker.
+
+        The listener is created once for all clients, even if the first client disconnects meanwhile.
+        """
         if broker not in self._ports:
             task = self._wanted.get(broker)
             if task is None:
@@ -206,17 +215,17 @@ class WatchProxy:
             try:
                 await asyncio.shield(task)
             except OSError as error:
-                self._warn(broker, f"no listener here can be made for it: {error.strerror or error}")
+                self._warn(broker, f"no listener can be created for it: {error.strerror or error}")
                 raise
         return self._listen[0], self._ports[broker]
 
 
 class _SpeaksTls(EOFError):
-    """A broker answers by TLS, which it was not asked by."""
+    """The broker responds by TLS to a plaintext request."""
 
 
 class _ClientSpeaksTls(EOFError):
-    """A client begins with TLS."""
+    """A client starts a TLS handshake."""
 
 
 async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes:
@@ -224,7 +233,7 @@ async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes
     if answer and size >> 16 == _ALERT:
         raise _SpeaksTls("this port speaks TLS, and was not asked by it: --tls, or --command-config")
     if not answer and size >> 16 == _HELLO:
-        raise _ClientSpeaksTls("clients speak no TLS to here: use PLAINTEXT or SASL_PLAINTEXT")
+        raise _ClientSpeaksTls("clients must not use TLS to this proxy: set PLAINTEXT or SASL_PLAINTEXT")
     if size >= _LARGEST:
         raise EOFError(f"a frame of {size} bytes: this is not Kafka's protocol")
     return await source.readexactly(size)
@@ -235,8 +244,8 @@ def _now() -> int:
 
 
 def _why(error: OSError, host: str) -> str:
-    """Of what TLS met, the sentence with the cure that clients have."""
+    """Return the text of a connection error. TLS errors say how to solve them, as in the clients."""
     if isinstance(error, ssl.SSLError):
         return sentence(error, host)
     closed = "the broker closed the connection in the middle of the TLS handshake; does this port speak TLS?"
-    return error.strerror or str(error) or closed  # asyncio has no words for it
+    return error.strerror or str(error) or closed  # asyncio's error has no text

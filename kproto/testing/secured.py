@@ -1,11 +1,11 @@
-"""A broker of a test that lets in only whom it knows, and what goes wrong with that later.
+"""A broker that authenticates and authorizes, for tests, and what can go wrong with it later.
 
     def test_the_service_logs_in(kafka_secured):           # the fixture of kproto.testing.plugin
         kafka = kafka_secured("SASL_SSL", users={"alice": "secret"}, acls=allow("alice", "READ", topic="t"))
         service = start_service(kafka.bootstrap, ca=kafka.certificates.ca, user="alice", password="secret")
 
-It is always the embedded broker, as no other can be told to fail. The kit's own calls (`create_topic`,
-`records`, ...) go through a listener without security, where everything is allowed.
+It is always the embedded broker, because no other broker can be told to fail. The test's own calls
+(`create_topic`, `records`, ...) use a listener without security, where everything is allowed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ _PLAIN: Final = "PLAINTEXT"
 
 
 class SecuredKafka(Kafka):
-    """`Kafka` behind TLS, SASL or both. `bootstrap` is the secured address; `certificates` are the files of
-    its TLS."""
+    """`Kafka` with TLS, SASL or both.
+
+    `bootstrap` is the secured address, `certificates` the files of its TLS.
+    """
 
     def __init__(
         self,
@@ -61,37 +63,48 @@ class SecuredKafka(Kafka):
 
     @checked
     def options(self, user: str = "", password: str = "", mechanism: str = "SCRAM-SHA-512") -> SecurityConfig:
-        """What kproto's own clients need beside `bootstrap`. With OAUTHBEARER they make tokens themselves."""
-        found: SecurityConfig = {"security_protocol": self.security}
+        """Return the security options for kproto's clients.
+
+        With OAUTHBEARER the options contain a provider that creates tokens for `user`.
+        """
+        client_options: SecurityConfig = {"security_protocol": self.security}
         if self.security.endswith("SSL"):
-            found["ssl_cafile"] = self.certificates.ca
+            client_options["ssl_cafile"] = self.certificates.ca
         if self.security == "SSL":
-            found["ssl_certfile"] = self.certificates.client
+            client_options["ssl_certfile"] = self.certificates.client
         elif mechanism == "OAUTHBEARER":
-            found |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": lambda: self.token(user)}
+            client_options |= {
+                "sasl_mechanism": mechanism,
+                "sasl_oauth_token_provider": lambda: self.token(user),
+            }
         else:
-            found |= {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
-        return found
+            client_options |= {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
+        return client_options
 
     @checked
     def token(self, user: str, seconds: float = 60.0) -> str:
-        """A token of OAUTHBEARER believed here for so long: the issuer's, or an unsigned one."""
+        """Return an OAUTHBEARER token that the broker accepts for this time in seconds.
+
+        It is a token of the issuer, or an unsigned one without an issuer.
+        """
         if self._issuer is not None:
             return self._issuer.token(user, seconds)
         return unsecured_token(user, _now(), int(seconds * 1000))
 
-    # ---- what goes wrong later
+    # ---- faults
 
     @checked
     def set_password(self, user: str, password: str) -> None:
-        """Lets `user` in by this password only. Who is in stays in until the session ends (see the setting
-        connections.max.reauth.ms) or the connection breaks, as on a real broker. Raises ConfigError for a
-        user whom the broker doesn't know."""
+        """Change the password of `user`.
+
+        As on a real broker, open sessions stay until they are re-authenticated (connections.max.reauth.ms) or
+        their connection breaks. Raises ConfigError for an unknown user.
+        """
         self.server.users.set(self._known(user), password)
 
     @checked
     def remove_user(self, user: str) -> None:
-        """Lets `user` in no more; who is in stays in, as with `set_password`."""
+        """Reject logins of `user` from now on. Open sessions stay, as with `set_password`."""
         self.server.users.remove(self._known(user))
 
     def _known(self, user: str) -> str:
@@ -99,23 +112,27 @@ class SecuredKafka(Kafka):
         if user not in users.known() and users.password(user) is None:
             names = ", ".join(users.known()) or "nobody"
             raise ConfigError(
-                "user", user, f"known: {names}; server.users.set(name, password) lets in others"
+                "user", user, f"known users: {names}; call server.users.set(name, password) to add one"
             )
         return user
 
     def show_certificate(self, which: Literal["server", "expired", "elsewhere"]) -> None:
-        """What the broker shows to who connects from now on: the good one, one that has run out, or one for
-        another host. Connections that are open are not touched: see `drop_connections`."""
+        """Select the certificate for new connections: the valid one, an expired one, or one for another host.
+
+        Open connections are not affected; see `drop_connections`.
+        """
         if which not in SHOWN:
             raise ConfigError("which", which, f"allowed: {', '.join(SHOWN)}")
         self._tls.load_cert_chain(getattr(self.certificates, which))
 
     def drop_connections(self) -> None:
-        """Breaks every connection; clients may come back at once."""
+        """Close every connection. Clients may reconnect at once."""
         self.server.drop_connections()
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Adds access rules, see `allow` and `deny`; refused where the broker was made without any `acls`."""
+        """Add access rules; see `allow` and `deny`. Raises BrokerError if the broker was created without
+        `acls`.
+        """
         rules = _each(acls)
         creations = [
             AclCreation(
@@ -137,8 +154,10 @@ class SecuredKafka(Kafka):
                 )
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Takes access rules away that were given, one for one: from clients that are connected, too. Raises
-        ConfigError for one that there is not."""
+        """Remove access rules, which applies to connected clients as well.
+
+        Each rule must be one that was added. Raises ConfigError for one that does not exist.
+        """
         rules = _each(acls)
         filters = [
             DeleteAclsFilter(
@@ -157,7 +176,7 @@ class SecuredKafka(Kafka):
             if result.error_code:
                 raise broker_error(result.error_code, "DeleteAcls", f"{acl.name}: {result.error_message}")
             if not result.matching_acls:
-                raise ConfigError("acls", acl, "rules that there are, as they were given")
+                raise ConfigError("acls", acl, "existing rules, exactly as they were added")
 
 
 @contextmanager
@@ -172,23 +191,30 @@ def secured(
     client_auth: Literal["none", "requested", "required"] = "none",
     issuer: Issuer | None = None,
 ) -> Generator[SecuredKafka]:
-    """A broker with one secured listener. `users` are names with passwords, for PLAIN and SCRAM; anybody may
-    come with a `token`, which must be from `issuer` if one is given (see `kproto.testing.issuer`). With
-    `acls`, also none of them, nobody may do what no rule allows; without, everybody may do everything.
-    `client_auth` is whether clients show a certificate. Raises ConfigError."""
+    """Run a broker with one secured listener.
+
+    `users` maps names to passwords, for PLAIN and SCRAM. Every user may authenticate by a `token`, which must
+    be one of `issuer` if there is an issuer (see `kproto.testing.issuer`). With `acls`, even empty ones, only
+    what a rule allows is allowed; without, everything is. `settings` are broker settings. `client_auth`
+    determines whether clients need a certificate. Raises ConfigError.
+    """
     if security not in PROTOCOLS:
         raise ConfigError("security", security, f"allowed: {', '.join(PROTOCOLS)}")
     tls = certificates.context(client_auth)
-    # A session that is resumed shows no certificate, and `show_certificate` would not be seen.
+    # A resumed TLS session sends no certificate, so `show_certificate` would have no effect on it.
     tls.options |= ssl.OP_NO_TICKET
     tls.num_tickets = 0
-    given: dict[str, str | int] = {"group.min.session.timeout.ms": "100", **(settings or {})}
+    broker_settings: dict[str, str | int] = {"group.min.session.timeout.ms": "100", **(settings or {})}
     if acls is not None:
-        given = {"authorizer.class.name": "StandardAuthorizer", "super.users": ANONYMOUS, **given}
+        broker_settings = {
+            "authorizer.class.name": "StandardAuthorizer",
+            "super.users": ANONYMOUS,
+            **broker_settings,
+        }
     listen = [f"{_PLAIN}://127.0.0.1:0", f"{security}://127.0.0.1:0"]
     tokens = unsecured(_now) if issuer is None else issuer.check(_now)
     rules = None if acls is None else _each(acls)
-    with running(settings=given, listen=listen, users=users, tokens=tokens, tls=tls) as server:
+    with running(settings=broker_settings, listen=listen, users=users, tokens=tokens, tls=tls) as server:
         kafka = SecuredKafka(server, security, certificates, tls, issuer)
         try:
             if rules:
@@ -199,7 +225,7 @@ def secured(
 
 
 class On(TypedDict, total=False):
-    """What a rule is about: what is named here, or, with `prefixed`, all whose name begins so."""
+    """The resource of a rule: the one named here or, with `prefixed`, all whose names begin with it."""
 
     topic: str
     group: str
@@ -216,29 +242,32 @@ _NAMES: Final[Mapping[Literal["topic", "group", "transactional_id"], Resource]] 
 
 
 def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
-    """Rules that let `user` (alice, or User:alice as Kafka writes it) do `operations`: Kafka's words, such as
-    READ. * is everybody, or every name. Raises ConfigError."""
+    """Return rules that allow `user` these operations, by Kafka's names such as READ.
+
+    `user` is a name, or a principal such as User:alice. * means every user or every resource name. Raises
+    ConfigError.
+    """
     return _rules(Permission.ALLOW, user, operations, on)
 
 
 def deny(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
-    """Rules that forbid; they win over those that allow."""
+    """Return rules that forbid these operations. They take precedence over rules that allow."""
     return _rules(Permission.DENY, user, operations, on)
 
 
 def _each(acls: object) -> list[Acl]:
-    found: list[Any] = list(acls) if isinstance(acls, Iterable) else [acls]  # pyright: ignore[reportUnknownArgumentType]
-    for acl in found:
+    rules: list[Any] = list(acls) if isinstance(acls, Iterable) else [acls]  # pyright: ignore[reportUnknownArgumentType]
+    for acl in rules:
         if not isinstance(acl, Acl):
             raise ConfigError("acls", acl, 'rules, as [*allow("alice", "READ", topic="t")]')
-    return found
+    return rules
 
 
 def _rules(permission: Permission, user: str, operations: tuple[str, ...], on: On) -> list[Acl]:
-    given: Mapping[str, object] = dict(on)
-    for option, value in {"user": user, **given}.items():
+    resource: Mapping[str, object] = dict(on)
+    for option, value in {"user": user, **resource}.items():
         if option not in ("user", *On.__annotations__):
-            raise ConfigError(option, value, f"a rule is about {', '.join(On.__annotations__)}")
+            raise ConfigError(option, value, f"a resource: {', '.join(On.__annotations__)}")
         if option in ("user", *_NAMES) and not isinstance(value, str | None if option != "user" else str):
             raise ConfigError(option, value, "a text")
     named: list[tuple[Resource, str | None]] = [(kind, on.get(name)) for name, kind in _NAMES.items()]
@@ -246,10 +275,12 @@ def _rules(permission: Permission, user: str, operations: tuple[str, ...], on: O
     resources = [(kind, name) for kind, name in named if name is not None]
     if not resources:
         raise ConfigError("topic", None, "one of topic, group, transactional_id and cluster must be given")
-    known = [one.name for one in Operation if one is not Operation.ANY]
+    operations_known = [
+        operation_known.name for operation_known in Operation if operation_known is not Operation.ANY
+    ]
     for operation in operations or (None,):
-        if operation not in known:
-            raise ConfigError("operations", operation, f"allowed: {', '.join(known)}")
+        if operation not in operations_known:
+            raise ConfigError("operations", operation, f"allowed: {', '.join(operations_known)}")
     principal = user if user.startswith("User:") else f"User:{user}"
     pattern = Pattern.PREFIXED if on.get("prefixed") else Pattern.LITERAL
     return [

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: any message in any version, and any records, with all values that they can carry.
+"""Hypothesis strategies for any message in any version, and for any records, with all values they can have.
 
     from kproto.testing.strategies import from_message, record_batches, requests, versioned
 
@@ -10,18 +10,18 @@
         version, request = drawn
 
     @given(requests())                           # of any API; `responses(["Fetch"], versions=[17])` of one
-    def test_my_broker_answers_whatever_it_is_asked(drawn):
+    def test_my_broker_answers_any_request(drawn):
         api_key, version, request = drawn        # kproto.messages.headers.encode_request makes a frame of it
 
-    @given(record_batches())                     # what a producer sends, or a log holds
+    @given(record_batches())                     # what a producer sends, or a log contains
     def test_my_consumer_reads_any_batch(batch):
         assert my_consumer.read(batch.data) == batch.records
 
-What is drawn is always valid: `message.encode(version)` doesn't raise, and decoding the bytes gives an equal
-message back; Kafka reads every record batch, and reads its `records` there. Every field that the version has
-takes any value of its type; the fields that it lacks keep their defaults. Examples shrink towards zeros,
-empty strings and lists, and tagged fields that are not there; batches towards one empty record at offset 0,
-without compression, producer and gaps.
+Drawn values are always valid: `message.encode(version)` does not raise, and decoding returns an equal
+message. Kafka can read every record batch and finds its `records`. Every field that exists in the version
+takes any value of its type; other fields keep their defaults. Examples shrink towards zeros, empty strings
+and lists, and missing tagged fields. Batches shrink towards one empty record at offset 0, without
+compression, producer id and offset gaps.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from ..wire.types import ZERO_UUID, Primitive, Versions
 
 M = TypeVar("M", bound=Message)
 
-LONG = (126, 127, 128, 300)  # Lengths on both sides of where a varint takes its second byte.
+LONG = (126, 127, 128, 300)  # Lengths on both sides of the limit of a one-byte varint.
 
 INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -64,14 +64,14 @@ INTEGERS = {
     "int64": (-(2**63), 2**63 - 1),
 }
 
-_characters = st.characters(exclude_categories=["Cs"])  # UTF-8 has no surrogates
+_characters = st.characters(exclude_categories=["Cs"])  # UTF-8 cannot encode surrogates
 _text = st.text(_characters, max_size=12)
 _binary = st.binary(max_size=12)
 
 PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     **{name: st.integers(low, high) for name, (low, high) in INTEGERS.items()},
     "bool": st.booleans(),
-    "float64": st.floats(allow_nan=False),  # not-a-number is not equal to itself
+    "float64": st.floats(allow_nan=False),  # NaN is not equal to itself
     "uuid": st.just(ZERO_UUID) | st.uuids(),
     "string": _text
     | st.builds(operator.mul, st.text(_characters, min_size=1, max_size=2), st.sampled_from(LONG)),
@@ -83,13 +83,13 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 def from_message(
     cls: type[M], version: int | None = None, *, unknown_tags: bool = False
 ) -> st.SearchStrategy[M]:
-    """Messages of `cls` that `version` can carry; the newest one when None.
+    """Messages of `cls` that `version` can carry; by default its newest version.
 
-    With `unknown_tags` its structs, at every depth, may also have tagged fields that nobody declares, where
-    the version is flexible. Raises UnsupportedVersion for a version that `cls` doesn't have.
+    With `unknown_tags`, structs at every depth may also have undeclared tagged fields if the version is
+    flexible. Raises UnsupportedVersion for a version that `cls` does not have.
     """
     if not _is_message(cls):
-        raise ConfigError("cls", cls, "the class of a message, as FetchRequest; names are for `requests`")
+        raise ConfigError("cls", cls, "a message class such as FetchRequest; `requests` takes names")
     chosen = cls.__versions__.max if version is None else version
     check_version(cls, chosen)
     strategy: st.SearchStrategy[M] = _struct(cls, chosen, chosen in cls.__flexible__, unknown_tags)
@@ -102,20 +102,20 @@ def _is_message(cls: object) -> bool:
 
 @checked
 def versions(cls: type[Message]) -> st.SearchStrategy[int]:
-    """The versions of a message, shrinking towards the oldest."""
+    """The versions of a message. They shrink towards the oldest."""
     return st.integers(cls.__versions__.min, cls.__versions__.max)
 
 
 @checked
 def versioned(cls: type[M], *, unknown_tags: bool = False) -> st.SearchStrategy[tuple[int, M]]:
-    """Pairs of a version and a message that it can carry."""
+    """Pairs of a version and a message that the version can carry."""
     return versions(cls).flatmap(
         lambda version: st.tuples(st.just(version), from_message(cls, version, unknown_tags=unknown_tags))
     )
 
 
 class Drawn(NamedTuple):
-    """A request or response, and in which version: its class says no more than the API."""
+    """A drawn request or response, with its API key and version."""
 
     api_key: int
     version: int
@@ -128,9 +128,9 @@ def requests(
     versions: Collection[int] | None = None,
     unknown_tags: bool = False,
 ) -> st.SearchStrategy[Drawn]:
-    """Requests of these APIs (keys, or Kafka's names as "Fetch"; all by default), in these of their versions.
+    """Requests of these APIs (keys, or Kafka's names such as "Fetch"; by default all) and versions.
 
-    Raises ConfigError for an API that Kafka doesn't have, and where none has any of the versions.
+    Raises ConfigError for an unknown API, and if no API has any of the versions.
     """
     return _of_apis(request_class, apis, versions, unknown_tags)
 
@@ -141,7 +141,7 @@ def responses(
     versions: Collection[int] | None = None,
     unknown_tags: bool = False,
 ) -> st.SearchStrategy[Drawn]:
-    """Responses, as `requests`; those of one API and version are possible answers to a request."""
+    """Responses; the arguments are those of `requests`."""
     return _of_apis(response_class, apis, versions, unknown_tags)
 
 
@@ -153,21 +153,21 @@ def _of_apis(class_of: Any, apis: Any, versions: Any, unknown_tags: bool) -> st.
         raise ConfigError("apis", apis, f"give a list: [{apis!r}]")
     if isinstance(versions, str | int | float | bytes):
         raise ConfigError("versions", versions, f"give a list: [{versions!r}]")
-    asked: list[Any] = list(API_NAMES if apis is None else apis)  # pyright: ignore[reportUnknownArgumentType]
-    if not asked:
-        raise ConfigError("apis", asked, "name at least one, or give None for all")
-    if unknown := [api for api in asked if api not in keys]:
+    apis_requested: list[Any] = list(API_NAMES if apis is None else apis)  # pyright: ignore[reportUnknownArgumentType]
+    if not apis_requested:
+        raise ConfigError("apis", apis_requested, "name at least one, or give None for all")
+    if unknown := [api for api in apis_requested if api not in keys]:
         name = str(unknown[0]).removesuffix("Request").removesuffix("Response")
         like = get_close_matches(name, API_NAMES.values()) or ["Fetch"]
         raise ConfigError("apis", unknown[0], f"Kafka has no such API; names are such as {', '.join(like)}")
-    wanted = [keys[api] for api in asked]
-    known = [
-        (cls, found)
-        for cls in map(class_of, wanted)
-        if (found := [v for v in _range(cls.__versions__) if versions is None or v in versions])
+    keys_requested = [keys[api] for api in apis_requested]
+    classes_and_versions = [
+        (cls, matching)
+        for cls in map(class_of, keys_requested)
+        if (matching := [v for v in _range(cls.__versions__) if versions is None or v in versions])
     ]
-    if not known:
-        raise ConfigError("versions", versions, "no API of those has such a version")
+    if not classes_and_versions:
+        raise ConfigError("versions", versions, "none of these APIs has such a version")
 
     def drawn(cls: type[Message], version: int) -> st.SearchStrategy[Drawn]:
         messages = from_message(cls, version, unknown_tags=unknown_tags)
@@ -175,8 +175,12 @@ def _of_apis(class_of: Any, apis: Any, versions: Any, unknown_tags: bool) -> st.
         return st.builds(Drawn, api_key=key, version=st.just(version), message=messages)
 
     return (
-        st.sampled_from(known)
-        .flatmap(lambda one: st.tuples(st.just(one[0]), st.sampled_from(one[1])))
+        st.sampled_from(classes_and_versions)
+        .flatmap(
+            lambda class_and_versions: st.tuples(
+                st.just(class_and_versions[0]), st.sampled_from(class_and_versions[1])
+            )
+        )
         .flatmap(lambda pair: drawn(*pair))
     )
 
@@ -187,15 +191,15 @@ def _range(versions: Versions) -> range:
 
 @cache
 def _struct(cls: type[Struct], version: int, flexible: bool, unknown_tags: bool) -> st.SearchStrategy[Any]:
-    # A field with a range has a default, so those that the version lacks need not be named.
+    # A field that does not exist in every version has a default, so it may be left out.
     values = {
         f.name: _field(f, version, flexible, unknown_tags) for f in cls.__fields__ if version in f.versions
     }
     structs: st.SearchStrategy[Any] = st.builds(cls, **values)
     if not (flexible and unknown_tags):
         return structs
-    known = {f.tag for f in cls.__fields__ if f.tagged != Versions.parse("none")}
-    return st.builds(_with_tags, structs, _tags(known))
+    declared_tags = {f.tag for f in cls.__fields__ if f.tagged != Versions.parse("none")}
+    return st.builds(_with_tags, structs, _tags(declared_tags))
 
 
 def _field(f: Field, version: int, flexible: bool, unknown_tags: bool) -> st.SearchStrategy[Any]:
@@ -226,7 +230,7 @@ def _kind(
 
 
 def _tags(known: set[int]) -> st.SearchStrategy[dict[int, bytes]]:
-    # Kafka's classes read the tag 2**31-1, but can't write it.
+    # Kafka's classes can read the tag 2**31-1, but cannot write it.
     tags = st.integers(0, 200) | st.integers(0, 2**31 - 2)
     return st.dictionaries(tags.filter(lambda tag: tag not in known), st.binary(max_size=5), max_size=2)
 
@@ -239,9 +243,9 @@ def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
 
 # --- records ------------------------------------------------------------------------------------------------
 
-NOW = 1_700_000_000_000  # A moment in ms, near which most timestamps are drawn.
+NOW = 1_700_000_000_000  # Time in ms since 1970; most timestamps are drawn near it.
 
-# Keys and values: none, short ones, and lengths on both sides of where their varint grows.
+# Keys and values: none, short ones, and lengths at which their varint grows.
 contents = (
     st.none()
     | st.binary(max_size=12)
@@ -250,7 +254,7 @@ contents = (
     )
 )
 
-# Moments in ms, with -1 for none, as Kafka's builder takes them.
+# Timestamps in ms; -1 for none, as Kafka's builder accepts it.
 timestamps = st.integers(NOW, NOW + 300) | st.sampled_from(
     [-1, 0, NOW - 9000, NOW + 9000, NOW + (1 << 21), NOW + (1 << 35)]
 )
@@ -261,7 +265,7 @@ headers: st.SearchStrategy[Headers] = st.lists(
 ).map(tuple)
 
 _steps = st.integers(1, 3) | st.sampled_from([70, 9000, 1 << 21])
-_rarely = st.integers(0, 4).map(lambda number: number == 4)  # shrinks towards no
+_rarely = st.integers(0, 4).map(lambda number: number == 4)  # shrinks towards False
 _FIRST = (0, 7, 1 << 40, (1 << 63) - (1 << 30))
 _FARTHEST = (1 << 63) - (1 << 26)
 _MARKERS = (b"\0\0\0\0", b"\0\0\0\1")  # int16 version, int16 type: abort, commit
@@ -269,48 +273,53 @@ _MARKERS = (b"\0\0\0\0", b"\0\0\0\1")  # int16 version, int16 type: abort, commi
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """A record batch as it was drawn. Next: `data`, its bytes, and `records`, what these say to a reader.
+    """A drawn record batch. `data` are its bytes, `records` what a reader finds in them.
 
-    Without compression magic 0 and 1 have no batches: there it is one message after the other.
+    Magic 0 and 1 without compression have no batches, only single messages.
     """
 
-    written: Sequence[Record]  # With the timestamps that the producer gave them.
-    # What the header says: arguments of `encode_batch`, or of `encode_messages` for magic 0 and 1.
+    written: Sequence[Record]  # the records with the timestamps of the producer
+    # The header: arguments of `encode_batch`, or of `encode_messages` for magic 0 and 1.
     header: dict[str, Any] = field(default_factory=dict[str, Any])
     magic: int = 2
 
     @property
     def data(self) -> bytes:
-        """The bytes of the batch."""
+        """The encoded batch."""
         if self.magic == 2:
             return encode_batch(self.written, **self.header)
         return encode_messages(self.written, self.magic, **self.header)
 
     @property
     def records(self) -> list[Record]:
-        """The records that a reader finds, those of a control batch too: with LogAppendTime at one moment."""
+        """The records that a reader finds, including those of a control batch.
+
+        With LogAppendTime all records have the same timestamp.
+        """
         if self.header.get("timestamp_type") != "LogAppendTime":
             return list(self.written)
-        moment = self.header.get("max_timestamp", max((one.timestamp for one in self.written), default=-1))
-        return [replace(one, timestamp=moment) for one in self.written]
+        moment = self.header.get(
+            "max_timestamp", max((record.timestamp for record in self.written), default=-1)
+        )
+        return [replace(record, timestamp=moment) for record in self.written]
 
     @property
     def base_offset(self) -> int:
-        """The first offset that the batch takes, with a record or without."""
+        """The first offset of the batch, with or without a record."""
         return int(self.header.get("base_offset", self.written[0].offset if self.written else 0))
 
     @property
     def last_offset(self) -> int:
-        """The last offset that the batch takes: a reader goes on at the next one."""
+        """The last offset of the batch. A reader continues at the next offset."""
         return int(self.header.get("last_offset", self.written[-1].offset if self.written else 0))
 
     def moved(self, base_offset: int) -> RecordBatch:
-        """The same batch at another place of the log."""
+        """Return the same batch at another base offset."""
         far = base_offset - self.base_offset
         places = {
             name: self.header[name] + far for name in ("base_offset", "last_offset") if name in self.header
         }
-        written = [replace(one, offset=one.offset + far) for one in self.written]
+        written = [replace(record, offset=record.offset + far) for record in self.written]
         return RecordBatch(written, self.header | places, self.magic)
 
 
@@ -328,23 +337,23 @@ def record_batches(
     compacted: bool = True,
     control: bool = True,
 ) -> RecordBatch:
-    """Batches of one magic, of up to `max_records` records, compressed by one of `codecs`.
+    """Record batches of one magic, with up to `max_records` records, compressed by one of `codecs`.
 
-    `compacted` allows gaps between offsets, batches with nothing left and delete horizons: what a log holds
-    and nobody produces. `control` allows transaction markers. Magic 0 and 1 have gaps, but nothing else of
-    these, no headers, no producers, and no zstd. The first draw raises ConfigError for another magic, for
-    codecs that it doesn't have, and for no records at all.
+    `compacted` allows offset gaps, batches without records, and delete horizons: only logs contain them,
+    producers never send them. `control` allows transaction markers. Magic 0 and 1 may have gaps, but no other
+    of these, and neither headers, producer ids nor zstd. The first draw raises ConfigError for an unknown
+    magic, for codecs that the magic does not have, and for `max_records` below 1.
     """
     if magic not in (0, 1, 2):
         raise ConfigError("magic", magic, "only 0, 1 and 2 exist")
-    known = [name for name in codecs if name in CODECS and (magic == 2 or name != "zstd")]
+    allowed_codecs = [name for name in codecs if name in CODECS and (magic == 2 or name != "zstd")]
     if max_records < 1:
         raise ConfigError(
-            "max_records", max_records, "at least 1; batches with nothing left are drawn anyway"
+            "max_records", max_records, "at least 1; compacted batches without records are drawn anyway"
         )
-    if not known or not set(codecs) <= set(CODECS):
-        raise ConfigError("codecs", codecs, f"magic {magic} has {', '.join(CODECS[: 4 + magic // 2])}")
-    header: dict[str, Any] = {"compression": draw(st.sampled_from(known))}
+    if not allowed_codecs or not set(codecs) <= set(CODECS):
+        raise ConfigError("codecs", codecs, f"for magic {magic} one of {', '.join(CODECS[: 4 + magic // 2])}")
+    header: dict[str, Any] = {"compression": draw(st.sampled_from(allowed_codecs))}
     base = draw(st.sampled_from(_FIRST))
     gaps = compacted and draw(st.booleans())
     if magic and draw(st.booleans()):
@@ -365,7 +374,7 @@ def record_batches(
         marker = (
             draw(st.sampled_from(_MARKERS)),
             bytes(6),
-        )  # its value: int16 version, int32 coordinator epoch
+        )  # the value of a marker: int16 version, int32 coordinator epoch
         header |= {"compression": "none", "base_offset": base, "last_offset": base, "base_sequence": -1}
         header |= {"is_transactional": True, "is_control": True}
         return RecordBatch([Record(base, draw(timestamps), *marker)], header)
@@ -386,8 +395,8 @@ def record_batches(
     if magic == 2:
         header |= {"base_offset": base, "last_offset": last + (draw(_steps) - bool(written) if gaps else 0)}
     elif "timestamp_type" in header and header["compression"] == "none":
-        for one in written:  # a broker appends all messages of a request at one moment
-            one.timestamp = written[0].timestamp
+        for message in written:  # a broker appends all messages of a request at the same time
+            message.timestamp = written[0].timestamp
     return RecordBatch(written, header, magic)
 
 
@@ -395,17 +404,17 @@ def record_batches(
 def record_sets(
     draw: st.DrawFn, batches: st.SearchStrategy[RecordBatch] | None = None, *, max_size: int = 5
 ) -> list[RecordBatch]:
-    """Up to `max_size` batches one after the other, as a log holds them, maybe with gaps between them.
+    """Up to `max_size` consecutive batches, as in a log, with or without offset gaps between them.
 
-    `b"".join(batch.data for batch in drawn)` is a records field. With
-    ``st.integers(0, 2).flatmap(record_batches)`` for `batches` magics are mixed.
+    `b"".join(batch.data for batch in drawn)` is a records field. Pass ``st.integers(0,
+    2).flatmap(record_batches)`` as `batches` to mix magics.
     """
-    found: list[RecordBatch] = []
+    sets: list[RecordBatch] = []
     for batch in draw(st.lists(record_batches() if batches is None else batches, max_size=max_size)):
-        if found:
-            last = found[-1].last_offset
+        if sets:
+            last = sets[-1].last_offset
             batch = batch.moved(last + 1 + (draw(_steps) if draw(_rarely) else 0))
             if batch.last_offset >= _FARTHEST:
                 break
-        found.append(batch)
-    return found
+        sets.append(batch)
+    return sets

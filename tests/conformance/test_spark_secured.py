@@ -176,14 +176,14 @@ def test_tokens_are_fetched_on_the_driver_and_in_executors(
     spark: Any, kafka: Kafka, provider: str, by: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     named = by != "credentials"
-    topic, requests_before = kafka.topic(), len(kafka.issuer.asked)
+    topic, requests_before = kafka.topic(), len(kafka.issuer.requested_forms)
     how = kafka.by_token(oauth_token_provider=provider) if named else kafka.by_credentials()
     rows = spark.sql("select cast(id as string) as value from range(20)")
     rows.write.format("kproto").options(**how, topic=topic).mode("append").save()
     frame = spark.read.format("kproto").options(**how, subscribe=topic).load()
     read = frame.selectExpr("cast(value as string)").collect()
     assert sorted(int(row["value"]) for row in read) == list(range(20))
-    forms = kafka.issuer.asked[requests_before:]
+    forms = kafka.issuer.requested_forms[requests_before:]
     assert len(forms) >= 2  # One for the writer and one for the reader.
     assert all(("scope" in form) == named for form in forms)
     assert_no_secret(" ".join([shown(frame), *capfd.readouterr()]))

@@ -81,7 +81,7 @@ def test_waiting_shows_what_came_last(kafka):
     def asserts():
         assert kafka.group("g").state == "Dead"
     for condition, says in (
-        (asserts, "returned None; one that asserts returns True"),
+        (asserts, "returned None; after assertions it must return True"),
         (lambda: [], re.escape("the last value was []")),
         (lambda: kafka.records("nowhere"), "the last error was UnknownTopic"),
     ):
@@ -92,9 +92,9 @@ def test_a_topic_that_comes_is_waited_for(kafka):
     asked = []
     def there():
         if len(asked) == 1:
-            kafka.create_topic("call_later")
+            kafka.create_topic("later")
         asked.append(1)
-        return not kafka.records("call_later")
+        return not kafka.records("later")
     kafka.wait_until(there)
     assert len(asked) == 2
 
@@ -246,14 +246,14 @@ def test_a_file_says_how_to_get_into_a_broker_of_ones_own(
         result.assert_outcomes(passed=2)
     else:
         result.assert_outcomes(errors=2)
-        result.stdout.fnmatch_lines(["*lets in whom --kafka-command-config describes*rejects user 'alice'*"])
+        result.stdout.fnmatch_lines(["*the credentials of --kafka-command-config*rejects user 'alice'*"])
     assert password not in result.stdout.str()
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--kafka-command-config=x"], "*says how to get into --kafka=HOST:PORT, which is embedded here*"),
+        (["--kafka-command-config=x"], "*is only for --kafka=HOST:PORT, but --kafka is embedded*"),
         (["--kafka=a:1", "--kafka-command-config=/no/such"], "*--kafka-command-config: path='/no/such'*"),
         ([f"--kafka={'9' * 5000}"], "*... (5009 characters) allowed are embedded*"),
     ],

@@ -135,7 +135,7 @@ def allocates(data: bytes) -> object:
 
 def leaks_later(data: bytes) -> Iterator[int]:
     yield 1
-    raise KeyError("call_later")
+    raise KeyError("later")
 
 
 def never_ends(data: bytes) -> Iterator[int]:

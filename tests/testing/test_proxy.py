@@ -81,7 +81,7 @@ def test_a_client_that_speaks_tls_is_told_so_once_and_not_kept(caplog: pytest.Lo
 
     with running() as server:
         here = asyncio.run(main(server.bootstrap))
-    told = f"{here}: clients speak no TLS to here: use PLAINTEXT or SASL_PLAINTEXT"
+    told = f"{here}: clients must not use TLS to this proxy: set PLAINTEXT or SASL_PLAINTEXT"
     assert [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"] == [told]
 
 
@@ -239,7 +239,7 @@ def test_a_listener_that_cannot_be_made_is_told_and_tried_again(
         port = int(server.bootstrap.split(":")[1])
         asyncio.run(asyncio.wait_for(main(port), 10))
     told = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
-    assert told == [f"127.0.0.1:{port}: no listener here can be made for it: Too many open files"]
+    assert told == [f"127.0.0.1:{port}: no listener can be created for it: Too many open files"]
 
 
 @pytest.mark.parametrize("listener", ["plain proxy, TLS broker", "a certificate is asked for"])
@@ -284,4 +284,4 @@ def test_a_broker_that_is_away_is_told_once_until_it_is_back(caplog: pytest.LogC
     with running() as server:
         asyncio.run(main(server))
     told = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
-    assert ["can't be reached" in line for line in told] == [True, True]
+    assert ["cannot be reached" in line for line in told] == [True, True]

@@ -187,7 +187,7 @@ def test_rules_are_taken_away_from_who_is_in_and_given_again(kafka_secured: Make
         with producer.transaction():
             producer.send("t", b"y")
         assert next(iter(consumer)).value == b"y"
-    with pytest.raises(ConfigError, match="rules that there are"):
+    with pytest.raises(ConfigError, match="existing rules, exactly as"):
         kafka.remove(allow("alice", "READ", topic="another"))
 
 
@@ -210,7 +210,7 @@ def test_rules_where_nobody_asks_them_are_refused(kafka_secured: Make) -> None:
         (lambda: allow("alice", "READ"), "one of topic, group, transactional_id and cluster"),
         (lambda: allow("alice", topic="t"), "operations=None is not allowed; allowed: ALL, READ"),
         (lambda: allow("alice", "read", topic="t"), "operations='read'"),
-        (lambda: allow("alice", "READ", **WRONG), "topics='t' is not allowed; a rule is about topic, group"),
+        (lambda: allow("alice", "READ", **WRONG), "topics='t' is not allowed; a resource: topic, group"),
         (lambda: allow("alice", "READ", topic=["t"]), "topic=['t'] is not allowed; a text"),  # type: ignore[arg-type]
         (lambda: allow(None, "READ", topic="t"), "user=None"),  # type: ignore[arg-type]
     ],
@@ -246,9 +246,9 @@ def test_a_broker_shows_no_other_certificate_than_a_server_s(kafka_secured: Make
 
 def test_a_user_whom_nobody_knows_has_no_password_to_change(kafka_secured: Make) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
-    with pytest.raises(ConfigError, match="user='nobody' is not allowed; known: alice"):
+    with pytest.raises(ConfigError, match="user='nobody' is not allowed; known users: alice"):
         kafka.set_password("nobody", "x")
-    with pytest.raises(ConfigError, match="user='nobody' is not allowed; known: alice"):
+    with pytest.raises(ConfigError, match="user='nobody' is not allowed; known users: alice"):
         kafka.remove_user("nobody")
 
 
@@ -291,5 +291,5 @@ def test_an_issuer_gives_tokens_by_credentials_and_may_change_its_key(kafka_secu
             with Cluster(kafka.bootstrap, timeout=20, **how) as cluster:
                 assert cluster.topics() == {}
             issuer.new_key()
-    assert issuer.asked == [{"grant_type": "client_credentials"}] * 2
+    assert issuer.requested_forms == [{"grant_type": "client_credentials"}] * 2
     assert "s3cr3t" not in repr(issuer)

@@ -33,7 +33,7 @@ CALLS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
     ("subject", "a text", lambda bad: Issuer(algorithm="ES256").token(bad), [None, b"alice"]),
     ("seconds", "a number", lambda bad: Issuer(algorithm="ES256").token("alice", bad), ["", "9"]),
     ("folder", "a pathlib.Path", certificates, [None, "here"]),
-    ("server", "with its key", lambda bad: CERTIFICATES.context(server=bad), [PEM, "/"]),
+    ("server", "and its key", lambda bad: CERTIFICATES.context(server=bad), [PEM, "/"]),
     ("seed", "a whole number", lambda bad: entered(faults.Proxy("localhost:1")).trouble(bad, 1), [[], "x"]),
     ("certificates", "makes", lambda bad: entered(secured("SSL", bad)), [None, "x"]),
     ("settings", "names to", lambda bad: entered(secured("SSL", CERTIFICATES, settings=bad)), [True, [1]]),
@@ -87,7 +87,7 @@ OF_WORLDS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
     ("kind", "a class", lambda bad: World({"t": 1}).requests_of("a", bad), [None, "Fetch"]),
     ("until", "a function", lambda bad: World({"t": 1}).run(1, until=bad), [True, 1]),
     ("path", "a file's name", lambda bad: World({"t": 1}).save(bad), [None, "", b"x"]),
-    ("machine", "kproto.models", lambda bad: World({"t": 1}).join("a", bad), [True, "java"]),
+    ("model", "kproto.models", lambda bad: World({"t": 1}).join("a", bad), [True, "java"]),
     ("request", "a request", lambda bad: World({"t": 1}).send_as_operator(bad, 1), [None, "Fetch"]),
 ]  # fmt: skip
 
