@@ -322,7 +322,7 @@ def produce(
             for topic in expect_response(ProduceResponse, call).responses
             for entry in topic.partition_responses
         ).get(partition)
-        if entry is None:  # the outcome is unknown as well
+        if entry is None:  # the outcome is unknown
             detail = f"the broker's response does not contain {partition}"
             raise broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "Produce", detail)
         if entry.error_code == 0:

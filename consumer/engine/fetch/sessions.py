@@ -94,7 +94,7 @@ class FetchSession:
 
     def __init__(self, *, sessionless: bool = False) -> None:
         self.id = NO_SESSION
-        # `once`: a single fetch outside of any session.
+        # `sessionless`: a single fetch outside of any session.
         self.epoch = FINAL_EPOCH if sessionless else INITIAL_EPOCH
         self.targets: dict[TopicPartition, FetchTarget] = {}
         # The targets as of the last request.

@@ -29,7 +29,7 @@ NO_LEADER = -1
 # In earlier versions the leader epochs of Metadata can decrease (KAFKA-9261), so they are ignored.
 RELIABLE_EPOCHS = 9
 
-# Responses come once per second; a restarted broker lags behind for less time than that.
+# Responses come once per second; a restarted broker lags behind for less than 10 s.
 MAX_OLDER_RESPONSES = 10
 
 

@@ -388,8 +388,9 @@ class Connection:
         self.waiting.clear()
 
     def expire_calls(self, now: int) -> bool:
-        """Fail the calls that have timed out; return True if a sent one has, as the connection is unusable
-        then.
+        """Fail the calls that have timed out; return True if the connection is unusable after that.
+
+        It is if one of them was sent: its response could still arrive.
         """
         late = False
         for _, call in self.in_flight:

@@ -321,7 +321,7 @@ class PartitionState:
 
     @property
     def to_commit(self) -> bool:
-        """Whether processed records are not certainly committed."""
+        """Whether records were processed whose commit is not confirmed."""
         return self.has_position and self.processed is not None and not self.has_committed(self.processed)
 
     @property

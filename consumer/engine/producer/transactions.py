@@ -222,7 +222,7 @@ class TransactionManager:
             (self.fail if ends_producer(error) else self._require_abort)(error)
 
     def _require_abort(self, error: KprotoError) -> None:
-        """Let the transaction only be aborted."""
+        """Move to ABORTABLE_ERROR, and fail what was not sent."""
         with self._records.guard:
             self.move(S.ABORTABLE_ERROR, error)
         self._end_call(error)
