@@ -276,8 +276,8 @@ class PartitionQueue:
         # The broker said that the batch of this order, and so all later ones, are not in the log. Only those
         # may be renumbered.
         self.renumber_from: tuple[int, ...] | None = None
-        # Batches whose sequence number the broker did not expect. Responses to batches in flight may show that
-        # they are in the log.
+        # Batches whose sequence number the broker did not expect. Responses to batches in flight may show
+        # that they are in the log.
         self.out_of_order: list[ProducerBatch] = []
 
     def oldest(self) -> int | None:
