@@ -136,7 +136,7 @@ def a_seek_to_what_is_there_ends_in_the_reset_policy(patch: Patch) -> None:
 
     def seek(self: ConsumerEngine, event: ev.Seek) -> None:
         original(self, event)
-        self.finder.out_of_range(self.core.partitions.states[event.partition])
+        self.offset_lookup.out_of_range(self.core.partitions.states[event.partition])
 
     patch.setitem(engines.TABLE, ev.Seek, seek)
 
