@@ -120,9 +120,9 @@ def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
 
     def is_quiet() -> bool:
         nonlocal since, checked
-        for seen in world.observations[checked:]:
-            if seen.kind != "stored":  # Java's consumer commits without end
-                since = seen.at
+        for observation in world.observations[checked:]:
+            if observation.kind != "stored":  # Java's consumer commits without end
+                since = observation.at
         checked = len(world.observations)
         return world.now > since + quiet_ms + GRACE_MS
 

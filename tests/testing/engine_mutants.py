@@ -44,7 +44,7 @@ def mutant(claim: claims.Invariant) -> Callable[[Change], Change]:
 
 
 @mutant(claims.no_partition_has_two_owners)
-def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
+def an_eager_member_joins_without_revoking(patch: Patch) -> None:
     original = join.prepare_join
 
     def prepare(who: Any, out: Any) -> None:
@@ -55,7 +55,7 @@ def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
 
 
 @mutant(claims.a_fenced_member_is_silent)
-def what_heartbeats_say_is_not_heard(patch: Patch) -> None:
+def errors_of_heartbeats_are_ignored(patch: Patch) -> None:
     original = Membership._on_call_finished
 
     def answered(self: Membership, action: Any, call: Any) -> None:
@@ -89,13 +89,13 @@ def a_cooperative_member_joins_once_more_for_nothing(patch: Patch) -> None:
 
 
 @mutant(claims.nothing_is_skipped_or_repeated_while_owned)
-def a_polls_last_record_is_forgotten(patch: Patch) -> None:
+def the_last_record_of_a_poll_is_lost(patch: Patch) -> None:
     original = FetchCollector.rows
     patch.setattr(FetchCollector, "rows", lambda self, limit: original(self, limit)[: max(1, limit - 1)])
 
 
 @mutant(claims.nothing_is_skipped_or_repeated_while_owned)
-def fetches_begin_anew_behind_a_broken_connection(patch: Patch) -> None:
+def fetches_restart_after_a_broken_connection(patch: Patch) -> None:
     original = PartitionState.add_fetch
 
     def took(self: PartitionState, chunk: Any) -> None:
@@ -119,7 +119,7 @@ def what_the_group_committed_is_one_too_low(patch: Patch) -> None:
 
 
 @mutant(claims.the_last_seek_wins)
-def what_was_buffered_before_a_seek_is_handed_out(patch: Patch) -> None:
+def records_buffered_before_a_seek_are_delivered(patch: Patch) -> None:
     original = PartitionState.set_position
 
     def start_at(self: PartitionState, offset: int, leader_epoch: int | None = None) -> None:
@@ -131,7 +131,7 @@ def what_was_buffered_before_a_seek_is_handed_out(patch: Patch) -> None:
 
 
 @mutant(claims.the_last_seek_wins)
-def a_seek_to_what_is_there_ends_in_the_reset_policy(patch: Patch) -> None:
+def a_seek_to_an_existing_offset_uses_the_reset_policy(patch: Patch) -> None:
     original = ConsumerEngine.seek
 
     def seek(self: ConsumerEngine, event: ev.Seek) -> None:
@@ -142,7 +142,7 @@ def a_seek_to_what_is_there_ends_in_the_reset_policy(patch: Patch) -> None:
 
 
 @mutant(claims.the_last_seek_wins)
-def behind_a_reset_one_record_is_left_out(patch: Patch) -> None:
+def one_record_is_skipped_after_a_reset(patch: Patch) -> None:
     original = OffsetLookup._listed  # pyright: ignore[reportPrivateUsage]
 
     def listed(self: OffsetLookup, state: PartitionState, reset: Any, offset: int) -> None:
@@ -172,7 +172,7 @@ def a_pause_only_stops_the_fetches(patch: Patch) -> None:
 
 
 @mutant(claims.what_is_committed_was_delivered)
-def what_is_buffered_counts_as_processed(patch: Patch) -> None:
+def buffered_records_count_as_processed(patch: Patch) -> None:
     def mark(self: SubscriptionState, held: Any = None) -> None:
         for state in self.states.values():
             if state.has_position:
@@ -184,7 +184,7 @@ def what_is_buffered_counts_as_processed(patch: Patch) -> None:
 
 
 @mutant(claims.what_commit_reported_is_committed)
-def a_commit_says_yes_before_it_was_sent(patch: Patch) -> None:
+def a_commit_succeeds_before_it_is_sent(patch: Patch) -> None:
     def commit(self: Committer, offsets: Any, timeout_ms: int, on_committed: Any, once: bool = False) -> None:
         on_committed(None)
 
@@ -192,13 +192,13 @@ def a_commit_says_yes_before_it_was_sent(patch: Patch) -> None:
 
 
 @mutant(claims.what_commit_reported_is_committed)
-def a_refused_commit_says_yes(patch: Patch) -> None:
+def a_rejected_commit_succeeds(patch: Patch) -> None:
     original = Commit.complete
     patch.setattr(Commit, "complete", lambda self, error: original(self, None))
 
 
 @mutant(claims.a_clean_handover_loses_no_commit)
-def partitions_are_given_back_without_a_commit(patch: Patch) -> None:
+def partitions_are_revoked_without_a_commit(patch: Patch) -> None:
     patch.setattr(Membership, "_commit_then", lambda self, callback, proceed: proceed(callback))
 
 
@@ -256,7 +256,7 @@ def errors_are_not_raised(patch: Patch) -> None:
 
 
 @mutant(claims.what_is_owned_is_read)
-def nobody_is_woken_for_records(patch: Patch) -> None:
+def polls_are_not_woken_for_records(patch: Patch) -> None:
     original = Fetcher._on_partition_data
 
     def take_in(self: Fetcher, node: int, state: PartitionState, *rest: Any) -> None:
@@ -267,7 +267,7 @@ def nobody_is_woken_for_records(patch: Patch) -> None:
 
 
 @mutant(claims.what_is_owned_is_read)
-def a_partition_whose_leader_moved_is_left_alone(patch: Patch) -> None:
+def a_partition_is_not_read_after_its_leader_moved(patch: Patch) -> None:
     def led_by_another(self: Fetcher, node: int, state: PartitionState, entry: Any, wait: int) -> None:
         state.back_off_until(1 << 50)
 
@@ -287,7 +287,7 @@ def new_partitions_start_at_their_end(patch: Patch) -> None:
 
 
 @mutant(claims.the_group_converges)
-def a_member_never_comes_back_after_it_was_fenced(patch: Patch) -> None:
+def a_fenced_member_never_rejoins(patch: Patch) -> None:
     original = Membership._lose
 
     def lose(self: Membership, action: Any) -> None:
@@ -298,7 +298,7 @@ def a_member_never_comes_back_after_it_was_fenced(patch: Patch) -> None:
 
 
 @mutant(claims.what_was_assigned_is_owned)
-def only_what_metadata_shows_is_taken(patch: Patch) -> None:
+def only_partitions_in_metadata_are_assigned(patch: Patch) -> None:
     original = Membership._assign
 
     def assign(self: Membership, action: Any) -> None:

@@ -66,7 +66,7 @@ def test_a_run_that_ends_by_itself_keeps_its_folder_until_it_deletes_it(tmp_path
     ("protocol", "words"),
     [("SSL", "this port speaks TLS"), ("SASL_SSL", "this port speaks TLS")],
 )
-def test_a_broker_that_wants_tls_is_told_as_that_and_at_once(
+def test_a_broker_that_requires_tls_is_reported_at_once(
     protocol: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("trustme")
@@ -78,13 +78,13 @@ def test_a_broker_that_wants_tls_is_told_as_that_and_at_once(
     assert "without TLS and SASL, unless --kafka-command-config" in str(told.value)
 
 
-def test_a_broker_that_wants_sasl_is_told_as_that() -> None:
+def test_a_broker_that_requires_sasl_is_reported() -> None:
     with running(listen=["SASL_PLAINTEXT://127.0.0.1:0"], users={"a": "b"}) as server:
         assert "does this listener want SASL" in why_silent(server.bootstrap, None, 0.5)
 
 
 @pytest.mark.parametrize("version", ["", "4", "../4.3.1", "4.3.1 "])
-def test_what_is_no_version_is_looked_for_nowhere(version: str) -> None:
+def test_an_invalid_version_is_rejected(version: str) -> None:
     with pytest.raises(ConfigError, match="a version of Kafka, such as 4"):
         kafka_jars(version)
 

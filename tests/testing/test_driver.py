@@ -74,7 +74,7 @@ def produce(bootstrap: str, count: int) -> None:
             producer.send("t", b"%d" % number, partition=number % 2)
 
 
-def test_our_own_consumer_obeys_as_an_original_does(broker: Server) -> None:
+def test_kprotos_consumer_obeys_like_an_original_driver(broker: Server) -> None:
     produce(broker.bootstrap, 4)
     conf = {"reset": "earliest", "session_ms": 3000, "heartbeat_ms": 200, "assignors": ["range"]}
     member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", json.dumps(conf))
@@ -95,7 +95,7 @@ def test_our_own_consumer_obeys_as_an_original_does(broker: Server) -> None:
     assert member.process.wait(10) == 0
 
 
-def test_the_end_of_input_is_a_close(broker: Server) -> None:
+def test_the_end_of_input_closes_the_member(broker: Server) -> None:
     member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", "{}")
     member.until("ready")
     assert member.process.stdin is not None
@@ -104,7 +104,7 @@ def test_the_end_of_input_is_a_close(broker: Server) -> None:
     assert member.process.wait(10) == 0
 
 
-def test_a_command_that_there_is_not_is_an_error_and_not_done(broker: Server) -> None:
+def test_an_unknown_command_is_an_error(broker: Server) -> None:
     member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", "{}")
     member.send("dance")
     assert "dance" in member.until("error ConfigException")
@@ -114,19 +114,19 @@ def test_a_command_that_there_is_not_is_an_error_and_not_done(broker: Server) ->
     member.process.wait(10)
 
 
-def test_a_client_that_there_is_not_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_for_an_unknown_client_lists_the_clients(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["member", "--as", "nobody", "127.0.0.1:1", "A", "g", "{}"]) == 2
     assert "client" in capsys.readouterr().err
 
 
-def test_a_configuration_that_is_no_json_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_that_is_not_json_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["member", "--as", "kproto", "127.0.0.1:1", "A", "g", "{"])
     assert end.value.code == 2
     assert "is not JSON" in capsys.readouterr().err
 
 
-def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_printed_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """Callbacks of commits say theirs in another thread: two lines came mixed, word by word."""
     pieces: list[str] = []
 
@@ -141,7 +141,7 @@ def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
     assert pieces[0].endswith(" done poll-once 50\n")
 
 
-def test_words_that_belong_to_the_application_are_no_options_of_the_client() -> None:
+def test_options_of_the_application_are_not_passed_to_the_client() -> None:
     conf = {"assignors": ["range"], "revoke_ms": 5, "wait_ms": 7, "queued.min.messages": 3, "instance": None}
     config = configuration("librdkafka", "A", "g", conf)
     assert config.assignors == ("range",)
@@ -150,7 +150,7 @@ def test_words_that_belong_to_the_application_are_no_options_of_the_client() -> 
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_a_word_that_a_client_does_not_have_is_refused_with_those_it_has(
+def test_the_error_for_an_unknown_option_lists_the_options(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     conf = json.dumps(dict.fromkeys(WORDS[name]) | {"bananas": 1})
@@ -160,7 +160,7 @@ def test_a_word_that_a_client_does_not_have_is_refused_with_those_it_has(
     assert all(word in told for word in ("session_ms", "manual_poll", *WORDS[name]))
 
 
-def test_each_word_that_a_client_asks_its_configuration_for_is_allowed() -> None:
+def test_each_option_that_a_model_reads_is_allowed() -> None:
     asked = re.compile(r"""(?:number|_text|option|extra\.get)\((?:config, )?"([A-Za-z.]+)",?""")
     objects = {"interceptor.classes", "partition.assignment.strategy"}  # a text can't hold them
     for name, room in MODELS.items():
@@ -169,12 +169,12 @@ def test_each_word_that_a_client_asks_its_configuration_for_is_allowed() -> None
         assert {word for file in files for word in asked.findall(file.read_text())} <= WORDS[name] | objects
 
 
-def test_a_command_that_is_no_utf_8_is_heard_with_what_it_has_escaped_and_so_are_the_others() -> None:
+def test_a_command_that_is_not_utf_8_is_read_with_escapes() -> None:
     commands = Commands(io.TextIOWrapper(io.BytesIO(b"pattern caf\xe9\nassignment\n"), encoding="utf-8"))
     assert [commands.next(20) for _ in range(3)] == [r"pattern caf\xe9", "assignment", "close"]
 
 
-def test_the_end_of_an_input_that_breaks_is_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_error_closes_the_member(monkeypatch: pytest.MonkeyPatch) -> None:
     class InvariantBroken(io.StringIO):
         def __next__(self) -> str:
             raise OSError(errno.EIO, "Input/output error")
@@ -186,7 +186,7 @@ def test_the_end_of_an_input_that_breaks_is_a_close(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", ["java", "java-2.6", "sarama", "kafka-go"])
-def test_a_reset_that_there_is_not_is_refused_with_those_there_are(name: str) -> None:
+def test_the_error_for_an_unknown_reset_policy_lists_the_policies(name: str) -> None:
     with pytest.raises(ConfigError, match=r"reset='late' is not allowed; .*earliest.*latest"):
         load_model(name).start(configuration(name, "A", "g", {"reset": "late"}))
 
@@ -259,7 +259,7 @@ def test_a_machine_polls_until_a_command_comes(broker: Server, capsys: pytest.Ca
     assert asker.heard[0].offered[3][1] >= 9
 
 
-def test_a_callback_commits_before_it_returns_if_told_so(
+def test_a_callback_commits_before_it_returns_if_configured(
     broker: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asker, _ = driven(broker.bootstrap, "close", commit_in_revoke=True)
@@ -272,13 +272,15 @@ def test_a_callback_commits_before_it_returns_if_told_so(
     assert words(capsys.readouterr().out) == ["ready", "revoked t:0", "commit ok", "closed"]
 
 
-def test_a_seek_without_an_offset_goes_nowhere(broker: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_seek_without_an_offset_is_rejected(broker: Server, capsys: pytest.CaptureFixture[str]) -> None:
     asker, _ = driven(broker.bootstrap, "seek t:0", "close")
     assert not any(isinstance(event, c.SeekCalled) for event in asker.heard)
     assert "error ConfigError command='seek t:0' is not allowed; seek T:P:OFFSET" in capsys.readouterr().out
 
 
-def test_no_broker_and_no_more_commands_is_told_and_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_broker_is_reported_and_ends_the_member_after_its_last_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(ConnectionFailed):
         driven("127.0.0.1:1", "subscribe t", "commit", "close")
     assert words(capsys.readouterr().out) == [
@@ -288,7 +290,7 @@ def test_no_broker_and_no_more_commands_is_told_and_the_end(capsys: pytest.Captu
     ]
 
 
-def test_a_broker_that_does_not_answer_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_without_responses_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -316,7 +318,7 @@ def test_a_machine_without_a_broker_ends_with_1(name: str) -> None:
     assert member.process.wait(10) == 1
 
 
-def test_who_still_types_is_told_that_there_is_no_broker() -> None:
+def test_a_missing_broker_is_reported_while_input_is_open() -> None:
     member = Member("--as", "java", "127.0.0.1:1", "A-1", "g")
     patience = threading.Timer(20, member.process.kill)
     patience.start()
@@ -349,9 +351,7 @@ def wires() -> Iterator[ModelConnections]:
     made.close()
 
 
-def test_answers_of_a_connection_come_in_the_order_of_its_requests(
-    broker: Server, wires: ModelConnections
-) -> None:
+def test_responses_come_in_the_order_of_the_requests(broker: Server, wires: ModelConnections) -> None:
     host, port = broker.bootstrap.split(":")
     sent = [ask(c.Address(host, int(port))) for _ in range(5)]
     for one in sent:
@@ -361,7 +361,7 @@ def test_answers_of_a_connection_come_in_the_order_of_its_requests(
     assert all(isinstance(answer, c.ResponseReceived) for answer in answers)
 
 
-def test_each_lane_is_a_connection_of_its_own(broker: Server, wires: ModelConnections) -> None:
+def test_each_lane_has_its_own_connection(broker: Server, wires: ModelConnections) -> None:
     host, port = broker.bootstrap.split(":")
     left, right = c.Address(host, int(port), "left"), c.Address(host, int(port), "right")
     first, second = ask(left), ask(right)
@@ -373,14 +373,14 @@ def test_each_lane_is_a_connection_of_its_own(broker: Server, wires: ModelConnec
     assert isinstance(answers[id(second.request)], c.ResponseReceived)
 
 
-def test_what_is_refused_fails(wires: ModelConnections) -> None:
+def test_a_refused_connection_fails_its_requests(wires: ModelConnections) -> None:
     wires.send(ask(c.Address("127.0.0.1", 1)))
     (failed,) = heard(wires, 1)
     assert isinstance(failed, c.RequestFailed)
     assert not failed.late
 
 
-def test_what_is_not_answered_in_its_time_fails_once_as_late(wires: ModelConnections) -> None:
+def test_a_request_that_times_out_fails_once(wires: ModelConnections) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -391,9 +391,7 @@ def test_what_is_not_answered_in_its_time_fails_once_as_late(wires: ModelConnect
         assert wires.wait(0.01) == []
 
 
-def test_a_connection_that_broke_is_opened_anew_by_the_next_request(
-    broker: Server, wires: ModelConnections
-) -> None:
+def test_the_next_request_reopens_a_broken_connection(broker: Server, wires: ModelConnections) -> None:
     host, port = broker.bootstrap.split(":")
     address = c.Address(host, int(port))
     wires.send(ask(address))

@@ -22,7 +22,7 @@ WRONG: list[Any] = ["localhost", "localhost:x", "localhost:99999", "localhost:\u
 
 
 @pytest.mark.parametrize("target", WRONG)
-def test_what_is_no_address_is_told_when_a_proxy_is_made(target: Any) -> None:
+def test_an_invalid_address_is_rejected_when_a_proxy_is_created(target: Any) -> None:
     with pytest.raises(ConfigError, match="target="):
         Proxy(target)
     with pytest.raises(ConfigError, match="bootstrap="):
@@ -38,7 +38,7 @@ CALLS: list[Callable[[Proxy, Any], None]] = [
 
 @pytest.mark.parametrize("seconds", ["1", None, -1, math.nan, math.inf])
 @pytest.mark.parametrize("call", CALLS)
-def test_what_is_no_time_is_told_and_nothing_stands_still(
+def test_an_invalid_time_is_rejected_and_traffic_continues(
     call: Callable[[Proxy, Any], None], seconds: Any
 ) -> None:
     with running() as server, Proxy(server.bootstrap) as between:
@@ -49,7 +49,7 @@ def test_what_is_no_time_is_told_and_nothing_stands_still(
             assert client.recv(4)
 
 
-def test_a_proxy_that_ended_or_did_not_begin_says_so() -> None:
+def test_a_proxy_that_is_not_running_raises_illegal_state() -> None:
     between = Proxy("127.0.0.1:1")
     for _ in range(2):
         with pytest.raises(IllegalState):
@@ -62,7 +62,7 @@ def test_a_proxy_that_ended_or_did_not_begin_says_so() -> None:
         _ = proxy.WatchProxy("127.0.0.1:1", tell=print).bootstrap
 
 
-def test_who_waits_at_the_door_is_let_go_at_the_end() -> None:
+def test_a_stalled_connection_is_closed_when_the_proxy_ends() -> None:
     with running() as server, Proxy(server.bootstrap) as between:
         between.stall(60)
         client = socket.create_connection((between.host, between.port), timeout=20)
@@ -73,7 +73,7 @@ def test_who_waits_at_the_door_is_let_go_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("turns", range(7))
-def test_the_end_closes_who_was_accepted_in_the_same_turn(
+def test_the_end_closes_a_connection_accepted_in_the_same_turn(
     turns: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """asyncio tells of it some turns later: "Task was destroyed but it is pending", it said in the log."""
@@ -110,7 +110,7 @@ def test_a_proxy_whose_start_failed_is_not_running() -> None:
         between.cut()
 
 
-def test_who_comes_in_a_stall_is_cut_too() -> None:
+def test_a_connection_made_during_a_stall_is_cut_too() -> None:
     with running() as server, Proxy(server.bootstrap) as between:
         between.stall(60)
         with connected(between.bootstrap) as client:
@@ -120,7 +120,7 @@ def test_who_comes_in_a_stall_is_cut_too() -> None:
             assert client.closed_by_broker()
 
 
-def test_who_comes_in_a_stall_is_half_closed_too() -> None:
+def test_a_connection_made_during_a_stall_is_half_closed_too() -> None:
     request = ApiVersionsRequest()
     with running() as server, Proxy(server.bootstrap) as between:
         between.stall(0.2)

@@ -107,7 +107,7 @@ class TwiceAfterAll(ExactlyOnce):
 # ---- what is found
 
 
-def test_what_a_killed_application_remembered_is_gone() -> None:
+def test_the_state_of_a_killed_application_is_gone() -> None:
     group = ExactlyOnce()
     group.begin(seed=2)
     group.wait(500)
@@ -132,13 +132,13 @@ SOUND: list[type[Group]] = [Group, WholeTopics, ExactlyOnce]
 
 
 @pytest.mark.parametrize("machine", SOUND)
-def test_sound_ones_keep_every_claim(machine: type[Group]) -> None:
+def test_correct_applications_keep_every_invariant(machine: type[Group]) -> None:
     run(machine, 2, 10)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("machine", SOUND)
-def test_sound_ones_keep_every_claim_for_long(machine: type[Group]) -> None:
+def test_correct_applications_keep_every_invariant_for_long(machine: type[Group]) -> None:
     run(machine, 60, 40)
 
 
@@ -165,7 +165,7 @@ def test_a_listener_that_raises_is_found() -> None:
         run(Raises, 20, 15)
 
 
-def test_an_application_with_other_names_is_refused() -> None:
+def test_an_application_with_names_of_another_library_is_rejected() -> None:
     class Other(Group):
         def application(self, consumer: Consumer) -> Any:
             class One:
@@ -177,7 +177,7 @@ def test_an_application_with_other_names_is_refused() -> None:
         run(Other, 1, 1)
 
 
-def test_a_failure_s_calls_lead_to_its_world(tmp_path: Path) -> None:
+def test_the_calls_of_a_failure_reproduce_its_world(tmp_path: Path) -> None:
     state = Shares()
     state.begin(seed=0)
     state.join(0)
@@ -188,7 +188,7 @@ def test_a_failure_s_calls_lead_to_its_world(tmp_path: Path) -> None:
     assert World.load(tmp_path / "run.jsonl", assignors=own).turns == state.world.turns
 
 
-def test_a_claim_of_ones_own_is_looked_at_in_the_end() -> None:
+def test_a_final_invariant_is_checked_at_the_end() -> None:
     seen: list[World] = []
 
     class Mine(Group):

@@ -146,7 +146,7 @@ def test_a_coordinator_that_moves_or_loads_is_waited_for(kafka):
         kafka.server.fail("DescribeGroups", code, 2)
         assert kafka.group("g").state == "Dead"
 
-def test_the_twin_is_awaited(async_kafka):
+def test_the_async_kafka_is_awaited(async_kafka):
     import asyncio
 
     async def main():

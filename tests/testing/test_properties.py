@@ -157,7 +157,9 @@ async def waits(data: bytes) -> object:
         (allocates, b"\x7f\xff\xff\xff", "bytes of memory"),
     ],
 )
-def test_a_decoder_that_does_not_is_found(decode: Callable[[bytes], object], data: bytes, why: str) -> None:
+def test_a_decoder_without_the_property_is_found(
+    decode: Callable[[bytes], object], data: bytes, why: str
+) -> None:
     with pytest.raises(InvariantBroken, match=why):
         a_decoder_takes_any_bytes(decode, data)
 

@@ -112,7 +112,7 @@ def test_an_answer_whose_client_has_gone_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("turns", range(7))
-def test_the_end_closes_who_was_accepted_in_the_same_turn(turns: int) -> None:
+def test_the_end_closes_a_connection_accepted_in_the_same_turn(turns: int) -> None:
     """asyncio tells of it some turns later: such a client was served on, and told."""
 
     async def main(bootstrap: str) -> bool:
@@ -218,7 +218,7 @@ def test_a_listener_is_made_also_if_who_asked_for_it_first_goes(monkeypatch: pyt
         asyncio.run(asyncio.wait_for(main(int(server.bootstrap.split(":")[1])), 10))
 
 
-def test_a_listener_that_cannot_be_made_is_told_and_tried_again(
+def test_a_listener_that_cannot_be_created_is_logged_and_retried(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(port: int) -> None:
@@ -268,7 +268,7 @@ def test_what_is_wrong_with_the_way_to_the_cluster_is_told_once(
     assert [words in line for line in told] == [True]
 
 
-def test_a_broker_that_is_away_is_told_once_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_broker_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main(server: Server) -> None:
         async with WatchProxy(server.bootstrap, tell=lambda exchange: None) as proxy:
             for _ in range(2):

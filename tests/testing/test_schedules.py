@@ -52,7 +52,7 @@ def test_every_claim_holds_in_random_stories(first: int) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", FOUND)
-def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+def test_seeds_that_once_failed_pass(seed: int) -> None:
     check(play(seed, watch=ALWAYS))
 
 

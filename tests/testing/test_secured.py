@@ -62,7 +62,7 @@ def test_a_service_logs_in_and_the_kit_looks_on(kafka_secured: Make, mechanism: 
     assert [record.value for record in kafka.records("t")] == [b"x"]
 
 
-def test_the_twin_is_awaited(kafka_secured: Make) -> None:
+def test_the_async_kafka_is_awaited(kafka_secured: Make) -> None:
     import asyncio
 
     kafka = AsyncKafka(kafka_secured("SSL"))
@@ -91,7 +91,7 @@ def test_a_certificate_may_run_out(kafka_secured: Make) -> None:
     assert topics(kafka) == {}
 
 
-def test_a_client_that_was_in_sees_the_certificate_when_it_comes_back(kafka_secured: Make) -> None:
+def test_a_connected_client_sees_a_new_certificate_when_it_reconnects(kafka_secured: Make) -> None:
     kafka = kafka_secured("SASL_SSL", users=USERS)
     with Cluster(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
         assert cluster.topics() == {}
@@ -101,7 +101,7 @@ def test_a_client_that_was_in_sees_the_certificate_when_it_comes_back(kafka_secu
         assert "not for the host name" in refusal(cluster)
 
 
-def test_a_password_that_was_changed_holds_when_the_session_ends(kafka_secured: Make) -> None:
+def test_a_changed_password_applies_when_the_session_ends(kafka_secured: Make) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, settings=SOON)
     with Cluster(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
         assert cluster.topics() == {}
@@ -130,7 +130,7 @@ def test_a_token_runs_out(kafka_secured: Make) -> None:
         assert "rejects the token" in refusal(cluster)
 
 
-def test_rules_say_who_may_do_what(kafka_secured: Make) -> None:
+def test_acls_allow_and_deny_operations(kafka_secured: Make) -> None:
     rules = [*allow("alice", "WRITE", "READ", topic="in", prefixed=True), *deny("alice", "ALL", topic="in-2")]
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, acls=rules)
     for name in ("in-1", "in-2"):
@@ -155,7 +155,7 @@ def test_rules_say_who_may_do_what(kafka_secured: Make) -> None:
         assert next(iter(consumer)).value == b"x"
 
 
-def test_rules_are_taken_away_from_who_is_in_and_given_again(kafka_secured: Make) -> None:
+def test_removed_acls_apply_to_connected_clients(kafka_secured: Make) -> None:
     """A member stays one meanwhile, and of the producer a transaction is aborted, and that is all."""
     reads, writes = allow("alice", "READ", topic="t"), allow("alice", "WRITE", topic="t")
     rules = [
@@ -191,14 +191,14 @@ def test_rules_are_taken_away_from_who_is_in_and_given_again(kafka_secured: Make
         kafka.remove(allow("alice", "READ", topic="another"))
 
 
-def test_without_any_rules_nobody_but_the_kit_may_do_a_thing(kafka_secured: Make) -> None:
+def test_with_empty_acls_only_the_tests_own_calls_are_allowed(kafka_secured: Make) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, acls=[])
     kafka.create_topic("t")
     assert topics(kafka) == {}
     assert kafka.cluster.topics() == {"t": 1}
 
 
-def test_rules_where_nobody_asks_them_are_refused(kafka_secured: Make) -> None:
+def test_acls_are_rejected_without_an_authorizer(kafka_secured: Make) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
     with pytest.raises(BrokerError, match="CreateAcls"):
         kafka.add(allow("alice", "READ", topic="t"))
@@ -215,7 +215,7 @@ def test_rules_where_nobody_asks_them_are_refused(kafka_secured: Make) -> None:
         (lambda: allow(None, "READ", topic="t"), "user=None"),  # type: ignore[arg-type]
     ],
 )
-def test_a_rule_about_nothing_is_refused(make: Callable[[], object], words: str) -> None:
+def test_a_rule_without_a_resource_is_rejected(make: Callable[[], object], words: str) -> None:
     with pytest.raises(ConfigError) as e:
         make()
     assert words in str(e.value)
@@ -226,13 +226,13 @@ def test_a_user_may_be_written_as_kafka_writes_principals() -> None:
 
 
 @pytest.mark.parametrize("acls", [["READ"], "READ", 5])
-def test_what_is_no_rule_is_refused(kafka_secured: Make, acls: Any) -> None:
+def test_an_invalid_rule_is_rejected(kafka_secured: Make, acls: Any) -> None:
     with pytest.raises(ConfigError, match=r"acls=.* is not allowed; rules, as"):
         kafka_secured("SASL_PLAINTEXT", acls=acls)
 
 
 @pytest.mark.parametrize("client_auth", [True, "REQUIRED"])
-def test_a_client_auth_that_would_ask_for_nothing_is_refused(kafka_secured: Make, client_auth: Any) -> None:
+def test_client_auth_without_tls_is_rejected(kafka_secured: Make, client_auth: Any) -> None:
     with pytest.raises(ConfigError, match=r"client_auth=.*; allowed: none, requested, required"):
         kafka_secured("SSL", client_auth=client_auth)
 
@@ -244,7 +244,7 @@ def test_a_broker_shows_no_other_certificate_than_a_server_s(kafka_secured: Make
         kafka.show_certificate(which)
 
 
-def test_a_user_whom_nobody_knows_has_no_password_to_change(kafka_secured: Make) -> None:
+def test_the_password_of_an_unknown_user_cannot_be_changed(kafka_secured: Make) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
     with pytest.raises(ConfigError, match="user='nobody' is not allowed; known users: alice"):
         kafka.set_password("nobody", "x")
@@ -252,7 +252,7 @@ def test_a_user_whom_nobody_knows_has_no_password_to_change(kafka_secured: Make)
         kafka.remove_user("nobody")
 
 
-def test_a_protocol_that_is_none_is_refused(kafka_secured: Make) -> None:
+def test_an_unknown_protocol_is_rejected(kafka_secured: Make) -> None:
     with pytest.raises(ConfigError, match="security='PLAINTEXT' is not allowed; allowed: SSL"):
         kafka_secured("PLAINTEXT")
 

@@ -38,7 +38,7 @@ NO_SHRINKING = settings(ENOUGH, phases=[Phase.generate])
 
 
 @given(st.sampled_from(index.names()), st.data())
-def test_what_is_drawn_encodes_and_comes_back_equal(name: str, data: st.DataObject) -> None:
+def test_drawn_messages_round_trip(name: str, data: st.DataObject) -> None:
     cls = index.message_class(name)
     version, message = data.draw(versioned(cls, unknown_tags=True))
     assert cls.decode(message.encode(version), version) == message
@@ -56,7 +56,7 @@ def test_the_smallest_example_is_nearly_empty() -> None:
     )
 
 
-def test_an_example_shrinks_to_what_matters() -> None:
+def test_an_example_shrinks_to_the_relevant_fields() -> None:
     def has_a_protocol(request: JoinGroupRequest) -> bool:
         return len(request.protocols) > 0
 
@@ -84,7 +84,7 @@ def test_the_zero_uuid_is_drawn_and_others_shrink_to_it() -> None:
     assert found.topics[0].topic_id == ZERO_UUID
 
 
-def test_a_failing_example_is_told_field_by_field() -> None:
+def test_a_failing_example_is_shown_field_by_field() -> None:
     @settings(ENOUGH, report_multiple_bugs=False)
     @given(requests(["Heartbeat"], versions=[4]))
     def fails(drawn: Drawn) -> None:
@@ -104,13 +104,13 @@ def test_a_tagged_struct_is_sometimes_set() -> None:
 
 
 @given(from_message(JoinGroupRequest, 4, unknown_tags=True))
-def test_fields_that_the_version_lacks_keep_their_defaults(request: JoinGroupRequest) -> None:
+def test_fields_missing_in_the_version_keep_their_defaults(request: JoinGroupRequest) -> None:
     assert (request.reason, request.group_instance_id) == (None, None)
     assert request.__unknown_tags__ == {}
 
 
 @given(from_message(FetchResponse, 13, unknown_tags=True))
-def test_unknown_tags_are_none_that_the_message_knows(response: FetchResponse) -> None:
+def test_unknown_tags_are_not_declared_by_the_message(response: FetchResponse) -> None:
     assert 0 not in response.__unknown_tags__
 
 
@@ -121,12 +121,12 @@ def test_the_newest_version_is_drawn_by_default() -> None:
 
 
 @pytest.mark.parametrize("cls", ["FetchRequest", 1, int, JoinGroupRequestProtocol])
-def test_what_is_no_message_is_refused(cls: Any) -> None:
+def test_a_class_that_is_not_a_message_is_rejected(cls: Any) -> None:
     with pytest.raises(ConfigError, match="a message class such as"):
         from_message(cls)
 
 
-def test_a_version_that_is_not_there_is_refused() -> None:
+def test_an_unknown_version_is_rejected() -> None:
     with pytest.raises(UnsupportedVersion):
         from_message(JoinGroupRequest, 10)
 
@@ -135,7 +135,7 @@ def test_a_version_that_is_not_there_is_refused() -> None:
 
 
 @given(requests(unknown_tags=True) | responses(unknown_tags=True))
-def test_messages_of_any_api_come_back_equal(drawn: Drawn) -> None:
+def test_messages_of_any_api_round_trip(drawn: Drawn) -> None:
     cls = type(drawn.message)
     assert cls.decode(drawn.message.encode(drawn.version), drawn.version) == drawn.message
     assert cls.__api_key__ == drawn.api_key
@@ -177,7 +177,7 @@ def test_all_sorts_of_apis_are_drawn(kind: Any) -> None:
     ],
     ids=str,
 )
-def test_an_api_or_version_that_is_not_there_is_said_at_once(wrong: dict[str, Any], told: str) -> None:
+def test_an_unknown_api_or_version_is_rejected_at_once(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         requests(**wrong)
 
@@ -193,7 +193,7 @@ ANY_MAGIC = st.integers(0, 2).flatmap(record_batches)
 
 
 @given(record_sets(ANY_MAGIC))
-def test_drawn_batches_say_what_was_drawn(drawn: list[RecordBatch]) -> None:
+def test_drawn_batches_contain_the_drawn_records(drawn: list[RecordBatch]) -> None:
     data = b"".join(one.data for one in drawn)
     assert rows(data, control=True) == [record for one in drawn for record in one.records]
 
@@ -207,13 +207,13 @@ LONG = RecordBatch([Record((1 << 63) - (1 << 27) + (step << 21), NOW, None, None
 
 
 @given(record_sets(st.just(LONG), max_size=5))
-def test_a_set_ends_before_the_last_offset_that_there_is(drawn: list[RecordBatch]) -> None:
+def test_a_set_ends_before_the_largest_offset(drawn: list[RecordBatch]) -> None:
     assert len(rows(b"".join(one.data for one in drawn))) == 20 * len(drawn)
     assert all(one.last_offset < 1 << 63 for one in drawn)
 
 
 @given(record_batches(compacted=False, control=False))
-def test_what_is_not_compacted_is_what_brokers_take(one: RecordBatch) -> None:
+def test_batches_that_are_not_compacted_are_accepted_by_brokers(one: RecordBatch) -> None:
     assert next(batches(assign_offsets(one.data, 7, 0))).base_offset == 7
 
 
@@ -222,7 +222,7 @@ def test_what_is_not_compacted_is_what_brokers_take(one: RecordBatch) -> None:
         codecs=["lz4"], keys=st.none(), values=st.just(b"v"), headers=st.just(()), timestamps=st.just(5)
     )
 )
-def test_contents_may_be_given(one: RecordBatch) -> None:
+def test_keys_and_values_can_be_chosen(one: RecordBatch) -> None:
     assume(not one.header.get("is_control"))
     assert one.header["compression"] == "lz4"
     assert {(row.key, row.value, row.headers, row.timestamp) for row in one.records} <= {(None, b"v", (), 5)}
@@ -248,7 +248,7 @@ def test_the_smallest_batch_is_one_plain_record() -> None:
     ],
     ids=str,
 )
-def test_a_magic_or_codec_that_is_not_there_is_said(wrong: dict[str, Any], told: str) -> None:
+def test_an_unknown_magic_or_codec_is_rejected(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         find(record_batches(**wrong), lambda one: True, settings=NO_SHRINKING)
 
@@ -300,7 +300,7 @@ def test_corners_of_batches_are_reached() -> None:
     assert seen == set(CORNERS)
 
 
-def test_a_batch_shrinks_to_what_matters() -> None:
+def test_a_batch_shrinks_to_the_relevant_record() -> None:
     found = find(record_batches(), lambda one: any(row.headers for row in one.written), settings=ENOUGH)
     *before, last = found.records
     assert len(before) < 4

@@ -68,7 +68,7 @@ def each(calls: list[tuple[str, str, Callable[[Any], object], list[Any]]]) -> li
 
 
 @pytest.mark.parametrize(("name", "allowed", "call", "bad"), each(CALLS))
-def test_a_wrong_argument_is_told_by_name(
+def test_a_wrong_argument_is_named_in_the_error(
     name: str, allowed: str, call: Callable[[Any], object], bad: Any
 ) -> None:
     with pytest.raises(ConfigError) as told:
@@ -93,16 +93,18 @@ OF_WORLDS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "allowed", "call", "bad"), each(OF_WORLDS))
-def test_so_is_one_of_a_world(name: str, allowed: str, call: Callable[[Any], object], bad: Any) -> None:
-    test_a_wrong_argument_is_told_by_name(name, allowed, call, bad)
+def test_a_wrong_argument_of_a_world_is_named_in_the_error(
+    name: str, allowed: str, call: Callable[[Any], object], bad: Any
+) -> None:
+    test_a_wrong_argument_is_named_in_the_error(name, allowed, call, bad)
 
 
 @pytest.mark.parametrize("bad", [True, "", "x", {"t": 1}])
-def test_and_offsets_of_no_partition(bad: Any) -> None:
+def test_offsets_of_an_invalid_partition_are_rejected(bad: Any) -> None:
     world = World({"t": 1})
     a = world.join("a", topics=["t"], group_id="g")
     world.run(until=lambda: bool(a.owned))
-    test_a_wrong_argument_is_told_by_name("offsets", "to offsets", a.commit, bad)
+    test_a_wrong_argument_is_named_in_the_error("offsets", "to offsets", a.commit, bad)
 
 
 def test_a_world_is_saved_where_its_folder_is(tmp_path: Path) -> None:
@@ -110,5 +112,5 @@ def test_a_world_is_saved_where_its_folder_is(tmp_path: Path) -> None:
     assert (tmp_path / "story").exists()
 
 
-def test_none_is_taken_where_another_value_is_the_default() -> None:
+def test_none_is_allowed_for_an_argument_with_another_default() -> None:
     assert Issuer(algorithm="ES256", audience=None).audience is None

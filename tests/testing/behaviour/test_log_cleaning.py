@@ -29,7 +29,7 @@ def written(configs: Mapping[str, str]) -> World:
 
 
 @pytest.mark.parametrize("configs", [COMPACTED, KEPT_SHORT], ids=["compaction", "retention"])
-def test_what_was_cleaned_away_is_no_matter_for_claims(configs: Mapping[str, str]) -> None:
+def test_records_removed_by_log_cleaning_break_no_invariant(configs: Mapping[str, str]) -> None:
     world = written(configs)
     assert world.disturbed == {tp("t", 0)}
     a = world.join("a", topics=["t"], **QUICK)
@@ -39,7 +39,7 @@ def test_what_was_cleaned_away_is_no_matter_for_claims(configs: Mapping[str, str
     check(world)
 
 
-def test_what_was_cleaned_in_vain_is_looked_at_as_any_other() -> None:
+def test_a_partition_that_cleaning_did_not_change_is_checked() -> None:
     assert written({"cleanup.policy": "delete", "retention.ms": "3600000"}).disturbed == set()
     world = World(seed=1)
     world.create("t", 1, COMPACTED)

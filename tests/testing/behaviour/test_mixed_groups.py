@@ -26,7 +26,7 @@ FOUND = (1169, 1208, 1287, 1321, 2067, 2094, 2358, 2379, 2862, 3779, 55835, 5622
 
 
 @pytest.mark.parametrize("first", range(0, STORIES, BUNDLE))
-def test_every_claim_holds_of_our_members_among_others(first: int) -> None:
+def test_every_invariant_holds_in_mixed_groups(first: int) -> None:
     for seed in seeds(min(BUNDLE, STORIES - first), first):
         with repeatable(seed, "KPROTO_STORIES=1"):
             check(play(seed, watch=ALWAYS, others=model_names()))
@@ -34,22 +34,23 @@ def test_every_claim_holds_of_our_members_among_others(first: int) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", FOUND)
-def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+def test_seeds_that_once_failed_pass(seed: int) -> None:
     check(play(seed, watch=ALWAYS, others=model_names()))
 
 
-def test_a_mixed_story_has_members_of_other_clients_that_work() -> None:
+def test_models_deliver_records_in_a_mixed_schedule() -> None:
     world = play(FIRST + 3, others=model_names())
     others = {client for client in world.clients.values() if isinstance(client, Member)}
     assert others
     assert any(
-        seen.kind == "delivered" and world.clients[seen.source] in others for seen in world.observations
+        observation.kind == "delivered" and world.clients[observation.source] in others
+        for observation in world.observations
     )
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["revoked_partitions_are_kept", "what_is_buffered_counts_as_processed"])
-def test_a_mutant_is_seen_among_others_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["revoked_partitions_are_kept", "buffered_records_count_as_processed"])
+def test_a_mutant_is_killed_in_a_mixed_group_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name][0](monkeypatch)
 
     def stories() -> None:

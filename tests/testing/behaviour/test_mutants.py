@@ -294,7 +294,7 @@ LOST_BY_WISH = {an_impossible_topic, a_silent_cluster, a_close_into_silence}  # 
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_the_true_engine_keeps_every_claim(story: Callable[[], World]) -> None:
+def test_the_original_engine_keeps_every_invariant(story: Callable[[], World]) -> None:
     world = story()
     claims.check(world, *claims.ALWAYS, *claims.HISTORY)
     if story not in LOST_BY_WISH:

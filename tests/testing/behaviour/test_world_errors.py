@@ -47,29 +47,29 @@ def with_boom() -> World:
     return world
 
 
-def test_an_application_that_is_told_the_same_error_again_and_again_comes_back_later_each_time() -> None:
+def test_the_backoff_grows_with_each_repetition_of_an_error() -> None:
     _, member = fenced()
     assert all(isinstance(error, Fenced) for error in member.errors)
     assert 10 < len(member.errors) < 40
 
 
-def test_it_comes_back_at_once_after_an_error_that_is_another_one() -> None:
+def test_the_backoff_restarts_with_another_error() -> None:
     _, member = fenced()
     assert [member.error_backoff(KeyError(n)) for n in (1, 1, 1, 2, 2)] == [1, 2, 4, 1, 2]
 
 
-def test_it_stays_away_for_no_more_than_a_second() -> None:
+def test_the_backoff_is_at_most_one_second() -> None:
     _, member = fenced()
     assert max(member.error_backoff(KeyError(1)) for _ in range(20)) == 1_000
 
 
-def test_an_assignor_that_always_fails_is_asked_less_and_less_often() -> None:
+def test_an_assignor_that_always_fails_is_called_with_backoff() -> None:
     world = with_boom()
     world.run(20_000)
     assert 10 < len(world.clients["a"].errors) < 40  # type: ignore[attr-defined]
 
 
-def test_a_page_counts_what_a_client_of_another_kind_raises_too() -> None:
+def test_a_page_counts_the_errors_of_a_model_too() -> None:
     world = World({"t": 2})
     member = world.join("a", kproto.models.java, topics=["t"], group_id="g", assignors=("range",))
     for number in range(500):
@@ -78,14 +78,14 @@ def test_a_page_counts_what_a_client_of_another_kind_raises_too() -> None:
     assert re.search(r"\.\.\. 4\d\d more; poll raises", page(world))
 
 
-def test_a_page_counts_what_a_client_raises_again_and_again() -> None:
+def test_a_page_counts_repeated_errors() -> None:
     world, member = fenced()
     drawn = page(world)
     assert f"... {len(member.errors) - 2} more; poll raises" in drawn
     assert len(drawn) < 100_000
 
 
-def test_what_two_clients_say_in_turns_is_counted_for_each() -> None:
+def test_alternating_errors_of_two_clients_are_counted_separately() -> None:
     found = [Moment(at, "ab"[at % 2], "poll raises it") for at in range(8)]
     told = [(one.at, one.who, one.what) for one in counted(found)]
     assert told == [
@@ -96,7 +96,7 @@ def test_what_two_clients_say_in_turns_is_counted_for_each() -> None:
     ]
 
 
-def test_a_broken_claim_says_what_the_clients_raised() -> None:
+def test_a_broken_invariant_names_the_last_errors_of_the_clients() -> None:
     world = with_boom()
     settle(world)
     with pytest.raises(
@@ -106,14 +106,14 @@ def test_a_broken_claim_says_what_the_clients_raised() -> None:
         check(world)
 
 
-def test_the_name_of_who_died_stays_its_own_and_another_one_is_offered() -> None:
+def test_the_name_of_a_killed_client_stays_reserved() -> None:
     world, member = fenced()
     world.kill(member)
     with pytest.raises(ConfigError, match="such as 'a-2'"):
         world.join("a", **STATIC)
 
 
-def test_what_a_client_asked_is_found_by_its_name_too() -> None:
+def test_requests_of_a_client_can_be_queried_by_name() -> None:
     world = World({"t": 1})
     a = world.join("a", topics=["t"], group_id="g")
     world.run()
@@ -123,7 +123,7 @@ def test_what_a_client_asked_is_found_by_its_name_too() -> None:
 
 
 @pytest.mark.parametrize("whose", ["listener", "worker"])
-def test_what_an_application_may_not_do_ends_the_run(whose: str) -> None:
+def test_an_illegal_call_of_an_application_ends_the_run(whose: str) -> None:
     """It was swallowed, as if the consumer had refused the poll; after a listener's it never polled again."""
     world = World({"t": 1}, seed=8)
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")
@@ -138,7 +138,7 @@ def test_what_an_application_may_not_do_ends_the_run(whose: str) -> None:
     assert "of World(seed=8)" in raised.value.__notes__[0]
 
 
-def test_what_is_called_on_a_closed_consumer_is_refused_and_a_second_close_is_none() -> None:
+def test_calls_on_a_closed_consumer_are_rejected_and_a_second_close_is_ignored() -> None:
     """A commit was taken and never done, for which `every_future_ends` blamed the consumer."""
     world = World({"t": 1})
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")
@@ -163,7 +163,7 @@ def test_what_is_called_on_a_closed_consumer_is_refused_and_a_second_close_is_no
         ("callback_ms", -1, "a whole number, 0 or more"),
     ],
 )
-def test_how_an_application_behaves_is_looked_at_when_it_is_set(
+def test_attributes_of_an_application_are_validated_when_set(
     client: Any, name: str, value: Any, allowed: str
 ) -> None:
     """It was a TypeError out of the depths of some later turn; a time below 0 was taken for none."""

@@ -16,13 +16,13 @@ MINE = Assignor("mine", ASSIGNORS["range"].assign)
 
 
 @pytest.mark.parametrize("name", [path.rpartition(".")[2] for path in MODELS.values()])
-def test_each_client_is_an_attribute_of_the_room(name: str) -> None:
+def test_each_model_is_an_attribute_of_the_package(name: str) -> None:
     world = World({"t": 2})
     member = world.join("a", getattr(kproto.models, name), topics=["t"], group_id="g")
     assert world.run(20_000, until=lambda: len(member.owned) == 2)
 
 
-def test_a_client_that_there_is_not_is_answered_with_those_that_there_are() -> None:
+def test_the_error_for_an_unknown_model_lists_the_models() -> None:
     with pytest.raises(AttributeError, match="the models are java, java_2_6, kafka_go"):
         _ = kproto.models.kafka_python  # type: ignore[attr-defined]
 
@@ -37,16 +37,14 @@ def test_a_client_that_there_is_not_is_answered_with_those_that_there_are() -> N
         ({"group_id": "g", "zzz": 1}, "allowed: assignors"),
     ],
 )
-def test_an_option_that_other_clients_do_not_have_is_told_by_its_name(
-    options: dict[str, Any], hint: str
-) -> None:
+def test_an_option_that_a_model_does_not_have_is_named(options: dict[str, Any], hint: str) -> None:
     with pytest.raises(ConfigError) as found:
         World({"t": 2}).join("a", kproto.models.sarama, topics=["t"], **options)
     assert hint in str(found.value)
 
 
 @pytest.mark.parametrize("strategy", [MINE, [MINE], (MINE, "range")])
-def test_one_assignor_may_be_given_alone(strategy: Any) -> None:
+def test_a_single_assignor_needs_no_list(strategy: Any) -> None:
     world = World({"t": 2})
     member = world.join("a", topics=["t"], group_id="g", partition_assignment_strategy=strategy)
     assert world.run(20_000, until=lambda: len(member.owned) == 2)
@@ -59,13 +57,13 @@ def test_a_function_is_no_assignor_before_it_has_a_name(strategy: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", [5, None, [5], [["range"]]])
-def test_what_is_no_strategy_at_all_is_refused(strategy: Any) -> None:
+def test_an_invalid_strategy_is_rejected(strategy: Any) -> None:
     with pytest.raises(ConfigError, match="partition_assignment_strategy"):
         World({"t": 2}).join("a", topics=["t"], group_id="g", partition_assignment_strategy=strategy)
 
 
 @pytest.mark.parametrize("topics", [5, b"t", [5]])
-def test_a_join_that_failed_leaves_its_name_free(topics: Any) -> None:
+def test_a_failed_join_leaves_its_name_free(topics: Any) -> None:
     world = World({"t": 2})
     with pytest.raises(ConfigError):
         world.join("a", topics=topics, group_id="g")

@@ -17,7 +17,7 @@ from kproto.testing.world import Consumer, World, tp
 
 
 @pytest.mark.parametrize("others", [(), ("sarama", "librdkafka")], ids=["kproto", "mixed"])
-def test_a_random_story_is_played_again_as_it_was(others: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_replay_of_a_random_schedule_is_identical(others: tuple[str, ...], tmp_path: Path) -> None:
     """Its members' callbacks and work took no time in the second world."""
     world = play(2, steps=20, trace=True, others=others)
     world.save(tmp_path / "story.jsonl")
@@ -31,7 +31,7 @@ def one_that_reads(**more: Any) -> tuple[World, Consumer]:
     return world, a
 
 
-def test_how_an_application_polls_is_played_again() -> None:
+def test_the_polls_of_an_application_are_replayed() -> None:
     world, a = one_that_reads()
     a.limit, a.works_ms, a.poll_timeout_ms, a.callback_ms = 1, 300, 70, 20
     world.run(700)
@@ -45,7 +45,7 @@ def test_how_an_application_polls_is_played_again() -> None:
     assert world.replay().digest() == world.digest()
 
 
-def test_what_answers_for_the_brokers_is_played_again(tmp_path: Path) -> None:
+def test_tampered_responses_are_replayed(tmp_path: Path) -> None:
     world, _ = one_that_reads()
     world.run(1_000)
     unknown = HeartbeatResponse(throttle_time_ms=0, error_code=25)
@@ -58,7 +58,7 @@ def test_what_answers_for_the_brokers_is_played_again(tmp_path: Path) -> None:
         world.save(tmp_path / "run.jsonl")
 
 
-def test_a_listener_that_holds_the_first_world_is_not_played_again() -> None:
+def test_a_listener_that_holds_the_original_world_is_not_replayed() -> None:
     world, a = one_that_reads()
     a.listener = lambda kind, partitions: kind == "assigned" and a.seek(partitions[0], 2)
     world.run(3_000)
@@ -81,7 +81,7 @@ class Skips:
         self.consumer.commit()
 
 
-def test_an_application_is_made_again_with_the_other_client(tmp_path: Path) -> None:
+def test_a_replay_creates_its_own_application(tmp_path: Path) -> None:
     made: list[Consumer] = []
 
     def skips(consumer: Consumer) -> None:
@@ -102,7 +102,7 @@ def test_an_application_is_made_again_with_the_other_client(tmp_path: Path) -> N
     assert only_reads.clients["a"].values() == ["0", "1", "2"]  # type: ignore[attr-defined]
 
 
-def test_a_group_goes_back_with_its_applications() -> None:
+def test_a_replayed_group_has_its_own_applications() -> None:
     class Skipping(Group):
         topics: ClassVar = {"t": 2}
         options: ClassVar = ({"enable_auto_commit": False},)
@@ -115,13 +115,19 @@ def test_a_group_goes_back_with_its_applications() -> None:
     state.write(0, 3)
     state.wait(3_000)
     before, mine = state.world.replay(), dict(state.applications)
-    told = [(one.source, one.kind, one.partitions, one.detail) for one in state.world.observations]
-    assert [(one.source, one.kind, one.partitions, one.detail) for one in before.observations] == told
+    told = [
+        (observation.source, observation.kind, observation.partitions, observation.detail)
+        for observation in state.world.observations
+    ]
+    assert [
+        (observation.source, observation.kind, observation.partitions, observation.detail)
+        for observation in before.observations
+    ] == told
     assert "stored" in {what for _, what, _, _ in told}
     assert state.applications == mine  # those of the first world
 
 
-def test_a_journal_sets_nothing_but_what_is_kept(tmp_path: Path) -> None:
+def test_a_journal_sets_only_journaled_attributes(tmp_path: Path) -> None:
     world, a = one_that_reads()
     a.works_ms = 7
     world.save(tmp_path / "run.jsonl")
@@ -132,7 +138,7 @@ def test_a_journal_sets_nothing_but_what_is_kept(tmp_path: Path) -> None:
         World.load(tmp_path / "run.jsonl")
 
 
-def test_what_until_does_is_played_again_where_it_was_done(tmp_path: Path) -> None:
+def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
     """It was not in the journal, and `until` is not asked again."""
     world, a = one_that_reads(enable_auto_commit=False)
 
@@ -155,7 +161,7 @@ def test_what_until_does_is_played_again_where_it_was_done(tmp_path: Path) -> No
     assert list(halfway.trace()) == list(world.trace())[: len(halfway.entries)]
 
 
-def test_what_a_producer_delivers_is_played_again(tmp_path: Path) -> None:
+def test_deliveries_of_a_producer_are_replayed(tmp_path: Path) -> None:
     """`deliver` lets time pass, and told its producer so past the journal."""
     world, a = one_that_reads()
     producer = world.producer(linger_ms=5)

@@ -30,7 +30,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 @pytest.mark.parametrize("call", REFUSED)
-def test_what_the_broker_refuses_is_told(call: str) -> None:
+def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
     """The answer was not looked at: a story went on without the records that it had written."""
     world = World({"t": 1})
     world.create("compacted", 1, {"cleanup.policy": "compact"})
@@ -40,7 +40,7 @@ def test_what_the_broker_refuses_is_told(call: str) -> None:
     assert world.log(tp("t", 0)).end_offset == 0
 
 
-def test_partitions_that_are_made_while_a_broker_is_down_are_led_by_another() -> None:
+def test_partitions_created_while_a_broker_is_down_have_another_leader() -> None:
     """They had no leader until it came back, and what was written to them was lost without a word."""
     world = World({"t": 1}, brokers=3)
     a = world.join("a", topics=["t", "u"], **QUICK)
@@ -57,7 +57,7 @@ def test_partitions_that_are_made_while_a_broker_is_down_are_led_by_another() ->
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["gone", "made anew"])
-def test_claims_can_be_made_of_a_world_without_one_of_its_topics(anew: bool) -> None:
+def test_invariants_hold_in_a_world_with_a_deleted_topic(anew: bool) -> None:
     world = World({"t": 2, "u": 1}, seed=1)
     world.watch(*ALWAYS)
     members = [world.join(name, topics=["t", "u"], **QUICK) for name in "ab"]
@@ -73,7 +73,7 @@ def test_claims_can_be_made_of_a_world_without_one_of_its_topics(anew: bool) -> 
     assert members[0].owned | members[1].owned == set(world.partitions())
 
 
-def test_a_topic_that_is_gone_leaves_nothing_of_its_leaders() -> None:
+def test_a_deleted_topic_leaves_no_leaders() -> None:
     """Its logs stayed with them, with all records."""
     world = World({"t": 2}, brokers=2)
     world.elect("t", 0, 2)

@@ -71,19 +71,19 @@ def world_of(model: Model | None) -> tuple[World, Consumer | Member]:
 
 
 @pytest.mark.parametrize("given", GIVEN)
-def test_a_coroutine_is_refused(given: str) -> None:
+def test_a_coroutine_function_is_rejected(given: str) -> None:
     """None of it ran: a claim held, and `until` came true at once."""
     act, option = GIVEN[given]
     with pytest.raises(ConfigError, match=rf"^{option}=.*nothing awaits its result"):
         act(*world_of(None))
 
 
-def test_a_coroutine_is_no_listener_of_another_clients_member() -> None:
+def test_a_coroutine_function_is_rejected_as_the_listener_of_a_model() -> None:
     with pytest.raises(ConfigError, match=r"^listener=.*nothing awaits its result"):
         set_on("listener")(*world_of(kproto.models.sarama))
 
 
-def test_a_claim_that_returns_false_does_not_pass() -> None:
+def test_an_invariant_that_returns_false_is_rejected() -> None:
     world, _ = world_of(None)
     with pytest.raises(ConfigError, match="this one returned False"):
         check(world, is_false)  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def test_a_claim_that_returns_false_does_not_pass() -> None:
 
 
 @pytest.mark.parametrize("method", ["assigned", "records"])
-def test_an_application_of_a_group_has_no_coroutines(method: str) -> None:
+def test_a_coroutine_method_of_an_application_is_rejected(method: str) -> None:
     class Waiting(Group):
         def application(self, consumer: Consumer) -> object:
             return type("Application", (), {method: waits})()

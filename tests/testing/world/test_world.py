@@ -106,7 +106,7 @@ def test_a_run_ends_when_its_condition_holds() -> None:
     assert world.now - start < 100
 
 
-def test_standing_still_is_an_error() -> None:
+def test_a_world_that_makes_no_progress_is_an_error() -> None:
     world = World()
 
     def again() -> None:
@@ -117,7 +117,7 @@ def test_standing_still_is_an_error() -> None:
         world.run(10)
 
 
-def test_an_error_says_where_it_was() -> None:
+def test_an_error_names_its_turn_and_seed() -> None:
     world = World(seed=9)
 
     def fail() -> None:
@@ -132,12 +132,12 @@ def test_an_error_says_where_it_was() -> None:
 # ---- again and back
 
 
-def test_a_world_can_be_played_again() -> None:
+def test_the_replay_of_a_world_is_identical() -> None:
     world = a_day_in_the_life(1)
     assert world.replay().digest() == world.digest()
 
 
-def test_code_that_holds_the_first_world_is_not_played_again() -> None:
+def test_code_that_holds_the_original_world_is_not_replayed() -> None:
     """The first world went on in the middle of the second one's run, which was another one."""
     world, a, _ = two_members()
     world.call_later(50, a.rejoin)
@@ -150,7 +150,7 @@ def test_code_that_holds_the_first_world_is_not_played_again() -> None:
     assert world.rewind(world.turns).turns == 0
 
 
-def test_code_that_holds_nothing_of_a_world_is_played_again() -> None:
+def test_code_without_references_to_the_world_is_replayed() -> None:
     world, _, _ = two_members()
     done: list[int] = []
     world.call_later(50, lambda: done.append(1))
@@ -159,7 +159,7 @@ def test_code_that_holds_nothing_of_a_world_is_played_again() -> None:
     assert done == [1, 1]
 
 
-def test_one_step_back_is_the_world_before_the_last_turn() -> None:
+def test_rewind_returns_the_world_before_the_last_turn() -> None:
     world, _, _ = two_members()
     before = world.rewind()
     assert before.turns == world.turns - 1
@@ -168,7 +168,7 @@ def test_one_step_back_is_the_world_before_the_last_turn() -> None:
     assert before.turns > world.turns - 1
 
 
-def test_every_turn_can_be_gone_back_to() -> None:
+def test_every_turn_can_be_replayed() -> None:
     world, _, _ = two_members()
     for turn in range(0, world.turns, 17):
         assert world.replay(turn).turns == turn
@@ -188,7 +188,7 @@ def test_code_in_a_journal_is_not_saved(tmp_path: Path) -> None:
         world.save(tmp_path / "run.jsonl")
 
 
-def test_an_assignor_is_saved_by_name_and_brought_by_who_loads(tmp_path: Path) -> None:
+def test_an_assignor_is_saved_by_name_and_passed_to_load(tmp_path: Path) -> None:
     mine = Assignor("mine", ASSIGNORS["range"].assign)
     world = World({"t": 2})
     world.join("a", topics=["t"], **{**GROUP, "partition_assignment_strategy": [mine, "range"]})
@@ -213,13 +213,13 @@ def test_an_assignor_is_saved_by_name_and_brought_by_who_loads(tmp_path: Path) -
         (['{"world": {"latency": {"$module": "os"}}}'], "World.save"),
     ],
 )
-def test_a_file_that_is_no_journal_is_refused(lines: list[str], named: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_rejected(lines: list[str], named: str, tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_text("\n".join(lines))
     with pytest.raises(ConfigError, match=named):
         World.load(tmp_path / "run.jsonl")
 
 
-def test_a_call_that_was_refused_is_refused_again_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_rejected_call_is_replayed_and_rejected_again(tmp_path: Path) -> None:
     world, _, _ = two_members()
     with pytest.raises(ConfigError, match="no other client"):
         world.join("a", **GROUP)
@@ -230,7 +230,7 @@ def test_a_call_that_was_refused_is_refused_again_and_the_rest_goes_on(tmp_path:
     assert world.replay().digest() == World.load(tmp_path / "run.jsonl").digest() == world.digest()
 
 
-def test_one_goes_back_from_where_an_invariant_broke() -> None:
+def test_a_broken_invariant_can_be_rewound() -> None:
     """What stepping back is for."""
     world = World({"t": 1})
     a = world.join("a", topics=["t"], **GROUP)
@@ -247,7 +247,7 @@ def test_one_goes_back_from_where_an_invariant_broke() -> None:
     assert list(before.trace()) == list(world.trace())[: len(before.entries)]
 
 
-def test_the_trace_is_json_lines_with_requests_and_answers() -> None:
+def test_the_trace_has_requests_and_responses_as_json_lines() -> None:
     world, _, _ = two_members()
     lines = [json.loads(line) for line in world.trace()]
     assert [line["n"] for line in lines] == list(range(len(lines)))
@@ -260,7 +260,7 @@ def test_the_trace_is_json_lines_with_requests_and_answers() -> None:
 # ---- the network
 
 
-def test_what_is_stalled_comes_when_the_stall_is_over() -> None:
+def test_stalled_bytes_arrive_after_the_stall() -> None:
     world, a, _ = two_members()
     world.fault("stall", a, lasts=1_500)
     world.write("t", min(a.owned).partition, "late")
@@ -270,14 +270,14 @@ def test_what_is_stalled_comes_when_the_stall_is_over() -> None:
     assert "late" in a.values()
 
 
-def test_a_short_stall_costs_nobody_anything() -> None:
+def test_a_short_stall_loses_no_partitions() -> None:
     world, a, b = two_members()
     world.fault("stall", lasts=1_000)
     world.run(5_000)
     assert not a.changes_of("lost") + b.changes_of("lost") + a.changes_of("unreachable")
 
 
-def test_a_stall_beyond_the_session_costs_the_partitions() -> None:
+def test_a_stall_beyond_the_session_timeout_loses_the_partitions() -> None:
     world, a, b = two_members()
     world.fault("stall", a, lasts=10_000)
     world.run(9_000)
@@ -287,7 +287,7 @@ def test_a_stall_beyond_the_session_costs_the_partitions() -> None:
     assert a.changes_of("lost")
 
 
-def test_dropped_bytes_are_told_by_a_timeout_only() -> None:
+def test_dropped_bytes_are_detected_by_a_timeout_only() -> None:
     world, a, _ = two_members()
     world.fault("drop", a, lasts=100)
     world.run(1_000)
@@ -296,14 +296,14 @@ def test_dropped_bytes_are_told_by_a_timeout_only() -> None:
     assert a.owned
 
 
-def test_a_cut_connection_is_made_again() -> None:
+def test_a_cut_connection_is_reopened() -> None:
     world, a, _ = two_members()
     world.cut(a)
     world.write("t", min(a.owned).partition, "after")
     assert world.run(1_000, until=lambda: "after" in a.values())
 
 
-def test_refused_connections_are_tried_until_they_are_not() -> None:
+def test_refused_connections_are_retried_until_they_succeed() -> None:
     world, a, _ = two_members()
     world.fault("refuse", a)
     world.cut(a)
@@ -314,7 +314,7 @@ def test_refused_connections_are_tried_until_they_are_not() -> None:
     assert world.run(3_000, until=lambda: "after" in a.values())
 
 
-def test_a_half_closed_connection_is_found_out() -> None:
+def test_a_half_closed_connection_is_detected() -> None:
     world, a, _ = two_members()
     world.fault("half_close", a)
     world.write("t", min(a.owned).partition, "after")
@@ -326,7 +326,7 @@ def test_a_half_closed_connection_is_found_out() -> None:
     ("kind", "options"),
     [("smash", {}), ("delay", {"ms": -1}), ("drop", {"chance": 2.0}), ("stall", {"node": 7})],
 )
-def test_a_fault_that_is_none_is_refused(kind: str, options: dict[str, Any]) -> None:
+def test_an_invalid_fault_is_rejected(kind: str, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         World().fault(kind, **options)
 
@@ -354,7 +354,7 @@ def test_a_fault_that_is_none_is_refused(kind: str, options: dict[str, Any]) -> 
         ("kill", ("zz",)),
     ],
 )
-def test_what_a_world_cannot_do_is_refused_and_changes_nothing(call: str, given: tuple[Any, ...]) -> None:
+def test_an_invalid_call_is_rejected_and_changes_nothing(call: str, given: tuple[Any, ...]) -> None:
     world = World({"t": 3})
     with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
         getattr(world, call)(*given)
@@ -378,7 +378,7 @@ def test_what_a_world_cannot_do_is_refused_and_changes_nothing(call: str, given:
         {"latency": (2, 1)},
     ],
 )
-def test_a_world_that_cannot_be_is_refused(made: dict[str, Any]) -> None:
+def test_invalid_arguments_of_a_world_are_rejected(made: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
         World(**made)
 
@@ -393,7 +393,7 @@ def test_the_example_of_the_package_runs() -> None:
 # ---- clients and brokers
 
 
-def test_a_killed_client_is_missed_after_its_session() -> None:
+def test_a_killed_client_is_removed_after_its_session_timeout() -> None:
     world, a, b = two_members()
     world.kill("b")
     world.run(2_000)
@@ -402,7 +402,7 @@ def test_a_killed_client_is_missed_after_its_session() -> None:
     assert not b.owned
 
 
-def test_a_frozen_client_delivers_nothing_until_it_thaws() -> None:
+def test_a_frozen_client_delivers_nothing_until_it_continues() -> None:
     world, a, _ = two_members()
     before = len(a.records)
     a.freeze(1_000)
@@ -412,13 +412,13 @@ def test_a_frozen_client_delivers_nothing_until_it_thaws() -> None:
     assert world.run(100, until=lambda: "z" in a.values())
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_client_name_is_unique() -> None:
     world, _, _ = two_members()
     with pytest.raises(ConfigError, match=r"no other client.*such as 'a-2'$"):
         world.join("a", **GROUP)
 
 
-def test_who_died_comes_back_as_another_process_with_the_same_client_id() -> None:
+def test_a_killed_client_restarts_as_another_process_with_the_same_client_id() -> None:
     world, a, _ = two_members()
     world.kill(a)
     with pytest.raises(ConfigError, match=r"such as 'a-2' with client_id='a', for its next process$"):
@@ -477,7 +477,7 @@ def test_a_producer_writes_through_faults_each_record_once() -> None:
     assert a.values() == [str(number) for number in range(30)]
 
 
-def test_a_truncated_log_has_lost_its_end() -> None:
+def test_a_truncated_log_has_lost_its_last_records() -> None:
     world = World({"t": 1})
     world.write("t", 0, "a", "b")
     world.write("t", 0, "c")
@@ -489,7 +489,7 @@ def test_a_truncated_log_has_lost_its_end() -> None:
 
 
 @pytest.mark.parametrize("kind", ["java", "java-2.6", "sarama", "kafka-go", "librdkafka"])
-def test_a_machine_that_is_put_out_of_its_group_is_seen_as_fenced(kind: str) -> None:
+def test_a_removed_model_is_observed_as_fenced(kind: str) -> None:
     machine: Any = load_model(kind)
     world = World({"t": 1})
     a = world.join("a", machine, topics=["t"], group_id="g", session_ms=6_000, heartbeat_ms=500)
@@ -497,10 +497,12 @@ def test_a_machine_that_is_put_out_of_its_group_is_seen_as_fenced(kind: str) -> 
     assert world.run(until=lambda: a.generation == 1)
     assert a.member_id.startswith("a-")
     a.freeze(10_000)
-    assert world.run(20_000, until=lambda: any(one.kind == "fenced" for one in world.observations))
+    assert world.run(
+        20_000, until=lambda: any(observation.kind == "fenced" for observation in world.observations)
+    )
 
 
-def test_who_begins_at_the_end_has_lost_nothing() -> None:
+def test_a_start_at_the_end_loses_no_record() -> None:
     world = World({"t": 1}, seed=1)
     world.watch(*ALWAYS)
     world.write("t", 0, "a", "b")
@@ -512,7 +514,7 @@ def test_who_begins_at_the_end_has_lost_nothing() -> None:
     check(world)
 
 
-def test_who_begins_a_new_partition_at_its_end_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_at_the_end_of_a_new_partition_loses_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offset_lookup.OffsetLookup, "_is_new", lambda *_: False)
     world = World({"t": 1}, seed=1)
     world.join("a", topics=["t"], group_id="g")
