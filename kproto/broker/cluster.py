@@ -47,14 +47,17 @@ class ClusterBroker(Protocol):
     @property
     def node(self) -> Node:
         """The node of the broker."""
+        ...
 
     @property
     def purgatory(self) -> Purgatory:
         """The delayed requests of the broker."""
+        ...
 
     @property
     def fetch_sessions(self) -> FetchSessions:
         """The fetch sessions of the broker."""
+        ...
 
 
 class Cluster:

@@ -35,15 +35,18 @@ class ValueType(Protocol):
     @property
     def config_type(self) -> ConfigType:
         """The type as DescribeConfigs reports it."""
+        ...
 
     def fault(self, text: str) -> str | None:
         """Return what is allowed if `text` is not, such as "at least 1", or None."""
 
     def value(self, text: str) -> bool | int | float | str:
         """Return the value of a `text` without fault."""
+        ...
 
     def shown(self, text: str) -> str:
         """Return `text` as DescribeConfigs shows it (ConfigDef.convertToString)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,18 +38,22 @@ class ConnectionOwner(Protocol):
     @property
     def broker(self) -> Broker:
         """The broker that serves the requests."""
+        ...
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop of the broker."""
+        ...
 
     @property
     def handshaking(self) -> set[SocketConnection]:
         """Connections whose TLS handshake is in progress."""
+        ...
 
     @property
     def waiting(self) -> set[SocketConnection]:
         """Connections with requests that the broker has not accepted yet."""
+        ...
 
     def connection_step(self, connection: SocketConnection, event: Event) -> None:
         """Step the broker for a connection; if the step fails, only this connection is closed."""
