@@ -1,4 +1,4 @@
-"""Engines with a rule broken, each with the claim that must see it: NAME -> (change, claim).
+"""Mutants of the engine, each with the invariant that must kill it: NAME -> (change, invariant).
 
 A claim that no mutant fails may still be right; a mutant that no claim fails means that a rule is not tested.
 """

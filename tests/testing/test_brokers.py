@@ -1,4 +1,4 @@
-"""Brokers of their own process, what is left of them when a run is killed; and why one can't be used."""
+"""Real brokers: what remains of them when a run is killed, and errors of unusable brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver protocol: what goes in on stdin and comes out on stdout, with our own consumer and a machine."""
+"""The driver protocol: commands on stdin and lines on stdout, with kproto's consumer and a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy that breaks connections: what it takes, and that it lets go of everything when it ends."""
+"""The proxy with network faults: its arguments, and that it closes everything when it ends."""
 
 from __future__ import annotations
 

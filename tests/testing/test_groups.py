@@ -1,4 +1,4 @@
-"""A user's own assignor and listener before `kproto.testing.groups`: planted defects are found."""
+"""`kproto.testing.groups` finds planted defects of a user's assignor and listener."""
 
 from __future__ import annotations
 

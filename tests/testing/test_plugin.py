@@ -1,4 +1,4 @@
-"""The fixture `kafka`, as its users have it: in a test run of its own."""
+"""The fixture `kafka` in a separate pytest run, as users have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of one part by itself: the true ones keep it, and a broken one of each kind is found."""
+"""Properties of single parts: correct parts keep them, and a defect of each kind is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy between real clients and our broker: everything comes through it, and it changes nothing."""
+"""The observing proxy between real clients and the broker: it passes everything on unchanged."""
 
 from __future__ import annotations
 

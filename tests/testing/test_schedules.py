@@ -1,4 +1,4 @@
-"""Random stories of a whole cluster: every claim holds in each of them.
+"""Random schedules of a whole cluster: every invariant holds in each of them.
 
 KPROTO_STORIES=10000 plays so many (tox -e soak). They are drawn by KPROTO_SEED; one that fails says how it is
 had again.

@@ -1,4 +1,4 @@
-"""The fixture `kafka_secured`: who is let in, and what a tester lets go wrong."""
+"""The fixture `kafka_secured`: authentication, authorization, and faults that a test causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kproto.testing.strategies` draws is valid, reaches the corners, and shrinks to something small."""
+"""Values of `kproto.testing.strategies` are valid, include corner cases, and shrink well."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def the_group_converges(world: World) -> None:
         group = world.cluster.classic_coordinator.groups.get(group_id)
         if not world.is_stable(group_id) or group is None:
             state = "gone" if group is None else group.state.value
-            raise violation(world, group_id, f"is {state}, with {', '.join(one.name for one in able)}")
+            raise violation(world, group_id, f"is {state}, with {', '.join(member.name for member in able)}")
         outside = [model.name for model in able if model.member_id not in group]
         if outside:
             raise violation(world, group_id, f"does not contain {', '.join(outside)}")

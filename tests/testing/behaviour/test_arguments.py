@@ -1,4 +1,4 @@
-"""What is given to the kit wrongly is told by name, with what is allowed: no error comes from its inside."""
+"""Wrong arguments of the testing kit raise errors that name the argument and the allowed values."""
 
 from __future__ import annotations
 

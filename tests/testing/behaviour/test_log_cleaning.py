@@ -1,4 +1,4 @@
-"""Claims of worlds whose topics are cleaned: what retention or compaction took is missed by nobody."""
+"""Invariants of worlds whose topics are cleaned: records removed by cleaning break none."""
 
 from __future__ import annotations
 

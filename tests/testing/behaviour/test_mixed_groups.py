@@ -1,4 +1,4 @@
-"""Groups in which kproto's consumers are beside all other clients, at random: every claim holds of ours.
+"""Random groups of kproto's consumers and models: every invariant holds for kproto's consumers.
 
 KPROTO_STORIES=10000 plays so many (tox -e soak), drawn by KPROTO_SEED. Where an original breaks a claim by
 its own rules a scenario shows it: I10 (new partitions) in S1-16 and S1-20, I14 (a crash) in S1-23.

@@ -1,4 +1,4 @@
-"""Each claim about engines is failed by an engine with a rule broken; the true engine keeps them all."""
+"""Each invariant kills a mutant of the engine; the original engine keeps all invariants."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""After failures of each kind: no secret is in a log, an error, a repr, a pickle, a trace, a capture, or what
-pytest prints. What Spark shows and keeps is looked through in conformance/test_spark_secured."""
+"""No failure leaks a secret into a log, an error, a repr, a pickle, a trace, a capture or pytest's output.
+
+For Spark see conformance/test_spark_secured."""
 
 from __future__ import annotations
 

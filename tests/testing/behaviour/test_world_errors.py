@@ -1,4 +1,4 @@
-"""What an application does that is told errors, and what is told of it."""
+"""Applications of a world that get errors: their backoff, and the errors in reports."""
 
 from __future__ import annotations
 

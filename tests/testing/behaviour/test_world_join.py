@@ -1,4 +1,4 @@
-"""Who joins a world: with which options, and under which names."""
+"""Clients that join a world: their options and names."""
 
 from __future__ import annotations
 

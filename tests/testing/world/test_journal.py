@@ -1,4 +1,4 @@
-"""A world that is played again has applications that behave as those of the first one."""
+"""The applications of a replayed world behave like those of the original world."""
 
 from __future__ import annotations
 

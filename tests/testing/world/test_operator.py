@@ -1,4 +1,4 @@
-"""What an operator of a world does is done, or refused aloud; and what is claimed when he deleted a topic."""
+"""The operator of a world: actions succeed or raise, and invariants hold after a topic is deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that is given to a world and never runs, or whose answer nobody looks at, is refused."""
+"""A world rejects coroutine functions, and invariants that return False."""
 
 from __future__ import annotations
 

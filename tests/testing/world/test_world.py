@@ -1,4 +1,4 @@
-"""The world: it repeats bit for bit, goes back, and its faults do what they are called."""
+"""The world: identical runs, replay and rewind, and network faults."""
 
 from __future__ import annotations
 
