@@ -287,7 +287,7 @@ def marked_meanwhile(run: ScenarioRun) -> None:
     answered = len(machine.ended(OffsetCommitRequest))
     run.claim("30 more were read before the response", len(member.records) == 80 and not answered)
     world.run(1_000)
-    managed = member.state.group.session.offsets.managed[T0]
+    managed = member.state.group.session.offsets.partition_offsets[T0]
     run.result("offset, dirty after the response", [managed.offset, managed.dirty])
     run.claim("it is still dirty then", managed.dirty and len(machine.ended(OffsetCommitRequest)) == 1)
     world.network.heal(slow)

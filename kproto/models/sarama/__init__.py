@@ -44,26 +44,26 @@ from ..contract import (
 )
 from ..handlers import Actions, EventHandlers
 from .application import Application, CommitCall
-from .client import Client
+from .client import SaramaClient
 from .config import settings
 from .consumer import assign
-from .consumer_group import Group, GroupState
+from .consumer_group import SaramaGroup, SaramaGroupState
 from .versions import VERSIONS, versions_of
 
-__all__ = ["VERSIONS", "SaramaHandlers", "State", "next_deadline", "start", "step"]
+__all__ = ["VERSIONS", "SaramaHandlers", "SaramaState", "next_deadline", "start", "step"]
 
 
-CLOSED = GroupState.closed
+CLOSED = SaramaGroupState.CLOSED
 
 
-class State(Client):
+class SaramaState(SaramaClient):
     """Everything that one sarama process knows. Only `step` changes it; read what you like."""
 
     def __init__(self, config: ModelConfig) -> None:
-        known = settings(config)
-        super().__init__(known, versions_of(known.version))
+        sarama_settings = settings(config)
+        super().__init__(sarama_settings, versions_of(sarama_settings.version))
         self.application = Application(self)
-        self.group = Group(self, self.application)
+        self.group = SaramaGroup(self, self.application)
 
     @property
     def member_id(self) -> str:
@@ -76,12 +76,12 @@ class State(Client):
         return -1 if self.group.session is None else self.group.session.generation
 
 
-def start(config: ModelConfig) -> State:
+def start(config: ModelConfig) -> SaramaState:
     """A client that has done nothing yet: its first event is `Started`. Raises ConfigError."""
-    return State(config)
+    return SaramaState(config)
 
 
-def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
+def step(state: SaramaState, event: ModelEvent, now: int) -> list[ModelAction]:
     """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
     out: list[ModelAction] = []
     state.now, state.out = now, out
@@ -91,64 +91,66 @@ def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
     return out
 
 
-def next_deadline(state: State) -> int | None:
+def next_deadline(state: SaramaState) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     return None if state.group.state is CLOSED else state.next_deadline()
 
 
-class SaramaHandlers(EventHandlers[State]):
+class SaramaHandlers(EventHandlers[SaramaState]):
     """The application's calls, and what arrives from the brokers. Timers are expired before each event."""
 
     UNSUPPORTED = ("UnknownCommand", "sarama has no {}")
 
-    def on_started(self, state: State, event: Started, now: int, out: Actions) -> None:
+    def on_started(self, state: SaramaState, event: Started, now: int, out: Actions) -> None:
         state.bootstrap(event)
         state.group.connect()
 
-    def on_response(self, state: State, event: ResponseReceived, now: int, out: Actions) -> None:
-        state.answered(event)
+    def on_response(self, state: SaramaState, event: ResponseReceived, now: int, out: Actions) -> None:
+        state.on_response(event)
 
-    def on_request_failed(self, state: State, event: RequestFailed, now: int, out: Actions) -> None:
-        state.failed(event)
+    def on_request_failed(self, state: SaramaState, event: RequestFailed, now: int, out: Actions) -> None:
+        state.on_request_failed(event)
 
-    def on_subscribe(self, state: State, event: SubscribeCalled, now: int, out: Actions) -> None:
+    def on_subscribe(self, state: SaramaState, event: SubscribeCalled, now: int, out: Actions) -> None:
         if event.pattern is not None:
             self.report_unsupported("Subscribe", out)
         else:
             state.group.subscribe(event.topics)
 
-    def on_unsubscribe(self, state: State, event: UnsubscribeCalled, now: int, out: Actions) -> None:
+    def on_unsubscribe(self, state: SaramaState, event: UnsubscribeCalled, now: int, out: Actions) -> None:
         state.group.subscribe(None)
 
-    def on_poll(self, state: State, event: PollCalled, now: int, out: Actions) -> None:
+    def on_poll(self, state: SaramaState, event: PollCalled, now: int, out: Actions) -> None:
         state.application.poll(event)
 
-    def on_assign(self, state: State, event: AssignCalled, now: int, out: Actions) -> None:
+    def on_assign(self, state: SaramaState, event: AssignCalled, now: int, out: Actions) -> None:
         assign(state, state.application, event)
 
-    def on_callback_returned(self, state: State, event: CallbackReturned, now: int, out: Actions) -> None:
-        state.application.has_heard()
+    def on_callback_returned(
+        self, state: SaramaState, event: CallbackReturned, now: int, out: Actions
+    ) -> None:
+        state.application.on_callback_returned()
 
-    def on_commit(self, state: State, event: CommitCalled, now: int, out: Actions) -> None:
-        session = state.group.latest
+    def on_commit(self, state: SaramaState, event: CommitCalled, now: int, out: Actions) -> None:
+        session = state.group.last_session
         if session is None:
             out.append(FinishCommit(event.token))
         else:
             CommitCall(state, session.offsets, event)
 
-    def on_pause(self, state: State, event: PauseCalled, now: int, out: Actions) -> None:
+    def on_pause(self, state: SaramaState, event: PauseCalled, now: int, out: Actions) -> None:
         for partition in event.partitions:
             if partition in state.children:
                 state.paused.add(partition)
                 state.children[partition].paused = True
 
-    def on_resume(self, state: State, event: ResumeCalled, now: int, out: Actions) -> None:
+    def on_resume(self, state: SaramaState, event: ResumeCalled, now: int, out: Actions) -> None:
         for partition in event.partitions:
             state.paused.discard(partition)
             if partition in state.children:
                 state.children[partition].paused = False
 
-    def on_close(self, state: State, event: CloseCalled, now: int, out: Actions) -> None:
+    def on_close(self, state: SaramaState, event: CloseCalled, now: int, out: Actions) -> None:
         state.group.close()
 
 

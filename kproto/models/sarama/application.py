@@ -13,34 +13,36 @@ from typing import ClassVar
 
 from ...group.subscription import TopicPartition
 from ..contract import CommitCalled, FinishCommit, FinishPoll, ModelRecord, PollCalled, RunCallback
-from .client import Client
-from .offset_manager import Flush, Offsets
-from .partition_consumer import Taker
-from .routines import Routine, States, Table, only
+from .client import SaramaClient
+from .offset_manager import Flush, OffsetManager
+from .partition_consumer import MessageReceiver
+from .routines import Routine, States, Table, row
 
 
 class ApplicationState(States):
-    busy = "busy"
-    polling = "polling"
+    BUSY = "busy"
+    POLLING = "polling"
 
 
 S = ApplicationState
-BUSY, POLLING = S.busy, S.polling
+BUSY, POLLING = S.BUSY, S.POLLING
 
 
 class Application(Routine):
     """What the application waits for, and who waits for it."""
 
-    __slots__ = ("client", "limit", "stocked", "tells")
+    __slots__ = ("callback_waiters", "client", "limit", "ready_receivers")
     TABLE: ClassVar[Table]
-    EDGES: ClassVar = {S.busy: {S.polling}, S.polling: {S.busy}}
+    EDGES: ClassVar = {S.BUSY: {S.POLLING}, S.POLLING: {S.BUSY}}
 
-    def __init__(self, client: Client) -> None:
-        super().__init__(S.busy)
+    def __init__(self, client: SaramaClient) -> None:
+        super().__init__(S.BUSY)
         self.client = client
         self.limit = 0
-        self.stocked: dict[Taker, None] = {}  # those with messages, in the order in which they got them
-        self.tells: deque[Routine] = deque()  # who waits for a callback that has not returned
+        self.ready_receivers: dict[
+            MessageReceiver, None
+        ] = {}  # those with messages, in the order in which they got them
+        self.callback_waiters: deque[Routine] = deque()  # who waits for a callback that has not returned
 
     @property
     def is_busy(self) -> bool:
@@ -52,33 +54,33 @@ class Application(Routine):
         if self.state is BUSY:
             self.move(POLLING)
         self.client.sleep(self, self.client.now + event.timeout_ms)
-        if self.stocked:
-            self.client.wake(self, "stocked")
+        if self.ready_receivers:
+            self.client.wake(self, "messages_available")
 
-    def stock(self, claim: Taker) -> None:
+    def on_messages(self, claim: MessageReceiver) -> None:
         """A claim has messages for the next poll, or for this one."""
-        self.stocked[claim] = None
+        self.ready_receivers[claim] = None
         if self.state is POLLING:
-            self.client.wake(self, "stocked")
+            self.client.wake(self, "messages_available")
 
-    def tell(self, kind: str, partitions: tuple[TopicPartition, ...], waiting: Routine | None) -> None:
+    def run_callback(self, kind: str, partitions: tuple[TopicPartition, ...], waiter: Routine | None) -> None:
         """Call the application back; `waiting` goes on with "told"."""
-        if waiting is not None:
-            self.tells.append(waiting)
-        self.client.out.append(RunCallback(kind, partitions, waiting is not None))
+        if waiter is not None:
+            self.callback_waiters.append(waiter)
+        self.client.out.append(RunCallback(kind, partitions, waiter is not None))
 
-    def has_heard(self) -> None:
+    def on_callback_returned(self) -> None:
         """The oldest callback has returned."""
-        if self.tells:
-            self.client.wake(self.tells.popleft(), "told")
+        if self.callback_waiters:
+            self.client.wake(self.callback_waiters.popleft(), "callback_returned")
 
 
-def _take(application: Application, what: object) -> None:
+def _take_messages(application: Application, payload: object) -> None:
     records: list[ModelRecord] = []
-    for claim in list(application.stocked):
-        records += claim.take(application.limit - len(records))
+    for claim in list(application.ready_receivers):
+        records += claim.take_messages(application.limit - len(records))
         if claim.child is None or not claim.child.messages:
-            del application.stocked[claim]
+            del application.ready_receivers[claim]
         if len(records) >= application.limit:
             break
     if records:
@@ -86,20 +88,20 @@ def _take(application: Application, what: object) -> None:
         application.client.out.append(FinishPoll(tuple(records)))
 
 
-def _timed_out(application: Application, what: object) -> None:
+def _on_poll_timeout(application: Application, payload: object) -> None:
     application.move(BUSY)
     application.client.out.append(FinishPoll())
 
 
 Application.TABLE = {
-    "stocked": only(S, polling=_take),
-    "elapsed": only(S, polling=_timed_out),
+    "messages_available": row(S, POLLING=_take_messages),
+    "timer_elapsed": row(S, POLLING=_on_poll_timeout),
 }
 
 
 class CommitState(States):
-    flushing = "flushing"
-    done = "done"
+    FLUSHING = "flushing"
+    DONE = "done"
 
 
 class CommitCall(Routine):
@@ -107,21 +109,21 @@ class CommitCall(Routine):
 
     __slots__ = ("client", "offsets", "token")
     TABLE: ClassVar[Table]
-    EDGES: ClassVar = {CommitState.flushing: {CommitState.done}, CommitState.done: set()}
+    EDGES: ClassVar = {CommitState.FLUSHING: {CommitState.DONE}, CommitState.DONE: set()}
 
-    def __init__(self, client: Client, offsets: Offsets, event: CommitCalled) -> None:
-        super().__init__(CommitState.flushing)
+    def __init__(self, client: SaramaClient, offsets: OffsetManager, event: CommitCalled) -> None:
+        super().__init__(CommitState.FLUSHING)
         self.client, self.offsets, self.token = client, offsets, event.token
         for partition, offset in (event.offsets or {}).items():
-            if partition in offsets.managed:
-                offsets.managed[partition].mark(offset)
+            if partition in offsets.partition_offsets:
+                offsets.partition_offsets[partition].mark(offset)
         Flush(offsets, self).start()
 
 
-def _flushed(call: CommitCall, what: object) -> None:
-    call.move(CommitState.done)
-    call.offsets.release(False, None)
+def _on_flushed(call: CommitCall, payload: object) -> None:
+    call.move(CommitState.DONE)
+    call.offsets.release_closed(False, None)
     call.client.out.append(FinishCommit(call.token))
 
 
-CommitCall.TABLE = {"flushed": only(CommitState, flushing=_flushed)}
+CommitCall.TABLE = {"flushed": row(CommitState, FLUSHING=_on_flushed)}

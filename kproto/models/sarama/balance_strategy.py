@@ -60,7 +60,7 @@ def subscription(
     return version.to_bytes(2, "big") + body.encode(version)
 
 
-def divide(strategy: str, members: Mapping[str, Subscription], counts: Counts) -> Plan:
+def assign_partitions(strategy: str, members: Mapping[str, Subscription], counts: Counts) -> Plan:
     """Member id -> its partitions, for every member."""
     plan: Plan = {member_id: [] for member_id in members}
     _STRATEGIES[strategy](plan, members, counts)
@@ -80,11 +80,13 @@ def assignments(strategy: str, plan: Plan, generation: int) -> dict[str, bytes]:
 
 def _range(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
     for topic in sorted({topic for member in members.values() for topic in member.topics}):
-        takers = sorted(member_id for member_id, one in members.items() if topic in one.topics)
-        each, extra = divmod(counts.get(topic, 0), len(takers))
+        member_ids = sorted(
+            member_id for member_id, subscription in members.items() if topic in subscription.topics
+        )
+        each, extra = divmod(counts.get(topic, 0), len(member_ids))
         start = 0
-        for place, member_id in enumerate(takers):
-            end = start + each + (place < extra)
+        for position, member_id in enumerate(member_ids):
+            end = start + each + (position < extra)
             plan[member_id] += [TopicPartition(topic, index) for index in range(start, end)]
             start = end
 
@@ -92,24 +94,24 @@ def _range(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> N
 def _round_robin(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
     order = sorted(members)
     partitions = [TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)]
-    place = 0
+    position = 0
     for partition in sorted(partitions, key=str):
         for turn in range(len(order)):
-            member_id = order[(place + turn) % len(order)]
+            member_id = order[(position + turn) % len(order)]
             if partition.topic in members[member_id].topics:
                 plan[member_id].append(partition)
-                place += turn + 1
+                position += turn + 1
                 break
         else:
-            place += len(order)
+            position += len(order)
 
 
 def _sticky(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
-    plan.update(sticky_balance_strategy.divide(members, counts, cooperative=False))
+    plan.update(sticky_balance_strategy.assign_partitions(members, counts, cooperative=False))
 
 
 def _cooperative_sticky(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
-    plan.update(sticky_balance_strategy.divide(members, counts, cooperative=True))
+    plan.update(sticky_balance_strategy.assign_partitions(members, counts, cooperative=True))
 
 
 _STRATEGIES: dict[str, Callable[[Plan, Mapping[str, Subscription], Counts], None]] = {

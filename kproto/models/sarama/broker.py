@@ -22,42 +22,42 @@ from ...wire.message import Message
 from ..contract import Address, CloseConnection, Notify, RequestFailed, ResponseReceived, SendRequest
 from . import errors
 from .config import Dialect, Settings
-from .errors import Trouble
-from .routines import Routine, Scheduler, States, Table, ignored, only
+from .errors import GoError
+from .routines import Routine, Scheduler, States, Table, ignore, row
 
 READ_TIMEOUT_MS = 30_000  # Net.ReadTimeout
 
 
-class BrokerState(States):
-    free = "free"  # nobody has the lock
-    held = "held"  # a request is open, and its caller has the lock
+class SaramaBrokerState(States):
+    FREE = "free"  # nobody has the lock
+    LOCKED = "commits_locked"  # a request is open, and its caller has the lock
 
 
-S = BrokerState
+S = SaramaBrokerState
 
 
 @dataclass(slots=True)
-class Call:
+class BrokerCall:
     """Somebody who wants the lock, to send what `build` makes then (None: nothing), or to look only."""
 
     routine: Routine
     build: Callable[[], Message | None]
     since: int
     keeps_lock: bool = True
-    signal: str = "answered"
+    signal: str = "response"
 
 
 @dataclass(slots=True)
-class Answer:
+class BrokerResponse:
     """What became of a call: `error` is None where there is a response."""
 
-    broker: Broker
+    broker: SaramaBroker
     request: Message | None
     response: Message | None
-    error: Trouble | None
+    error: GoError | None
 
 
-class Network(Scheduler):
+class ClientNetwork(Scheduler):
     """What the parts of a client share to send requests and to report errors."""
 
     def __init__(self, settings: Settings, versions: Mapping[int, int], dialect: Dialect) -> None:
@@ -66,60 +66,60 @@ class Network(Scheduler):
         self.versions = versions
         self.dialect = dialect
         self.offered: Mapping[int, tuple[int, int]] = {}
-        self.open: dict[int, tuple[Message, Broker, Call]] = {}
+        self.open_requests: dict[int, tuple[Message, SaramaBroker, BrokerCall]] = {}
 
     def version(self, api_key: int) -> int:
         """The version to speak: ours, or the broker's highest where that is lower."""
-        mine = self.versions[api_key]
+        own_version = self.versions[api_key]
         offered = self.offered.get(api_key)
-        return mine if offered is None else min(mine, offered[1])
+        return own_version if offered is None else min(own_version, offered[1])
 
-    def send(self, broker: Broker, call: Call, request: Message, timeout_ms: int) -> None:
-        self.open[id(request)] = (request, broker, call)
+    def send(self, broker: SaramaBroker, call: BrokerCall, request: Message, timeout_ms: int) -> None:
+        self.open_requests[id(request)] = (request, broker, call)
         key = request.__api_key__
         assert key is not None
         self.out.append(SendRequest(broker.address, request, self.version(key), timeout_ms))
 
-    def answered(self, event: ResponseReceived) -> None:
-        known = self.open.pop(id(event.request), None)
-        if known is not None:
-            known[1].answered(known[2], event)
+    def on_response(self, event: ResponseReceived) -> None:
+        open_request = self.open_requests.pop(id(event.request), None)
+        if open_request is not None:
+            open_request[1].on_response(open_request[2], event)
 
-    def failed(self, event: RequestFailed) -> None:
-        known = self.open.pop(id(event.request), None)
-        if known is not None:
-            known[1].failed(known[2], event)
+    def on_request_failed(self, event: RequestFailed) -> None:
+        open_request = self.open_requests.pop(id(event.request), None)
+        if open_request is not None:
+            open_request[1].on_request_failed(open_request[2], event)
 
     def log(self, name: str, text: str) -> None:
         """What sarama writes to its Logger where it doesn't tell the application."""
         self.out.append(Notify("log", name, text))
 
-    def report(self, error: Trouble) -> None:
+    def report(self, error: GoError) -> None:
         """The Errors channel, or the log without Return.Errors."""
         kind = "error" if self.settings.consumer_return_errors else "log"
         self.out.append(Notify(kind, error.name, error.text))
 
 
-class Broker(Routine):
+class SaramaBroker(Routine):
     """One sarama.Broker. `id` is -1 for a bootstrap address."""
 
     __slots__ = ("address", "broken", "client", "id", "last_error", "opened", "starving", "used", "waiting")
     TABLE: ClassVar[Table]
-    EDGES: ClassVar = {S.free: {S.held}, S.held: {S.free}}
+    EDGES: ClassVar = {S.FREE: {S.LOCKED}, S.LOCKED: {S.FREE}}
 
-    def __init__(self, client: Network, node_id: int, host: str, port: int) -> None:
-        super().__init__(S.free)
+    def __init__(self, client: ClientNetwork, node_id: int, host: str, port: int) -> None:
+        super().__init__(S.FREE)
         self.client = client
         self.id = node_id
         self.address = Address(host, port, "bootstrap" if node_id < 0 else "main")
         self.opened = False
         self.used = False  # something was sent since it was opened
-        self.broken: Trouble | None = None  # it answered too late: open, and of no use
-        self.last_error: Trouble | None = None
-        self.waiting: deque[Call] = deque()
+        self.broken: GoError | None = None  # it answered too late: open, and of no use
+        self.last_error: GoError | None = None
+        self.waiting: deque[BrokerCall] = deque()
         self.starving = False
 
-    def open(self) -> Broker:
+    def open(self) -> SaramaBroker:
         """Open: every lookup does it. The connection itself is made by the first request."""
         if not self.opened:
             self.opened, self.used, self.broken = True, False, None
@@ -134,11 +134,11 @@ class Broker(Routine):
         """Send `request` as soon as the lock is free; `routine` is woken with "answered"."""
         build = request if callable(request) else lambda: request
         keeps_lock = keeps_lock and not self.client.dialect.pipelines
-        self._want(Call(routine, build, self.client.now, keeps_lock))
+        self._enqueue(BrokerCall(routine, build, self.client.now, keeps_lock))
 
-    def pass_by(self, routine: Routine) -> None:
+    def touch_lock(self, routine: Routine) -> None:
         """Take the lock and give it back (ResponseSize); `routine` goes on with "passed"."""
-        self._want(Call(routine, lambda: None, self.client.now, False, "passed"))
+        self._enqueue(BrokerCall(routine, lambda: None, self.client.now, False, "lock_touched"))
 
     def close(self) -> None:
         """Close what is open; what was asked on it fails."""
@@ -148,51 +148,55 @@ class Broker(Routine):
             if self.used:
                 self.client.out.append(CloseConnection(self.address))
 
-    def answered(self, call: Call, event: ResponseReceived) -> None:
+    def on_response(self, call: BrokerCall, event: ResponseReceived) -> None:
         """The answer to one of its requests."""
-        self._release(call, Answer(self, event.request, event.response, None))
+        self._finish(call, BrokerResponse(self, event.request, event.response, None))
 
-    def failed(self, call: Call, event: RequestFailed) -> None:
+    def on_request_failed(self, call: BrokerCall, event: RequestFailed) -> None:
         """One of its requests gets no answer."""
         error = errors.network(event.why, event.late)
         if event.late:
             self.broken = error
         elif self.opened:
             self.opened, self.last_error = False, error
-        self._release(call, Answer(self, event.request, None, error))
+        self._finish(call, BrokerResponse(self, event.request, None, error))
 
-    def _want(self, call: Call) -> None:
-        if self.state is S.free and not (self.starving and self.waiting):
-            self.take(call)
+    def _enqueue(self, call: BrokerCall) -> None:
+        if self.state is S.FREE and not (self.starving and self.waiting):
+            self.perform(call)
         else:
             self.waiting.append(call)
 
-    def take(self, call: Call) -> None:
+    def perform(self, call: BrokerCall) -> None:
         """The caller has the lock."""
         wake = self.client.wake
         error = self.broken if self.opened else self.last_error or errors.NOT_CONNECTED
-        if call.signal == "passed":
+        if call.signal == "lock_touched":
             if self.waiting:
                 wake(self, "unlocked")
-            self.client.resume(call.routine, "passed")
+            self.client.resume(call.routine, "lock_touched")
             return
         request = call.build()
         if request is None or error is not None:
-            wake(call.routine, call.signal, Answer(self, request, None, None if request is None else error))
+            wake(
+                call.routine,
+                call.signal,
+                BrokerResponse(self, request, None, None if request is None else error),
+            )
             if self.waiting:
                 wake(self, "unlocked")
             return
         self.used = True
         self.client.send(self, call, request, READ_TIMEOUT_MS)
         if call.keeps_lock:
-            self.move(S.held)
+            self.move(S.LOCKED)
         elif self.waiting:
             wake(self, "unlocking")
 
-    def _release(self, call: Call, answer: Answer) -> None:
+    def _finish(self, call: BrokerCall, answer: BrokerResponse) -> None:
         wake = self.client.wake
         if call.keeps_lock:
-            self.move(S.free)
+            self.move(S.FREE)
             if self.starving and self.waiting:
                 self._hand_over()
         wake(call.routine, call.signal, answer)
@@ -202,29 +206,29 @@ class Broker(Routine):
     def _hand_over(self) -> None:
         call = self.waiting.popleft()
         self.starving = bool(self.waiting) and self.client.now - call.since >= 1
-        self.take(call)
+        self.perform(call)
 
 
-def _unlocking(broker: Broker, what: object) -> None:
+def _on_unlocking(broker: SaramaBroker, payload: object) -> None:
     broker.client.wake(broker, "unlocked")
 
 
-def _unlocked(broker: Broker, what: object) -> None:
+def _on_unlocked(broker: SaramaBroker, payload: object) -> None:
     """The first who waits was woken, and the lock is still free."""
     if broker.waiting:
         call = broker.waiting.popleft()
         broker.starving = broker.starving and bool(broker.waiting)
-        broker.take(call)
+        broker.perform(call)
 
 
-def _too_late(broker: Broker, what: object) -> None:
+def _on_contended(broker: SaramaBroker, payload: object) -> None:
     """The first who waits was woken, and somebody else was quicker."""
     if broker.waiting and broker.client.now - broker.waiting[0].since >= 1:
         broker.starving = True
 
 
-Broker.TABLE = {
-    "unlocking": only(S, free=_unlocking, held=_unlocking),
-    "unlocked": only(S, free=_unlocked, held=_too_late),
-    "elapsed": only(S, free=ignored),
+SaramaBroker.TABLE = {
+    "unlocking": row(S, FREE=_on_unlocking, LOCKED=_on_unlocking),
+    "unlocked": row(S, FREE=_on_unlocked, LOCKED=_on_contended),
+    "timer_elapsed": row(S, FREE=ignore),
 }

@@ -25,9 +25,9 @@ from ...error_codes import ErrorCode
 from ...group.subscription import TopicPartition
 from ...messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from . import errors
-from .broker import Answer, Broker, Network
-from .errors import Trouble
-from .routines import Routine, States, Table, ignored, only
+from .broker import BrokerResponse, ClientNetwork, SaramaBroker
+from .errors import GoError
+from .routines import Routine, States, Table, ignore, row
 
 NAP_MS = 100  # partitionConsumersBatchTimeout
 
@@ -51,7 +51,7 @@ class Preference(NamedTuple):
 class Subscriber(ABC):
     """What a broker consumer reads and changes of a partition consumer, and what it asks of it."""
 
-    def __init__(self, client: Network, partition: TopicPartition, offset: int) -> None:
+    def __init__(self, client: ClientNetwork, partition: TopicPartition, offset: int) -> None:
         self.settings = client.settings
         self.partition = partition
         self.offset = offset
@@ -62,13 +62,13 @@ class Subscriber(ABC):
         self.dying = False
         self.paused = False
         self.switching = False
-        self.result: Trouble | None = None
+        self.result: GoError | None = None
 
     @abstractmethod
     def close(self) -> None: ...
 
     @abstractmethod
-    def error(self, error: Trouble) -> None: ...
+    def report_error(self, error: GoError) -> None: ...
 
     @abstractmethod
     def redispatch(self) -> None: ...
@@ -80,16 +80,16 @@ class Subscriber(ABC):
     def on_released(self) -> None: ...
 
     @abstractmethod
-    def feed(self, subscription: Subscription, block: PartitionData) -> None: ...
+    def feed(self, subscription: BrokerSubscription, block: PartitionData) -> None: ...
 
     @abstractmethod
     def prefer(self, broker_id: int) -> None: ...
 
     @abstractmethod
-    def preferred_broker(self) -> tuple[Broker, int] | Trouble: ...
+    def preferred_broker(self) -> tuple[SaramaBroker, int] | GoError: ...
 
 
-class Subscription:
+class BrokerSubscription:
     """One stay of a partition with a broker consumer, which is over when it is released."""
 
     __slots__ = ("child", "consumer", "released")
@@ -108,33 +108,33 @@ class Subscription:
 class BrokerConsumer:
     """The two goroutines of one broker, and the partitions that they fetch."""
 
-    def __init__(self, consumers: BrokerConsumers, broker: Broker) -> None:
+    def __init__(self, consumers: BrokerConsumers, broker: SaramaBroker) -> None:
         self.consumers = consumers
         self.client = consumers.client
         self.broker = broker
         self.refs = 0
         self.stopped = False
-        self.subscriptions: dict[Subscriber, Subscription] = {}
-        self.inputs: deque[tuple[Routine, Subscription]] = deque()
-        self.manager = Manager(self)
-        self.fetcher = Fetcher(self)
+        self.subscriptions: dict[Subscriber, BrokerSubscription] = {}
+        self.inputs: deque[tuple[Routine, BrokerSubscription]] = deque()
+        self.manager = SubscriptionManager(self)
+        self.fetcher = BrokerFetcher(self)
         self.client.wake(self.fetcher, "start")
 
-    def queue(self, routine: Routine, subscription: Subscription) -> None:
+    def queue(self, routine: Routine, subscription: BrokerSubscription) -> None:
         """queueSubscription: `routine` is woken with "queued", and False where the consumer has stopped."""
         if self.stopped:
-            self.client.wake(routine, "queued", False)
+            self.client.wake(routine, "subscription_queued", False)
             return
         self.inputs.append((routine, subscription))
-        self.client.wake(self.manager, "look")
+        self.client.wake(self.manager, "check")
 
     def stop(self) -> None:
         """stopConsuming: who wants to subscribe has to go elsewhere."""
         if not self.stopped:
             self.stopped = True
             while self.inputs:
-                self.client.wake(self.inputs.popleft()[0], "queued", False)
-            self.client.wake(self.manager, "look")
+                self.client.wake(self.inputs.popleft()[0], "subscription_queued", False)
+            self.client.wake(self.manager, "check")
 
     def release(self, child: Subscriber) -> None:
         subscription = self.subscriptions.pop(child, None)
@@ -145,16 +145,16 @@ class BrokerConsumer:
 class BrokerConsumers:
     """Which broker has which consumer: counted, and made when first needed."""
 
-    def __init__(self, client: Network) -> None:
+    def __init__(self, client: ClientNetwork) -> None:
         self.client = client
-        self.of: dict[Broker, BrokerConsumer] = {}
+        self.by_broker: dict[SaramaBroker, BrokerConsumer] = {}
 
-    def ref(self, broker: Broker) -> BrokerConsumer:
-        found = self.of.get(broker)
-        if found is None:
-            found = self.of[broker] = BrokerConsumer(self, broker)
-        found.refs += 1
-        return found
+    def ref(self, broker: SaramaBroker) -> BrokerConsumer:
+        consumer = self.by_broker.get(broker)
+        if consumer is None:
+            consumer = self.by_broker[broker] = BrokerConsumer(self, broker)
+        consumer.refs += 1
+        return consumer
 
     def unref(self, consumer: BrokerConsumer) -> None:
         consumer.refs -= 1
@@ -163,156 +163,156 @@ class BrokerConsumers:
             self.abandon(consumer)
 
     def abandon(self, consumer: BrokerConsumer) -> None:
-        if self.of.get(consumer.broker) is consumer:
-            del self.of[consumer.broker]
+        if self.by_broker.get(consumer.broker) is consumer:
+            del self.by_broker[consumer.broker]
 
 
 # -- the subscription manager
 
 
-class ManagerState(States):
-    idle = "idle"  # takes the first partition, or tells the fetcher that there is none
-    gathering = "gathering"  # 100 ms for more
-    offering = "offering"  # until the fetcher takes them
-    stopped = "stopped"
+class SubscriptionManagerState(States):
+    IDLE = "idle"  # takes the first partition, or tells the fetcher that there is none
+    GATHERING = "gathering"  # 100 ms for more
+    OFFERING = "offering"  # until the fetcher takes them
+    STOPPED = "stopped"
 
 
-M = ManagerState
+M = SubscriptionManagerState
 
 
-class Manager(Routine):
+class SubscriptionManager(Routine):
     """subscriptionManager."""
 
-    __slots__ = ("consumer", "gathered")
+    __slots__ = ("batch", "consumer")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        M.idle: {M.gathering, M.stopped},
-        M.gathering: {M.offering},
-        M.offering: {M.idle, M.stopped},
-        M.stopped: set(),
+        M.IDLE: {M.GATHERING, M.STOPPED},
+        M.GATHERING: {M.OFFERING},
+        M.OFFERING: {M.IDLE, M.STOPPED},
+        M.STOPPED: set(),
     }
 
     def __init__(self, consumer: BrokerConsumer) -> None:
-        super().__init__(M.idle)
+        super().__init__(M.IDLE)
         self.consumer = consumer
-        self.gathered: list[Subscription] = []
+        self.batch: list[BrokerSubscription] = []
 
 
-def _take_first(manager: Manager, what: object) -> None:
+def _start_batch(manager: SubscriptionManager, payload: object) -> None:
     consumer = manager.consumer
     if consumer.stopped:
-        manager.move(M.stopped)
+        manager.move(M.STOPPED)
         consumer.client.wake(consumer.fetcher, "ended")
     elif consumer.inputs:
-        manager.move(M.gathering)
+        manager.move(M.GATHERING)
         consumer.client.sleep(manager, consumer.client.now + consumer.client.dialect.gather_ms)
-        _take_more(manager, None)
-    elif consumer.fetcher.state is RECEIVING and not consumer.fetcher.served:
-        consumer.fetcher.served = True
-        consumer.client.wake(consumer.fetcher, "received", ())
+        _gather(manager, None)
+    elif consumer.fetcher.state is RECEIVING and not consumer.fetcher.batch_pending:
+        consumer.fetcher.batch_pending = True
+        consumer.client.wake(consumer.fetcher, "batch_received", ())
 
 
-def _take_more(manager: Manager, what: object) -> None:
+def _gather(manager: SubscriptionManager, payload: object) -> None:
     consumer = manager.consumer
     while consumer.inputs:
         routine, subscription = consumer.inputs.popleft()
-        manager.gathered.append(subscription)
-        consumer.client.wake(routine, "queued", True)
+        manager.batch.append(subscription)
+        consumer.client.wake(routine, "subscription_queued", True)
     if consumer.stopped:
-        _offer(manager, None)
+        _on_gathered(manager, None)
 
 
-def _offer(manager: Manager, what: object) -> None:
-    manager.move(M.offering)
-    _hand(manager, None)
+def _on_gathered(manager: SubscriptionManager, payload: object) -> None:
+    manager.move(M.OFFERING)
+    _hand_over_batch(manager, None)
 
 
-def _hand(manager: Manager, what: object) -> None:
+def _hand_over_batch(manager: SubscriptionManager, payload: object) -> None:
     consumer = manager.consumer
     fetcher = consumer.fetcher
-    if fetcher.state is not X.aborted and (fetcher.state is not X.receiving or fetcher.served):
+    if fetcher.state is not X.ABORTED and (fetcher.state is not X.RECEIVING or fetcher.batch_pending):
         return
-    fetcher.served = True
-    batch, manager.gathered = manager.gathered, []
-    consumer.client.wake(consumer.fetcher, "received", tuple(batch))
-    manager.move(M.stopped if consumer.stopped else M.idle)
-    if manager.state is M.stopped:
+    fetcher.batch_pending = True
+    batch, manager.batch = manager.batch, []
+    consumer.client.wake(consumer.fetcher, "batch_received", tuple(batch))
+    manager.move(M.STOPPED if consumer.stopped else M.IDLE)
+    if manager.state is M.STOPPED:
         consumer.client.wake(consumer.fetcher, "ended")
     elif consumer.inputs:
-        consumer.client.wake(manager, "look")
+        consumer.client.wake(manager, "check")
 
 
-Manager.TABLE = {
-    "look": only(M, idle=_take_first, gathering=_take_more, offering=_hand),
-    "elapsed": only(M, gathering=_offer),
+SubscriptionManager.TABLE = {
+    "check": row(M, IDLE=_start_batch, GATHERING=_gather, OFFERING=_hand_over_batch),
+    "timer_elapsed": row(M, GATHERING=_on_gathered),
 }
 
 
 # -- the fetcher
 
 
-class FetcherState(States):
-    starting = "starting"
-    receiving = "receiving"  # waits for the manager
-    napping = "napping"
-    fetching = "fetching"
-    feeding = "feeding"  # until every partition took its part, or too long for it
-    aborted = "aborted"  # takes what the manager still has, to send it away
-    ended = "ended"
+class BrokerFetcherState(States):
+    STARTING = "starting"
+    RECEIVING = "receiving"  # waits for the manager
+    NAPPING = "napping"
+    FETCHING = "fetching"
+    FEEDING = "feeding"  # until every partition took its part, or too long for it
+    ABORTED = "aborted"  # takes what the manager still has, to send it away
+    ENDED = "ended"
 
 
-X = FetcherState
-RECEIVING, FETCHING, FEEDING = X.receiving, X.fetching, X.feeding
+X = BrokerFetcherState
+RECEIVING, FETCHING, FEEDING = X.RECEIVING, X.FETCHING, X.FEEDING
 """What is asked for with each answer has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
-class Fetcher(Routine):
+class BrokerFetcher(Routine):
     """subscriptionConsumer."""
 
-    __slots__ = ("acks", "consumer", "served")
+    __slots__ = ("acks", "batch_pending", "consumer")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        X.starting: {X.receiving},
-        X.receiving: {X.napping, X.fetching, X.ended},
-        X.napping: {X.receiving},
-        X.fetching: {X.feeding, X.aborted},
-        X.feeding: {X.receiving},
-        X.aborted: {X.ended},
-        X.ended: set(),
+        X.STARTING: {X.RECEIVING},
+        X.RECEIVING: {X.NAPPING, X.FETCHING, X.ENDED},
+        X.NAPPING: {X.RECEIVING},
+        X.FETCHING: {X.FEEDING, X.ABORTED},
+        X.FEEDING: {X.RECEIVING},
+        X.ABORTED: {X.ENDED},
+        X.ENDED: set(),
     }
 
     def __init__(self, consumer: BrokerConsumer) -> None:
-        super().__init__(X.starting)
+        super().__init__(X.STARTING)
         self.consumer = consumer
         self.acks = 0
-        self.served = False  # what the manager handed over is on its way
+        self.batch_pending = False  # what the manager handed over is on its way
 
     def ack(self) -> None:
         """One partition is done with the answer (or left out)."""
         self.acks -= 1
         if not self.acks:
-            self.consumer.client.wake(self, "acked")
+            self.consumer.client.wake(self, "all_acknowledged")
 
 
-def _receive(fetcher: Fetcher, what: object) -> None:
+def _await_batch(fetcher: BrokerFetcher, payload: object) -> None:
     fetcher.move(RECEIVING)
-    fetcher.served = False
+    fetcher.batch_pending = False
     manager = fetcher.consumer.manager
-    if manager.state is M.stopped:
+    if manager.state is M.STOPPED:
         _end(fetcher, None)
     else:
-        manager.TABLE["look"][manager.state](manager, None)
+        manager.TABLE["check"][manager.state](manager, None)
 
 
-def _received(fetcher: Fetcher, batch: tuple[Subscription, ...]) -> None:
+def _on_batch(fetcher: BrokerFetcher, batch: tuple[BrokerSubscription, ...]) -> None:
     consumer = fetcher.consumer
     for subscription in batch:
         consumer.subscriptions[subscription.child] = subscription
-    _drop_dying(consumer)
+    _release_dying(consumer)
     if not consumer.subscriptions:
         _nap(fetcher)
         return
-    request = _request(consumer)
+    request = _build_request(consumer)
     if request is None:
         _nap(fetcher)
         return
@@ -320,20 +320,20 @@ def _received(fetcher: Fetcher, batch: tuple[Subscription, ...]) -> None:
     consumer.broker.call(fetcher, request)
 
 
-def _nap(fetcher: Fetcher) -> None:
-    fetcher.move(X.napping)
+def _nap(fetcher: BrokerFetcher) -> None:
+    fetcher.move(X.NAPPING)
     client = fetcher.consumer.client
     client.sleep(fetcher, client.now + NAP_MS)
 
 
-def _drop_dying(consumer: BrokerConsumer) -> None:
+def _release_dying(consumer: BrokerConsumer) -> None:
     for child in list(consumer.subscriptions):
         if child.dying:
             consumer.release(child)
             child.stop_dispatcher()
 
 
-def _request(consumer: BrokerConsumer) -> FetchRequest | None:
+def _build_request(consumer: BrokerConsumer) -> FetchRequest | None:
     topics: dict[str, list[FetchPartition]] = {}
     for child in consumer.subscriptions:
         if not child.paused:
@@ -357,7 +357,7 @@ def _request(consumer: BrokerConsumer) -> FetchRequest | None:
     )
 
 
-def _fetched(fetcher: Fetcher, answer: Answer) -> None:
+def _on_response(fetcher: BrokerFetcher, answer: BrokerResponse) -> None:
     consumer = fetcher.consumer
     if not isinstance(answer.response, FetchResponse):
         _abort(fetcher, answer.error or errors.INCOMPLETE)
@@ -375,7 +375,7 @@ def _fetched(fetcher: Fetcher, answer: Answer) -> None:
 
 
 def _feed(
-    fetcher: Fetcher, child: Subscriber, subscription: Subscription, block: PartitionData | None
+    fetcher: BrokerFetcher, child: Subscriber, subscription: BrokerSubscription, block: PartitionData | None
 ) -> None:
     if child.dying:
         fetcher.consumer.release(child)
@@ -387,7 +387,7 @@ def _feed(
         child.feed(subscription, block)
 
 
-def _acked(fetcher: Fetcher, what: object) -> None:
+def _on_all_acknowledged(fetcher: BrokerFetcher, payload: object) -> None:
     """handleResponses: what did each partition make of it?"""
     consumer = fetcher.consumer
     for child in list(consumer.subscriptions):
@@ -397,72 +397,72 @@ def _acked(fetcher: Fetcher, what: object) -> None:
             continue
         result, child.result = child.result, None
         if result is None:
-            _follow_preference(consumer, child)
+            _follow_preferred_replica(consumer, child)
         else:
-            _judge(consumer, child, result)
-    _receive(fetcher, None)
+            _handle_result(consumer, child, result)
+    _await_batch(fetcher, None)
 
 
-def _follow_preference(consumer: BrokerConsumer, child: Subscriber) -> None:
+def _follow_preferred_replica(consumer: BrokerConsumer, child: Subscriber) -> None:
     """Fetching from the replica that the broker named, or back from it, is a new start without a backoff."""
     preferred = child.preferred_broker()
-    if not isinstance(preferred, Trouble) and preferred[0].id != consumer.broker.id:
+    if not isinstance(preferred, GoError) and preferred[0].id != consumer.broker.id:
         child.switching = True
         child.redispatch()
         consumer.release(child)
 
 
-def _judge(consumer: BrokerConsumer, child: Subscriber, result: Trouble) -> None:
+def _handle_result(consumer: BrokerConsumer, child: Subscriber, result: GoError) -> None:
     from_replica, child.preferred = child.preferred, None
     if result is errors.TIMED_OUT:
         del consumer.subscriptions[child]  # its feeder subscribes again
         return
     if result.code == ErrorCode.OFFSET_OUT_OF_RANGE and from_replica is None:
-        child.error(result)
+        child.report_error(result)
         child.stop_dispatcher()
         child.close()
         consumer.release(child)
         return
     if result.code not in _REDISPATCH and result.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-        child.error(result)
+        child.report_error(result)
     child.redispatch()
     consumer.release(child)
 
 
-def _abort(fetcher: Fetcher, error: Trouble) -> None:
+def _abort(fetcher: BrokerFetcher, error: GoError) -> None:
     consumer = fetcher.consumer
-    fetcher.move(X.aborted)
+    fetcher.move(X.ABORTED)
     consumer.consumers.abandon(consumer)
     consumer.stop()
     consumer.broker.close()
     for child in list(consumer.subscriptions):
-        _send_away(child, error)
+        _detach(child, error)
         consumer.release(child)
 
 
-def _aborted_received(fetcher: Fetcher, batch: tuple[Subscription, ...]) -> None:
+def _on_batch_after_abort(fetcher: BrokerFetcher, batch: tuple[BrokerSubscription, ...]) -> None:
     for subscription in batch:
-        _send_away(subscription.child, errors.NOT_CONNECTED)
+        _detach(subscription.child, errors.NOT_CONNECTED)
         subscription.release()
 
 
-def _send_away(child: Subscriber, error: Trouble) -> None:
+def _detach(child: Subscriber, error: GoError) -> None:
     if child.dying:
         child.stop_dispatcher()
     else:
-        child.error(error)
+        child.report_error(error)
         child.redispatch()
 
 
-def _end(fetcher: Fetcher, what: object) -> None:
-    fetcher.move(X.ended)
+def _end(fetcher: BrokerFetcher, payload: object) -> None:
+    fetcher.move(X.ENDED)
 
 
-Fetcher.TABLE = {
-    "start": only(X, starting=_receive),
-    "received": only(X, receiving=_received, aborted=_aborted_received),
-    "elapsed": only(X, napping=_receive),
-    "answered": only(X, fetching=_fetched),
-    "acked": only(X, feeding=_acked),
-    "ended": only(X, receiving=_end, aborted=_end, napping=ignored),
+BrokerFetcher.TABLE = {
+    "start": row(X, STARTING=_await_batch),
+    "batch_received": row(X, RECEIVING=_on_batch, ABORTED=_on_batch_after_abort),
+    "timer_elapsed": row(X, NAPPING=_await_batch),
+    "response": row(X, FETCHING=_on_response),
+    "all_acknowledged": row(X, FEEDING=_on_all_acknowledged),
+    "ended": row(X, RECEIVING=_end, ABORTED=_end, NAPPING=ignore),
 }

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 
 from ...group.subscription import TopicPartition
 from ..contract import CloseConnection, FinishClose, Started
-from .broker import Broker, Network
+from .broker import ClientNetwork, SaramaBroker
 from .broker_consumer import BrokerConsumers, Subscriber
 from .config import PRESENT, VERSIONS, Dialect, Settings
-from .coordinator_lookup import Coordinator
+from .coordinator_lookup import GroupCoordinator
 from .metadata import Metadata, Updater
 
 
-class Client(Network):
+class SaramaClient(ClientNetwork):
     """What all of a sarama client's goroutines share."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Client(Network):
         super().__init__(settings, versions, dialect)
         self.metadata = Metadata(self)
         self.updater: Updater | None = None
-        self.coordinator = Coordinator(self.metadata)
+        self.coordinator = GroupCoordinator(self.metadata)
         self.consumers = BrokerConsumers(self)
         self.children: dict[TopicPartition, Subscriber] = {}
         self.paused: set[TopicPartition] = set()
@@ -38,7 +38,7 @@ class Client(Network):
         addresses = list(event.bootstrap)
         while addresses:
             host, port = addresses.pop(int(self.settings.random() * len(addresses)))
-            self.metadata.seeds.append(Broker(self, -1, host, port))
+            self.metadata.seeds.append(SaramaBroker(self, -1, host, port))
 
     def keep_fresh(self) -> None:
         """Start the background updater, unless RefreshFrequency is 0."""

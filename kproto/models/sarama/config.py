@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...errors import ConfigError
 from ..contract import ModelConfig
-from .versions import INSTANCES_SINCE, MAX, VERSIONS, Kafka, key, parse
+from .versions import INSTANCES_SINCE, MAX_VERSION, VERSIONS, KafkaVersion, key, parse
 
 __all__ = ["NEWEST", "OLDEST", "VERSIONS", "Settings", "key", "settings"]
 
@@ -39,7 +39,7 @@ OLD = Dialect(pipelines=True, asks_bootstrap=True, gather_ms=0)
 class Settings:
     """sarama's own names in snake_case; times in milliseconds."""
 
-    version: Kafka
+    version: KafkaVersion
     client_id: str
     group_id: str
     instance_id: str | None
@@ -95,16 +95,16 @@ def settings(config: ModelConfig) -> Settings:
         raise ConfigError("reset", config.reset, "sarama has earliest and latest")
 
     def number(name: str, default: int) -> int:
-        given = config.extra.get(name, default)
-        if not isinstance(given, int):
-            raise ConfigError(name, given, "it has to be a whole number")
-        return given
+        value = config.extra.get(name, default)
+        if not isinstance(value, int):
+            raise ConfigError(name, value, "it has to be a whole number")
+        return value
 
-    def told(value: int | None, default: int) -> int:
+    def or_default(value: int | None, default: int) -> int:
         return default if value is None else value
 
-    said = config.extra.get("Version")
-    version = MAX if said is None else parse(str(said))
+    version_text = config.extra.get("Version")
+    version = MAX_VERSION if version_text is None else parse(str(version_text))
     return Settings(
         version=version,
         client_id=config.client_id,
@@ -113,18 +113,18 @@ def settings(config: ModelConfig) -> Settings:
         rack_id=config.rack or "",
         strategies=strategies,
         random=config.random,
-        group_session_timeout=told(config.session_ms, 10_000),
-        group_heartbeat_interval=told(config.heartbeat_ms, 3_000),
-        group_rebalance_timeout=told(config.max_poll_ms, 60_000),
+        group_session_timeout=or_default(config.session_ms, 10_000),
+        group_heartbeat_interval=or_default(config.heartbeat_ms, 3_000),
+        group_rebalance_timeout=or_default(config.max_poll_ms, 60_000),
         group_rebalance_retry_max=number("Group.Rebalance.Retry.Max", 4),
         group_rebalance_retry_backoff=number("Group.Rebalance.Retry.Backoff", 2_000),
         group_reset_invalid_offsets=bool(number("Group.ResetInvalidOffsets", True)),
         offsets_auto_commit=config.auto_commit is not False,
-        offsets_auto_commit_interval=told(config.auto_commit_ms, 1_000),
+        offsets_auto_commit_interval=or_default(config.auto_commit_ms, 1_000),
         offsets_initial=starts[config.reset],
         offsets_retention=number("Offsets.Retention", 0),
         offsets_retry_max=number("Offsets.Retry.Max", 3),
-        metadata_refresh_frequency=told(config.metadata_ms, 600_000),
+        metadata_refresh_frequency=or_default(config.metadata_ms, 600_000),
         metadata_retry_max=number("Metadata.Retry.Max", 3),
         metadata_retry_backoff=number("Metadata.Retry.Backoff", 250),
         metadata_full=bool(number("Metadata.Full", True)),

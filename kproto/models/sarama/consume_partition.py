@@ -12,20 +12,20 @@ from typing import ClassVar
 
 from ...group.subscription import TopicPartition
 from . import errors
-from .client import Client
+from .client import SaramaClient
 from .config import NEWEST, OLDEST
-from .errors import Trouble
+from .errors import GoError
 from .initial_offset import LogOffset
-from .partition_consumer import PartitionConsumer, Taker, subscribe, subscribe_again
-from .routines import Routine, States, Table, only
+from .partition_consumer import MessageReceiver, PartitionConsumer, subscribe, subscribe_again
+from .routines import Routine, States, Table, row
 
 
 class OpenState(States):
-    newest = "newest"  # ListOffsets for the end
-    oldest = "oldest"  # ListOffsets for the start
-    leading = "leading"  # the topic's metadata is refreshed, as its leader is unknown
-    queueing = "queueing"  # until the subscription manager takes the partition
-    done = "done"
+    LISTING_NEWEST = "listing_newest"  # ListOffsets for the end
+    LISTING_OLDEST = "listing_oldest"  # ListOffsets for the start
+    FINDING_LEADER = "finding_leader"  # the topic's metadata is refreshed, as its leader is unknown
+    QUEUEING = "queueing"  # until the subscription manager takes the partition
+    DONE = "done"
 
 
 S = OpenState
@@ -34,19 +34,21 @@ S = OpenState
 class ConsumePartition(Routine):
     """One call: `taker` goes on with "opened" and the partition consumer, or the trouble."""
 
-    __slots__ = ("child", "client", "end", "offset", "partition", "taker")
+    __slots__ = ("child", "client", "end", "offset", "partition", "receiver")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        S.newest: {S.oldest, S.done},
-        S.oldest: {S.leading, S.queueing, S.done},
-        S.leading: {S.queueing, S.done},
-        S.queueing: {S.done},
-        S.done: set(),
+        S.LISTING_NEWEST: {S.LISTING_OLDEST, S.DONE},
+        S.LISTING_OLDEST: {S.FINDING_LEADER, S.QUEUEING, S.DONE},
+        S.FINDING_LEADER: {S.QUEUEING, S.DONE},
+        S.QUEUEING: {S.DONE},
+        S.DONE: set(),
     }
 
-    def __init__(self, client: Client, taker: Taker, partition: TopicPartition, offset: int) -> None:
-        super().__init__(S.newest)
-        self.client, self.taker, self.partition, self.offset = client, taker, partition, offset
+    def __init__(
+        self, client: SaramaClient, receiver: MessageReceiver, partition: TopicPartition, offset: int
+    ) -> None:
+        super().__init__(S.LISTING_NEWEST)
+        self.client, self.receiver, self.partition, self.offset = client, receiver, partition, offset
         self.end = 0
         self.child: PartitionConsumer | None = None
 
@@ -55,33 +57,33 @@ class ConsumePartition(Routine):
         LogOffset(self.client, self, self.partition, NEWEST).start()
 
 
-def _newest(opening: ConsumePartition, found: int | Trouble) -> None:
-    if isinstance(found, Trouble):
-        _finish(opening, found)
+def _on_newest_offset(opening: ConsumePartition, result: int | GoError) -> None:
+    if isinstance(result, GoError):
+        _finish(opening, result)
         return
-    opening.end = found
-    opening.move(S.oldest)
+    opening.end = result
+    opening.move(S.LISTING_OLDEST)
     LogOffset(opening.client, opening, opening.partition, OLDEST).start()
 
 
-def _oldest(opening: ConsumePartition, found: int | Trouble) -> None:
-    if isinstance(found, Trouble):
-        _finish(opening, found)
+def _on_oldest_offset(opening: ConsumePartition, result: int | GoError) -> None:
+    if isinstance(result, GoError):
+        _finish(opening, result)
         return
-    ends = {NEWEST: opening.end, OLDEST: found}
+    ends = {NEWEST: opening.end, OLDEST: result}
     opening.offset = ends.get(opening.offset, opening.offset)
-    if not found <= opening.offset <= opening.end:
+    if not result <= opening.offset <= opening.end:
         _finish(opening, errors.OUT_OF_RANGE)
-    elif isinstance(opening.client.metadata.leader(*opening.partition), Trouble):
-        opening.move(S.leading)
-        opening.client.metadata.want(opening, (opening.partition.topic,))
+    elif isinstance(opening.client.metadata.leader(*opening.partition), GoError):
+        opening.move(S.FINDING_LEADER)
+        opening.client.metadata.request_refresh(opening, (opening.partition.topic,))
     else:
         _subscribe(opening)
 
 
-def _led(opening: ConsumePartition, trouble: Trouble | None) -> None:
-    if trouble is not None:
-        _finish(opening, trouble)
+def _on_refreshed(opening: ConsumePartition, error: GoError | None) -> None:
+    if error is not None:
+        _finish(opening, error)
     else:
         _subscribe(opening)
 
@@ -89,36 +91,36 @@ def _led(opening: ConsumePartition, trouble: Trouble | None) -> None:
 def _subscribe(opening: ConsumePartition) -> None:
     client, partition = opening.client, opening.partition
     leader = client.metadata.leader(*partition)
-    if isinstance(leader, Trouble):
+    if isinstance(leader, GoError):
         _finish(opening, leader)
         return
     if partition in client.children:
-        _finish(opening, Trouble("sarama.ConfigurationError", "the partition is already being consumed"))
+        _finish(opening, GoError("sarama.ConfigurationError", "the partition is already being consumed"))
         return
-    child = PartitionConsumer(client, opening.taker, partition, opening.offset)
+    child = PartitionConsumer(client, opening.receiver, partition, opening.offset)
     child.high_watermark = opening.end
     child.paused = partition in client.paused
     opening.child = child
     client.children[partition] = child
-    opening.move(S.queueing)
+    opening.move(S.QUEUEING)
     subscribe(child, opening, *leader)
 
 
-def _queued(opening: ConsumePartition, taken: bool) -> None:
+def _on_queued(opening: ConsumePartition, is_queued: bool) -> None:
     assert opening.child is not None
-    if taken:
+    if is_queued:
         _finish(opening, opening.child)
     else:
         subscribe_again(opening.child, opening)
 
 
-def _finish(opening: ConsumePartition, result: PartitionConsumer | Trouble) -> None:
-    opening.move(S.done)
-    opening.client.resume(opening.taker, "opened", result)
+def _finish(opening: ConsumePartition, result: PartitionConsumer | GoError) -> None:
+    opening.move(S.DONE)
+    opening.client.resume(opening.receiver, "partition_opened", result)
 
 
 ConsumePartition.TABLE = {
-    "offset": only(S, newest=_newest, oldest=_oldest),
-    "refreshed": only(S, leading=_led),
-    "queued": only(S, queueing=_queued),
+    "offset_listed": row(S, LISTING_NEWEST=_on_newest_offset, LISTING_OLDEST=_on_oldest_offset),
+    "metadata_refreshed": row(S, FINDING_LEADER=_on_refreshed),
+    "subscription_queued": row(S, QUEUEING=_on_queued),
 }

@@ -16,77 +16,79 @@ from ...group.subscription import TopicPartition
 from ..contract import AssignCalled, ModelRecord
 from . import errors
 from .application import Application
-from .client import Client
+from .client import SaramaClient
 from .consume_partition import ConsumePartition
-from .errors import Trouble
-from .partition_consumer import PartitionConsumer, Taker
-from .routines import States, Table, ignored, only
+from .errors import GoError
+from .partition_consumer import MessageReceiver, PartitionConsumer
+from .routines import States, Table, ignore, row
 
 
-class DirectState(States):
-    opening = "opening"
-    consuming = "consuming"
-    ended = "ended"
+class DirectPartitionState(States):
+    OPENING = "opening"
+    CONSUMING = "consuming"
+    ENDED = "ended"
 
 
-S = DirectState
+S = DirectPartitionState
 
 
-class Direct(Taker):
+class DirectPartition(MessageReceiver):
     """One partition that the application consumes by itself."""
 
     __slots__ = ("application", "client", "partition")
     TABLE: ClassVar[Table]
-    EDGES: ClassVar = {S.opening: {S.consuming, S.ended}, S.consuming: {S.ended}, S.ended: set()}
+    EDGES: ClassVar = {S.OPENING: {S.CONSUMING, S.ENDED}, S.CONSUMING: {S.ENDED}, S.ENDED: set()}
 
-    def __init__(self, client: Client, application: Application, partition: TopicPartition) -> None:
-        super().__init__(S.opening)
+    def __init__(self, client: SaramaClient, application: Application, partition: TopicPartition) -> None:
+        super().__init__(S.OPENING)
         self.client, self.application, self.partition = client, application, partition
         self.child: PartitionConsumer | None = None
 
-    def take(self, limit: int) -> list[ModelRecord]:
+    def take_messages(self, limit: int) -> list[ModelRecord]:
         """What the application polls."""
         child = self.child
         if child is None:
             return []
-        taken = [child.messages.popleft() for _ in range(min(limit, len(child.messages)))]
-        child.taken()
-        return taken
+        messages = [child.messages.popleft() for _ in range(min(limit, len(child.messages)))]
+        child.on_messages_taken()
+        return messages
 
-    def report(self, error: Trouble) -> None:
+    def report(self, error: GoError) -> None:
         """To the partition's Errors channel."""
-        self.client.report(errors.of_partition(error))
+        self.client.report(errors.as_consumer_error(error))
 
 
-def assign(client: Client, application: Application, event: AssignCalled) -> None:
+def assign(client: SaramaClient, application: Application, event: AssignCalled) -> None:
     """ConsumePartition, or Close, for each of these partitions."""
     for partition, offset in event.partitions.items():
         if event.change != "remove":
             start = client.settings.offsets_initial if offset is None else offset
-            ConsumePartition(client, Direct(client, application, partition), partition, start).start()
+            ConsumePartition(
+                client, DirectPartition(client, application, partition), partition, start
+            ).start()
         elif partition in client.children:
             client.children[partition].close()
 
 
-def _opened(direct: Direct, found: PartitionConsumer | Trouble) -> None:
-    if isinstance(found, Trouble):
-        direct.move(S.ended)
-        direct.client.report(found)
+def _on_opened(direct: DirectPartition, result: PartitionConsumer | GoError) -> None:
+    if isinstance(result, GoError):
+        direct.move(S.ENDED)
+        direct.client.report(result)
     else:
-        direct.child = found
-        direct.move(S.consuming)
+        direct.child = result
+        direct.move(S.CONSUMING)
 
 
-def _stocked(direct: Direct, what: object) -> None:
-    direct.application.stock(direct)
+def _on_messages(direct: DirectPartition, payload: object) -> None:
+    direct.application.on_messages(direct)
 
 
-def _closed(direct: Direct, what: object) -> None:
-    direct.move(S.ended)
+def _on_closed(direct: DirectPartition, payload: object) -> None:
+    direct.move(S.ENDED)
 
 
-Direct.TABLE = {
-    "opened": only(S, opening=_opened),
-    "stocked": only(S, opening=_stocked, consuming=_stocked, ended=ignored),
-    "closed": only(S, consuming=_closed),
+DirectPartition.TABLE = {
+    "partition_opened": row(S, OPENING=_on_opened),
+    "messages_available": row(S, OPENING=_on_messages, CONSUMING=_on_messages, ENDED=ignore),
+    "channels_closed": row(S, CONSUMING=_on_closed),
 }

@@ -17,38 +17,38 @@ from __future__ import annotations
 from ...error_codes import ErrorCode
 from . import errors
 from .consumer_group_close import (
-    cleaned_up,
     close,
-    found_to_leave,
+    finish_release,
     leave,
-    leave_now,
-    left,
+    leave_if_closed,
+    leave_on_coordinator,
+    on_cleanup_returned,
+    on_heartbeat_stopped,
+    on_leave_response,
     release,
-    released,
-    returned,
+    return_from_consume,
     stop_heartbeat,
-    stopped,
 )
 from .consumer_group_cooperative import (
-    added,
-    has_lock,
-    learned,
-    locked,
-    look_revoked,
+    check_revoked,
+    on_commits_locked,
+    on_generation_locked,
+    on_rejoined,
+    on_revoke_timeout,
+    on_revoked_committed,
+    on_topic_refreshed,
     rejoin,
-    rejoined,
-    removed,
-    revoke_timed_out,
+    start_added_claims,
 )
 from .consumer_group_join import Join
-from .consumer_group_session import Session
-from .consumer_group_state import Group, GroupState, Joined, S
-from .errors import Trouble
+from .consumer_group_session import GroupSession
+from .consumer_group_state import Joined, S, SaramaGroup, SaramaGroupState
+from .errors import GoError
 from .initial_offset import CommittedOffset
-from .offset_manager import Managed
-from .routines import ignored, only
+from .offset_manager import PartitionOffset
+from .routines import ignore, row
 
-__all__ = ["Group", "GroupState"]
+__all__ = ["SaramaGroup", "SaramaGroupState"]
 
 _CLIENT_STARTS = {
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -61,122 +61,129 @@ _CLIENT_STARTS = {
 # Consume
 
 
-def _connected(group: Group, trouble: Trouble | None) -> None:
-    if trouble is not None and trouble.code not in _CLIENT_STARTS:
-        group.client.report(trouble)
+def _on_connected(group: SaramaGroup, error: GoError | None) -> None:
+    if error is not None and error.code not in _CLIENT_STARTS:
+        group.client.report(error)
         close(group)
         return
     group.client.keep_fresh()
-    group.move(S.idle)
+    group.move(S.IDLE)
     _consume(group, None)
 
 
-def _consume(group: Group, what: object) -> None:
+def _consume(group: SaramaGroup, payload: object) -> None:
     """The loop: one more Consume, if the application still wants one."""
     if group.closed:
         leave(group)
         return
-    if group.state is not S.idle:
-        group.move(S.idle)
+    if group.state is not S.IDLE:
+        group.move(S.IDLE)
     group.canceled = False
-    if group.wanted is None:
+    if group.requested_topics is None:
         return
-    group.topics = group.wanted
+    group.topics = group.requested_topics
     if not group.topics:
-        returned(group, Trouble("errors.errorString", "no topics provided"))
+        return_from_consume(group, GoError("errors.errorString", "no topics provided"))
         return
-    group.move(S.refreshing)
-    group.client.metadata.want(group, group.topics)
+    group.move(S.REFRESHING)
+    group.client.metadata.request_refresh(group, group.topics)
 
 
-def _refreshed(group: Group, trouble: Trouble | None) -> None:
-    if trouble is not None:
-        returned(group, trouble)
+def _on_refreshed(group: SaramaGroup, error: GoError | None) -> None:
+    if error is not None:
+        return_from_consume(group, error)
         return
-    group.move(S.joining)
+    group.move(S.JOINING)
     join = group.join = Join(group, group.topics, None)
     join.start()
 
 
-def _joined(group: Group, result: Joined | Trouble) -> None:
+def _on_joined(group: SaramaGroup, result: Joined | GoError) -> None:
     group.join = None
-    if isinstance(result, Trouble):
-        returned(group, result)
+    if isinstance(result, GoError):
+        return_from_consume(group, result)
         return
-    session = group.session = Session(group, result.member_id, result.generation)
+    session = group.session = GroupSession(group, result.member_id, result.generation)
     session.claims = result.claims
     if group.canceled:
         session.cause = errors.CANCELED
     group.joined = result
     group.client.wake(session.heartbeat, "start")
-    group.pending = list(result.claims)
-    group.move(S.managing)
-    _manage(group, None)
+    group.unfetched_claims = list(result.claims)
+    group.move(S.FETCHING_OFFSETS)
+    _fetch_next_offset(group, None)
 
 
-def _manage(group: Group, what: object) -> None:
+def _fetch_next_offset(group: SaramaGroup, payload: object) -> None:
     session = group.session
     assert session is not None
-    if group.pending:
-        CommittedOffset(session.offsets, group, group.pending[0]).start()
-    elif group.state is S.managing:
-        group.move(S.setting_up)
-        group.latest = session
+    if group.unfetched_claims:
+        CommittedOffset(session.offsets, group, group.unfetched_claims[0]).start()
+    elif group.state is S.FETCHING_OFFSETS:
+        group.move(S.SETTING_UP)
+        group.last_session = session
         kind = "setup" if session.cooperative else "assigned"
-        group.application.tell(kind, session.claims, group)
+        group.application.run_callback(kind, session.claims, group)
     else:
-        added(group)
+        start_added_claims(group)
 
 
-def _managed(group: Group, found: Managed | Trouble) -> None:
+def _on_offset_fetched(group: SaramaGroup, result: PartitionOffset | GoError) -> None:
     session = group.session
     assert session is not None
-    if isinstance(found, Trouble):
-        group.error = found
+    if isinstance(result, GoError):
+        group.error = result
         release(group)
         return
-    session.offsets.managed[group.pending.pop(0)] = found
-    _manage(group, None)
+    session.offsets.partition_offsets[group.unfetched_claims.pop(0)] = result
+    _fetch_next_offset(group, None)
 
 
-def _set_up(group: Group, what: object) -> None:
+def _on_setup_returned(group: SaramaGroup, payload: object) -> None:
     session, joined = group.session, group.joined
     assert session is not None
     assert joined is not None
     session.start(session.claims)
-    group.move(S.running)
+    group.move(S.RUNNING)
     session.watch_partitions(joined.counts)
-    _look(group, None)
+    _check_session(group, None)
 
 
-def _look(group: Group, what: object) -> None:
+def _check_session(group: SaramaGroup, payload: object) -> None:
     """Running: is the session over, or is there a rebalance to join?"""
     session = group.session
     assert session is not None
     if group.closed or session.cause is not None:
         release(group)
-    elif session.rejoin is not None:
-        group.last_cause = session.rejoin
+    elif session.rejoin_cause is not None:
+        group.last_cause = session.rejoin_cause
         rejoin(group)
 
 
-Group.TABLE = {
-    "again": only(
-        S, idle=_consume, refreshing=_consume, joining=_consume, stopping=_consume, pausing=_consume
+SaramaGroup.TABLE = {
+    "consume": row(
+        S, IDLE=_consume, REFRESHING=_consume, JOINING=_consume, STOPPING=_consume, PAUSING=_consume
     ),
-    "manage": only(S, adding=_manage),
-    "refreshed": only(S, connecting=_connected, refreshing=_refreshed, learning=learned),
-    "joined": only(S, joining=_joined, rejoining=rejoined),
-    "managed": only(S, managing=_managed, adding=_managed),
-    "told": only(S, setting_up=_set_up, cleaning_up=cleaned_up),
-    "look": only(
-        S, running=_look, revoking=look_revoked, releasing=released, idle=leave_now, pausing=leave_now
+    "fetch_offsets": row(S, FETCHING_ADDED_OFFSETS=_fetch_next_offset),
+    "metadata_refreshed": row(
+        S, CONNECTING=_on_connected, REFRESHING=_on_refreshed, REFRESHING_TOPICS=on_topic_refreshed
     ),
-    "has_lock": only(S, locking=has_lock),
-    "locked": only(S, locking=locked),
-    "let_go": only(S, letting_go=stop_heartbeat, removing=removed),
-    "stopped": only(S, stopping=stopped, closed=ignored),
-    "elapsed": only(S, revoking=revoke_timed_out, pausing=_consume),
-    "found": only(S, looking=found_to_leave),
-    "answered": only(S, leaving=left),
+    "group_joined": row(S, JOINING=_on_joined, REJOINING=on_rejoined),
+    "offset_fetched": row(S, FETCHING_OFFSETS=_on_offset_fetched, FETCHING_ADDED_OFFSETS=_on_offset_fetched),
+    "callback_returned": row(S, SETTING_UP=_on_setup_returned, CLEANING_UP=on_cleanup_returned),
+    "check": row(
+        S,
+        RUNNING=_check_session,
+        REVOKING=check_revoked,
+        RELEASING=finish_release,
+        IDLE=leave_if_closed,
+        PAUSING=leave_if_closed,
+    ),
+    "generation_locked": row(S, LOCKING=on_generation_locked),
+    "commits_locked": row(S, LOCKING=on_commits_locked),
+    "offsets_closed": row(S, CLOSING_OFFSETS=stop_heartbeat, COMMITTING_REVOKED=on_revoked_committed),
+    "stopped": row(S, STOPPING=on_heartbeat_stopped, CLOSED=ignore),
+    "timer_elapsed": row(S, REVOKING=on_revoke_timeout, PAUSING=_consume),
+    "coordinator_found": row(S, FINDING_COORDINATOR=leave_on_coordinator),
+    "response": row(S, LEAVING=on_leave_response),
 }

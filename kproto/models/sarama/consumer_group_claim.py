@@ -19,12 +19,12 @@ from ...group.subscription import TopicPartition
 from ..contract import ModelRecord
 from . import errors
 from .application import Application
-from .client import Client
+from .client import SaramaClient
 from .consume_partition import ConsumePartition
-from .errors import Trouble
-from .offset_manager import Offsets
-from .partition_consumer import PartitionConsumer, Taker
-from .routines import States, Table, only
+from .errors import GoError
+from .offset_manager import OffsetManager
+from .partition_consumer import MessageReceiver, PartitionConsumer
+from .routines import States, Table, row
 
 UNREADABLE_MS = 5_000
 _RETRIABLE = {
@@ -37,14 +37,14 @@ _RETRIABLE = {
 
 
 class ClaimState(States):
-    starting = "starting"
-    unreadable = "unreadable"  # no leader known: looks again every 5 s
-    opening = "opening"  # ConsumePartition
-    backing_off = "backing_off"
-    refreshing = "refreshing"  # before another attempt
-    consuming = "consuming"  # the handler runs
-    draining = "draining"  # it returned: until the partition consumer has closed its channels
-    done = "done"
+    STARTING = "starting"
+    UNREADABLE = "unreadable"  # no leader known: looks again every 5 s
+    OPENING = "opening"  # ConsumePartition
+    BACKING_OFF = "backing_off"
+    REFRESHING = "refreshing"  # before another attempt
+    CONSUMING = "consuming"  # the handler runs
+    DRAINING = "draining"  # it returned: until the partition consumer has closed its channels
+    DONE = "done"
 
 
 S = ClaimState
@@ -53,31 +53,31 @@ S = ClaimState
 class ClaimOwner(Protocol):
     """What a claim uses of its session."""
 
-    client: Client
+    client: SaramaClient
     application: Application
-    offsets: Offsets
+    offsets: OffsetManager
     cooperative: bool
-    cause: Trouble | None
+    cause: GoError | None
 
     @property
     def closed(self) -> bool: ...
 
-    def report(self, error: Trouble, partition: TopicPartition | None = None) -> None: ...
+    def report(self, error: GoError, partition: TopicPartition | None = None) -> None: ...
 
-    def tell(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None: ...
+    def run_callback(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None: ...
 
-    def returned(self, claim: Claim) -> None: ...
+    def on_claim_returned(self, claim: GroupClaim) -> None: ...
 
 
-class Claim(Taker):
+class GroupClaim(MessageReceiver):
     """One partition while the session has it."""
 
     __slots__ = (
         "canceled",
         "closed",
+        "is_reset",
         "offset",
         "partition",
-        "reset",
         "retries",
         "returning",
         "revoked",
@@ -85,23 +85,23 @@ class Claim(Taker):
     )
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        S.starting: {S.unreadable, S.opening, S.done},
-        S.unreadable: {S.opening, S.done},
-        S.opening: {S.consuming, S.backing_off, S.done},
-        S.backing_off: {S.refreshing, S.done},
-        S.refreshing: {S.opening},
-        S.consuming: {S.draining},
-        S.draining: {S.done},
-        S.done: set(),
+        S.STARTING: {S.UNREADABLE, S.OPENING, S.DONE},
+        S.UNREADABLE: {S.OPENING, S.DONE},
+        S.OPENING: {S.CONSUMING, S.BACKING_OFF, S.DONE},
+        S.BACKING_OFF: {S.REFRESHING, S.DONE},
+        S.REFRESHING: {S.OPENING},
+        S.CONSUMING: {S.DRAINING},
+        S.DRAINING: {S.DONE},
+        S.DONE: set(),
     }
 
     def __init__(self, session: ClaimOwner, partition: TopicPartition) -> None:
-        super().__init__(S.starting)
+        super().__init__(S.STARTING)
         self.session = session
         self.partition = partition
         self.retries = session.client.settings.metadata_retry_max
         self.offset = session.client.settings.offsets_initial
-        self.reset = False  # begins at Offsets.Initial, as the committed offset is out of range
+        self.is_reset = False  # begins at Offsets.Initial, as the committed offset is out of range
         self.canceled = False
         self.returning = False  # it gave what it held when the session ended
         self.revoked = False  # by a cooperative rebalance: the session goes on without it
@@ -112,98 +112,98 @@ class Claim(Taker):
         """The claim's context is done."""
         if not self.canceled:
             self.canceled, self.revoked = True, revoked
-            self.session.client.wake(self, "look")
+            self.session.client.wake(self, "check")
 
-    def report(self, error: Trouble) -> None:
+    def report(self, error: GoError) -> None:
         """To the group's Errors channel."""
         self.session.report(error, self.partition)
 
-    def take(self, limit: int) -> list[ModelRecord]:
+    def take_messages(self, limit: int) -> list[ModelRecord]:
         """What the application polls: it is marked as it is taken."""
         child = self.child
-        if child is None or self.state is not S.consuming:
+        if child is None or self.state is not S.CONSUMING:
             return []
-        messages = child.messages
+        queue = child.messages
         if self.session.cause is not None:
             limit = min(limit, 1)  # what the handler holds; it returns then
             self.returning = True
-        taken = [messages.popleft() for _ in range(min(limit, len(messages)))]
-        managed = self.session.offsets.managed.get(self.partition)
-        if taken and managed is not None:
-            managed.mark(taken[-1].offset + 1)
-        child.taken()
-        self.session.client.wake(self, "look")
-        return taken
+        messages = [queue.popleft() for _ in range(min(limit, len(queue)))]
+        managed = self.session.offsets.partition_offsets.get(self.partition)
+        if messages and managed is not None:
+            managed.mark(messages[-1].offset + 1)
+        child.on_messages_taken()
+        self.session.client.wake(self, "check")
+        return messages
 
 
-def _start(claim: Claim, what: object) -> None:
+def _start(claim: GroupClaim, payload: object) -> None:
     client = claim.session.client
     if claim.canceled or claim.session.closed:
         _finish(claim)
     elif client.metadata.is_readable(*claim.partition):
-        managed = claim.session.offsets.managed.get(claim.partition)
+        managed = claim.session.offsets.partition_offsets.get(claim.partition)
         if managed is not None and managed.offset >= 0:
             claim.offset = managed.offset
-        _ask(claim)
+        _consume_partition(claim)
     else:
-        if claim.state is S.starting:
-            claim.move(S.unreadable)
+        if claim.state is S.STARTING:
+            claim.move(S.UNREADABLE)
         client.sleep(claim, client.now + UNREADABLE_MS)
 
 
-def _ask(claim: Claim) -> None:
-    claim.move(S.opening)
+def _consume_partition(claim: GroupClaim) -> None:
+    claim.move(S.OPENING)
     ConsumePartition(claim.session.client, claim, claim.partition, claim.offset).start()
 
 
-def _opened(claim: Claim, found: PartitionConsumer | Trouble) -> None:
-    if isinstance(found, Trouble):
-        _failed(claim, found)
+def _on_opened(claim: GroupClaim, result: PartitionConsumer | GoError) -> None:
+    if isinstance(result, GoError):
+        _on_open_failed(claim, result)
         return
-    claim.child = found
-    claim.move(S.consuming)
+    claim.child = result
+    claim.move(S.CONSUMING)
     if claim.session.cooperative:
-        claim.session.tell("assigned", (claim.partition,))
-    _look(claim, None)
+        claim.session.run_callback("assigned", (claim.partition,))
+    _check_handler(claim, None)
 
 
-def _failed(claim: Claim, trouble: Trouble) -> None:
+def _on_open_failed(claim: GroupClaim, error: GoError) -> None:
     client = claim.session.client
-    if trouble == errors.OUT_OF_RANGE and client.settings.group_reset_invalid_offsets and not claim.reset:
-        claim.reset = True
+    if error == errors.OUT_OF_RANGE and client.settings.group_reset_invalid_offsets and not claim.is_reset:
+        claim.is_reset = True
         claim.offset = client.settings.offsets_initial
         ConsumePartition(client, claim, claim.partition, claim.offset).start()
-    elif claim.retries > 0 and (trouble.code in _RETRIABLE or trouble == errors.NOT_CONNECTED):
+    elif claim.retries > 0 and (error.code in _RETRIABLE or error == errors.NOT_CONNECTED):
         claim.retries -= 1
-        claim.move(S.backing_off)
+        claim.move(S.BACKING_OFF)
         client.sleep(claim, client.now + client.settings.metadata_retry_backoff)
-        _look_before(claim, None)
+        _check_canceled(claim, None)
     else:
         if not claim.canceled:
-            claim.report(trouble)
+            claim.report(error)
         _finish(claim)
 
 
-def _look_before(claim: Claim, what: object) -> None:
+def _check_canceled(claim: GroupClaim, payload: object) -> None:
     """Waiting for a leader, or for another attempt: the end of the session ends that."""
     if claim.canceled or claim.session.closed:
         _finish(claim)
 
 
-def _refresh(claim: Claim, what: object) -> None:
-    claim.move(S.refreshing)
-    claim.session.client.metadata.want(claim, (claim.partition.topic,))
+def _on_backoff_elapsed(claim: GroupClaim, payload: object) -> None:
+    claim.move(S.REFRESHING)
+    claim.session.client.metadata.request_refresh(claim, (claim.partition.topic,))
 
 
-def _refreshed(claim: Claim, trouble: Trouble | None) -> None:
-    _ask(claim)
+def _on_refreshed(claim: GroupClaim, error: GoError | None) -> None:
+    _consume_partition(claim)
 
 
-def _stocked(claim: Claim, what: object) -> None:
-    claim.session.application.stock(claim)
+def _on_messages(claim: GroupClaim, payload: object) -> None:
+    claim.session.application.on_messages(claim)
 
 
-def _look(claim: Claim, what: object) -> None:
+def _check_handler(claim: GroupClaim, payload: object) -> None:
     """Whether the handler returns."""
     child, session = claim.child, claim.session
     assert child is not None
@@ -212,48 +212,48 @@ def _look(claim: Claim, what: object) -> None:
     if child.messages and session.application.is_busy and not claim.returning:
         return  # it holds a message until the application comes back
     if session.cause is not None or session.closed or (claim.closed and not child.messages):
-        _return(claim, child)
+        _return_from_handler(claim, child)
 
 
-def _return(claim: Claim, child: PartitionConsumer) -> None:
-    claim.move(S.draining)
+def _return_from_handler(claim: GroupClaim, child: PartitionConsumer) -> None:
+    claim.move(S.DRAINING)
     if claim.session.cooperative:
-        claim.session.tell("revoked", (claim.partition,))
+        claim.session.run_callback("revoked", (claim.partition,))
     child.close()
     _drain(claim, None)
 
 
-def _drain(claim: Claim, what: object) -> None:
+def _drain(claim: GroupClaim, payload: object) -> None:
     assert claim.child is not None
     claim.child.messages.clear()
-    claim.child.taken()
+    claim.child.on_messages_taken()
     if claim.closed:
         _finish(claim)
 
 
-def _closed(claim: Claim, what: object) -> None:
+def _on_closed(claim: GroupClaim, payload: object) -> None:
     claim.closed = True
-    if claim.state is S.draining:
+    if claim.state is S.DRAINING:
         _drain(claim, None)
     else:
-        _look(claim, None)
+        _check_handler(claim, None)
 
 
-def _closed_early(claim: Claim, what: object) -> None:
+def _on_closed_early(claim: GroupClaim, payload: object) -> None:
     claim.closed = True
 
 
-def _finish(claim: Claim) -> None:
-    claim.move(S.done)
-    claim.session.returned(claim)
+def _finish(claim: GroupClaim) -> None:
+    claim.move(S.DONE)
+    claim.session.on_claim_returned(claim)
 
 
-Claim.TABLE = {
-    "start": only(S, starting=_start),
-    "look": only(S, unreadable=_look_before, backing_off=_look_before, consuming=_look),
-    "elapsed": only(S, unreadable=_start, backing_off=_refresh),
-    "opened": only(S, opening=_opened),
-    "refreshed": only(S, refreshing=_refreshed),
-    "stocked": only(S, consuming=_stocked, draining=_drain),
-    "closed": only(S, consuming=_closed, draining=_closed, opening=_closed_early),
+GroupClaim.TABLE = {
+    "start": row(S, STARTING=_start),
+    "check": row(S, UNREADABLE=_check_canceled, BACKING_OFF=_check_canceled, CONSUMING=_check_handler),
+    "timer_elapsed": row(S, UNREADABLE=_start, BACKING_OFF=_on_backoff_elapsed),
+    "partition_opened": row(S, OPENING=_on_opened),
+    "metadata_refreshed": row(S, REFRESHING=_on_refreshed),
+    "messages_available": row(S, CONSUMING=_on_messages, DRAINING=_drain),
+    "channels_closed": row(S, CONSUMING=_on_closed, DRAINING=_on_closed, OPENING=_on_closed_early),
 }

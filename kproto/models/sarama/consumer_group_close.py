@@ -14,11 +14,11 @@ from ...error_codes import ErrorCode
 from ...messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ..contract import Notify
 from . import errors
-from .broker import Answer, Broker
+from .broker import BrokerResponse, SaramaBroker
 from .config import key
-from .consumer_group_session import Session
-from .consumer_group_state import Group, S
-from .errors import Trouble
+from .consumer_group_session import GroupSession
+from .consumer_group_state import S, SaramaGroup
+from .errors import GoError
 from .offset_manager_close import LastFlush
 
 AFTER_ERROR_MS = 300  # how long the loop around Consume waits after an error
@@ -26,56 +26,56 @@ _MEMBERS_SINCE = 3  # LeaveGroup's members
 _LEFT = {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID}
 
 
-def release(group: Group) -> None:
+def release(group: SaramaGroup) -> None:
     session = group.session
     assert session is not None
     session.cancel(errors.CANCELED)
-    cleans_up = group.state is not S.managing
-    group.move(S.releasing)
+    cleans_up = group.state is not S.FETCHING_OFFSETS
+    group.move(S.RELEASING)
     if cleans_up:
-        released(group, None)
+        finish_release(group, None)
     else:
-        let_go(group)
+        close_offsets(group)
 
 
-def released(group: Group, what: object) -> None:
+def finish_release(group: SaramaGroup, payload: object) -> None:
     session = group.session
     assert session is not None
-    if not session.running and not session.ending:
-        group.move(S.cleaning_up)
+    if not session.running_claims and not session.ending_claims:
+        group.move(S.CLEANING_UP)
         kind = "cleanup" if session.cooperative else "revoked"
-        group.application.tell(kind, session.claims, group)
+        group.application.run_callback(kind, session.claims, group)
 
 
-def cleaned_up(group: Group, what: object) -> None:
-    let_go(group)
+def on_cleanup_returned(group: SaramaGroup, payload: object) -> None:
+    close_offsets(group)
 
 
-def let_go(group: Group) -> None:
+def close_offsets(group: SaramaGroup) -> None:
     assert group.session is not None
-    group.move(S.letting_go)
+    group.move(S.CLOSING_OFFSETS)
     LastFlush(group.session.offsets, group).start()
 
 
-def stop_heartbeat(group: Group, what: object) -> None:
+def stop_heartbeat(group: SaramaGroup, payload: object) -> None:
     assert group.session is not None
-    group.move(S.stopping)
+    group.move(S.STOPPING)
     heartbeat = group.session.heartbeat
     heartbeat.stop()
     if heartbeat.state.value == "stopped":
-        stopped(group, group.session)
+        on_heartbeat_stopped(group, group.session)
 
 
-def stopped(group: Group, session: Session) -> None:
+def on_heartbeat_stopped(group: SaramaGroup, session: GroupSession) -> None:
     if session is not group.session:
         return
     group.session = None
     group.last_cause = None if session.cause == errors.CANCELED else session.cause
     error, group.error = group.error, None
-    returned(group, error)
+    return_from_consume(group, error)
 
 
-def returned(group: Group, error: Trouble | None) -> None:
+def return_from_consume(group: SaramaGroup, error: GoError | None) -> None:
     """Consume has returned to the application."""
     client = group.client
     if error is not None and error != errors.CLOSED_GROUP:
@@ -85,50 +85,50 @@ def returned(group: Group, error: Trouble | None) -> None:
         return
     if client.settings.once:
         client.out.append(Notify("returned", "Consume"))
-        group.wanted = None
+        group.requested_topics = None
     if error is None:
-        group.client.resume(group, "again")
+        group.client.resume(group, "consume")
         return
-    group.move(S.pausing)
+    group.move(S.PAUSING)
     client.sleep(group, client.now + AFTER_ERROR_MS)
 
 
 # Close
 
 
-def leave_now(group: Group, what: object) -> None:
+def leave_if_closed(group: SaramaGroup, payload: object) -> None:
     """Nobody is in Consume: Close has nothing to wait for."""
     if group.closed:
         leave(group)
 
 
-def leave(group: Group) -> None:
+def leave(group: SaramaGroup) -> None:
     if not group.member_id:
         close(group)
         return
     broker = group.client.coordinator.cached()
-    group.move(S.looking)
+    group.move(S.FINDING_COORDINATOR)
     if broker is None:
         group.client.coordinator.look_up(group)
     else:
         _send_leave(group, broker)
 
 
-def found_to_leave(group: Group, trouble: Trouble | None) -> None:
+def leave_on_coordinator(group: SaramaGroup, error: GoError | None) -> None:
     broker = group.client.coordinator.cached()
-    if trouble is not None or broker is None:
-        group.client.report(trouble or errors.COORDINATOR_NOT_AVAILABLE)
+    if error is not None or broker is None:
+        group.client.report(error or errors.COORDINATOR_NOT_AVAILABLE)
         close(group)
     else:
         _send_leave(group, broker)
 
 
-def _send_leave(group: Group, broker: Broker) -> None:
+def _send_leave(group: SaramaGroup, broker: SaramaBroker) -> None:
     settings = group.client.settings
     if settings.instance_id is not None:
         close(group)
         return
-    group.move(S.leaving)
+    group.move(S.LEAVING)
     if group.client.version(key(LeaveGroupRequest)) < _MEMBERS_SINCE:
         request = LeaveGroupRequest(group_id=settings.group_id, member_id=group.member_id)
     else:
@@ -137,7 +137,7 @@ def _send_leave(group: Group, broker: Broker) -> None:
     broker.call(group, request)
 
 
-def left(group: Group, answer: Answer) -> None:
+def on_leave_response(group: SaramaGroup, answer: BrokerResponse) -> None:
     response = answer.response
     if not isinstance(response, LeaveGroupResponse):
         answer.broker.close()
@@ -147,7 +147,7 @@ def left(group: Group, answer: Answer) -> None:
     close(group)
 
 
-def close(group: Group) -> None:
+def close(group: SaramaGroup) -> None:
     group.member_id = ""
-    group.move(S.closed)
+    group.move(S.CLOSED)
     group.client.close()

@@ -11,67 +11,67 @@ from __future__ import annotations
 
 from . import errors
 from .consumer_group_close import release
-from .consumer_group_join import Held, Join
-from .consumer_group_state import Group, Joined, S
-from .errors import Trouble
+from .consumer_group_join import Join, OwnedClaims
+from .consumer_group_state import Joined, S, SaramaGroup
+from .errors import GoError
 from .offset_manager_close import LastFlush
 
 
-def rejoin(group: Group) -> None:
-    group.move(S.locking)
+def rejoin(group: SaramaGroup) -> None:
+    group.move(S.LOCKING)
     assert group.session is not None
     group.session.lock(group)
 
 
-def has_lock(group: Group, what: object) -> None:
+def on_generation_locked(group: SaramaGroup, payload: object) -> None:
     assert group.session is not None
-    group.session.rejoin = None  # this join is the answer to all that was told before it
+    group.session.rejoin_cause = None  # this join is the answer to all that was told before it
     group.session.offsets.lock_generation(group)
 
 
-def locked(group: Group, what: object) -> None:
+def on_commits_locked(group: SaramaGroup, payload: object) -> None:
     session = group.session
     assert session is not None
-    group.move(S.rejoining)
-    join = group.join = Join(group, group.topics, Held(session.claims, session.generation))
+    group.move(S.REJOINING)
+    join = group.join = Join(group, group.topics, OwnedClaims(session.claims, session.generation))
     join.start()
 
 
-def rejoined(group: Group, result: Joined | Trouble) -> None:
+def on_rejoined(group: SaramaGroup, result: Joined | GoError) -> None:
     session = group.session
     assert session is not None
     group.join = None
-    if not isinstance(result, Trouble):
+    if not isinstance(result, GoError):
         session.member_id, session.generation = result.member_id, result.generation
     session.offsets.unlock_generation(session.member_id, session.generation)
     session.unlock()
-    if isinstance(result, Trouble):
+    if isinstance(result, GoError):
         group.error = result
         release(group)
         return
     group.joined = result
     revoked = [partition for partition in session.claims if partition not in result.claims]
     if not revoked:
-        _learn(group)
+        _refresh_added_topics(group)
         return
     for partition in revoked:
         session.revoke(partition)
-    group.move(S.revoking)
+    group.move(S.REVOKING)
     group.client.sleep(group, group.client.now + group.client.settings.group_rebalance_timeout)
-    look_revoked(group, None)
+    check_revoked(group, None)
 
 
-def look_revoked(group: Group, what: object) -> None:
+def check_revoked(group: SaramaGroup, payload: object) -> None:
     session, joined = group.session, group.joined
     assert session is not None
     assert joined is not None
-    if not session.ending:
-        group.move(S.removing)
+    if not session.ending_claims:
+        group.move(S.COMMITTING_REVOKED)
         revoked = frozenset(session.claims).difference(joined.claims)
         LastFlush(session.offsets, group, revoked).start()
 
 
-def revoke_timed_out(group: Group, what: object) -> None:
+def on_revoke_timeout(group: SaramaGroup, payload: object) -> None:
     session = group.session
     assert session is not None
     session.report(errors.REBALANCE_TIMED_OUT)
@@ -80,45 +80,45 @@ def revoke_timed_out(group: Group, what: object) -> None:
     release(group)
 
 
-def removed(group: Group, what: object) -> None:
-    _learn(group)
+def on_revoked_committed(group: SaramaGroup, payload: object) -> None:
+    _refresh_added_topics(group)
 
 
-def _learn(group: Group) -> None:
+def _refresh_added_topics(group: SaramaGroup) -> None:
     session, joined = group.session, group.joined
     assert session is not None
     assert joined is not None
-    group.pending = [partition for partition in joined.claims if partition not in session.claims]
-    group.unlearned = sorted({partition.topic for partition in group.pending})
-    group.move(S.learning)
-    _learn_next(group)
+    group.unfetched_claims = [partition for partition in joined.claims if partition not in session.claims]
+    group.added_topics = sorted({partition.topic for partition in group.unfetched_claims})
+    group.move(S.REFRESHING_TOPICS)
+    _refresh_next_topic(group)
 
 
-def _learn_next(group: Group) -> None:
-    if group.unlearned:
-        group.client.metadata.want(group, (group.unlearned.pop(0),))
+def _refresh_next_topic(group: SaramaGroup) -> None:
+    if group.added_topics:
+        group.client.metadata.request_refresh(group, (group.added_topics.pop(0),))
         return
-    group.move(S.adding)
-    group.client.resume(group, "manage")
+    group.move(S.FETCHING_ADDED_OFFSETS)
+    group.client.resume(group, "fetch_offsets")
 
 
-def learned(group: Group, trouble: Trouble | None) -> None:
-    if trouble is not None:
-        group.error = trouble
+def on_topic_refreshed(group: SaramaGroup, error: GoError | None) -> None:
+    if error is not None:
+        group.error = error
         release(group)
     else:
-        _learn_next(group)
+        _refresh_next_topic(group)
 
 
-def added(group: Group) -> None:
+def start_added_claims(group: SaramaGroup) -> None:
     session, joined = group.session, group.joined
     assert session is not None
     assert joined is not None
-    before, session.claims = session.claims, joined.claims
-    session.start(partition for partition in joined.claims if partition not in before)
+    previous, session.claims = session.claims, joined.claims
+    session.start(partition for partition in joined.claims if partition not in previous)
     session.watch_partitions(joined.counts)
-    if all(partition in joined.claims for partition in before):
-        group.move(S.running)
-        group.client.resume(group, "look")
+    if all(partition in joined.claims for partition in previous):
+        group.move(S.RUNNING)
+        group.client.resume(group, "check")
     else:
         rejoin(group)

@@ -32,11 +32,11 @@ from ...group.subscription import Assignment, Subscription, TopicPartition, read
 from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from . import balance_strategy, errors
-from .broker import Answer, Broker
-from .consumer_group_session import reason
-from .consumer_group_state import Group, Joined
-from .errors import Trouble
-from .routines import Routine, States, Table, only
+from .broker import BrokerResponse, SaramaBroker
+from .consumer_group_session import rebalance_reason
+from .consumer_group_state import Joined, SaramaGroup
+from .errors import GoError
+from .routines import Routine, States, Table, row
 from .versions import SUBSCRIPTION_SINCE, highest
 
 _FORGET = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
@@ -49,7 +49,7 @@ _BACK_OFF = {
 
 
 @dataclass(slots=True)
-class Held:
+class OwnedClaims:
     """What a cooperative member owns while it joins again, and since which generation."""
 
     claims: tuple[TopicPartition, ...]
@@ -57,14 +57,14 @@ class Held:
 
 
 class JoinState(States):
-    finding = "finding"
-    backing_off = "backing_off"
-    rediscovering = "rediscovering"
-    joining = "joining"
-    planning = "planning"  # the leader: metadata of all topics of the group
-    counting = "counting"  # the same for a topic of which nothing is known
-    syncing = "syncing"
-    done = "done"
+    FINDING_COORDINATOR = "finding_coordinator"
+    BACKING_OFF = "backing_off"
+    REDISCOVERING = "rediscovering"
+    JOINING = "joining"
+    REFRESHING_METADATA = "refreshing_metadata"  # the leader: metadata of all topics of the group
+    REFRESHING_TOPIC = "refreshing_topic"  # the same for a topic of which nothing is known
+    SYNCING = "syncing"
+    DONE = "done"
 
 
 S = JoinState
@@ -73,25 +73,25 @@ S = JoinState
 class Join(Routine):
     """One joinSync with its repetitions; the group goes on with "joined" and the result, or the trouble."""
 
-    __slots__ = ("answer", "broker", "counts", "group", "held", "members", "retries", "topics")
+    __slots__ = ("broker", "counts", "group", "join_response", "members", "owned", "retries", "topics")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        S.finding: {S.joining, S.backing_off, S.done},
-        S.backing_off: {S.rediscovering, S.done},
-        S.rediscovering: {S.finding, S.backing_off, S.done},
-        S.joining: {S.finding, S.backing_off, S.planning, S.syncing, S.done},
-        S.planning: {S.counting, S.syncing, S.done},
-        S.counting: {S.syncing, S.done},
-        S.syncing: {S.finding, S.backing_off, S.done},
-        S.done: set(),
+        S.FINDING_COORDINATOR: {S.JOINING, S.BACKING_OFF, S.DONE},
+        S.BACKING_OFF: {S.REDISCOVERING, S.DONE},
+        S.REDISCOVERING: {S.FINDING_COORDINATOR, S.BACKING_OFF, S.DONE},
+        S.JOINING: {S.FINDING_COORDINATOR, S.BACKING_OFF, S.REFRESHING_METADATA, S.SYNCING, S.DONE},
+        S.REFRESHING_METADATA: {S.REFRESHING_TOPIC, S.SYNCING, S.DONE},
+        S.REFRESHING_TOPIC: {S.SYNCING, S.DONE},
+        S.SYNCING: {S.FINDING_COORDINATOR, S.BACKING_OFF, S.DONE},
+        S.DONE: set(),
     }
 
-    def __init__(self, group: Group, topics: tuple[str, ...], held: Held | None) -> None:
-        super().__init__(S.finding)
-        self.group, self.topics, self.held = group, topics, held
+    def __init__(self, group: SaramaGroup, topics: tuple[str, ...], owned: OwnedClaims | None) -> None:
+        super().__init__(S.FINDING_COORDINATOR)
+        self.group, self.topics, self.owned = group, topics, owned
         self.retries = group.client.settings.group_rebalance_retry_max
-        self.broker: Broker | None = None
-        self.answer: JoinGroupResponse | None = None
+        self.broker: SaramaBroker | None = None
+        self.join_response: JoinGroupResponse | None = None
         self.members: dict[str, Subscription] = {}
         self.counts: dict[str, int] | None = None
 
@@ -112,44 +112,44 @@ def _join_sync(join: Join) -> None:
         _send_join(join)
 
 
-def _found(join: Join, trouble: Trouble | None) -> None:
+def _on_coordinator(join: Join, error: GoError | None) -> None:
     join.broker = join.group.client.coordinator.cached()
-    if trouble is None and join.broker is not None:
+    if error is None and join.broker is not None:
         _send_join(join)
     elif join.retries <= 0:
-        _finish(join, trouble or errors.COORDINATOR_NOT_AVAILABLE)
+        _finish(join, error or errors.COORDINATOR_NOT_AVAILABLE)
     else:
         _back_off(join)
 
 
 def _back_off(join: Join) -> None:
     client = join.group.client
-    join.move(S.backing_off)
+    join.move(S.BACKING_OFF)
     client.sleep(join, client.now + client.settings.group_rebalance_retry_backoff)
-    _look(join, None)
+    _check_canceled(join, None)
 
 
-def _look(join: Join, what: object) -> None:
+def _check_canceled(join: Join, payload: object) -> None:
     if join.group.canceled:
         _finish(join, errors.CANCELED)
     elif join.group.closed:
         _finish(join, errors.CLOSED_GROUP)
 
 
-def _backed_off(join: Join, what: object) -> None:
-    join.move(S.rediscovering)
+def _on_backoff_elapsed(join: Join, payload: object) -> None:
+    join.move(S.REDISCOVERING)
     join.group.client.coordinator.look_up(join)
 
 
-def _rediscovered(join: Join, trouble: Trouble | None) -> None:
-    if trouble is not None and join.retries <= 0:
-        _finish(join, trouble)
+def _on_rediscovered(join: Join, error: GoError | None) -> None:
+    if error is not None and join.retries <= 0:
+        _finish(join, error)
         return
     join.retries -= 1
-    if trouble is not None:
+    if error is not None:
         _back_off(join)
     else:
-        join.move(S.finding)
+        join.move(S.FINDING_COORDINATOR)
         _join_sync(join)
 
 
@@ -158,7 +158,7 @@ def _rediscovered(join: Join, trouble: Trouble | None) -> None:
 
 def _send_join(join: Join) -> None:
     group, settings = join.group, join.group.client.settings
-    owned, generation = (join.held.claims, join.held.generation) if join.held else ((), -1)
+    owned, generation = (join.owned.claims, join.owned.generation) if join.owned else ((), -1)
     version = highest(SUBSCRIPTION_SINCE, settings.version)
     request = JoinGroupRequest(
         group_id=settings.group_id,
@@ -176,40 +176,40 @@ def _send_join(join: Join) -> None:
             )
             for name in settings.strategies
         ],
-        reason=None if group.last_cause is None else reason(group.last_cause),
+        reason=None if group.last_cause is None else rebalance_reason(group.last_cause),
     )
-    join.move(S.joining)
+    join.move(S.JOINING)
     assert join.broker is not None
     join.broker.call(join, request)
 
 
-def _join_answered(join: Join, answer: Answer) -> None:
-    response = answer.response
+def _on_join_response(join: Join, broker_response: BrokerResponse) -> None:
+    response = broker_response.response
     if not isinstance(response, JoinGroupResponse):
-        answer.broker.close()
-        _finish(join, answer.error or errors.INCOMPLETE)
+        broker_response.broker.close()
+        _finish(join, broker_response.error or errors.INCOMPLETE)
         return
     group, code = join.group, response.error_code
     if code == ErrorCode.NONE:
         group.member_id, group.last_cause = response.member_id, None
-        join.answer = response
-        _joined(join, response)
+        join.join_response = response
+        _on_joined(join, response)
     elif code == ErrorCode.MEMBER_ID_REQUIRED:
         group.member_id = response.member_id
-        join.move(S.finding)
+        join.move(S.FINDING_COORDINATOR)
         _join_sync(join)
     else:
-        _refused(join, code)
+        _on_error_code(join, code)
 
 
-def _refused(join: Join, code: int) -> None:
+def _on_error_code(join: Join, code: int) -> None:
     """JoinGroup and SyncGroup alike."""
     if code in _FORGET:
         join.group.member_id = ""
-        if join.held is not None and join.held.claims:
+        if join.owned is not None and join.owned.claims:
             _finish(join, errors.kafka(code))
         else:
-            join.move(S.finding)
+            join.move(S.FINDING_COORDINATOR)
             _join_sync(join)
     elif code in _BACK_OFF and join.retries > 0:
         _back_off(join)
@@ -220,10 +220,10 @@ def _refused(join: Join, code: int) -> None:
 # The leader's plan
 
 
-def _joined(join: Join, response: JoinGroupResponse) -> None:
+def _on_joined(join: Join, response: JoinGroupResponse) -> None:
     if response.protocol_name not in join.group.client.settings.strategies:
         text = f"unable to find selected strategy: {response.protocol_name}"
-        _finish(join, Trouble("errors.errorString", text))
+        _finish(join, GoError("errors.errorString", text))
     elif response.leader != response.member_id:
         _send_sync(join, {})
     else:
@@ -231,36 +231,36 @@ def _joined(join: Join, response: JoinGroupResponse) -> None:
             member.member_id: read_subscription(member.metadata, member.group_instance_id)
             for member in response.members
         }
-        join.move(S.planning)
+        join.move(S.REFRESHING_METADATA)
         topics = sorted({topic for member in join.members.values() for topic in member.topics})
         join.counts = dict.fromkeys(topics, 0)
-        join.group.client.metadata.want(join, topics)
+        join.group.client.metadata.request_refresh(join, topics)
 
 
-def _refreshed(join: Join, trouble: Trouble | None) -> None:
+def _on_refreshed(join: Join, error: GoError | None) -> None:
     metadata = join.group.client.metadata
     assert join.counts is not None
-    unseen = [topic for topic in join.counts if not metadata.partitions(topic)]
-    if trouble is not None:
-        _finish(join, trouble)
-    elif unseen and join.state is S.planning:
-        join.move(S.counting)
-        metadata.want(join, unseen[:1])
-    elif unseen:
+    unknown_topics = [topic for topic in join.counts if not metadata.partitions(topic)]
+    if error is not None:
+        _finish(join, error)
+    elif unknown_topics and join.state is S.REFRESHING_METADATA:
+        join.move(S.REFRESHING_TOPIC)
+        metadata.request_refresh(join, unknown_topics[:1])
+    elif unknown_topics:
         _finish(join, errors.UNKNOWN_TOPIC)
     else:
-        _plan(join)
+        _make_plan(join)
 
 
-def _plan(join: Join) -> None:
-    response, metadata = join.answer, join.group.client.metadata
+def _make_plan(join: Join) -> None:
+    response, metadata = join.join_response, join.group.client.metadata
     assert response is not None
     assert response.protocol_name is not None
     assert join.counts is not None
     for topic in join.counts:
         join.counts[topic] = len(metadata.partitions(topic))
     name = response.protocol_name
-    plan = balance_strategy.divide(name, join.members, join.counts)
+    plan = balance_strategy.assign_partitions(name, join.members, join.counts)
     _send_sync(join, balance_strategy.assignments(name, plan, response.generation_id))
 
 
@@ -268,10 +268,10 @@ def _plan(join: Join) -> None:
 
 
 def _send_sync(join: Join, assignments: dict[str, bytes]) -> None:
-    group, response, settings = join.group, join.answer, join.group.client.settings
+    group, response, settings = join.group, join.join_response, join.group.client.settings
     assert response is not None
     assert join.broker is not None
-    join.move(S.syncing)
+    join.move(S.SYNCING)
     request = SyncGroupRequest(
         group_id=settings.group_id,
         generation_id=response.generation_id,
@@ -280,35 +280,35 @@ def _send_sync(join: Join, assignments: dict[str, bytes]) -> None:
         protocol_type="consumer",
         protocol_name=response.protocol_name,
         assignments=[
-            SyncGroupRequestAssignment(member_id=member_id, assignment=one)
-            for member_id, one in assignments.items()
+            SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+            for member_id, assignment in assignments.items()
         ],
     )
     join.broker.call(join, request)
 
 
-def _sync_answered(join: Join, answer: Answer) -> None:
-    response, joined = answer.response, join.answer
+def _on_sync_response(join: Join, broker_response: BrokerResponse) -> None:
+    response, joined = broker_response.response, join.join_response
     assert joined is not None
     if not isinstance(response, SyncGroupResponse):
-        answer.broker.close()
-        _finish(join, answer.error or errors.INCOMPLETE)
+        broker_response.broker.close()
+        _finish(join, broker_response.error or errors.INCOMPLETE)
     elif response.error_code == ErrorCode.NONE:
-        _synced(join, joined, response.assignment)
+        _on_synced(join, joined, response.assignment)
     else:
-        if join.held is not None and response.error_code in _BACK_OFF and join.retries > 0:
-            join.held.generation = joined.generation_id
-        _refused(join, response.error_code)
+        if join.owned is not None and response.error_code in _BACK_OFF and join.retries > 0:
+            join.owned.generation = joined.generation_id
+        _on_error_code(join, response.error_code)
 
 
-def _synced(join: Join, joined: JoinGroupResponse, data: bytes) -> None:
+def _on_synced(join: Join, joined: JoinGroupResponse, data: bytes) -> None:
     claims: Iterable[TopicPartition] = ()
     group = join.group
     if data:
         try:
             assignment = Assignment.decode(data)
         except DecodeError as error:
-            _finish(join, Trouble("sarama.PacketDecodingError", str(error)))
+            _finish(join, GoError("sarama.PacketDecodingError", str(error)))
             return
         claims = assignment.partitions
         group.user_data = assignment.user_data
@@ -318,15 +318,15 @@ def _synced(join: Join, joined: JoinGroupResponse, data: bytes) -> None:
     _finish(join, result)
 
 
-def _finish(join: Join, result: Joined | Trouble) -> None:
-    join.move(S.done)
-    join.group.client.resume(join.group, "joined", result)
+def _finish(join: Join, result: Joined | GoError) -> None:
+    join.move(S.DONE)
+    join.group.client.resume(join.group, "group_joined", result)
 
 
 Join.TABLE = {
-    "found": only(S, finding=_found, rediscovering=_rediscovered),
-    "elapsed": only(S, backing_off=_backed_off),
-    "look": only(S, backing_off=_look),
-    "answered": only(S, joining=_join_answered, syncing=_sync_answered),
-    "refreshed": only(S, planning=_refreshed, counting=_refreshed),
+    "coordinator_found": row(S, FINDING_COORDINATOR=_on_coordinator, REDISCOVERING=_on_rediscovered),
+    "timer_elapsed": row(S, BACKING_OFF=_on_backoff_elapsed),
+    "check": row(S, BACKING_OFF=_check_canceled),
+    "response": row(S, JOINING=_on_join_response, SYNCING=_on_sync_response),
+    "metadata_refreshed": row(S, REFRESHING_METADATA=_on_refreshed, REFRESHING_TOPIC=_on_refreshed),
 }

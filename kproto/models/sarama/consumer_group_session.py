@@ -24,12 +24,12 @@ from ...group.subscription import TopicPartition
 from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from . import errors
 from .application import Application
-from .broker import Answer, Broker
-from .client import Client
-from .consumer_group_claim import Claim
-from .errors import Trouble
-from .offset_manager import Offsets
-from .routines import Routine, States, Table, Ticker, only
+from .broker import BrokerResponse, SaramaBroker
+from .client import SaramaClient
+from .consumer_group_claim import GroupClaim
+from .errors import GoError
+from .offset_manager import OffsetManager
+from .routines import Routine, States, Table, Ticker, row
 
 _REASONS = {
     errors.REBALANCE_IN_PROGRESS: "group is rebalancing",
@@ -42,7 +42,7 @@ _REASONS = {
 }
 
 
-def reason(cause: Trouble) -> str:
+def rebalance_reason(cause: GoError) -> str:
     """What JoinGroup says about why the last session ended (KIP-800)."""
     return _REASONS.get(cause) or cause.text
 
@@ -52,16 +52,16 @@ class SessionOwner(Routine):
 
     __slots__ = ("application", "client", "closed")
 
-    def __init__(self, state: States, client: Client, application: Application) -> None:
+    def __init__(self, state: States, client: SaramaClient, application: Application) -> None:
         super().__init__(state)
         self.client, self.application = client, application
         self.closed = False
 
-    def report(self, error: Trouble) -> None:
+    def report(self, error: GoError) -> None:
         raise NotImplementedError
 
 
-class Session:
+class GroupSession:
     """What one member has from Setup to Cleanup: claims, offsets, heartbeats."""
 
     def __init__(self, group: SessionOwner, member_id: str, generation: int) -> None:
@@ -71,78 +71,78 @@ class Session:
         self.cooperative = group.client.settings.cooperative
         self.member_id, self.generation = member_id, generation
         self.claims: tuple[TopicPartition, ...] = ()
-        self.running: dict[TopicPartition, Claim] = {}
-        self.ending = 0  # claims that were revoked and have not returned
-        self.cause: Trouble | None = None
-        self.rejoin: Trouble | None = None
+        self.running_claims: dict[TopicPartition, GroupClaim] = {}
+        self.ending_claims = 0  # claims that were revoked and have not returned
+        self.cause: GoError | None = None
+        self.rejoin_cause: GoError | None = None
         self.lock_held = False  # generationMu: by a heartbeat, or by who joins
         self.lock_waiting: list[Routine] = []
-        self.offsets = Offsets(self.client, member_id, generation, self.report, self.cancel)
+        self.offsets = OffsetManager(self.client, member_id, generation, self.report, self.cancel)
         self.heartbeat = Heartbeat(self)
-        self.watch: Watch | None = None
+        self.partition_checker: PartitionChecker | None = None
 
     @property
     def closed(self) -> bool:
         """Whether the group is being closed."""
         return self.group.closed
 
-    def cancel(self, cause: Trouble) -> None:
+    def cancel(self, cause: GoError) -> None:
         """The session is over; only the first cause counts."""
         if self.cause is None:
             self.cause = cause
-            self.look()
+            self.wake_waiters()
 
-    def look(self) -> None:
+    def wake_waiters(self) -> None:
         """Everybody who waits for the end looks whether it has come."""
-        for claim in list(self.running.values()):
+        for claim in list(self.running_claims.values()):
             if self.cause is not None:
                 claim.cancel(False)
-            self.client.wake(claim, "look")
-        if self.watch is not None:
-            self.client.wake(self.watch, "look")
-        self.client.wake(self.group, "look")
+            self.client.wake(claim, "check")
+        if self.partition_checker is not None:
+            self.client.wake(self.partition_checker, "check")
+        self.client.wake(self.group, "check")
 
-    def rebalance(self, cause: Trouble) -> None:
+    def rebalance(self, cause: GoError) -> None:
         """triggerRebalance: the end of an eager session, and a rejoin of a cooperative one."""
         if not self.cooperative:
             self.cancel(cause)
-        elif self.rejoin is None:
-            self.rejoin = cause
-            self.client.wake(self.group, "look")
+        elif self.rejoin_cause is None:
+            self.rejoin_cause = cause
+            self.client.wake(self.group, "check")
 
-    def report(self, error: Trouble, partition: TopicPartition | None = None) -> None:
+    def report(self, error: GoError, partition: TopicPartition | None = None) -> None:
         """To the group's Errors channel, as a ConsumerError where it is about a partition."""
-        self.group.report(error if partition is None else errors.of_partition(error))
+        self.group.report(error if partition is None else errors.as_consumer_error(error))
 
-    def tell(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
+    def run_callback(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
         """A callback that nobody waits for."""
-        self.application.tell(kind, partitions, None)
+        self.application.run_callback(kind, partitions, None)
 
     # -- claims
 
     def start(self, claims: Iterable[TopicPartition]) -> None:
         for partition in claims:
-            claim = self.running[partition] = Claim(self, partition)
+            claim = self.running_claims[partition] = GroupClaim(self, partition)
             if self.cause is not None:
                 claim.cancel(False)
             self.client.wake(claim, "start")
 
     def revoke(self, partition: TopicPartition) -> None:
         """Only this claim ends."""
-        claim = self.running.pop(partition, None)
+        claim = self.running_claims.pop(partition, None)
         if claim is not None:
-            self.ending += 1
+            self.ending_claims += 1
             claim.cancel(True)
 
-    def returned(self, claim: Claim) -> None:
+    def on_claim_returned(self, claim: GroupClaim) -> None:
         """A ConsumeClaim is over, and its partition consumer closed."""
-        if self.running.get(claim.partition) is claim:
-            del self.running[claim.partition]
+        if self.running_claims.get(claim.partition) is claim:
+            del self.running_claims[claim.partition]
         else:
-            self.ending -= 1
+            self.ending_claims -= 1
         if not claim.revoked:
             self.cancel(errors.CLAIM_EXITED)
-        self.client.wake(self.group, "look")
+        self.client.wake(self.group, "check")
 
     # -- the generation
 
@@ -152,35 +152,35 @@ class Session:
             self.lock_waiting.append(routine)
         else:
             self.lock_held = True
-            self.client.resume(routine, "has_lock")
+            self.client.resume(routine, "generation_locked")
 
     def unlock(self) -> None:
         self.lock_held = bool(self.lock_waiting)
         if self.lock_waiting:
-            self.client.wake(self.lock_waiting.pop(0), "has_lock")
+            self.client.wake(self.lock_waiting.pop(0), "generation_locked")
 
     def watch_partitions(self, counts: Mapping[str, int] | None) -> None:
         """Let the leader (who has counts) watch them from now on, and nobody else."""
-        if self.watch is not None:
-            self.watch.over = True
-            self.client.wake(self.watch, "look")
-            self.watch = None
+        if self.partition_checker is not None:
+            self.partition_checker.is_replaced = True
+            self.client.wake(self.partition_checker, "check")
+            self.partition_checker = None
         if counts is not None and self.client.settings.metadata_refresh_frequency:
-            self.watch = Watch(self, counts)
-            self.client.wake(self.watch, "start")
+            self.partition_checker = PartitionChecker(self, counts)
+            self.client.wake(self.partition_checker, "start")
 
 
 # -- heartbeats
 
 
 class HeartbeatState(States):
-    finding = "finding"
-    locking = "locking"  # until nobody joins
-    beating = "beating"
-    rediscovering = "rediscovering"
-    backing_off = "backing_off"
-    waiting = "waiting"
-    stopped = "stopped"
+    FINDING_COORDINATOR = "finding_coordinator"
+    LOCKING = "locking"  # until nobody joins
+    SENDING = "sending"
+    REDISCOVERING = "rediscovering"
+    BACKING_OFF = "backing_off"
+    WAITING = "waiting"
+    STOPPED = "stopped"
 
 
 H = HeartbeatState
@@ -192,19 +192,19 @@ class Heartbeat(Routine):
     __slots__ = ("broker", "dying", "retries", "session", "ticker")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        H.finding: {H.locking, H.backing_off, H.stopped},
-        H.locking: {H.beating},
-        H.beating: {H.finding, H.rediscovering, H.waiting, H.stopped},
-        H.rediscovering: {H.backing_off, H.stopped},
-        H.backing_off: {H.finding, H.stopped},
-        H.waiting: {H.finding, H.stopped},
-        H.stopped: set(),
+        H.FINDING_COORDINATOR: {H.LOCKING, H.BACKING_OFF, H.STOPPED},
+        H.LOCKING: {H.SENDING},
+        H.SENDING: {H.FINDING_COORDINATOR, H.REDISCOVERING, H.WAITING, H.STOPPED},
+        H.REDISCOVERING: {H.BACKING_OFF, H.STOPPED},
+        H.BACKING_OFF: {H.FINDING_COORDINATOR, H.STOPPED},
+        H.WAITING: {H.FINDING_COORDINATOR, H.STOPPED},
+        H.STOPPED: set(),
     }
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(H.finding)
+    def __init__(self, session: GroupSession) -> None:
+        super().__init__(H.FINDING_COORDINATOR)
         self.session = session
-        self.broker: Broker | None = None
+        self.broker: SaramaBroker | None = None
         self.retries = session.client.settings.metadata_retry_max
         self.dying = False
         self.ticker = Ticker(session.client.now, session.client.settings.group_heartbeat_interval)
@@ -212,34 +212,34 @@ class Heartbeat(Routine):
     def stop(self) -> None:
         """The session is released: "stopped" wakes the group when the loop has ended."""
         self.dying = True
-        self.session.client.wake(self, "look")
+        self.session.client.wake(self, "check")
 
 
-def _find(heartbeat: Heartbeat, what: object) -> None:
+def _find_coordinator(heartbeat: Heartbeat, payload: object) -> None:
     client = heartbeat.session.client
     heartbeat.broker = client.coordinator.cached()
     if heartbeat.broker is None:
         client.coordinator.look_up(heartbeat)
         return
-    heartbeat.move(H.locking)
+    heartbeat.move(H.LOCKING)
     heartbeat.session.lock(heartbeat)
 
 
-def _found(heartbeat: Heartbeat, trouble: Trouble | None) -> None:
+def _on_coordinator_found(heartbeat: Heartbeat, error: GoError | None) -> None:
     client = heartbeat.session.client
     heartbeat.broker = client.coordinator.cached()
-    if trouble is None and heartbeat.broker is not None:
-        heartbeat.move(H.locking)
+    if error is None and heartbeat.broker is not None:
+        heartbeat.move(H.LOCKING)
         heartbeat.session.lock(heartbeat)
     elif heartbeat.retries <= 0:
-        _fail(heartbeat, trouble or errors.COORDINATOR_NOT_AVAILABLE)
+        _fail(heartbeat, error or errors.COORDINATOR_NOT_AVAILABLE)
     else:
         _back_off(heartbeat)
 
 
-def _beat(heartbeat: Heartbeat, what: object) -> None:
+def _send_heartbeat(heartbeat: Heartbeat, payload: object) -> None:
     session = heartbeat.session
-    heartbeat.move(H.beating)
+    heartbeat.move(H.SENDING)
     assert heartbeat.broker is not None
     request = HeartbeatRequest(
         group_id=session.client.settings.group_id,
@@ -250,10 +250,10 @@ def _beat(heartbeat: Heartbeat, what: object) -> None:
     heartbeat.broker.call(heartbeat, request)
 
 
-def _answered(heartbeat: Heartbeat, answer: Answer) -> None:
+def _on_response(heartbeat: Heartbeat, answer: BrokerResponse) -> None:
     session, response = heartbeat.session, answer.response
     if not isinstance(response, HeartbeatResponse):
-        _unanswered(heartbeat, answer)
+        _on_request_failed(heartbeat, answer)
         return
     code = response.error_code
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
@@ -266,7 +266,7 @@ def _answered(heartbeat: Heartbeat, answer: Answer) -> None:
         if heartbeat.retries <= 0:
             _fail(heartbeat, errors.kafka(code))
         else:
-            heartbeat.move(H.rediscovering)
+            heartbeat.move(H.REDISCOVERING)
             session.client.coordinator.look_up(heartbeat)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         session.cancel(errors.kafka(code))
@@ -275,159 +275,159 @@ def _answered(heartbeat: Heartbeat, answer: Answer) -> None:
         _fail(heartbeat, errors.kafka(code))
 
 
-def _unanswered(heartbeat: Heartbeat, answer: Answer) -> None:
+def _on_request_failed(heartbeat: Heartbeat, answer: BrokerResponse) -> None:
     heartbeat.session.unlock()
     answer.broker.close()
     if heartbeat.retries <= 0:
         _fail(heartbeat, answer.error or errors.INCOMPLETE)
         return
     heartbeat.retries -= 1
-    heartbeat.move(H.finding)
-    _find(heartbeat, None)
+    heartbeat.move(H.FINDING_COORDINATOR)
+    _find_coordinator(heartbeat, None)
 
 
-def _rediscovered(heartbeat: Heartbeat, trouble: Trouble | None) -> None:
+def _on_rediscovered(heartbeat: Heartbeat, error: GoError | None) -> None:
     _back_off(heartbeat)
 
 
 def _back_off(heartbeat: Heartbeat) -> None:
     client = heartbeat.session.client
-    heartbeat.move(H.backing_off)
+    heartbeat.move(H.BACKING_OFF)
     client.sleep(heartbeat, client.now + client.settings.metadata_retry_backoff)
-    _look(heartbeat, None)
+    _check_dying(heartbeat, None)
 
 
-def _backed_off(heartbeat: Heartbeat, what: object) -> None:
+def _on_backoff_elapsed(heartbeat: Heartbeat, payload: object) -> None:
     heartbeat.retries -= 1
-    heartbeat.move(H.finding)
-    _find(heartbeat, None)
+    heartbeat.move(H.FINDING_COORDINATOR)
+    _find_coordinator(heartbeat, None)
 
 
 def _wait(heartbeat: Heartbeat) -> None:
-    heartbeat.move(H.waiting)
+    heartbeat.move(H.WAITING)
     heartbeat.session.client.sleep(heartbeat, heartbeat.ticker.at)
-    _look(heartbeat, None)
+    _check_dying(heartbeat, None)
 
 
-def _tick(heartbeat: Heartbeat, what: object) -> None:
-    heartbeat.ticker.take(heartbeat.session.client.now)
-    heartbeat.move(H.finding)
-    _find(heartbeat, None)
+def _on_tick(heartbeat: Heartbeat, payload: object) -> None:
+    heartbeat.ticker.take_tick(heartbeat.session.client.now)
+    heartbeat.move(H.FINDING_COORDINATOR)
+    _find_coordinator(heartbeat, None)
 
 
-def _look(heartbeat: Heartbeat, what: object) -> None:
+def _check_dying(heartbeat: Heartbeat, payload: object) -> None:
     if heartbeat.dying:
         _stop(heartbeat)
 
 
-def _fail(heartbeat: Heartbeat, trouble: Trouble) -> None:
-    heartbeat.session.report(trouble)
-    heartbeat.session.cancel(trouble)
+def _fail(heartbeat: Heartbeat, error: GoError) -> None:
+    heartbeat.session.report(error)
+    heartbeat.session.cancel(error)
     _stop(heartbeat)
 
 
 def _stop(heartbeat: Heartbeat) -> None:
     session = heartbeat.session
-    heartbeat.move(H.stopped)
+    heartbeat.move(H.STOPPED)
     session.cancel(errors.HEARTBEAT_FAILED)
     session.client.wake(session.group, "stopped", session)
 
 
 Heartbeat.TABLE = {
-    "start": only(H, finding=_find),
-    "found": only(H, finding=_found, rediscovering=_rediscovered),
-    "has_lock": only(H, locking=_beat),
-    "answered": only(H, beating=_answered),
-    "elapsed": only(H, backing_off=_backed_off, waiting=_tick),
-    "look": only(H, backing_off=_look, waiting=_look),
+    "start": row(H, FINDING_COORDINATOR=_find_coordinator),
+    "coordinator_found": row(H, FINDING_COORDINATOR=_on_coordinator_found, REDISCOVERING=_on_rediscovered),
+    "generation_locked": row(H, LOCKING=_send_heartbeat),
+    "response": row(H, SENDING=_on_response),
+    "timer_elapsed": row(H, BACKING_OFF=_on_backoff_elapsed, WAITING=_on_tick),
+    "check": row(H, BACKING_OFF=_check_dying, WAITING=_check_dying),
 }
 
 
 # -- the leader's partition checker
 
 
-class WatchState(States):
-    counting = "counting"  # the metadata of a topic without partitions is refreshed
-    waiting = "waiting"
-    stopped = "stopped"
+class PartitionCheckerState(States):
+    REFRESHING_TOPIC = "refreshing_topic"  # the metadata of a topic without partitions is refreshed
+    WAITING = "waiting"
+    STOPPED = "stopped"
 
 
-W = WatchState
+W = PartitionCheckerState
 
 
-class Watch(Routine):
+class PartitionChecker(Routine):
     """loopCheckPartitionNumbers."""
 
-    __slots__ = ("counts", "over", "session", "ticker", "unseen")
+    __slots__ = ("counts", "is_replaced", "session", "ticker", "topics_to_check")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        W.counting: {W.waiting, W.stopped},
-        W.waiting: {W.counting, W.stopped},
-        W.stopped: set(),
+        W.REFRESHING_TOPIC: {W.WAITING, W.STOPPED},
+        W.WAITING: {W.REFRESHING_TOPIC, W.STOPPED},
+        W.STOPPED: set(),
     }
 
-    def __init__(self, session: Session, counts: Mapping[str, int]) -> None:
-        super().__init__(W.counting)
+    def __init__(self, session: GroupSession, counts: Mapping[str, int]) -> None:
+        super().__init__(W.REFRESHING_TOPIC)
         self.session = session
         self.counts = dict(counts)
-        self.unseen: list[str] = []
-        self.over = False  # another generation has another watch
+        self.topics_to_check: list[str] = []
+        self.is_replaced = False  # another generation has another watch
         self.ticker = Ticker(session.client.now, session.client.settings.metadata_refresh_frequency)
 
 
-def _check(watch: Watch, what: object) -> None:
-    watch.unseen = list(watch.counts)
-    _count(watch, None)
+def _check(checker: PartitionChecker, payload: object) -> None:
+    checker.topics_to_check = list(checker.counts)
+    _check_next_topic(checker, None)
 
 
-def _count(watch: Watch, trouble: Trouble | None) -> None:
-    metadata = watch.session.client.metadata
-    while watch.unseen and metadata.partitions(watch.unseen[0]):
-        watch.unseen.pop(0)
-    if watch.unseen:
-        metadata.want(watch, (watch.unseen[0],))
+def _check_next_topic(checker: PartitionChecker, error: GoError | None) -> None:
+    metadata = checker.session.client.metadata
+    while checker.topics_to_check and metadata.partitions(checker.topics_to_check[0]):
+        checker.topics_to_check.pop(0)
+    if checker.topics_to_check:
+        metadata.request_refresh(checker, (checker.topics_to_check[0],))
     else:
-        _compare(watch)
+        _compare_counts(checker)
 
 
-def _counted(watch: Watch, trouble: Trouble | None) -> None:
-    if trouble is not None or not watch.session.client.metadata.partitions(watch.unseen[0]):
-        _changed(watch)
+def _on_refreshed(checker: PartitionChecker, error: GoError | None) -> None:
+    if error is not None or not checker.session.client.metadata.partitions(checker.topics_to_check[0]):
+        _on_changed(checker)
     else:
-        _count(watch, None)
+        _check_next_topic(checker, None)
 
 
-def _compare(watch: Watch) -> None:
-    session = watch.session
-    now = {topic: len(session.client.metadata.partitions(topic)) for topic in watch.counts}
-    if now != watch.counts:
-        _changed(watch)
-    elif watch.over or session.cause is not None or session.closed:
-        watch.move(W.stopped)
+def _compare_counts(checker: PartitionChecker) -> None:
+    session = checker.session
+    counts = {topic: len(session.client.metadata.partitions(topic)) for topic in checker.counts}
+    if counts != checker.counts:
+        _on_changed(checker)
+    elif checker.is_replaced or session.cause is not None or session.closed:
+        checker.move(W.STOPPED)
     else:
-        watch.move(W.waiting)
-        session.client.sleep(watch, watch.ticker.at)
+        checker.move(W.WAITING)
+        session.client.sleep(checker, checker.ticker.at)
 
 
-def _changed(watch: Watch) -> None:
-    watch.move(W.stopped)
-    watch.session.rebalance(errors.PARTITIONS_CHANGED)
+def _on_changed(checker: PartitionChecker) -> None:
+    checker.move(W.STOPPED)
+    checker.session.rebalance(errors.PARTITIONS_CHANGED)
 
 
-def _check_again(watch: Watch, what: object) -> None:
-    watch.ticker.take(watch.session.client.now)
-    watch.move(W.counting)
-    _check(watch, None)
+def _on_check_tick(checker: PartitionChecker, payload: object) -> None:
+    checker.ticker.take_tick(checker.session.client.now)
+    checker.move(W.REFRESHING_TOPIC)
+    _check(checker, None)
 
 
-def _look_watching(watch: Watch, what: object) -> None:
-    if watch.over or watch.session.cause is not None or watch.session.closed:
-        watch.move(W.stopped)
+def _check_replaced(checker: PartitionChecker, payload: object) -> None:
+    if checker.is_replaced or checker.session.cause is not None or checker.session.closed:
+        checker.move(W.STOPPED)
 
 
-Watch.TABLE = {
-    "start": only(W, counting=_check),
-    "refreshed": only(W, counting=_counted),
-    "elapsed": only(W, waiting=_check_again),
-    "look": only(W, waiting=_look_watching),
+PartitionChecker.TABLE = {
+    "start": row(W, REFRESHING_TOPIC=_check),
+    "metadata_refreshed": row(W, REFRESHING_TOPIC=_on_refreshed),
+    "timer_elapsed": row(W, WAITING=_on_check_tick),
+    "check": row(W, WAITING=_check_replaced),
 }

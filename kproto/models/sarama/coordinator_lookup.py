@@ -15,43 +15,43 @@ from typing import ClassVar
 from ...error_codes import ErrorCode
 from ...messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from . import errors
-from .broker import Answer, Broker
-from .errors import Trouble
+from .broker import BrokerResponse, SaramaBroker
+from .errors import GoError
 from .metadata import Metadata
-from .routines import Routine, States, Table, only
+from .routines import Routine, States, Table, row
 
 OFFSETS_TOPIC = "__consumer_offsets"
 NO_OFFSETS_TOPIC_MS = 2_000
 
 
-class Coordinator:
+class GroupCoordinator:
     """The group's coordinator, remembered for the whole client."""
 
     def __init__(self, metadata: Metadata) -> None:
         self.metadata = metadata
         self.node_id: int | None = None
 
-    def cached(self) -> Broker | None:
+    def cached(self) -> SaramaBroker | None:
         """The coordinator, opened, where it is known."""
-        known = None if self.node_id is None else self.metadata.brokers.get(self.node_id)
-        return None if known is None else known.open()
+        broker = None if self.node_id is None else self.metadata.brokers.get(self.node_id)
+        return None if broker is None else broker.open()
 
     def look_up(self, caller: Routine) -> None:
         """RefreshCoordinator: `caller` is woken with "found" and the trouble, or None."""
         Lookup(self, caller).start()
 
-    def found(self, answer: FindCoordinatorResponse) -> None:
+    def register(self, answer: FindCoordinatorResponse) -> None:
         self.metadata.register(answer.node_id, answer.host, answer.port)
         self.node_id = answer.node_id
 
 
 class LookupState(States):
-    choosing = "choosing"  # takes one lock after the other, to find the least loaded broker
-    asking = "asking"
-    refreshing = "refreshing"  # whether __consumer_offsets has a leader
-    absent = "absent"  # it has none: two seconds
-    waiting = "waiting"  # between two attempts
-    done = "done"
+    CHOOSING_BROKER = "choosing_broker"  # takes one lock after the other, to find the least loaded broker
+    REQUESTING = "requesting"
+    REFRESHING = "refreshing"  # whether __consumer_offsets has a leader
+    OFFSETS_TOPIC_ABSENT = "offsets_topic_absent"  # it has none: two seconds
+    WAITING = "waiting"  # between two attempts
+    DONE = "done"
 
 
 S = LookupState
@@ -63,111 +63,111 @@ class Lookup(Routine):
     __slots__ = ("attempts", "brokers", "caller", "coordinator", "metadata")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        S.choosing: {S.asking, S.waiting, S.done},
-        S.asking: {S.choosing, S.refreshing, S.waiting, S.done},
-        S.refreshing: {S.absent, S.waiting, S.done},
-        S.absent: {S.waiting, S.done},
-        S.waiting: {S.choosing},
-        S.done: set(),
+        S.CHOOSING_BROKER: {S.REQUESTING, S.WAITING, S.DONE},
+        S.REQUESTING: {S.CHOOSING_BROKER, S.REFRESHING, S.WAITING, S.DONE},
+        S.REFRESHING: {S.OFFSETS_TOPIC_ABSENT, S.WAITING, S.DONE},
+        S.OFFSETS_TOPIC_ABSENT: {S.WAITING, S.DONE},
+        S.WAITING: {S.CHOOSING_BROKER},
+        S.DONE: set(),
     }
 
-    def __init__(self, coordinator: Coordinator, caller: Routine) -> None:
-        super().__init__(S.choosing)
+    def __init__(self, coordinator: GroupCoordinator, caller: Routine) -> None:
+        super().__init__(S.CHOOSING_BROKER)
         self.coordinator = coordinator
         self.metadata = coordinator.metadata
         self.caller = caller
         self.attempts = self.metadata.client.settings.metadata_retry_max
-        self.brokers: list[Broker] = []
+        self.brokers: list[SaramaBroker] = []
 
     def start(self) -> None:
         """The caller goes on into the lookup without waiting."""
-        _choose(self, None)
+        _choose_broker(self, None)
 
 
-def _choose(lookup: Lookup, what: object) -> None:
+def _choose_broker(lookup: Lookup, payload: object) -> None:
     lookup.brokers = lookup.metadata.candidates()
     if not lookup.brokers:
         lookup.metadata.resurrect()
         _retry(lookup, errors.OUT_OF_BROKERS)
     else:
-        _count(lookup, None)
+        _touch_next(lookup, None)
 
 
-def _count(lookup: Lookup, what: object) -> None:
+def _touch_next(lookup: Lookup, payload: object) -> None:
     if len(lookup.brokers) == 1:
-        _ask(lookup)
+        _send(lookup)
     else:
-        lookup.brokers.pop(0).pass_by(lookup)
+        lookup.brokers.pop(0).touch_lock(lookup)
 
 
-def _ask(lookup: Lookup) -> None:
-    lookup.move(S.asking)
+def _send(lookup: Lookup) -> None:
+    lookup.move(S.REQUESTING)
     lookup.brokers[0].call(lookup, FindCoordinatorRequest(key=lookup.metadata.client.settings.group_id))
 
 
-def _answered(lookup: Lookup, answer: Answer) -> None:
+def _on_response(lookup: Lookup, answer: BrokerResponse) -> None:
     response = answer.response
     if not isinstance(response, FindCoordinatorResponse):
         lookup.metadata.deregister(answer.broker)
-        lookup.move(S.choosing)
-        _choose(lookup, None)
+        lookup.move(S.CHOOSING_BROKER)
+        _choose_broker(lookup, None)
         return
     code = response.error_code
     if code == ErrorCode.NONE:
-        lookup.coordinator.found(response)
+        lookup.coordinator.register(response)
         _finish(lookup, None)
     elif code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
-        _not_available(lookup)
+        _on_not_available(lookup)
     elif code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         _retry(lookup, errors.kafka(code))
     else:
         _finish(lookup, errors.kafka(code))
 
 
-def _not_available(lookup: Lookup) -> None:
-    if isinstance(lookup.metadata.leader(OFFSETS_TOPIC, 0), Trouble):
-        lookup.move(S.refreshing)
-        lookup.metadata.want(lookup, (OFFSETS_TOPIC,))
+def _on_not_available(lookup: Lookup) -> None:
+    if isinstance(lookup.metadata.leader(OFFSETS_TOPIC, 0), GoError):
+        lookup.move(S.REFRESHING)
+        lookup.metadata.request_refresh(lookup, (OFFSETS_TOPIC,))
     else:
         _retry(lookup, errors.COORDINATOR_NOT_AVAILABLE)
 
 
-def _refreshed(lookup: Lookup, trouble: Trouble | None) -> None:
+def _on_refreshed(lookup: Lookup, error: GoError | None) -> None:
     client = lookup.metadata.client
-    if trouble is None and not isinstance(lookup.metadata.leader(OFFSETS_TOPIC, 0), Trouble):
+    if error is None and not isinstance(lookup.metadata.leader(OFFSETS_TOPIC, 0), GoError):
         _retry(lookup, errors.COORDINATOR_NOT_AVAILABLE)
         return
-    lookup.move(S.absent)
+    lookup.move(S.OFFSETS_TOPIC_ABSENT)
     client.sleep(lookup, client.now + NO_OFFSETS_TOPIC_MS)
 
 
-def _looked(lookup: Lookup, what: object) -> None:
+def _on_topic_absent(lookup: Lookup, payload: object) -> None:
     _retry(lookup, errors.COORDINATOR_NOT_AVAILABLE)
 
 
-def _retry(lookup: Lookup, trouble: Trouble) -> None:
+def _retry(lookup: Lookup, error: GoError) -> None:
     if lookup.attempts <= 0:
-        _finish(lookup, trouble)
+        _finish(lookup, error)
         return
     lookup.attempts -= 1
-    lookup.move(S.waiting)
+    lookup.move(S.WAITING)
     client = lookup.metadata.client
     client.sleep(lookup, client.now + client.settings.metadata_retry_backoff)
 
 
-def _retried(lookup: Lookup, what: object) -> None:
-    lookup.move(S.choosing)
-    _choose(lookup, None)
+def _on_backoff_elapsed(lookup: Lookup, payload: object) -> None:
+    lookup.move(S.CHOOSING_BROKER)
+    _choose_broker(lookup, None)
 
 
-def _finish(lookup: Lookup, trouble: Trouble | None) -> None:
-    lookup.move(S.done)
-    lookup.metadata.client.resume(lookup.caller, "found", trouble)
+def _finish(lookup: Lookup, error: GoError | None) -> None:
+    lookup.move(S.DONE)
+    lookup.metadata.client.resume(lookup.caller, "coordinator_found", error)
 
 
 Lookup.TABLE = {
-    "passed": only(S, choosing=_count),
-    "answered": only(S, asking=_answered),
-    "refreshed": only(S, refreshing=_refreshed),
-    "elapsed": only(S, absent=_looked, waiting=_retried),
+    "lock_touched": row(S, CHOOSING_BROKER=_touch_next),
+    "response": row(S, REQUESTING=_on_response),
+    "metadata_refreshed": row(S, REFRESHING=_on_refreshed),
+    "timer_elapsed": row(S, OFFSETS_TOPIC_ABSENT=_on_topic_absent, WAITING=_on_backoff_elapsed),
 }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...error_codes import ErrorCode
 
 
-class Trouble(NamedTuple):
+class GoError(NamedTuple):
     """One error: the name of its type, its text, and the broker's code where a broker said it."""
 
     name: str
@@ -39,36 +39,36 @@ _ON_THE_WIRE = {
 
 
 @cache
-def kafka(code: int) -> Trouble:
+def kafka(code: int) -> GoError:
     """A broker's error code."""
     try:
         name = ErrorCode(code)
     except ValueError:
-        return Trouble(f"KError({code})", f"Unknown error, how did this happen? Error code = {code}", code)
+        return GoError(f"KError({code})", f"Unknown error, how did this happen? Error code = {code}", code)
     text = _ON_THE_WIRE.get(name)
-    return Trouble(f"KError({code})", name.name if text is None else f"kafka server: {text}", code)
+    return GoError(f"KError({code})", name.name if text is None else f"kafka server: {text}", code)
 
 
-def network(why: str, late: bool) -> Trouble:
+def network(why: str, late: bool) -> GoError:
     """A request without an answer: Go says EOF for what broke, and has a type for what timed out."""
-    return Trouble("net.OpError" if late or "refused" in why else "errors.errorString", why or "EOF")
+    return GoError("net.OpError" if late or "refused" in why else "errors.errorString", why or "EOF")
 
 
-CLOSED_GROUP = Trouble("errors.errorString", "the consumer group is closed")
-CANCELED = Trouble("errors.errorString", "context canceled")
-NOT_CONNECTED = Trouble("errors.errorString", "the broker is not connected")
-OUT_OF_BROKERS = Trouble("errors.errorString", "no broker is left to ask")
-INCOMPLETE = Trouble("errors.errorString", "the answer doesn't say anything about the partition")
-TIMED_OUT = Trouble("errors.errorString", "the application took no message in time")
-RETRIES_EXHAUSTED = Trouble("errors.errorString", "the partition consumer has no retries left")
-MESSAGE_TOO_LARGE = Trouble("errors.errorString", "a message is larger than Consumer.Fetch.Max")
-REBALANCE_TIMED_OUT = Trouble(
+CLOSED_GROUP = GoError("errors.errorString", "the consumer group is closed")
+CANCELED = GoError("errors.errorString", "context canceled")
+NOT_CONNECTED = GoError("errors.errorString", "the broker is not connected")
+OUT_OF_BROKERS = GoError("errors.errorString", "no broker is left to ask")
+INCOMPLETE = GoError("errors.errorString", "the answer doesn't say anything about the partition")
+TIMED_OUT = GoError("errors.errorString", "the application took no message in time")
+RETRIES_EXHAUSTED = GoError("errors.errorString", "the partition consumer has no retries left")
+MESSAGE_TOO_LARGE = GoError("errors.errorString", "a message is larger than Consumer.Fetch.Max")
+REBALANCE_TIMED_OUT = GoError(
     "errors.errorString",
     "kafka: ConsumeClaim did not exit within Consumer.Group.Rebalance.Timeout of being revoked",
 )
-CLAIM_EXITED = Trouble("errors.errorString", "a ConsumeClaim ended by itself")
-HEARTBEAT_FAILED = Trouble("errors.errorString", "the heartbeats stopped")
-PARTITIONS_CHANGED = Trouble("errors.errorString", "the number of partitions changed")
+CLAIM_EXITED = GoError("errors.errorString", "a ConsumeClaim ended by itself")
+HEARTBEAT_FAILED = GoError("errors.errorString", "the heartbeats stopped")
+PARTITIONS_CHANGED = GoError("errors.errorString", "the number of partitions changed")
 UNKNOWN_TOPIC = kafka(3)
 OUT_OF_RANGE = kafka(1)
 LEADER_NOT_AVAILABLE = kafka(5)
@@ -77,6 +77,6 @@ FENCED = kafka(82)
 REBALANCE_IN_PROGRESS = kafka(27)
 
 
-def of_partition(error: Trouble) -> Trouble:
+def as_consumer_error(error: GoError) -> GoError:
     """The same error as a ConsumerError; a broker's code still shows through it."""
     return error if error.code is not None else error._replace(name="sarama.ConsumerError")

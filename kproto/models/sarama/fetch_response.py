@@ -18,63 +18,63 @@ from ...records import Record as Written
 from ..contract import ModelRecord
 from . import errors
 from .broker_consumer import Subscriber
-from .errors import Trouble
+from .errors import GoError
 
 _INT32_MAX = 0x7FFFFFFF
 
 
-def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], Trouble | None]:
+def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], GoError | None]:
     """The messages of an answer, and what is wrong with it. Moves the child's offset and fetch size."""
     if block.error_code:
         return [], errors.kafka(block.error_code)
     data = block.records or b""
     if not data and block.preferred_read_replica == -1:
         return [], None
-    open_at = block.aborted_transactions or ()
-    aborted = AbortedTransactions([(one.producer_id, one.first_offset) for one in open_at])
+    aborted_transactions = block.aborted_transactions or ()
+    aborted = AbortedTransactions([(one.producer_id, one.first_offset) for one in aborted_transactions])
     try:
-        found = [(batch, batch.records(), aborted.skips(batch)) for batch in batches(data)]
+        decoded = [(batch, batch.records(), aborted.skips(batch)) for batch in batches(data)]
     except RecordError as error:
-        return [], Trouble("sarama.PacketDecodingError", str(error))
+        return [], GoError("sarama.PacketDecodingError", str(error))
     if block.preferred_read_replica != -1:
         child.prefer(block.preferred_read_replica)
-    if not any(records for _, records, _ in found):
-        _nothing(child, block, [batch for batch, _, _ in found], data)
+    if not any(records for _, records, _ in decoded):
+        _skip_empty(child, block, [batch for batch, _, _ in decoded], data)
         return [], None
     child.fetch_size = child.settings.fetch_default
     child.high_watermark = block.high_watermark
     messages: list[ModelRecord] = []
-    for batch, written, skips in found:
-        records = _wanted(child, written)
+    for batch, batch_records, skips in decoded:
+        records = _records_from_offset(child, batch_records)
         committed = child.settings.consumer_isolation == 0 or not skips
         if committed and not batch.is_control:
             messages += records
     return messages, None
 
 
-def _wanted(child: Subscriber, written: list[Written]) -> list[ModelRecord]:
+def _records_from_offset(child: Subscriber, batch_records: list[Written]) -> list[ModelRecord]:
     """The batch's records from the wanted offset on; the offset moves behind them."""
     partition = TopicPartition(*child.partition)
-    found = [
+    decoded = [
         ModelRecord(partition, one.offset, one.timestamp, one.key, one.value)
-        for one in written
+        for one in batch_records
         if one.offset >= child.offset
     ]
-    child.offset = found[-1].offset + 1 if found else child.offset + 1
-    return found
+    child.offset = decoded[-1].offset + 1 if decoded else child.offset + 1
+    return decoded
 
 
-def _nothing(child: Subscriber, block: PartitionData, found: list[Batch], data: bytes) -> None:
+def _skip_empty(child: Subscriber, block: PartitionData, decoded: list[Batch], data: bytes) -> None:
     settings = child.settings
-    if found:
-        end = found[-1].last_offset + 1
+    if decoded:
+        end = decoded[-1].last_offset + 1
         if end <= block.high_watermark:
             child.offset = end
         return
     if not data:
         return
     if settings.fetch_max and child.fetch_size == settings.fetch_max:
-        child.error(errors.MESSAGE_TOO_LARGE)
+        child.report_error(errors.MESSAGE_TOO_LARGE)
         child.offset += 1
         return
     size = int.from_bytes(data[8:12], "big") + 12 if len(data) >= 12 else 0

@@ -26,12 +26,12 @@ from ...messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from . import errors
-from .broker import Answer, Broker
-from .client import Client
+from .broker import BrokerResponse, SaramaBroker
+from .client import SaramaClient
 from .config import key
-from .errors import Trouble
-from .offset_manager import Managed, Offsets
-from .routines import Routine, States, Table, only
+from .errors import GoError
+from .offset_manager import OffsetManager, PartitionOffset
+from .routines import Routine, States, Table, row
 
 _GROUPS_SINCE = 8  # OffsetFetch's groups
 _STABLE_SINCE = 7
@@ -39,14 +39,14 @@ _REDISCOVER = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 _WAIT = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
 
-class FetchState(States):
-    finding = "finding"
-    asking = "asking"
-    waiting = "waiting"  # between two attempts
-    done = "done"
+class CommittedOffsetState(States):
+    FINDING_COORDINATOR = "finding_coordinator"
+    REQUESTING = "requesting"
+    WAITING = "waiting"  # between two attempts
+    DONE = "done"
 
 
-F = FetchState
+F = CommittedOffsetState
 
 
 class CommittedOffset(Routine):
@@ -55,33 +55,33 @@ class CommittedOffset(Routine):
     __slots__ = ("caller", "offsets", "partition", "retries")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        F.finding: {F.asking, F.done},
-        F.asking: {F.finding, F.waiting, F.done},
-        F.waiting: {F.finding},
-        F.done: set(),
+        F.FINDING_COORDINATOR: {F.REQUESTING, F.DONE},
+        F.REQUESTING: {F.FINDING_COORDINATOR, F.WAITING, F.DONE},
+        F.WAITING: {F.FINDING_COORDINATOR},
+        F.DONE: set(),
     }
 
-    def __init__(self, offsets: Offsets, caller: Routine, partition: TopicPartition) -> None:
-        super().__init__(F.finding)
+    def __init__(self, offsets: OffsetManager, caller: Routine, partition: TopicPartition) -> None:
+        super().__init__(F.FINDING_COORDINATOR)
         self.offsets, self.caller, self.partition = offsets, caller, partition
         self.retries = offsets.client.settings.metadata_retry_max
 
     def start(self) -> None:
         """The caller goes on into it."""
-        self.offsets.coordinator(self)
+        self.offsets.find_coordinator(self)
 
 
-def _ask(fetch: CommittedOffset, found: Broker | Trouble) -> None:
-    if isinstance(found, Trouble):
-        if _spent(fetch, found):
+def _on_coordinator(fetch: CommittedOffset, result: SaramaBroker | GoError) -> None:
+    if isinstance(result, GoError):
+        if _use_retry(fetch, result):
             return
-        fetch.offsets.coordinator(fetch)
+        fetch.offsets.find_coordinator(fetch)
         return
-    fetch.move(F.asking)
-    found.call(fetch, _request(fetch))
+    fetch.move(F.REQUESTING)
+    result.call(fetch, _build_request(fetch))
 
 
-def _request(fetch: CommittedOffset) -> OffsetFetchRequest:
+def _build_request(fetch: CommittedOffset) -> OffsetFetchRequest:
     client = fetch.offsets.client
     settings, version = client.settings, client.version(key(OffsetFetchRequest))
     topic, index = fetch.partition
@@ -97,163 +97,171 @@ def _request(fetch: CommittedOffset) -> OffsetFetchRequest:
     )
 
 
-def _answered(fetch: CommittedOffset, answer: Answer) -> None:
+def _on_response(fetch: CommittedOffset, answer: BrokerResponse) -> None:
     if not isinstance(answer.response, OffsetFetchResponse):
-        if not _spent(fetch, answer.error or errors.INCOMPLETE):
+        if not _use_retry(fetch, answer.error or errors.INCOMPLETE):
             fetch.offsets.release_coordinator(answer.broker)
-            fetch.move(F.finding)
-            fetch.offsets.coordinator(fetch)
+            fetch.move(F.FINDING_COORDINATOR)
+            fetch.offsets.find_coordinator(fetch)
         return
-    found = _block(answer.response, fetch.partition)
-    if not isinstance(found, int):
-        _finish(fetch, found)
-    elif found in _REDISCOVER or found in _WAIT:
-        if _spent(fetch, errors.kafka(found)):
+    result = _read_response(answer.response, fetch.partition)
+    if not isinstance(result, int):
+        _finish(fetch, result)
+    elif result in _REDISCOVER or result in _WAIT:
+        if _use_retry(fetch, errors.kafka(result)):
             return
-        if found in _REDISCOVER:
+        if result in _REDISCOVER:
             fetch.offsets.release_coordinator(answer.broker)
-        fetch.move(F.waiting)
+        fetch.move(F.WAITING)
         client = fetch.offsets.client
         client.sleep(fetch, client.now + client.settings.metadata_retry_backoff)
     else:
-        _finish(fetch, errors.kafka(found))
+        _finish(fetch, errors.kafka(result))
 
 
-def _block(response: OffsetFetchResponse, partition: TopicPartition) -> Managed | Trouble | int:
+def _read_response(
+    response: OffsetFetchResponse, partition: TopicPartition
+) -> PartitionOffset | GoError | int:
     """What is committed, or the error code; a group's error counts where there is no partition."""
     group = response.groups[0] if response.groups else response
     for topic in group.topics:
-        for one in topic.partitions:
-            if (topic.name, one.partition_index) == partition:
-                if one.error_code:
-                    return one.error_code
-                return Managed(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
+        for block in topic.partitions:
+            if (topic.name, block.partition_index) == partition:
+                if block.error_code:
+                    return block.error_code
+                return PartitionOffset(
+                    block.committed_offset, block.committed_leader_epoch, block.metadata or ""
+                )
     return group.error_code or errors.INCOMPLETE
 
 
-def _spent(fetch: CommittedOffset, trouble: Trouble) -> bool:
+def _use_retry(fetch: CommittedOffset, error: GoError) -> bool:
     """Whether there is no retry left; it is the end then."""
     if fetch.retries <= 0:
-        _finish(fetch, trouble)
+        _finish(fetch, error)
         return True
     fetch.retries -= 1
     return False
 
 
-def _waited(fetch: CommittedOffset, what: object) -> None:
-    fetch.move(F.finding)
-    fetch.offsets.coordinator(fetch)
+def _on_backoff_elapsed(fetch: CommittedOffset, payload: object) -> None:
+    fetch.move(F.FINDING_COORDINATOR)
+    fetch.offsets.find_coordinator(fetch)
 
 
-def _finish(fetch: CommittedOffset, found: Managed | Trouble) -> None:
-    fetch.move(F.done)
-    fetch.offsets.client.resume(fetch.caller, "managed", found)
+def _finish(fetch: CommittedOffset, result: PartitionOffset | GoError) -> None:
+    fetch.move(F.DONE)
+    fetch.offsets.client.resume(fetch.caller, "offset_fetched", result)
 
 
 CommittedOffset.TABLE = {
-    "coordinator": only(F, finding=_ask),
-    "answered": only(F, asking=_answered),
-    "elapsed": only(F, waiting=_waited),
+    "coordinator": row(F, FINDING_COORDINATOR=_on_coordinator),
+    "response": row(F, REQUESTING=_on_response),
+    "timer_elapsed": row(F, WAITING=_on_backoff_elapsed),
 }
 
 
 # -- the ends of the log
 
 
-class QueryState(States):
-    leading = "leading"  # the topic's metadata is refreshed, as it has no leader
-    asking = "asking"
-    refreshing = "refreshing"  # after an error, for the second attempt
-    done = "done"
+class LogOffsetState(States):
+    FINDING_LEADER = "finding_leader"  # the topic's metadata is refreshed, as it has no leader
+    REQUESTING = "requesting"
+    REFRESHING = "refreshing"  # after an error, for the second attempt
+    DONE = "done"
 
 
-Q = QueryState
+Q = LogOffsetState
 
 
 class LogOffset(Routine):
     """GetOffset: `caller` goes on with "offset" and the offset, or the trouble."""
 
-    __slots__ = ("caller", "client", "partition", "second", "timestamp")
+    __slots__ = ("caller", "client", "is_retry", "partition", "timestamp")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        Q.leading: {Q.asking, Q.refreshing, Q.done},
-        Q.asking: {Q.refreshing, Q.done},
-        Q.refreshing: {Q.leading, Q.done},
-        Q.done: set(),
+        Q.FINDING_LEADER: {Q.REQUESTING, Q.REFRESHING, Q.DONE},
+        Q.REQUESTING: {Q.REFRESHING, Q.DONE},
+        Q.REFRESHING: {Q.FINDING_LEADER, Q.DONE},
+        Q.DONE: set(),
     }
 
-    def __init__(self, client: Client, caller: Routine, partition: TopicPartition, timestamp: int) -> None:
-        super().__init__(Q.leading)
+    def __init__(
+        self, client: SaramaClient, caller: Routine, partition: TopicPartition, timestamp: int
+    ) -> None:
+        super().__init__(Q.FINDING_LEADER)
         self.client, self.caller, self.partition, self.timestamp = client, caller, partition, timestamp
-        self.second = False
+        self.is_retry = False
 
     def start(self) -> None:
         """The caller goes on into it."""
-        if isinstance(self.client.metadata.leader(*self.partition), Trouble):
-            self.client.metadata.want(self, (self.partition.topic,))
+        if isinstance(self.client.metadata.leader(*self.partition), GoError):
+            self.client.metadata.request_refresh(self, (self.partition.topic,))
         else:
-            _list(self)
+            _send_list_offsets(self)
 
 
-def _led(query: LogOffset, trouble: Trouble | None) -> None:
-    if trouble is None:
-        _list(query)
+def _on_leader_refreshed(query: LogOffset, error: GoError | None) -> None:
+    if error is None:
+        _send_list_offsets(query)
     else:
-        _failed(query, trouble)
+        _retry_or_fail(query, error)
 
 
-def _list(query: LogOffset) -> None:
+def _send_list_offsets(query: LogOffset) -> None:
     leader = query.client.metadata.leader(*query.partition)
-    if isinstance(leader, Trouble):
-        _failed(query, leader)
+    if isinstance(leader, GoError):
+        _retry_or_fail(query, leader)
         return
-    query.move(Q.asking)
-    wanted = ListOffsetsPartition(partition_index=query.partition.partition, timestamp=query.timestamp)
-    topics = [ListOffsetsTopic(name=query.partition.topic, partitions=[wanted])]
+    query.move(Q.REQUESTING)
+    partition_request = ListOffsetsPartition(
+        partition_index=query.partition.partition, timestamp=query.timestamp
+    )
+    topics = [ListOffsetsTopic(name=query.partition.topic, partitions=[partition_request])]
     leader[0].call(query, ListOffsetsRequest(replica_id=-1, topics=topics))
 
 
-def _listed(query: LogOffset, answer: Answer) -> None:
+def _on_list_offsets(query: LogOffset, answer: BrokerResponse) -> None:
     response = answer.response
     if not isinstance(response, ListOffsetsResponse):
         answer.broker.close()
-        _failed(query, answer.error or errors.INCOMPLETE)
+        _retry_or_fail(query, answer.error or errors.INCOMPLETE)
         return
     for topic in response.topics:
         for partition in topic.partitions:
             if (topic.name, partition.partition_index) == query.partition:
                 if partition.error_code:
-                    _failed(query, errors.kafka(partition.error_code))
+                    _retry_or_fail(query, errors.kafka(partition.error_code))
                 else:
-                    _found(query, partition.offset)
+                    _finish_query(query, partition.offset)
                 return
     answer.broker.close()
-    _failed(query, errors.INCOMPLETE)
+    _retry_or_fail(query, errors.INCOMPLETE)
 
 
-def _failed(query: LogOffset, trouble: Trouble) -> None:
-    if query.second:
-        _found(query, trouble)
+def _retry_or_fail(query: LogOffset, error: GoError) -> None:
+    if query.is_retry:
+        _finish_query(query, error)
         return
-    query.second = True
-    query.move(Q.refreshing)
-    query.client.metadata.want(query, (query.partition.topic,))
+    query.is_retry = True
+    query.move(Q.REFRESHING)
+    query.client.metadata.request_refresh(query, (query.partition.topic,))
 
 
-def _refreshed(query: LogOffset, trouble: Trouble | None) -> None:
-    if trouble is not None:
-        _found(query, trouble)
+def _on_refreshed(query: LogOffset, error: GoError | None) -> None:
+    if error is not None:
+        _finish_query(query, error)
         return
-    query.move(Q.leading)
+    query.move(Q.FINDING_LEADER)
     query.start()
 
 
-def _found(query: LogOffset, found: int | Trouble) -> None:
-    query.move(Q.done)
-    query.client.resume(query.caller, "offset", found)
+def _finish_query(query: LogOffset, result: int | GoError) -> None:
+    query.move(Q.DONE)
+    query.client.resume(query.caller, "offset_listed", result)
 
 
 LogOffset.TABLE = {
-    "refreshed": only(Q, leading=_led, refreshing=_refreshed),
-    "answered": only(Q, asking=_listed),
+    "metadata_refreshed": row(Q, FINDING_LEADER=_on_leader_refreshed, REFRESHING=_on_refreshed),
+    "response": row(Q, REQUESTING=_on_list_offsets),
 }

@@ -25,10 +25,10 @@ from ...messages.metadata import (
     MetadataResponseTopic,
 )
 from . import errors
-from .broker import Answer, Broker, Network
+from .broker import BrokerResponse, ClientNetwork, SaramaBroker
 from .config import key
-from .errors import Trouble
-from .routines import Routine, States, Table, Ticker, only
+from .errors import GoError
+from .routines import Routine, States, Table, Ticker, row
 
 Topics = tuple[str, ...]
 """What a refresh is about; none means all."""
@@ -41,11 +41,11 @@ _LEADERLESS = ErrorCode.LEADER_NOT_AVAILABLE
 class Metadata:
     """What is known of brokers and topics, and the door to refresh it."""
 
-    def __init__(self, client: Network) -> None:
+    def __init__(self, client: ClientNetwork) -> None:
         self.client = client
-        self.seeds: list[Broker] = []
-        self.dead_seeds: list[Broker] = []
-        self.brokers: dict[int, Broker] = {}
+        self.seeds: list[SaramaBroker] = []
+        self.dead_seeds: list[SaramaBroker] = []
+        self.brokers: dict[int, SaramaBroker] = {}
         self.topics: dict[str, dict[int, MetadataResponsePartition]] = {}
         self.ids: dict[str, Any] = {}
         self.tracked: set[str] = set()
@@ -60,7 +60,7 @@ class Metadata:
         """The topic's partitions in order; none for one that is not there."""
         return sorted(self.topics.get(topic, ()))
 
-    def leader(self, topic: str, partition: int) -> tuple[Broker, int] | Trouble:
+    def leader(self, topic: str, partition: int) -> tuple[SaramaBroker, int] | GoError:
         """Who leads the partition, and since which epoch."""
         known = self.topics.get(topic, {}).get(partition)
         if known is None:
@@ -75,16 +75,16 @@ class Metadata:
 
     # -- brokers
 
-    def register(self, node_id: int, host: str, port: int) -> Broker:
+    def register(self, node_id: int, host: str, port: int) -> SaramaBroker:
         """The broker with this id, which keeps its connection unless its address changed."""
         known = self.brokers.get(node_id)
         if known is None or (known.address.host, known.address.port) != (host, port):
             if known is not None:
                 known.close()
-            known = self.brokers[node_id] = Broker(self.client, node_id, host, port)
+            known = self.brokers[node_id] = SaramaBroker(self.client, node_id, host, port)
         return known
 
-    def deregister(self, broker: Broker) -> None:
+    def deregister(self, broker: SaramaBroker) -> None:
         """A request to it failed: forget it, and close it."""
         if self.brokers.get(broker.id) is broker:
             del self.brokers[broker.id]
@@ -96,7 +96,7 @@ class Metadata:
         self.seeds += self.dead_seeds
         self.dead_seeds = []
 
-    def candidates(self) -> list[Broker]:
+    def candidates(self) -> list[SaramaBroker]:
         """Whose lock has to be had, one after the other, before the last is asked.
 
         LeastLoadedBroker counts what is open at every registered broker, in the order of a Go map, and at the
@@ -111,33 +111,33 @@ class Metadata:
 
     # -- refreshing
 
-    def want(self, routine: Routine, topics: Iterable[str]) -> None:
+    def request_refresh(self, routine: Routine, topics: Iterable[str]) -> None:
         """RefreshMetadata: `routine` is woken with "refreshed" and the trouble with these topics, or None."""
-        self._want(routine, tuple(topics))
+        self._request_refresh(routine, tuple(topics))
 
-    def _want(self, routine: Routine, topics: Topics) -> None:
+    def _request_refresh(self, routine: Routine, topics: Topics) -> None:
         if self.refresh is None:
-            about = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
+            refreshed_topics = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
             self.next = {}
-            self.refresh = Refresh(self, None if about is None else tuple(about))
+            self.refresh = Refresh(self, None if refreshed_topics is None else tuple(refreshed_topics))
             self.waiting.append((routine, topics, "final"))
             self.client.wake(self.refresh, "new")
         elif self.refresh.covers(topics):
             self.waiting.append((routine, topics, "final"))
         else:
-            self.waiting.append((routine, topics, "queued"))
+            self.waiting.append((routine, topics, "subscription_queued"))
             self.next = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
 
-    def refreshed(self, troubles: dict[str, Trouble] | Trouble | None) -> None:
+    def on_refreshed(self, topic_errors: dict[str, GoError] | GoError | None) -> None:
         """The present refresh is over: tell everybody who waited for it, and start the next."""
         waiting, self.waiting, self.refresh = self.waiting, [], None
         for routine, topics, kind in waiting:
-            if kind == "queued":
-                self._want(routine, topics)
+            if kind == "subscription_queued":
+                self._request_refresh(routine, topics)
             else:
-                self.client.wake(routine, "refreshed", _about(topics, troubles))
+                self.client.wake(routine, "metadata_refreshed", _error_of_topics(topics, topic_errors))
 
-    def update(self, answer: MetadataResponse, everything: bool) -> tuple[bool, dict[str, Trouble]]:
+    def update(self, answer: MetadataResponse, everything: bool) -> tuple[bool, dict[str, GoError]]:
         """updateMetadata: whether to ask again, and what is wrong with which topic."""
         for one in answer.brokers:
             self.register(one.node_id, one.host, one.port)
@@ -147,30 +147,30 @@ class Metadata:
         before = self.topics
         if everything:
             self.topics, self.tracked = {}, set()
-        troubles: dict[str, Trouble] = {}
-        again = False
+        topic_errors: dict[str, GoError] = {}
+        retry = False
         for topic in answer.topics:
-            again = self._update(topic, before, troubles) or again
-        return again, troubles
+            retry = self._update(topic, before, topic_errors) or retry
+        return retry, topic_errors
 
     def _update(
         self,
         topic: MetadataResponseTopic,
         before: dict[str, dict[int, MetadataResponsePartition]],
-        troubles: dict[str, Trouble],
+        topic_errors: dict[str, GoError],
     ) -> bool:
         name, code = topic.name or "", topic.error_code
         self.tracked.add(name)
         cached = before.get(name, {})
         self.topics.pop(name, None)
         if code:
-            troubles[name] = errors.kafka(code)
+            topic_errors[name] = errors.kafka(code)
             if code != _LEADERLESS:
                 return code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         same = topic.topic_id.int != 0 and topic.topic_id == self.ids.get(name)
         self.ids[name] = topic.topic_id
         known = self.topics[name] = {}
-        again = bool(code)
+        retry = bool(code)
         for partition in topic.partitions:
             newer = cached.get(partition.partition_index)
             if newer is not None and same and 0 <= partition.leader_epoch < newer.leader_epoch:
@@ -178,18 +178,18 @@ class Metadata:
             else:
                 known[partition.partition_index] = partition
             if known[partition.partition_index].error_code == _LEADERLESS:
-                troubles[name] = errors.kafka(_LEADERLESS)
-                again = True
-        return again
+                topic_errors[name] = errors.kafka(_LEADERLESS)
+                retry = True
+        return retry
 
 
-def _about(topics: Topics, troubles: dict[str, Trouble] | Trouble | None) -> Trouble | None:
+def _error_of_topics(topics: Topics, topic_errors: dict[str, GoError] | GoError | None) -> GoError | None:
     """Of a shared refresh's troubles, the first that concerns these topics."""
-    if troubles is None or isinstance(troubles, Trouble):
-        return troubles
-    for topic in sorted(troubles):
+    if topic_errors is None or isinstance(topic_errors, GoError):
+        return topic_errors
+    for topic in sorted(topic_errors):
         if not topics or topic in topics:
-            return troubles[topic]
+            return topic_errors[topic]
     return None
 
 
@@ -197,10 +197,10 @@ def _about(topics: Topics, troubles: dict[str, Trouble] | Trouble | None) -> Tro
 
 
 class RefreshState(States):
-    choosing = "choosing"  # takes one lock after the other, to find the least loaded broker
-    asking = "asking"
-    waiting = "waiting"  # between two attempts
-    done = "done"
+    CHOOSING_BROKER = "choosing_broker"  # takes one lock after the other, to find the least loaded broker
+    REQUESTING = "requesting"
+    WAITING = "waiting"  # between two attempts
+    DONE = "done"
 
 
 R = RefreshState
@@ -209,50 +209,50 @@ R = RefreshState
 class Refresh(Routine):
     """tryRefreshMetadata: one question, asked until somebody answers it well."""
 
-    __slots__ = ("attempts", "brokers", "metadata", "topics", "trouble")
+    __slots__ = ("attempts", "brokers", "error", "metadata", "topics")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        R.choosing: {R.asking, R.waiting, R.done},
-        R.asking: {R.choosing, R.waiting, R.done},
-        R.waiting: {R.choosing, R.done},
-        R.done: set(),
+        R.CHOOSING_BROKER: {R.REQUESTING, R.WAITING, R.DONE},
+        R.REQUESTING: {R.CHOOSING_BROKER, R.WAITING, R.DONE},
+        R.WAITING: {R.CHOOSING_BROKER, R.DONE},
+        R.DONE: set(),
     }
 
     def __init__(self, metadata: Metadata, topics: Topics | None) -> None:
-        super().__init__(R.choosing)
+        super().__init__(R.CHOOSING_BROKER)
         self.metadata = metadata
         self.topics = topics
         self.attempts = metadata.client.settings.metadata_retry_max
-        self.brokers: list[Broker] = []
-        self.trouble: dict[str, Trouble] | Trouble | None = None
+        self.brokers: list[SaramaBroker] = []
+        self.error: dict[str, GoError] | GoError | None = None
 
     def covers(self, topics: Topics) -> bool:
         """Whether it is about these topics, too."""
         return self.topics is None or (bool(topics) and set(topics) <= set(self.topics))
 
 
-def _begin(refresh: Refresh, what: object) -> None:
+def _begin(refresh: Refresh, payload: object) -> None:
     refresh.metadata.client.wake(refresh, "start")
 
 
-def _choose(refresh: Refresh, what: object) -> None:
+def _choose_broker(refresh: Refresh, payload: object) -> None:
     refresh.brokers = refresh.metadata.candidates()
     if not refresh.brokers:
         refresh.metadata.resurrect()
         _retry(refresh, errors.OUT_OF_BROKERS)
     else:
-        _count(refresh, None)
+        _touch_next(refresh, None)
 
 
-def _count(refresh: Refresh, what: object) -> None:
+def _touch_next(refresh: Refresh, payload: object) -> None:
     if len(refresh.brokers) == 1:
-        _ask(refresh)
+        _send(refresh)
     else:
-        refresh.brokers.pop(0).pass_by(refresh)
+        refresh.brokers.pop(0).touch_lock(refresh)
 
 
-def _ask(refresh: Refresh) -> None:
-    refresh.move(R.asking)
+def _send(refresh: Refresh) -> None:
+    refresh.move(R.REQUESTING)
     topics, client = refresh.topics, refresh.metadata.client
     request = MetadataRequest(
         topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
@@ -261,54 +261,54 @@ def _ask(refresh: Refresh) -> None:
     refresh.brokers[0].call(refresh, request)
 
 
-def _refresh_answered(refresh: Refresh, answer: Answer) -> None:
+def _on_response(refresh: Refresh, answer: BrokerResponse) -> None:
     metadata = refresh.metadata
     response = answer.response
     if not isinstance(response, MetadataResponse) or not response.brokers:
         metadata.deregister(answer.broker)
-        refresh.move(R.choosing)
-        _choose(refresh, None)
+        refresh.move(R.CHOOSING_BROKER)
+        _choose_broker(refresh, None)
         return
-    again, troubles = metadata.update(response, refresh.topics is None)
-    if again:
-        _retry(refresh, troubles)
+    retry, topic_errors = metadata.update(response, refresh.topics is None)
+    if retry:
+        _retry(refresh, topic_errors)
     else:
         metadata.updated_at = metadata.client.now
-        _finish(refresh, troubles)
+        _finish(refresh, topic_errors)
 
 
-def _retry(refresh: Refresh, trouble: dict[str, Trouble] | Trouble) -> None:
-    refresh.trouble = trouble
+def _retry(refresh: Refresh, error: dict[str, GoError] | GoError) -> None:
+    refresh.error = error
     if refresh.attempts <= 0:
-        _finish(refresh, trouble)
+        _finish(refresh, error)
         return
-    refresh.move(R.waiting)
+    refresh.move(R.WAITING)
     client = refresh.metadata.client
     client.sleep(refresh, client.now + client.settings.metadata_retry_backoff)
 
 
-def _retried(refresh: Refresh, what: object) -> None:
+def _on_backoff_elapsed(refresh: Refresh, payload: object) -> None:
     metadata = refresh.metadata
     updated, backoff = metadata.updated_at, metadata.client.settings.metadata_retry_backoff
     if updated is not None and metadata.client.now - updated < backoff:
-        _finish(refresh, refresh.trouble)  # somebody else's refresh went well meanwhile
+        _finish(refresh, refresh.error)  # somebody else's refresh went well meanwhile
         return
     refresh.attempts -= 1
-    refresh.move(R.choosing)
-    _choose(refresh, None)
+    refresh.move(R.CHOOSING_BROKER)
+    _choose_broker(refresh, None)
 
 
-def _finish(refresh: Refresh, trouble: dict[str, Trouble] | Trouble | None) -> None:
-    refresh.move(R.done)
-    refresh.metadata.refreshed(trouble)
+def _finish(refresh: Refresh, error: dict[str, GoError] | GoError | None) -> None:
+    refresh.move(R.DONE)
+    refresh.metadata.on_refreshed(error)
 
 
 Refresh.TABLE = {
-    "new": only(R, choosing=_begin),
-    "start": only(R, choosing=_choose),
-    "passed": only(R, choosing=_count),
-    "answered": only(R, asking=_refresh_answered),
-    "elapsed": only(R, waiting=_retried),
+    "new": row(R, CHOOSING_BROKER=_begin),
+    "start": row(R, CHOOSING_BROKER=_choose_broker),
+    "lock_touched": row(R, CHOOSING_BROKER=_touch_next),
+    "response": row(R, REQUESTING=_on_response),
+    "timer_elapsed": row(R, WAITING=_on_backoff_elapsed),
 }
 
 
@@ -316,9 +316,9 @@ Refresh.TABLE = {
 
 
 class UpdaterState(States):
-    waiting = "waiting"
-    refreshing = "refreshing"
-    stopped = "stopped"
+    WAITING = "waiting"
+    REFRESHING = "refreshing"
+    STOPPED = "stopped"
 
 
 U = UpdaterState
@@ -330,44 +330,44 @@ class Updater(Routine):
     __slots__ = ("metadata", "ticker")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        U.waiting: {U.refreshing, U.stopped},
-        U.refreshing: {U.waiting, U.stopped},
-        U.stopped: set(),
+        U.WAITING: {U.REFRESHING, U.STOPPED},
+        U.REFRESHING: {U.WAITING, U.STOPPED},
+        U.STOPPED: set(),
     }
 
     def __init__(self, metadata: Metadata) -> None:
-        super().__init__(U.waiting)
+        super().__init__(U.WAITING)
         self.metadata = metadata
         client = metadata.client
         self.ticker = Ticker(client.now, client.settings.metadata_refresh_frequency)
         client.sleep(self, self.ticker.at)
 
 
-def _tick(updater: Updater, what: object) -> None:
+def _on_tick(updater: Updater, payload: object) -> None:
     metadata, client = updater.metadata, updater.metadata.client
-    updater.ticker.take(client.now)
+    updater.ticker.take_tick(client.now)
     topics = () if client.settings.metadata_full else tuple(sorted(metadata.tracked))
     if not topics and not client.settings.metadata_full:
         client.sleep(updater, updater.ticker.at)
         return
-    updater.move(U.refreshing)
-    metadata.want(updater, topics)
+    updater.move(U.REFRESHING)
+    metadata.request_refresh(updater, topics)
 
 
-def _updated(updater: Updater, trouble: Trouble | None) -> None:
+def _on_refreshed(updater: Updater, error: GoError | None) -> None:
     client = updater.metadata.client
-    if trouble is not None:
-        client.log("Metadata", f"background update: {trouble.text}")
-    updater.move(U.waiting)
+    if error is not None:
+        client.log("Metadata", f"background update: {error.text}")
+    updater.move(U.WAITING)
     client.sleep(updater, max(updater.ticker.at, client.now))
 
 
-def _stop(updater: Updater, what: object) -> None:
-    updater.move(U.stopped)
+def _stop(updater: Updater, payload: object) -> None:
+    updater.move(U.STOPPED)
 
 
 Updater.TABLE = {
-    "elapsed": only(U, waiting=_tick),
-    "refreshed": only(U, refreshing=_updated),
-    "stop": only(U, waiting=_stop, refreshing=_stop),
+    "timer_elapsed": row(U, WAITING=_on_tick),
+    "metadata_refreshed": row(U, REFRESHING=_on_refreshed),
+    "stop": row(U, WAITING=_stop, REFRESHING=_stop),
 }

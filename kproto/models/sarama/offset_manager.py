@@ -31,11 +31,11 @@ from ...messages.offset_commit import (
 )
 from ...wire.message import Message
 from . import errors
-from .broker import Answer, Broker
-from .client import Client
+from .broker import BrokerResponse, SaramaBroker
+from .client import SaramaClient
 from .config import key
-from .errors import Trouble
-from .routines import Routine, States, Table, Ticker, only
+from .errors import GoError
+from .routines import Routine, States, Table, Ticker, row
 
 _REDISPATCH = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -47,7 +47,7 @@ _CARRY_ON = {ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSE
 _INSTANCE_SINCE = 7  # OffsetCommit's group_instance_id
 
 
-class Managed:
+class PartitionOffset:
     """One partition's offset: sarama's partitionOffsetManager."""
 
     __slots__ = ("dirty", "done", "epoch", "metadata", "offset")
@@ -67,18 +67,20 @@ class Managed:
         if offset <= self.offset:
             self.offset, self.metadata, self.dirty = offset, metadata, True
 
-    def committed(self, offset: int, metadata: str) -> None:
+    def on_committed(self, offset: int, metadata: str) -> None:
         """Clean, unless it was marked since."""
         if (self.offset, self.metadata) == (offset, metadata):
             self.dirty = False
 
 
-class OffsetsState(States):
-    idle = "idle"
-    looking = "looking"  # the coordinator is looked up, for the first of those who wait
+class OffsetManagerState(States):
+    IDLE = "idle"
+    FINDING_COORDINATOR = (
+        "finding_coordinator"  # the coordinator is looked up, for the first of those who wait
+    )
 
 
-class Offsets(Routine):
+class OffsetManager(Routine):
     """What the session manages: partitions, the coordinator, and the generation that commits carry."""
 
     __slots__ = (
@@ -88,8 +90,8 @@ class Offsets(Routine):
         "committer",
         "generation",
         "locked_out",
-        "managed",
         "member_id",
+        "partition_offsets",
         "readers",
         "report",
         "waiting",
@@ -98,24 +100,24 @@ class Offsets(Routine):
     )
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        OffsetsState.idle: {OffsetsState.looking},
-        OffsetsState.looking: {OffsetsState.idle},
+        OffsetManagerState.IDLE: {OffsetManagerState.FINDING_COORDINATOR},
+        OffsetManagerState.FINDING_COORDINATOR: {OffsetManagerState.IDLE},
     }
 
     def __init__(
         self,
-        client: Client,
+        client: SaramaClient,
         member_id: str,
         generation: int,
-        report: Callable[[Trouble, TopicPartition], None],
-        cancel: Callable[[Trouble], None],
+        report: Callable[[GoError, TopicPartition], None],
+        cancel: Callable[[GoError], None],
     ) -> None:
-        super().__init__(OffsetsState.idle)
+        super().__init__(OffsetManagerState.IDLE)
         self.client = client
         self.member_id, self.generation = member_id, generation
         self.report, self.cancel = report, cancel
-        self.managed: dict[TopicPartition, Managed] = {}
-        self.broker: Broker | None = None
+        self.partition_offsets: dict[TopicPartition, PartitionOffset] = {}
+        self.broker: SaramaBroker | None = None
         self.waiting: deque[Routine] = deque()
         self.readers = 0  # flushes under way, in the present generation
         self.writer: Routine | None = None  # who waits for them to end, to change the generation
@@ -127,17 +129,17 @@ class Offsets(Routine):
 
     # -- the coordinator
 
-    def coordinator(self, routine: Routine) -> None:
+    def find_coordinator(self, routine: Routine) -> None:
         """`routine` goes on with "coordinator" and the broker, or the trouble."""
         if self.broker is not None:
             self.client.resume(routine, "coordinator", self.broker)
             return
         self.waiting.append(routine)
-        if self.state is OffsetsState.idle:
-            self.move(OffsetsState.looking)
+        if self.state is OffsetManagerState.IDLE:
+            self.move(OffsetManagerState.FINDING_COORDINATOR)
             self.client.coordinator.look_up(self)
 
-    def release_coordinator(self, broker: Broker) -> None:
+    def release_coordinator(self, broker: SaramaBroker) -> None:
         if self.broker is broker:
             self.broker = None
 
@@ -147,7 +149,7 @@ class Offsets(Routine):
         """Keep commits out; `routine` goes on with "locked" when those under way are answered."""
         self.writing, self.writer = True, routine
         if not self.readers:
-            self.client.resume(routine, "locked")
+            self.client.resume(routine, "commits_locked")
 
     def unlock_generation(self, member_id: str, generation: int) -> None:
         """The next generation is there (or the old one, where joining failed)."""
@@ -163,7 +165,7 @@ class Offsets(Routine):
         """What is dirty now, of `targets` or (None) of all; None if nothing is."""
         dirty = [
             partition
-            for partition, one in self.managed.items()
+            for partition, one in self.partition_offsets.items()
             if one.dirty and (targets is None or partition in targets)
         ]
         if not dirty:
@@ -179,14 +181,14 @@ class Offsets(Routine):
             topics=[
                 OffsetCommitRequestTopic(
                     name=topic,
-                    partitions=[self._block(TopicPartition(topic, index)) for index in indexes],
+                    partitions=[self._build_block(TopicPartition(topic, index)) for index in indexes],
                 )
                 for topic, indexes in by_topic(dirty)
             ],
         )
 
-    def _block(self, partition: TopicPartition) -> OffsetCommitRequestPartition:
-        one = self.managed[partition]
+    def _build_block(self, partition: TopicPartition) -> OffsetCommitRequestPartition:
+        one = self.partition_offsets[partition]
         return OffsetCommitRequestPartition(
             partition_index=partition.partition,
             committed_offset=one.offset,
@@ -194,31 +196,35 @@ class Offsets(Routine):
             committed_metadata=one.metadata,
         )
 
-    def answered(self, broker: Broker, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
+    def on_response(
+        self, broker: SaramaBroker, request: OffsetCommitRequest, response: OffsetCommitResponse
+    ) -> None:
         """handleResponse: every partition by its own code."""
         codes = {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
             for topic in response.topics
             for partition in topic.partitions
         }
-        release = False
+        release_closed = False
         for topic in request.topics:
             for block in topic.partitions:
                 partition = TopicPartition(topic.name, block.partition_index)
-                if partition in self.managed:
+                if partition in self.partition_offsets:
                     code = codes.get(partition)
-                    release = self._answered(partition, block, code) or release
-        if release:
+                    release_closed = self._on_partition_response(partition, block, code) or release_closed
+        if release_closed:
             self.release_coordinator(broker)
 
-    def _answered(
+    def _on_partition_response(
         self, partition: TopicPartition, block: OffsetCommitRequestPartition, code: int | None
     ) -> bool:
         """Whether the coordinator has to be looked up again."""
         if code is None:
             self.report(errors.INCOMPLETE, partition)
         elif code == ErrorCode.NONE:
-            self.managed[partition].committed(block.committed_offset, block.committed_metadata or "")
+            self.partition_offsets[partition].on_committed(
+                block.committed_offset, block.committed_metadata or ""
+            )
         elif code in _REDISPATCH:
             return True
         elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -230,61 +236,61 @@ class Offsets(Routine):
             return code not in _CARRY_ON and code != ErrorCode.FENCED_INSTANCE_ID
         return False
 
-    def failed(self, error: Trouble, targets: Collection[TopicPartition] | None) -> None:
+    def report_failure(self, error: GoError, targets: Collection[TopicPartition] | None) -> None:
         """handleErrorFor: the same error for every partition, dirty or not."""
-        for partition in list(self.managed):
+        for partition in list(self.partition_offsets):
             if targets is None or partition in targets:
                 self.report(error, partition)
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
         """AsyncClose: let go of them as soon as they are clean."""
         for partition in partitions:
-            if partition in self.managed:
-                self.managed[partition].done = True
+            if partition in self.partition_offsets:
+                self.partition_offsets[partition].done = True
 
-    def release(self, force: bool, targets: Collection[TopicPartition] | None) -> int:
+    def release_closed(self, force: bool, targets: Collection[TopicPartition] | None) -> int:
         """releasePOMs: forget what is closed and clean (or whatever is closed); how many remain."""
         remaining = 0
-        for partition, one in list(self.managed.items()):
+        for partition, one in list(self.partition_offsets.items()):
             if targets is not None and partition not in targets:
                 continue
             if one.done and (force or not one.dirty):
-                del self.managed[partition]
+                del self.partition_offsets[partition]
             else:
                 remaining += 1
         return remaining
 
 
-def _found(offsets: Offsets, trouble: Trouble | None) -> None:
+def _on_coordinator(offsets: OffsetManager, error: GoError | None) -> None:
     client = offsets.client
-    offsets.move(OffsetsState.idle)
+    offsets.move(OffsetManagerState.IDLE)
     first = offsets.waiting.popleft()
-    broker = client.coordinator.cached() if trouble is None else None
+    broker = client.coordinator.cached() if error is None else None
     if broker is not None:
         offsets.broker = broker
-        others = list(offsets.waiting)
+        waiting = list(offsets.waiting)
         offsets.waiting.clear()
         client.resume(first, "coordinator", broker)
-        for routine in others:
+        for routine in waiting:
             client.wake(routine, "coordinator", broker)
         return
-    client.resume(first, "coordinator", trouble or errors.COORDINATOR_NOT_AVAILABLE)
-    if offsets.waiting and offsets.state is OffsetsState.idle:
-        offsets.move(OffsetsState.looking)
+    client.resume(first, "coordinator", error or errors.COORDINATOR_NOT_AVAILABLE)
+    if offsets.waiting and offsets.state is OffsetManagerState.IDLE:
+        offsets.move(OffsetManagerState.FINDING_COORDINATOR)
         client.coordinator.look_up(offsets)
 
 
-Offsets.TABLE = {"found": only(OffsetsState, looking=_found)}
+OffsetManager.TABLE = {"coordinator_found": row(OffsetManagerState, FINDING_COORDINATOR=_on_coordinator)}
 
 
 # -- one flush
 
 
 class FlushState(States):
-    locked_out = "locked_out"  # waits for the generation
-    finding = "finding"
-    sending = "sending"
-    done = "done"
+    LOCKED_OUT = "locked_out"  # waits for the generation
+    FINDING_COORDINATOR = "finding_coordinator"
+    SENDING = "sending"
+    DONE = "done"
 
 
 F = FlushState
@@ -296,16 +302,16 @@ class Flush(Routine):
     __slots__ = ("caller", "offsets", "targets")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        F.locked_out: {F.finding},
-        F.finding: {F.sending, F.done},
-        F.sending: {F.done},
-        F.done: set(),
+        F.LOCKED_OUT: {F.FINDING_COORDINATOR},
+        F.FINDING_COORDINATOR: {F.SENDING, F.DONE},
+        F.SENDING: {F.DONE},
+        F.DONE: set(),
     }
 
     def __init__(
-        self, offsets: Offsets, caller: Routine, targets: Collection[TopicPartition] | None = None
+        self, offsets: OffsetManager, caller: Routine, targets: Collection[TopicPartition] | None = None
     ) -> None:
-        super().__init__(F.locked_out)
+        super().__init__(F.LOCKED_OUT)
         self.offsets, self.caller, self.targets = offsets, caller, targets
 
     def start(self) -> None:
@@ -313,54 +319,54 @@ class Flush(Routine):
         _begin(self, None)
 
 
-def _begin(flush: Flush, what: object) -> None:
+def _begin(flush: Flush, payload: object) -> None:
     if flush.offsets.writing:
         flush.offsets.locked_out.append(flush)
         return
     flush.offsets.readers += 1
-    flush.move(F.finding)
-    flush.offsets.coordinator(flush)
+    flush.move(F.FINDING_COORDINATOR)
+    flush.offsets.find_coordinator(flush)
 
 
-def _send(flush: Flush, found: Broker | Trouble) -> None:
-    if isinstance(found, Trouble):
-        flush.offsets.failed(found, flush.targets)
-        _end(flush)
+def _on_coordinator_found(flush: Flush, result: SaramaBroker | GoError) -> None:
+    if isinstance(result, GoError):
+        flush.offsets.report_failure(result, flush.targets)
+        _finish(flush)
         return
     offsets, targets = flush.offsets, flush.targets
 
     def dirty() -> Message | None:
         return offsets.request(targets)
 
-    flush.move(F.sending)
-    found.call(flush, dirty, keeps_lock=False)
+    flush.move(F.SENDING)
+    result.call(flush, dirty, keeps_lock=False)
 
 
-def _flush_answered(flush: Flush, answer: Answer) -> None:
+def _on_response(flush: Flush, answer: BrokerResponse) -> None:
     offsets = flush.offsets
     if answer.error is not None:
-        offsets.failed(answer.error, flush.targets)
+        offsets.report_failure(answer.error, flush.targets)
         offsets.release_coordinator(answer.broker)
         answer.broker.close()
     elif isinstance(answer.request, OffsetCommitRequest):
         assert isinstance(answer.response, OffsetCommitResponse)
-        offsets.answered(answer.broker, answer.request, answer.response)
-    _end(flush)
+        offsets.on_response(answer.broker, answer.request, answer.response)
+    _finish(flush)
 
 
-def _end(flush: Flush) -> None:
-    flush.move(F.done)
+def _finish(flush: Flush) -> None:
+    flush.move(F.DONE)
     offsets = flush.offsets
     offsets.readers -= 1
     if not offsets.readers and offsets.writer is not None:
-        offsets.client.wake(offsets.writer, "locked")
+        offsets.client.wake(offsets.writer, "commits_locked")
     offsets.client.resume(flush.caller, "flushed")
 
 
 Flush.TABLE = {
-    "unlocked": only(F, locked_out=_begin),
-    "coordinator": only(F, finding=_send),
-    "answered": only(F, sending=_flush_answered),
+    "unlocked": row(F, LOCKED_OUT=_begin),
+    "coordinator": row(F, FINDING_COORDINATOR=_on_coordinator_found),
+    "response": row(F, SENDING=_on_response),
 }
 
 
@@ -368,9 +374,9 @@ Flush.TABLE = {
 
 
 class CommitterState(States):
-    waiting = "waiting"
-    flushing = "flushing"
-    stopped = "stopped"
+    WAITING = "waiting"
+    FLUSHING = "flushing"
+    STOPPED = "stopped"
 
 
 C = CommitterState
@@ -382,13 +388,13 @@ class Committer(Routine):
     __slots__ = ("closing", "offsets", "ticker")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        C.waiting: {C.flushing, C.stopped},
-        C.flushing: {C.waiting, C.stopped},
-        C.stopped: set(),
+        C.WAITING: {C.FLUSHING, C.STOPPED},
+        C.FLUSHING: {C.WAITING, C.STOPPED},
+        C.STOPPED: set(),
     }
 
-    def __init__(self, offsets: Offsets) -> None:
-        super().__init__(C.waiting)
+    def __init__(self, offsets: OffsetManager) -> None:
+        super().__init__(C.WAITING)
         client = offsets.client
         self.offsets = offsets
         self.closing: Routine | None = None
@@ -396,25 +402,25 @@ class Committer(Routine):
         client.sleep(self, self.ticker.at)
 
 
-def _commit(committer: Committer, what: object) -> None:
-    committer.ticker.take(committer.offsets.client.now)
-    committer.move(C.flushing)
+def _on_tick(committer: Committer, payload: object) -> None:
+    committer.ticker.take_tick(committer.offsets.client.now)
+    committer.move(C.FLUSHING)
     Flush(committer.offsets, committer).start()
 
 
-def _committed(committer: Committer, what: object) -> None:
+def _on_flushed(committer: Committer, payload: object) -> None:
     client = committer.offsets.client
-    committer.offsets.release(False, None)
+    committer.offsets.release_closed(False, None)
     if committer.closing is not None:
-        committer.move(C.stopped)
+        committer.move(C.STOPPED)
         client.wake(committer.closing, "stopped")
         return
-    committer.move(C.waiting)
+    committer.move(C.WAITING)
     client.sleep(committer, committer.ticker.at)
 
 
 def _stop(committer: Committer, closing: Routine) -> None:
-    committer.move(C.stopped)
+    committer.move(C.STOPPED)
     committer.offsets.client.resume(closing, "stopped")
 
 
@@ -423,7 +429,7 @@ def _stop_later(committer: Committer, closing: Routine) -> None:
 
 
 Committer.TABLE = {
-    "elapsed": only(C, waiting=_commit),
-    "flushed": only(C, flushing=_committed),
-    "stop": only(C, waiting=_stop, flushing=_stop_later),
+    "timer_elapsed": row(C, WAITING=_on_tick),
+    "flushed": row(C, FLUSHING=_on_flushed),
+    "stop": row(C, WAITING=_stop, FLUSHING=_stop_later),
 }

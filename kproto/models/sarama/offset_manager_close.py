@@ -10,14 +10,14 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from ...group.subscription import TopicPartition
-from .offset_manager import Flush, Offsets
-from .routines import Routine, States, Table, only
+from .offset_manager import Flush, OffsetManager
+from .routines import Routine, States, Table, row
 
 
 class LastState(States):
-    stopping = "stopping"  # waits for the ticker's flush
-    flushing = "flushing"
-    done = "done"
+    STOPPING = "stopping"  # waits for the ticker's flush
+    FLUSHING = "flushing"
+    DONE = "done"
 
 
 L = LastState
@@ -29,16 +29,16 @@ class LastFlush(Routine):
     `caller` goes on with "let_go". `targets` None is Close: everything, and the ticker stops first.
     """
 
-    __slots__ = ("caller", "left", "offsets", "targets")
+    __slots__ = ("attempts", "caller", "offsets", "targets")
     TABLE: ClassVar[Table]
-    EDGES: ClassVar = {L.stopping: {L.flushing, L.done}, L.flushing: {L.done}, L.done: set()}
+    EDGES: ClassVar = {L.STOPPING: {L.FLUSHING, L.DONE}, L.FLUSHING: {L.DONE}, L.DONE: set()}
 
     def __init__(
-        self, offsets: Offsets, caller: Routine, targets: Collection[TopicPartition] | None = None
+        self, offsets: OffsetManager, caller: Routine, targets: Collection[TopicPartition] | None = None
     ) -> None:
-        super().__init__(L.stopping)
+        super().__init__(L.STOPPING)
         self.offsets, self.caller, self.targets = offsets, caller, targets
-        self.left = offsets.client.settings.offsets_retry_max + 1
+        self.attempts = offsets.client.settings.offsets_retry_max + 1
 
     def start(self) -> None:
         """The caller goes on into it."""
@@ -46,41 +46,41 @@ class LastFlush(Routine):
         if self.targets is None and committer is not None:
             self.offsets.client.resume(committer, "stop", self)
         else:
-            _flush_last(self, None)
+            _on_stopped(self, None)
 
 
-def _flush_last(last: LastFlush, what: object) -> None:
+def _on_stopped(last: LastFlush, payload: object) -> None:
     offsets = last.offsets
-    offsets.close(list(offsets.managed) if last.targets is None else last.targets)
-    if offsets.committer is None or last.left <= 0:
-        _give_up(last)
+    offsets.close(list(offsets.partition_offsets) if last.targets is None else last.targets)
+    if offsets.committer is None or last.attempts <= 0:
+        _finish(last)
         return
-    last.move(L.flushing)
-    _again(last)
+    last.move(L.FLUSHING)
+    _flush(last)
 
 
-def _again(last: LastFlush) -> None:
-    last.left -= 1
+def _flush(last: LastFlush) -> None:
+    last.attempts -= 1
     Flush(last.offsets, last, last.targets).start()
 
 
-def _flushed_last(last: LastFlush, what: object) -> None:
-    remaining = last.offsets.release(False, last.targets)
-    if remaining and last.left > 0:
-        _again(last)
+def _on_flushed(last: LastFlush, payload: object) -> None:
+    remaining = last.offsets.release_closed(False, last.targets)
+    if remaining and last.attempts > 0:
+        _flush(last)
     else:
-        _give_up(last)
+        _finish(last)
 
 
-def _give_up(last: LastFlush) -> None:
-    last.offsets.release(True, last.targets)
+def _finish(last: LastFlush) -> None:
+    last.offsets.release_closed(True, last.targets)
     if last.targets is None:
         last.offsets.broker = None
-    last.move(L.done)
-    last.offsets.client.resume(last.caller, "let_go")
+    last.move(L.DONE)
+    last.offsets.client.resume(last.caller, "offsets_closed")
 
 
 LastFlush.TABLE = {
-    "stopped": only(L, stopping=_flush_last),
-    "flushed": only(L, flushing=_flushed_last),
+    "stopped": row(L, STOPPING=_on_stopped),
+    "flushed": row(L, FLUSHING=_on_flushed),
 }

@@ -43,28 +43,28 @@ class Scheduler:
         self.out: list[ModelAction] = []
         self._ready: deque[tuple[Routine, str, Any]] = deque()
         self._timers: list[tuple[int, int, Routine]] = []
-        self._made = 0
+        self._timer_count = 0
 
-    def wake(self, routine: Routine, signal: str, what: Any = None) -> None:
+    def wake(self, routine: Routine, signal: str, payload: Any = None) -> None:
         """Let `signal` happen to `routine` once everybody who was ready before has had a turn."""
-        self._ready.append((routine, signal, what))
+        self._ready.append((routine, signal, payload))
 
-    def resume(self, routine: Routine, signal: str, what: Any = None) -> None:
+    def resume(self, routine: Routine, signal: str, payload: Any = None) -> None:
         """Return from a call to the routine that made it: the same goroutine, which goes on at once."""
-        routine.TABLE[signal][routine.state](routine, what)
+        routine.TABLE[signal][routine.state](routine, payload)
 
     def run(self) -> None:
         """Let everybody who is ready go on, until all wait."""
         ready = self._ready
         while ready:
-            routine, signal, what = ready.popleft()
-            routine.TABLE[signal][routine.state](routine, what)
+            routine, signal, payload = ready.popleft()
+            routine.TABLE[signal][routine.state](routine, payload)
 
     def sleep(self, routine: Routine, until: int) -> None:
         """Wake `routine` with "elapsed" at `until`; takes the place of its older timer."""
-        self._made += 1
-        routine.timer = self._made
-        heapq.heappush(self._timers, (until, self._made, routine))
+        self._timer_count += 1
+        routine.timer = self._timer_count
+        heapq.heappush(self._timers, (until, self._timer_count, routine))
 
     def expire(self) -> None:
         """Wake everybody whose time has come, in the order of the times."""
@@ -73,7 +73,7 @@ class Scheduler:
             _, number, routine = heapq.heappop(timers)
             if routine.timer == number:
                 routine.timer = 0
-                self.wake(routine, "elapsed")
+                self.wake(routine, "timer_elapsed")
                 self.run()
 
     def next_deadline(self) -> int | None:
@@ -110,7 +110,7 @@ class Ticker:
     def __init__(self, now: int, period: int) -> None:
         self.at, self.period = now + period, period
 
-    def take(self, now: int) -> bool:
+    def take_tick(self, now: int) -> bool:
         """Take the tick that is there, if there is one."""
         if now < self.at:
             return False
@@ -118,12 +118,12 @@ class Ticker:
         return True
 
 
-def ignored(routine: Routine, what: object) -> None:
+def ignore(routine: Routine, payload: object) -> None:
     """It changes nothing here."""
 
 
-def only(states: type[Enum], **special: Handler) -> Mapping[Enum, Handler]:
+def row(states: type[Enum], **special: Handler) -> Mapping[Enum, Handler]:
     """One row of a table: what is done in the named states; nothing in the others."""
-    row: dict[Enum, Handler] = dict.fromkeys(states, ignored)
+    row: dict[Enum, Handler] = dict.fromkeys(states, ignore)
     row.update({states[name]: handler for name, handler in special.items()})
     return row

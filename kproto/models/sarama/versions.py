@@ -23,13 +23,13 @@ from ...messages.offset_fetch import OffsetFetchRequest
 from ...messages.sync_group import SyncGroupRequest
 from ...wire.message import Message
 
-Kafka = tuple[int, ...]
-MAX: Final[Kafka] = (4, 1, 0, 0)
+KafkaVersion = tuple[int, ...]
+MAX_VERSION: Final[KafkaVersion] = (4, 1, 0, 0)
 """sarama.MaxVersion, and what the machine takes unless it is told otherwise."""
-GROUPS_SINCE: Final[Kafka] = (0, 10, 2, 0)
-INSTANCES_SINCE: Final[Kafka] = (2, 3, 0, 0)
+GROUPS_SINCE: Final[KafkaVersion] = (0, 10, 2, 0)
+INSTANCES_SINCE: Final[KafkaVersion] = (2, 3, 0, 0)
 
-SINCE: Final[Mapping[type[Message], Mapping[Kafka, int]]] = {
+SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     FetchRequest: {
         (0, 10, 1): 3,
         (0, 11): 5,
@@ -78,37 +78,37 @@ SINCE: Final[Mapping[type[Message], Mapping[Kafka, int]]] = {
 }
 """Request -> since which Kafka sarama speaks which version. What is older than its groups is left out."""
 
-SUBSCRIPTION_SINCE: Final[Mapping[Kafka, int]] = {(0, 8): 0, (2, 4): 1, (3, 2): 2}
+SUBSCRIPTION_SINCE: Final[Mapping[KafkaVersion, int]] = {(0, 8): 0, (2, 4): 1, (3, 2): 2}
 """The version of the subscription in JoinGroup: owned partitions with 1, the generation with 2."""
 
 
 def key(request: type[Message]) -> int:
     """The API key of a request."""
-    found = request.__api_key__
-    assert found is not None
-    return found
+    version = request.__api_key__
+    assert version is not None
+    return version
 
 
-def parse(text: str) -> Kafka:
+def parse(text: str) -> KafkaVersion:
     """ParseKafkaVersion, for groups: "0.10.2.1", "2.0.0". Raises ConfigError for what is none or too old."""
     parts = text.split(".")
     if not all(part.isdigit() for part in parts) or not 3 <= len(parts) <= 4:
         raise ConfigError("Version", text, 'a version of Kafka, such as "0.10.2.1" or "2.8.0"')
-    found = tuple(int(part) for part in parts)
-    if found < GROUPS_SINCE[: len(found)]:
+    version = tuple(int(part) for part in parts)
+    if version < GROUPS_SINCE[: len(version)]:
         raise ConfigError("Version", text, "consumer groups need 0.10.2.0 or later")
-    return found
+    return version
 
 
-def highest(since: Mapping[Kafka, int], kafka: Kafka) -> int:
+def highest(since: Mapping[KafkaVersion, int], kafka_version: KafkaVersion) -> int:
     """The last entry that is not newer than `kafka`."""
-    return max(version for first, version in since.items() if first <= kafka)
+    return max(version for first, version in since.items() if first <= kafka_version)
 
 
-def versions_of(kafka: Kafka) -> dict[int, int]:
+def versions_of(kafka_version: KafkaVersion) -> dict[int, int]:
     """API key -> the version that sarama speaks with this Version."""
-    return {key(request): highest(since, kafka) for request, since in SINCE.items()}
+    return {key(request): highest(since, kafka_version) for request, since in SINCE.items()}
 
 
-VERSIONS: dict[int, int] = versions_of(MAX)
+VERSIONS: dict[int, int] = versions_of(MAX_VERSION)
 """API key -> the highest version that sarama 1.61.1 speaks with Version = MaxVersion."""

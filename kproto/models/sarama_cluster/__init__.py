@@ -41,14 +41,14 @@ from ..contract import (
 )
 from ..handlers import Actions, EventHandlers
 from ..sarama.application import Application
-from ..sarama.errors import Trouble
-from ..sarama.routines import Routine, States, Table, only
+from ..sarama.errors import GoError
+from ..sarama.routines import Routine, States, Table, row
 from .client import VERSIONS, ClusterClient
-from .consumer import Consumer
-from .consumer_state import ConsumerState
+from .consumer import ClusterConsumer
+from .consumer_state import ClusterConsumerState
 from .coordinator_requests import CommitOffsets
 
-__all__ = ["VERSIONS", "SaramaClusterHandlers", "State", "next_deadline", "start", "step"]
+__all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_deadline", "start", "step"]
 
 SEES_GROWTH = False
 """Its leader doesn't look for new partitions: `loops`."""
@@ -58,16 +58,16 @@ rebalance before "assigned": partitions and notifications are goroutines of thei
 """
 
 
-CLOSED = ConsumerState.closed
+CLOSED = ClusterConsumerState.CLOSED
 
 
-class State(ClusterClient):
+class SaramaClusterState(ClusterClient):
     """Everything that one sarama-cluster process knows. Only `step` changes it; read what you like."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.application = Application(self)
-        self.consumer = Consumer(self, self.application)
+        self.consumer = ClusterConsumer(self, self.application)
 
     @property
     def member_id(self) -> str:
@@ -85,12 +85,12 @@ class State(ClusterClient):
         return frozenset(self.consumer.partitions)
 
 
-def start(config: ModelConfig) -> State:
+def start(config: ModelConfig) -> SaramaClusterState:
     """A client that has done nothing yet: its first event is `Started`. Raises ConfigError."""
-    return State(config)
+    return SaramaClusterState(config)
 
 
-def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
+def step(state: SaramaClusterState, event: ModelEvent, now: int) -> list[ModelAction]:
     """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
     out: list[ModelAction] = []
     state.now, state.out = now, out
@@ -100,72 +100,79 @@ def step(state: State, event: ModelEvent, now: int) -> list[ModelAction]:
     return out
 
 
-def next_deadline(state: State) -> int | None:
+def next_deadline(state: SaramaClusterState) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     return None if state.consumer.state is CLOSED else state.next_deadline()
 
 
-class CallState(States):
-    committing = "committing"
-    done = "done"
+class ClusterCommitCallState(States):
+    COMMITTING = "committing"
+    DONE = "done"
 
 
-class CommitCall(Routine):
+class ClusterCommitCall(Routine):
     """The application's CommitOffsets: once, and its error is returned."""
 
     __slots__ = ("state_of_client", "token")
     TABLE: ClassVar[Table]
-    EDGES: ClassVar = {CallState.committing: {CallState.done}, CallState.done: set()}
+    EDGES: ClassVar = {
+        ClusterCommitCallState.COMMITTING: {ClusterCommitCallState.DONE},
+        ClusterCommitCallState.DONE: set(),
+    }
 
-    def __init__(self, state: State, event: CommitCalled) -> None:
-        super().__init__(CallState.committing)
+    def __init__(self, state: SaramaClusterState, event: CommitCalled) -> None:
+        super().__init__(ClusterCommitCallState.COMMITTING)
         self.state_of_client, self.token = state, event.token
-        managed = state.consumer.managed()
+        offsets = state.consumer.partition_offsets()
         for partition, offset in (event.offsets or {}).items():
-            if partition in managed:
-                managed[partition].mark(offset)
+            if partition in offsets:
+                offsets[partition].mark(offset)
         CommitOffsets(state.consumer, self, 0).start()
 
 
-def _committed(call: CommitCall, trouble: Trouble | None) -> None:
-    call.move(CallState.done)
-    error = None if trouble is None else (trouble.name, trouble.text)
-    call.state_of_client.out.append(FinishCommit(call.token, error))
+def _on_committed(call: ClusterCommitCall, error: GoError | None) -> None:
+    call.move(ClusterCommitCallState.DONE)
+    result = None if error is None else (error.name, error.text)
+    call.state_of_client.out.append(FinishCommit(call.token, result))
 
 
-CommitCall.TABLE = {"committed": only(CallState, committing=_committed)}
+ClusterCommitCall.TABLE = {"committed": row(ClusterCommitCallState, COMMITTING=_on_committed)}
 
 
-class SaramaClusterHandlers(EventHandlers[State]):
+class SaramaClusterHandlers(EventHandlers[SaramaClusterState]):
     """The application's calls, and what arrives from the brokers. Timers are expired before each event."""
 
     UNSUPPORTED = ("UnknownCommand", "sarama-cluster has no {}")
 
-    def on_started(self, state: State, event: Started, now: int, out: Actions) -> None:
+    def on_started(self, state: SaramaClusterState, event: Started, now: int, out: Actions) -> None:
         state.bootstrap(event)
         state.consumer.connect()
 
-    def on_response(self, state: State, event: ResponseReceived, now: int, out: Actions) -> None:
-        state.answered(event)
+    def on_response(self, state: SaramaClusterState, event: ResponseReceived, now: int, out: Actions) -> None:
+        state.on_response(event)
 
-    def on_request_failed(self, state: State, event: RequestFailed, now: int, out: Actions) -> None:
-        state.failed(event)
+    def on_request_failed(
+        self, state: SaramaClusterState, event: RequestFailed, now: int, out: Actions
+    ) -> None:
+        state.on_request_failed(event)
 
-    def on_subscribe(self, state: State, event: SubscribeCalled, now: int, out: Actions) -> None:
+    def on_subscribe(self, state: SaramaClusterState, event: SubscribeCalled, now: int, out: Actions) -> None:
         if event.pattern is not None:
             state.whitelist = event.pattern
         state.consumer.subscribe(event.topics)
 
-    def on_unsubscribe(self, state: State, event: UnsubscribeCalled, now: int, out: Actions) -> None:
+    def on_unsubscribe(
+        self, state: SaramaClusterState, event: UnsubscribeCalled, now: int, out: Actions
+    ) -> None:
         state.consumer.subscribe(None)
 
-    def on_poll(self, state: State, event: PollCalled, now: int, out: Actions) -> None:
+    def on_poll(self, state: SaramaClusterState, event: PollCalled, now: int, out: Actions) -> None:
         state.application.poll(event)
 
-    def on_commit(self, state: State, event: CommitCalled, now: int, out: Actions) -> None:
-        CommitCall(state, event)
+    def on_commit(self, state: SaramaClusterState, event: CommitCalled, now: int, out: Actions) -> None:
+        ClusterCommitCall(state, event)
 
-    def on_close(self, state: State, event: CloseCalled, now: int, out: Actions) -> None:
+    def on_close(self, state: SaramaClusterState, event: CloseCalled, now: int, out: Actions) -> None:
         state.consumer.close()
 
 

@@ -32,22 +32,28 @@ def topics_of(members: Mapping[str, Subscription]) -> list[str]:
     return sorted({topic for member in members.values() for topic in member.topics})
 
 
-def divide(
+def assign_partitions(
     strategy: str, members: Mapping[str, Subscription], counts: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
     """Member id -> its partitions, for those that get any."""
     plan: dict[str, list[TopicPartition]] = {}
     for topic, count in counts.items():
-        takers = sorted(member_id for member_id, one in members.items() if topic in one.topics)
+        member_ids = sorted(
+            member_id for member_id, subscription in members.items() if topic in subscription.topics
+        )
         for index in range(count):
-            place = index % len(takers) if strategy == "roundrobin" else _place(index, count, len(takers))
-            plan.setdefault(takers[place], []).append(TopicPartition(topic, index))
+            position = (
+                index % len(member_ids)
+                if strategy == "roundrobin"
+                else _range_position(index, count, len(member_ids))
+            )
+            plan.setdefault(member_ids[position], []).append(TopicPartition(topic, index))
     return plan
 
 
-def _place(index: int, count: int, members: int) -> int:
+def _range_position(index: int, count: int, members: int) -> int:
     """Whose range the partition is in: member i has those from round(i * count / members) on."""
-    place = 0
-    while place + 1 < members and index >= (2 * (place + 1) * count + members) // (2 * members):
-        place += 1
-    return place
+    position = 0
+    while position + 1 < members and index >= (2 * (position + 1) * count + members) // (2 * members):
+        position += 1
+    return position

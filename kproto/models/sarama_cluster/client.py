@@ -15,7 +15,7 @@ from ...messages.offset_commit import OffsetCommitRequest
 from ...messages.offset_fetch import OffsetFetchRequest
 from ...messages.sync_group import SyncGroupRequest
 from ..contract import ModelConfig
-from ..sarama.client import Client
+from ..sarama.client import SaramaClient
 from ..sarama.config import OLD, key, settings
 
 # API key -> version. They are the lowest that a broker of today reads; those of the group are the original's.
@@ -33,13 +33,13 @@ VERSIONS: dict[int, int] = {
 }
 
 
-class ClusterClient(Client):
+class ClusterClient(SaramaClient):
     """Sarama's client of 2018, and what sarama-cluster is configured with."""
 
     def __init__(self, config: ModelConfig) -> None:
-        known = settings(replace(config, assignors=None, instance=None, rack=None))
+        base = settings(replace(config, assignors=None, instance=None, rack=None))
         session = 30_000 if config.session_ms is None else config.session_ms
-        super().__init__(replace(known, group_session_timeout=session), VERSIONS, OLD)
+        super().__init__(replace(base, group_session_timeout=session), VERSIONS, OLD)
         self.notifies = bool(config.extra.get("Return.Notifications", True))
         self.strategy = str(config.extra.get("PartitionStrategy", "range"))
         self.whitelist = _text(config, "Whitelist")
@@ -50,5 +50,5 @@ class ClusterClient(Client):
 
 
 def _text(config: ModelConfig, name: str) -> str | None:
-    given = config.extra.get(name)
-    return None if given is None else str(given)
+    value = config.extra.get(name)
+    return None if value is None else str(value)

@@ -25,52 +25,52 @@ from ...wire.message import Message
 from ..common import offset_fetch_request, parse_offset_fetch
 from ..sarama import errors
 from ..sarama.config import key
-from ..sarama.errors import Trouble
-from ..sarama.offset_manager import Managed
-from ..sarama.routines import only
+from ..sarama.errors import GoError
+from ..sarama.offset_manager import PartitionOffset
+from ..sarama.routines import row
 from . import balancer, consumer_close
-from .consumer_state import Consumer, ConsumerState
-from .coordinator_requests import Ask, Release
+from .consumer_state import ClusterConsumer, ClusterConsumerState
+from .coordinator_requests import CoordinatorRequest, Release
 from .loops import CommitLoop, HeartbeatLoop, WatchLoop
-from .partitions import Partition
+from .partitions import ClusterPartition
 
-__all__ = ["Consumer"]
+__all__ = ["ClusterConsumer"]
 
-S = ConsumerState
+S = ClusterConsumerState
 
 
-def _connected(consumer: Consumer, trouble: Trouble | None) -> None:
-    if trouble is not None and trouble.code != ErrorCode.LEADER_NOT_AVAILABLE:
-        consumer.client.report(trouble)
+def _on_connected(consumer: ClusterConsumer, error: GoError | None) -> None:
+    if error is not None and error.code != ErrorCode.LEADER_NOT_AVAILABLE:
+        consumer.client.report(error)
         consumer_close.close(consumer)
         return
     consumer.client.keep_fresh()
-    consumer.move(S.idle)
-    _create(consumer)
+    consumer.move(S.IDLE)
+    _create_consumer(consumer)
 
 
-def _create(consumer: Consumer) -> None:
+def _create_consumer(consumer: ClusterConsumer) -> None:
     """NewConsumer."""
     consumer.dying = False
     if consumer.finished:
         consumer_close.close(consumer)
-    elif consumer.wanted is not None:
-        consumer.core = tuple(sorted(consumer.wanted))
-        consumer.wanted = None
+    elif consumer.requested_topics is not None:
+        consumer.core = tuple(sorted(consumer.requested_topics))
+        consumer.requested_topics = None
         consumer.member_id, consumer.generation = "", 0
-        consumer.move(S.creating)
+        consumer.move(S.CREATING)
         consumer.client.coordinator.look_up(consumer)
 
 
-def _wanted(consumer: Consumer, what: object) -> None:
-    _create(consumer)
+def _on_requested(consumer: ClusterConsumer, payload: object) -> None:
+    _create_consumer(consumer)
 
 
-def _created(consumer: Consumer, trouble: Trouble | None) -> None:
-    if trouble is not None:
-        consumer.client.report(trouble)
-        consumer.move(S.idle)
-        _create(consumer)
+def _on_created(consumer: ClusterConsumer, error: GoError | None) -> None:
+    if error is not None:
+        consumer.client.report(error)
+        consumer.move(S.IDLE)
+        _create_consumer(consumer)
         return
     _next_cycle(consumer)
 
@@ -78,45 +78,45 @@ def _created(consumer: Consumer, trouble: Trouble | None) -> None:
 # One cycle
 
 
-def _next_cycle(consumer: Consumer) -> None:
+def _next_cycle(consumer: ClusterConsumer) -> None:
     if consumer.dying:
-        consumer.move(S.closing)
+        consumer.move(S.CLOSING)
         Release(consumer, consumer).start()
         return
-    consumer.before = frozenset(consumer.partitions)
-    consumer.notified, consumer.trouble = False, None
-    consumer.move(S.refreshing)
-    consumer.client.metadata.want(consumer, ())
+    consumer.previous = frozenset(consumer.partitions)
+    consumer.notified, consumer.error = False, None
+    consumer.move(S.REFRESHING)
+    consumer.client.metadata.request_refresh(consumer, ())
 
 
-def _refreshed(consumer: Consumer, trouble: Trouble | None) -> None:
-    if trouble is not None:
-        consumer_close.failed(consumer, trouble)
+def _on_refreshed(consumer: ClusterConsumer, error: GoError | None) -> None:
+    if error is not None:
+        consumer_close.fail_cycle(consumer, error)
         return
-    consumer.move(S.finding)
+    consumer.move(S.FINDING_COORDINATOR)
     consumer.client.coordinator.look_up(consumer)
 
 
-def _found(consumer: Consumer, trouble: Trouble | None) -> None:
-    if trouble is not None:
-        consumer_close.failed(consumer, trouble)
+def _on_coordinator_found(consumer: ClusterConsumer, error: GoError | None) -> None:
+    if error is not None:
+        consumer_close.fail_cycle(consumer, error)
         return
-    consumer.move(S.releasing)
+    consumer.move(S.RELEASING)
     Release(consumer, consumer).start()
 
 
-def _released(consumer: Consumer, trouble: Trouble | None) -> None:
-    if trouble is not None:
-        consumer_close.failed(consumer, trouble)
+def _on_released(consumer: ClusterConsumer, error: GoError | None) -> None:
+    if error is not None:
+        consumer_close.fail_cycle(consumer, error)
         return
     consumer.notify("rebalance start")
-    if consumer.before:
-        consumer.application.tell("revoked", tuple(sorted(consumer.before)), None)
+    if consumer.previous:
+        consumer.application.run_callback("revoked", tuple(sorted(consumer.previous)), None)
     consumer.notified = True
     consumer.extra = tuple(consumer.potential_topics())
     settings = consumer.client.settings
     metadata = balancer.subscription((*consumer.core, *consumer.extra))
-    consumer.move(S.joining)
+    consumer.move(S.JOINING)
     request = JoinGroupRequest(
         group_id=settings.group_id,
         session_timeout_ms=settings.group_session_timeout,
@@ -124,45 +124,45 @@ def _released(consumer: Consumer, trouble: Trouble | None) -> None:
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in balancer.STRATEGIES],
     )
-    Ask(consumer, consumer, request).start()
+    CoordinatorRequest(consumer, consumer, request).start()
 
 
-def _joined(consumer: Consumer, found: Message | Trouble) -> None:
-    if isinstance(found, Trouble):
-        if found.code == ErrorCode.UNKNOWN_MEMBER_ID:
+def _on_joined(consumer: ClusterConsumer, result: Message | GoError) -> None:
+    if isinstance(result, GoError):
+        if result.code == ErrorCode.UNKNOWN_MEMBER_ID:
             consumer.member_id = ""
-        consumer_close.failed(consumer, found)
+        consumer_close.fail_cycle(consumer, result)
         return
-    assert isinstance(found, JoinGroupResponse)
-    consumer.joined = found
-    if found.leader != found.member_id:
+    assert isinstance(result, JoinGroupResponse)
+    consumer.joined = result
+    if result.leader != result.member_id:
         _sync(consumer, {})
     else:
-        _plan(consumer, None)
+        _make_plan(consumer, None)
 
 
-def _plan(consumer: Consumer, trouble: Trouble | None) -> None:
+def _make_plan(consumer: ClusterConsumer, error: GoError | None) -> None:
     metadata, joined = consumer.client.metadata, consumer.joined
     assert joined is not None
     members = balancer.read_members(joined)
     unknown = [topic for topic in balancer.topics_of(members) if not metadata.partitions(topic)]
-    if trouble is not None:
-        consumer_close.failed(consumer, trouble)
-    elif unknown and consumer.state is S.learning:
-        consumer_close.failed(consumer, errors.UNKNOWN_TOPIC)
+    if error is not None:
+        consumer_close.fail_cycle(consumer, error)
+    elif unknown and consumer.state is S.REFRESHING_TOPICS:
+        consumer_close.fail_cycle(consumer, errors.UNKNOWN_TOPIC)
     elif unknown:
-        consumer.move(S.learning)
-        metadata.want(consumer, unknown[:1])
+        consumer.move(S.REFRESHING_TOPICS)
+        metadata.request_refresh(consumer, unknown[:1])
     else:
         counts = {topic: len(metadata.partitions(topic)) for topic in balancer.topics_of(members)}
-        _sync(consumer, balancer.divide(consumer.client.strategy, members, counts))
+        _sync(consumer, balancer.assign_partitions(consumer.client.strategy, members, counts))
 
 
-def _sync(consumer: Consumer, assignments: dict[str, list[TopicPartition]]) -> None:
+def _sync(consumer: ClusterConsumer, assignments: dict[str, list[TopicPartition]]) -> None:
     joined = consumer.joined
     assert joined is not None
     consumer.member_id, consumer.generation = joined.member_id, joined.generation_id
-    consumer.move(S.syncing)
+    consumer.move(S.SYNCING)
     request = SyncGroupRequest(
         group_id=consumer.client.settings.group_id,
         generation_id=joined.generation_id,
@@ -174,74 +174,80 @@ def _sync(consumer: Consumer, assignments: dict[str, list[TopicPartition]]) -> N
             for member_id, partitions in assignments.items()
         ],
     )
-    Ask(consumer, consumer, request).start()
+    CoordinatorRequest(consumer, consumer, request).start()
 
 
-def _synced(consumer: Consumer, found: Message | Trouble) -> None:
-    if isinstance(found, Trouble):
-        if found.code == ErrorCode.REBALANCE_IN_PROGRESS:
-            consumer_close.failed(consumer, found)
+def _on_synced(consumer: ClusterConsumer, result: Message | GoError) -> None:
+    if isinstance(result, GoError):
+        if result.code == ErrorCode.REBALANCE_IN_PROGRESS:
+            consumer_close.fail_cycle(consumer, result)
         else:
-            consumer_close.quit(consumer, found)
+            consumer_close.leave_with_error(consumer, result)
         return
-    assert isinstance(found, SyncGroupResponse)
-    claims = sorted(Assignment.decode(found.assignment).partitions)
-    consumer.partitions = {claim: Partition(consumer, claim, Managed(-1, -1, "")) for claim in claims}
+    assert isinstance(result, SyncGroupResponse)
+    claims = sorted(Assignment.decode(result.assignment).partitions)
+    consumer.partitions = {
+        claim: ClusterPartition(consumer, claim, PartitionOffset(-1, -1, "")) for claim in claims
+    }
     consumer.loops = [HeartbeatLoop(consumer, consumer.client.settings.group_heartbeat_interval)]
-    consumer.move(S.fetching)
+    consumer.move(S.FETCHING)
     version = consumer.client.version(key(OffsetFetchRequest))
     request = offset_fetch_request(consumer.client.settings.group_id, claims, version, stable=False)
-    Ask(consumer, consumer, request).start()
+    CoordinatorRequest(consumer, consumer, request).start()
 
 
-def _fetched(consumer: Consumer, found: Message | Trouble) -> None:
-    if isinstance(found, Trouble):
-        _forget(consumer, found)
+def _on_offsets_fetched(consumer: ClusterConsumer, result: Message | GoError) -> None:
+    if isinstance(result, GoError):
+        _forget_partitions(consumer, result)
         return
-    assert isinstance(found, OffsetFetchResponse)
-    offsets = parse_offset_fetch(found)[1]
+    assert isinstance(result, OffsetFetchResponse)
+    offsets = parse_offset_fetch(result)[1]
     claims, consumer.partitions = list(consumer.partitions), {}
     for partition in claims:
-        one = offsets.get(partition)
-        if one is None or one.error:
-            _forget(consumer, errors.INCOMPLETE if one is None else errors.kafka(one.error))
+        committed = offsets.get(partition)
+        if committed is None or committed.error:
+            _forget_partitions(
+                consumer, errors.INCOMPLETE if committed is None else errors.kafka(committed.error)
+            )
             return
-        consumer.partitions[partition] = Partition(consumer, partition, Managed(one.offset, -1, ""))
-    consumer.unopened = len(claims)
+        consumer.partitions[partition] = ClusterPartition(
+            consumer, partition, PartitionOffset(committed.offset, -1, "")
+        )
+    consumer.unopened_count = len(claims)
     if not claims:
-        _consume(consumer)
+        _start_consuming(consumer)
         return
-    consumer.move(S.opening)
-    for one_partition in list(consumer.partitions.values()):
-        one_partition.start()
+    consumer.move(S.OPENING)
+    for claimed in list(consumer.partitions.values()):
+        claimed.start()
 
 
-def _forget(consumer: Consumer, trouble: Trouble) -> None:
+def _forget_partitions(consumer: ClusterConsumer, error: GoError) -> None:
     consumer.partitions = {}
-    consumer_close.quit(consumer, trouble)
+    consumer_close.leave_with_error(consumer, error)
 
 
-def _opened(consumer: Consumer, what: object) -> None:
-    if consumer.trouble is not None:
-        consumer.move(S.dropping)
+def _on_opened(consumer: ClusterConsumer, payload: object) -> None:
+    if consumer.error is not None:
+        consumer.move(S.DROPPING)
         Release(consumer, consumer).start()
     else:
-        _consume(consumer)
+        _start_consuming(consumer)
 
 
-def _consume(consumer: Consumer) -> None:
+def _start_consuming(consumer: ClusterConsumer) -> None:
     settings, claims = consumer.client.settings, tuple(consumer.partitions)
     consumer.notify("rebalance OK", claims)
     if not consumer.dying:
-        consumer.application.tell("assigned", claims, None)
-    consumer.move(S.consuming)
+        consumer.application.run_callback("assigned", claims, None)
+    consumer.move(S.CONSUMING)
     if settings.metadata_refresh_frequency:
         consumer.loops.append(WatchLoop(consumer, max(settings.metadata_refresh_frequency // 2, 1)))
     consumer.loops.append(CommitLoop(consumer, settings.offsets_auto_commit_interval))
-    _look(consumer, None)
+    _check_loops(consumer, None)
 
 
-def _look(consumer: Consumer, what: object) -> None:
+def _check_loops(consumer: ClusterConsumer, payload: object) -> None:
     """A loop may have ended before the cycle began to wait for that."""
     heartbeats = any(isinstance(loop, HeartbeatLoop) for loop in consumer.loops)
     closed = any(partition.is_closed for partition in consumer.partitions.values())
@@ -249,27 +255,34 @@ def _look(consumer: Consumer, what: object) -> None:
         consumer.wind_up()
 
 
-def _wound_up(consumer: Consumer, what: object) -> None:
+def _check_wound_up(consumer: ClusterConsumer, payload: object) -> None:
     if not consumer.loops:
         _next_cycle(consumer)
 
 
-Consumer.TABLE = {
-    "wanted": only(S, idle=_wanted),
-    "refreshed": only(S, connecting=_connected, refreshing=_refreshed, learning=_plan),
-    "found": only(S, creating=_created, finding=_found),
-    "released": only(
-        S, releasing=_released, dropping=consumer_close.dropped, closing=consumer_close.closing_released
+ClusterConsumer.TABLE = {
+    "topics_requested": row(S, IDLE=_on_requested),
+    "metadata_refreshed": row(
+        S, CONNECTING=_on_connected, REFRESHING=_on_refreshed, REFRESHING_TOPICS=_make_plan
     ),
-    "asked": only(
+    "coordinator_found": row(S, CREATING=_on_created, FINDING_COORDINATOR=_on_coordinator_found),
+    "released": row(
         S,
-        joining=_joined,
-        syncing=_synced,
-        fetching=_fetched,
-        quitting=consumer_close.has_quit,
-        leaving=consumer_close.left,
+        RELEASING=_on_released,
+        DROPPING=consumer_close.leave_after_error,
+        CLOSING=consumer_close.on_released_for_close,
     ),
-    "opened": only(S, opening=_opened),
-    "look": only(S, consuming=_look, winding_up=_wound_up, backing_off=consumer_close.look_backing_off),
-    "elapsed": only(S, backing_off=consumer_close.backed_off),
+    "response": row(
+        S,
+        JOINING=_on_joined,
+        SYNCING=_on_synced,
+        FETCHING=_on_offsets_fetched,
+        LEAVING_AFTER_ERROR=consumer_close.on_left_after_error,
+        LEAVING=consumer_close.on_left,
+    ),
+    "partition_opened": row(S, OPENING=_on_opened),
+    "check": row(
+        S, CONSUMING=_check_loops, WINDING_UP=_check_wound_up, BACKING_OFF=consumer_close.check_dying
+    ),
+    "timer_elapsed": row(S, BACKING_OFF=consumer_close.on_backoff_elapsed),
 }

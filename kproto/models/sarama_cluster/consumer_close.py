@@ -4,68 +4,68 @@ from __future__ import annotations
 
 from ...error_codes import ErrorCode
 from ...wire.message import Message
-from ..sarama.errors import Trouble
-from .consumer_state import Consumer, ConsumerState
-from .coordinator_requests import Ask
+from ..sarama.errors import GoError
+from .consumer_state import ClusterConsumer, ClusterConsumerState
+from .coordinator_requests import CoordinatorRequest
 
-S = ConsumerState
-
-
-def dropped(consumer: Consumer, trouble: Trouble | None) -> None:
-    assert consumer.trouble is not None
-    quit(consumer, consumer.trouble)
+S = ClusterConsumerState
 
 
-def quit(consumer: Consumer, trouble: Trouble) -> None:
-    consumer.trouble = trouble
-    consumer.move(S.quitting)
-    Ask(consumer, consumer, consumer.client.leave_request(consumer.member_id)).start()
+def leave_after_error(consumer: ClusterConsumer, error: GoError | None) -> None:
+    assert consumer.error is not None
+    leave_with_error(consumer, consumer.error)
 
 
-def has_quit(consumer: Consumer, found: Message | Trouble) -> None:
-    assert consumer.trouble is not None
-    failed(consumer, consumer.trouble)
+def leave_with_error(consumer: ClusterConsumer, error: GoError) -> None:
+    consumer.error = error
+    consumer.move(S.LEAVING_AFTER_ERROR)
+    CoordinatorRequest(consumer, consumer, consumer.client.leave_request(consumer.member_id)).start()
 
 
-def failed(consumer: Consumer, trouble: Trouble) -> None:
+def on_left_after_error(consumer: ClusterConsumer, result: Message | GoError) -> None:
+    assert consumer.error is not None
+    fail_cycle(consumer, consumer.error)
+
+
+def fail_cycle(consumer: ClusterConsumer, error: GoError) -> None:
     """rebalanceError."""
     if consumer.notified:
         consumer.notify("rebalance error")
-    if trouble.code != ErrorCode.REBALANCE_IN_PROGRESS:
-        consumer.report("rebalance", trouble)
-    consumer.move(S.backing_off)
+    if error.code != ErrorCode.REBALANCE_IN_PROGRESS:
+        consumer.report("rebalance", error)
+    consumer.move(S.BACKING_OFF)
     client = consumer.client
     client.sleep(consumer, client.now + client.settings.metadata_retry_backoff)
-    look_backing_off(consumer, None)
+    check_dying(consumer, None)
 
 
-def look_backing_off(consumer: Consumer, what: object) -> None:
+def check_dying(consumer: ClusterConsumer, payload: object) -> None:
     if consumer.dying:
-        backed_off(consumer, None)
+        on_backoff_elapsed(consumer, None)
 
 
-def backed_off(consumer: Consumer, what: object) -> None:
-    consumer.move(S.winding_up)
+def on_backoff_elapsed(consumer: ClusterConsumer, payload: object) -> None:
+    consumer.move(S.WINDING_UP)
     for loop in list(consumer.loops):
         loop.stop()
-    consumer.client.resume(consumer, "look")
+    consumer.client.resume(consumer, "check")
 
 
 # -- Close
 
 
-def closing_released(consumer: Consumer, trouble: Trouble | None) -> None:
-    if trouble is not None:
-        consumer.client.report(trouble)
-    consumer.move(S.leaving)
-    Ask(consumer, consumer, consumer.client.leave_request(consumer.member_id)).start()
+def on_released_for_close(consumer: ClusterConsumer, error: GoError | None) -> None:
+    if error is not None:
+        consumer.client.report(error)
+    consumer.move(S.LEAVING)
+    CoordinatorRequest(consumer, consumer, consumer.client.leave_request(consumer.member_id)).start()
 
 
-def left(consumer: Consumer, found: Message | Trouble) -> None:
-    consumer.move(S.idle)
-    consumer.client.resume(consumer, "wanted")
+def on_left(consumer: ClusterConsumer, result: Message | GoError) -> None:
+    consumer.move(S.IDLE)
+    consumer.client.resume(consumer, "topics_requested")
 
 
-def close(consumer: Consumer) -> None:
-    consumer.move(S.closed)
+def close(consumer: ClusterConsumer) -> None:
+    consumer.move(S.CLOSED)
     consumer.client.close()

@@ -11,81 +11,81 @@ from ...messages.join_group import JoinGroupResponse
 from ...patterns import compiled
 from ..contract import Notify
 from ..sarama.application import Application
-from ..sarama.errors import Trouble
-from ..sarama.offset_manager import Managed
+from ..sarama.errors import GoError
+from ..sarama.offset_manager import PartitionOffset
 from ..sarama.routines import Routine, States, Table, Ticker
 from .client import ClusterClient
-from .partitions import Partition
+from .partitions import ClusterPartition
 
 
-class ConsumerState(States):
-    new = "new"
-    connecting = "connecting"  # NewClient: the first metadata
-    idle = "idle"  # no Consumer was made, or it is closed
-    creating = "creating"  # NewConsumer: looks the coordinator up
-    refreshing = "refreshing"
-    finding = "finding"
-    releasing = "releasing"
-    learning = "learning"  # the leader: metadata of a topic of which nothing is known
-    joining = "joining"
-    syncing = "syncing"
-    fetching = "fetching"  # offsets
-    opening = "opening"
-    consuming = "consuming"
-    dropping = "dropping"  # releases what was opened before one failed
-    quitting = "quitting"  # leaves the group after an error
-    backing_off = "backing_off"
-    winding_up = "winding_up"  # until all loops have ended
-    closing = "closing"  # the last release
-    leaving = "leaving"
-    closed = "closed"
+class ClusterConsumerState(States):
+    NEW = "new"
+    CONNECTING = "connecting"  # NewClient: the first metadata
+    IDLE = "idle"  # no Consumer was made, or it is closed
+    CREATING = "creating"  # NewConsumer: looks the coordinator up
+    REFRESHING = "refreshing"
+    FINDING_COORDINATOR = "finding_coordinator"
+    RELEASING = "releasing"
+    REFRESHING_TOPICS = "refreshing_topics"  # the leader: metadata of a topic of which nothing is known
+    JOINING = "joining"
+    SYNCING = "syncing"
+    FETCHING = "fetching"  # offsets
+    OPENING = "opening"
+    CONSUMING = "consuming"
+    DROPPING = "dropping"  # releases what was opened before one failed
+    LEAVING_AFTER_ERROR = "leaving_after_error"  # leaves the group after an error
+    BACKING_OFF = "backing_off"
+    WINDING_UP = "winding_up"  # until all loops have ended
+    CLOSING = "closing"  # the last release
+    LEAVING = "leaving"
+    CLOSED = "channels_closed"
 
 
-S = ConsumerState
-_CYCLE_ENDS = {S.backing_off, S.winding_up}
+S = ClusterConsumerState
+_CYCLE_ENDS = {S.BACKING_OFF, S.WINDING_UP}
 
 EDGES: Final[Edges[Any]] = {
-    S.new: {S.connecting, S.closed},
-    S.connecting: {S.idle, S.closed},
-    S.idle: {S.creating, S.closed},
-    S.creating: {S.refreshing, S.idle, S.closing},
-    S.refreshing: {S.finding, *_CYCLE_ENDS},
-    S.finding: {S.releasing, *_CYCLE_ENDS},
-    S.releasing: {S.joining, *_CYCLE_ENDS},
-    S.joining: {S.learning, S.syncing, *_CYCLE_ENDS},
-    S.learning: {S.syncing, *_CYCLE_ENDS},
-    S.syncing: {S.fetching, S.quitting, *_CYCLE_ENDS},
-    S.fetching: {S.opening, S.consuming, S.quitting, *_CYCLE_ENDS},
-    S.opening: {S.consuming, S.dropping, *_CYCLE_ENDS},
-    S.consuming: {S.winding_up},
-    S.dropping: {S.quitting},
-    S.quitting: {*_CYCLE_ENDS},
-    S.backing_off: {S.winding_up},
-    S.winding_up: {S.refreshing, S.closing},
-    S.closing: {S.leaving},
-    S.leaving: {S.idle, S.closed},
-    S.closed: set(),
+    S.NEW: {S.CONNECTING, S.CLOSED},
+    S.CONNECTING: {S.IDLE, S.CLOSED},
+    S.IDLE: {S.CREATING, S.CLOSED},
+    S.CREATING: {S.REFRESHING, S.IDLE, S.CLOSING},
+    S.REFRESHING: {S.FINDING_COORDINATOR, *_CYCLE_ENDS},
+    S.FINDING_COORDINATOR: {S.RELEASING, *_CYCLE_ENDS},
+    S.RELEASING: {S.JOINING, *_CYCLE_ENDS},
+    S.JOINING: {S.REFRESHING_TOPICS, S.SYNCING, *_CYCLE_ENDS},
+    S.REFRESHING_TOPICS: {S.SYNCING, *_CYCLE_ENDS},
+    S.SYNCING: {S.FETCHING, S.LEAVING_AFTER_ERROR, *_CYCLE_ENDS},
+    S.FETCHING: {S.OPENING, S.CONSUMING, S.LEAVING_AFTER_ERROR, *_CYCLE_ENDS},
+    S.OPENING: {S.CONSUMING, S.DROPPING, *_CYCLE_ENDS},
+    S.CONSUMING: {S.WINDING_UP},
+    S.DROPPING: {S.LEAVING_AFTER_ERROR},
+    S.LEAVING_AFTER_ERROR: {*_CYCLE_ENDS},
+    S.BACKING_OFF: {S.WINDING_UP},
+    S.WINDING_UP: {S.REFRESHING, S.CLOSING},
+    S.CLOSING: {S.LEAVING},
+    S.LEAVING: {S.IDLE, S.CLOSED},
+    S.CLOSED: set(),
 }
 
 
-class LoopState(States):
-    waiting = "waiting"  # for the ticker
-    working = "working"
-    ended = "ended"
+class CycleLoopState(States):
+    WAITING = "waiting"  # for the ticker
+    WORKING = "working"
+    ENDED = "ended"
 
 
-L = LoopState
+L = CycleLoopState
 
 
-class Loop(Routine):
+class CycleLoop(Routine):
     """One loop of a cycle; `Consumer.ended` hears of its end."""
 
     __slots__ = ("consumer", "stopping", "ticker")
     TABLE: ClassVar[Table]
-    EDGES: ClassVar = {L.waiting: {L.working, L.ended}, L.working: {L.waiting, L.ended}, L.ended: set()}
+    EDGES: ClassVar = {L.WAITING: {L.WORKING, L.ENDED}, L.WORKING: {L.WAITING, L.ENDED}, L.ENDED: set()}
 
-    def __init__(self, consumer: Consumer, period: int) -> None:
-        super().__init__(L.waiting)
+    def __init__(self, consumer: ClusterConsumer, period: int) -> None:
+        super().__init__(L.WAITING)
         self.consumer = consumer
         self.stopping = False
         self.ticker = Ticker(consumer.client.now, period)
@@ -94,34 +94,34 @@ class Loop(Routine):
     def stop(self) -> None:
         """It ends when what it does is done."""
         self.stopping = True
-        if self.state is L.waiting:
+        if self.state is L.WAITING:
             self.end()
 
-    def again(self) -> None:
+    def wait_for_tick(self) -> None:
         """Wait for the next tick."""
         if self.stopping or self.consumer.dying:
             self.end()
             return
-        if self.state is not L.waiting:
-            self.move(L.waiting)
+        if self.state is not L.WAITING:
+            self.move(L.WAITING)
         self.consumer.client.sleep(self, self.ticker.at)
 
     def end(self) -> None:
-        self.move(L.ended)
-        self.consumer.ended(self)
+        self.move(L.ENDED)
+        self.consumer.on_loop_ended(self)
 
 
-class Consumer(Routine):
+class ClusterConsumer(Routine):
     """The goroutine that runs the cycles, and Close."""
 
     __slots__ = (
         "application",
-        "before",
         "client",
         "commits",
         "committing",
         "core",
         "dying",
+        "error",
         "extra",
         "finished",
         "generation",
@@ -130,18 +130,18 @@ class Consumer(Routine):
         "member_id",
         "notified",
         "partitions",
+        "previous",
         "release",
-        "trouble",
-        "unopened",
-        "wanted",
+        "requested_topics",
+        "unopened_count",
     )
     TABLE: ClassVar[Table]
     EDGES: ClassVar = EDGES
 
     def __init__(self, client: ClusterClient, application: Application) -> None:
-        super().__init__(S.new)
+        super().__init__(S.NEW)
         self.client, self.application = client, application
-        self.wanted: tuple[str, ...] | None = None
+        self.requested_topics: tuple[str, ...] | None = None
         self.finished = False  # the whole client is being closed
         self.dying = False  # this Consumer is
         self.core: tuple[str, ...] = ()
@@ -149,52 +149,52 @@ class Consumer(Routine):
         self.member_id = ""
         self.generation = 0
         self.joined: JoinGroupResponse | None = None
-        self.partitions: dict[TopicPartition, Partition] = {}
-        self.unopened = 0
-        self.loops: list[Loop] = []
-        self.before: frozenset[TopicPartition] = frozenset()  # what was current when the cycle began
+        self.partitions: dict[TopicPartition, ClusterPartition] = {}
+        self.unopened_count = 0
+        self.loops: list[CycleLoop] = []
+        self.previous: frozenset[TopicPartition] = frozenset()  # what was current when the cycle began
         self.notified = False  # the start of this cycle was told
-        self.trouble: Trouble | None = None
+        self.error: GoError | None = None
         self.committing = False
         self.commits: list[Routine] = []
         self.release: Routine | None = None
 
     def connect(self) -> None:
         """NewClient: the first metadata."""
-        self.move(S.connecting)
-        self.client.metadata.want(self, ())
+        self.move(S.CONNECTING)
+        self.client.metadata.request_refresh(self, ())
 
     def subscribe(self, topics: tuple[str, ...] | None) -> None:
         """Close the present Consumer and (unless None) make one for these topics."""
-        self.wanted = topics
-        if self.state is S.idle:
-            self.client.resume(self, "wanted")
-        elif self.state not in (S.new, S.connecting, S.closed):
+        self.requested_topics = topics
+        if self.state is S.IDLE:
+            self.client.resume(self, "topics_requested")
+        elif self.state not in (S.NEW, S.CONNECTING, S.CLOSED):
             self.die()
 
     def close(self) -> None:
-        self.finished, self.wanted = True, None
-        if self.state is S.idle:
-            self.client.resume(self, "wanted")
+        self.finished, self.requested_topics = True, None
+        if self.state is S.IDLE:
+            self.client.resume(self, "topics_requested")
         else:
             self.die()
 
     def die(self) -> None:
         """Close of the Consumer: whoever waits looks."""
         self.dying = True
-        self.look()
-        if self.state is S.consuming:
+        self.wake_waiters()
+        if self.state is S.CONSUMING:
             self.wind_up()
 
-    def look(self) -> None:
+    def wake_waiters(self) -> None:
         """Something was closed."""
-        self.client.wake(self, "look")
+        self.client.wake(self, "check")
         if self.release is not None:
-            self.client.wake(self.release, "look")
+            self.client.wake(self.release, "check")
 
-    def managed(self) -> dict[TopicPartition, Managed]:
+    def partition_offsets(self) -> dict[TopicPartition, PartitionOffset]:
         """The offsets of what is consumed."""
-        return {partition: one.managed for partition, one in self.partitions.items()}
+        return {claim: partition.partition_offset for claim, partition in self.partitions.items()}
 
     def new_topics(self) -> bool:
         """Whether there is a topic that should be consumed and isn't."""
@@ -202,54 +202,58 @@ class Consumer(Routine):
 
     def potential_topics(self) -> list[str]:
         """selectExtraTopics: what the whitelist wants beside the topics that were named."""
-        white, black = self.client.whitelist, self.client.blacklist
-        if white is None:
+        whitelist, blacklist = self.client.whitelist, self.client.blacklist
+        if whitelist is None:
             return []
         return [
             topic
             for topic in sorted(self.client.metadata.topics)
             if topic not in self.core
-            and not (black is not None and compiled(black).search(topic))
-            and compiled(white).search(topic)
+            and not (blacklist is not None and compiled(blacklist).search(topic))
+            and compiled(whitelist).search(topic)
         ]
 
-    def report(self, context: str, trouble: Trouble) -> None:
+    def report(self, context: str, error: GoError) -> None:
         """handleError: what happens while it closes is dropped."""
         if not self.dying:
-            self.client.report(trouble._replace(text=f"{context}: {trouble.text}"))
+            self.client.report(error._replace(text=f"{context}: {error.text}"))
 
     def notify(self, kind: str, claimed: Iterable[TopicPartition] = ()) -> None:
         """handleNotification, if they are wanted; the original draws by lot whether its end comes first."""
         if not self.client.notifies or self.dying:
             return
-        now = frozenset(claimed)
-        parts = [("current", self.before)]
+        claims = frozenset(claimed)
+        parts = [("current", self.previous)]
         if kind == "rebalance OK":
-            parts = [("claimed", now - self.before), ("released", self.before - now), ("current", now)]
-        text = "; ".join(f"{name}: {' '.join(map(str, sorted(found)))}" for name, found in parts)
+            parts = [
+                ("claimed", claims - self.previous),
+                ("released", self.previous - claims),
+                ("current", claims),
+            ]
+        text = "; ".join(f"{name}: {' '.join(map(str, sorted(partitions)))}" for name, partitions in parts)
         self.client.out.append(Notify("notification", kind, text))
 
     # -- loops
 
-    def ended(self, loop: Loop) -> None:
+    def on_loop_ended(self, loop: CycleLoop) -> None:
         """A loop is over, and the cycle with it."""
         self.loops.remove(loop)
-        if self.state is S.consuming:
+        if self.state is S.CONSUMING:
             self.wind_up()
-        self.look()
+        self.wake_waiters()
 
     def wind_up(self) -> None:
         """The end of a cycle: stop all loops."""
-        if self.state is S.consuming:
-            self.move(S.winding_up)
+        if self.state is S.CONSUMING:
+            self.move(S.WINDING_UP)
             for loop in list(self.loops):
                 loop.stop()
-            self.look()
+            self.wake_waiters()
 
-    def opened(self, one: Partition, trouble: Trouble | None) -> None:
+    def on_partition_opened(self, partition: ClusterPartition, error: GoError | None) -> None:
         """A partition is open, or can't be."""
-        self.unopened -= 1
-        if trouble is not None:
-            self.trouble = trouble
-        if not self.unopened:
-            self.client.wake(self, "opened")
+        self.unopened_count -= 1
+        if error is not None:
+            self.error = error
+        if not self.unopened_count:
+            self.client.wake(self, "partition_opened")

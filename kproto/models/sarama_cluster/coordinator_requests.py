@@ -21,40 +21,40 @@ from ...messages.sync_group import SyncGroupResponse
 from ...wire.message import Message
 from ..common import OffsetToCommit, commit_errors, offset_commit_request
 from ..sarama import errors
-from ..sarama.broker import Answer, Broker
-from ..sarama.errors import Trouble
-from ..sarama.routines import Routine, States, Table, only
-from .consumer_state import Consumer
+from ..sarama.broker import BrokerResponse, SaramaBroker
+from ..sarama.errors import GoError
+from ..sarama.routines import Routine, States, Table, row
+from .consumer_state import ClusterConsumer
 
 _REDISCOVER = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
-class AskState(States):
-    finding = "finding"
-    asking = "asking"
-    rediscovering = "rediscovering"
-    done = "done"
+class CoordinatorRequestState(States):
+    FINDING_COORDINATOR = "finding_coordinator"
+    REQUESTING = "requesting"
+    REDISCOVERING = "rediscovering"
+    DONE = "done"
 
 
-A = AskState
+A = CoordinatorRequestState
 
 
-class Ask(Routine):
+class CoordinatorRequest(Routine):
     """One request to the coordinator: `caller` goes on with "asked" and the response, or the trouble."""
 
-    __slots__ = ("caller", "consumer", "request", "trouble")
+    __slots__ = ("caller", "consumer", "error", "request")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        A.finding: {A.asking, A.rediscovering, A.done},
-        A.asking: {A.rediscovering, A.done},
-        A.rediscovering: {A.done},
-        A.done: set(),
+        A.FINDING_COORDINATOR: {A.REQUESTING, A.REDISCOVERING, A.DONE},
+        A.REQUESTING: {A.REDISCOVERING, A.DONE},
+        A.REDISCOVERING: {A.DONE},
+        A.DONE: set(),
     }
 
-    def __init__(self, consumer: Consumer, caller: Routine, request: Message) -> None:
-        super().__init__(A.finding)
+    def __init__(self, consumer: ClusterConsumer, caller: Routine, request: Message) -> None:
+        super().__init__(A.FINDING_COORDINATOR)
         self.consumer, self.caller, self.request = consumer, caller, request
-        self.trouble = errors.INCOMPLETE
+        self.error = errors.INCOMPLETE
 
     def start(self) -> None:
         """The caller goes on into it."""
@@ -62,66 +62,66 @@ class Ask(Routine):
         if broker is None:
             self.consumer.client.coordinator.look_up(self)
         else:
-            self.move(A.asking)
+            self.move(A.REQUESTING)
             broker.call(self, self.request)
 
 
-def _found(ask: Ask, trouble: Trouble | None) -> None:
-    broker = ask.consumer.client.coordinator.cached()
-    if trouble is None and broker is not None:
-        ask.move(A.asking)
-        broker.call(ask, ask.request)
+def _on_coordinator(call: CoordinatorRequest, error: GoError | None) -> None:
+    broker = call.consumer.client.coordinator.cached()
+    if error is None and broker is not None:
+        call.move(A.REQUESTING)
+        broker.call(call, call.request)
     else:
-        _refuse(ask, None, trouble or errors.COORDINATOR_NOT_AVAILABLE)
+        _close_coordinator(call, None, error or errors.COORDINATOR_NOT_AVAILABLE)
 
 
-def _answered(ask: Ask, answer: Answer) -> None:
+def _on_response(call: CoordinatorRequest, answer: BrokerResponse) -> None:
     response = answer.response
     if response is None:
-        _refuse(ask, answer.broker, answer.error or errors.INCOMPLETE)
+        _close_coordinator(call, answer.broker, answer.error or errors.INCOMPLETE)
     elif isinstance(response, JoinGroupResponse | SyncGroupResponse) and response.error_code:
-        _refuse(ask, answer.broker, errors.kafka(response.error_code))
+        _close_coordinator(call, answer.broker, errors.kafka(response.error_code))
     else:
-        _finish(ask, response)
+        _finish(call, response)
 
 
-def _refuse(ask: Ask, broker: Broker | None, trouble: Trouble) -> None:
+def _close_coordinator(call: CoordinatorRequest, broker: SaramaBroker | None, error: GoError) -> None:
     """closeCoordinator."""
     if broker is not None:
         broker.close()
-    if trouble.code in _REDISCOVER:
-        ask.trouble = trouble
-        ask.move(A.rediscovering)
-        ask.consumer.client.coordinator.look_up(ask)
+    if error.code in _REDISCOVER:
+        call.error = error
+        call.move(A.REDISCOVERING)
+        call.consumer.client.coordinator.look_up(call)
     else:
-        _finish(ask, trouble)
+        _finish(call, error)
 
 
-def _rediscovered(ask: Ask, trouble: Trouble | None) -> None:
-    _finish(ask, ask.trouble)
+def _on_rediscovered(call: CoordinatorRequest, error: GoError | None) -> None:
+    _finish(call, call.error)
 
 
-def _finish(ask: Ask, result: Message | Trouble) -> None:
-    ask.move(A.done)
-    ask.consumer.client.resume(ask.caller, "asked", result)
+def _finish(call: CoordinatorRequest, result: Message | GoError) -> None:
+    call.move(A.DONE)
+    call.consumer.client.resume(call.caller, "response", result)
 
 
-Ask.TABLE = {
-    "found": only(A, finding=_found, rediscovering=_rediscovered),
-    "answered": only(A, asking=_answered),
+CoordinatorRequest.TABLE = {
+    "coordinator_found": row(A, FINDING_COORDINATOR=_on_coordinator, REDISCOVERING=_on_rediscovered),
+    "response": row(A, REQUESTING=_on_response),
 }
 
 
 # -- commits
 
 
-class CommitState(States):
-    waiting = "waiting"  # for the commit before it
-    asking = "asking"
-    done = "done"
+class CommitOffsetsState(States):
+    WAITING = "waiting"  # for the commit before it
+    REQUESTING = "requesting"
+    DONE = "done"
 
 
-C = CommitState
+C = CommitOffsetsState
 
 
 class CommitOffsets(Routine):
@@ -129,10 +129,10 @@ class CommitOffsets(Routine):
 
     __slots__ = ("caller", "consumer", "retries", "sent")
     TABLE: ClassVar[Table]
-    EDGES: ClassVar = {C.waiting: {C.asking, C.done}, C.asking: {C.waiting, C.done}, C.done: set()}
+    EDGES: ClassVar = {C.WAITING: {C.REQUESTING, C.DONE}, C.REQUESTING: {C.WAITING, C.DONE}, C.DONE: set()}
 
-    def __init__(self, consumer: Consumer, caller: Routine, retries: int) -> None:
-        super().__init__(C.waiting)
+    def __init__(self, consumer: ClusterConsumer, caller: Routine, retries: int) -> None:
+        super().__init__(C.WAITING)
         self.consumer, self.caller, self.retries = consumer, caller, retries
         self.sent: dict[TopicPartition, int] = {}
 
@@ -142,55 +142,55 @@ class CommitOffsets(Routine):
             self.consumer.commits.append(self)
         else:
             self.consumer.committing = True
-            _commit(self, None)
+            _send_commit(self, None)
 
 
-def _commit(commit: CommitOffsets, what: object) -> None:
+def _send_commit(commit: CommitOffsets, payload: object) -> None:
     consumer = commit.consumer
     dirty = {
         partition: OffsetToCommit(one.offset, -1, one.metadata)
-        for partition, one in sorted(consumer.managed().items())
+        for partition, one in sorted(consumer.partition_offsets().items())
         if one.dirty
     }
     if not dirty:
-        _end_commit(commit, None)
+        _finish_commit(commit, None)
         return
     commit.sent = {partition: one.offset for partition, one in dirty.items()}
-    commit.move(C.asking)
+    commit.move(C.REQUESTING)
     group_id = consumer.client.settings.group_id
     request = offset_commit_request(group_id, consumer.generation, consumer.member_id, None, dirty)
-    Ask(consumer, commit, request).start()
+    CoordinatorRequest(consumer, commit, request).start()
 
 
-def _commit_asked(commit: CommitOffsets, found: Message | Trouble) -> None:
-    trouble = found if isinstance(found, Trouble) else None
-    if isinstance(found, OffsetCommitResponse):
-        managed = commit.consumer.managed()
-        for partition, code in commit_errors(found).items():
+def _on_commit_response(commit: CommitOffsets, result: Message | GoError) -> None:
+    error = result if isinstance(result, GoError) else None
+    if isinstance(result, OffsetCommitResponse):
+        offsets = commit.consumer.partition_offsets()
+        for partition, code in commit_errors(result).items():
             if code:
-                trouble = errors.kafka(code)
-            elif partition in managed and managed[partition].offset == commit.sent.get(partition):
-                managed[partition].dirty = False
-    if trouble is not None and commit.retries > 0:
+                error = errors.kafka(code)
+            elif partition in offsets and offsets[partition].offset == commit.sent.get(partition):
+                offsets[partition].dirty = False
+    if error is not None and commit.retries > 0:
         commit.retries -= 1
-        commit.move(C.waiting)
-        _commit(commit, None)
+        commit.move(C.WAITING)
+        _send_commit(commit, None)
     else:
-        _end_commit(commit, trouble)
+        _finish_commit(commit, error)
 
 
-def _end_commit(commit: CommitOffsets, trouble: Trouble | None) -> None:
-    commit.move(C.done)
+def _finish_commit(commit: CommitOffsets, error: GoError | None) -> None:
+    commit.move(C.DONE)
     consumer = commit.consumer
     consumer.committing = bool(consumer.commits)
     if consumer.commits:
-        consumer.client.wake(consumer.commits.pop(0), "turn")
-    consumer.client.resume(commit.caller, "committed", trouble)
+        consumer.client.wake(consumer.commits.pop(0), "commit_turn")
+    consumer.client.resume(commit.caller, "committed", error)
 
 
 CommitOffsets.TABLE = {
-    "turn": only(C, waiting=_commit),
-    "asked": only(C, asking=_commit_asked),
+    "commit_turn": row(C, WAITING=_send_commit),
+    "response": row(C, REQUESTING=_on_commit_response),
 }
 
 
@@ -198,10 +198,10 @@ CommitOffsets.TABLE = {
 
 
 class ReleaseState(States):
-    stopping = "stopping"
-    dwelling = "dwelling"
-    committing = "committing"
-    done = "done"
+    STOPPING = "stopping"
+    DWELLING = "dwelling"
+    COMMITTING = "committing"
+    DONE = "done"
 
 
 R = ReleaseState
@@ -213,14 +213,14 @@ class Release(Routine):
     __slots__ = ("caller", "consumer")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        R.stopping: {R.dwelling},
-        R.dwelling: {R.committing},
-        R.committing: {R.done},
-        R.done: set(),
+        R.STOPPING: {R.DWELLING},
+        R.DWELLING: {R.COMMITTING},
+        R.COMMITTING: {R.DONE},
+        R.DONE: set(),
     }
 
-    def __init__(self, consumer: Consumer, caller: Routine) -> None:
-        super().__init__(R.stopping)
+    def __init__(self, consumer: ClusterConsumer, caller: Routine) -> None:
+        super().__init__(R.STOPPING)
         self.consumer, self.caller = consumer, caller
 
     def start(self) -> None:
@@ -228,37 +228,37 @@ class Release(Routine):
         self.consumer.release = self
         for partition in self.consumer.partitions.values():
             partition.stop()
-        _look_stopped(self, None)
+        _check_stopped(self, None)
 
 
-def _look_stopped(release: Release, what: object) -> None:
+def _check_stopped(release: Release, payload: object) -> None:
     consumer = release.consumer
     if all(partition.is_closed for partition in consumer.partitions.values()):
-        release.move(R.dwelling)
+        release.move(R.DWELLING)
         consumer.client.sleep(release, consumer.client.now + consumer.client.settings.dwell_time)
-        _look_dwelling(release, None)
+        _check_dying(release, None)
 
 
-def _look_dwelling(release: Release, what: object) -> None:
+def _check_dying(release: Release, payload: object) -> None:
     if release.consumer.dying:
-        _dwelt(release, None)
+        _commit_offsets(release, None)
 
 
-def _dwelt(release: Release, what: object) -> None:
-    release.move(R.committing)
+def _commit_offsets(release: Release, payload: object) -> None:
+    release.move(R.COMMITTING)
     CommitOffsets(release.consumer, release, release.consumer.client.settings.offsets_retry_max).start()
 
 
-def _released(release: Release, trouble: Trouble | None) -> None:
-    release.move(R.done)
+def _on_committed(release: Release, error: GoError | None) -> None:
+    release.move(R.DONE)
     consumer = release.consumer
     consumer.release = None
     consumer.partitions.clear()
-    consumer.client.resume(release.caller, "released", trouble)
+    consumer.client.resume(release.caller, "released", error)
 
 
 Release.TABLE = {
-    "look": only(R, stopping=_look_stopped, dwelling=_look_dwelling),
-    "elapsed": only(R, dwelling=_dwelt),
-    "committed": only(R, committing=_released),
+    "check": row(R, STOPPING=_check_stopped, DWELLING=_check_dying),
+    "timer_elapsed": row(R, DWELLING=_commit_offsets),
+    "committed": row(R, COMMITTING=_on_committed),
 }

@@ -16,86 +16,89 @@ from ...error_codes import ErrorCode
 from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ...wire.message import Message
 from ..sarama import errors
-from ..sarama.errors import Trouble
-from ..sarama.routines import only
-from .consumer_state import Loop, LoopState
-from .coordinator_requests import Ask, CommitOffsets
+from ..sarama.errors import GoError
+from ..sarama.routines import row
+from .consumer_state import CycleLoop, CycleLoopState
+from .coordinator_requests import CommitOffsets, CoordinatorRequest
 
 _SILENT = {ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
-S = LoopState
+S = CycleLoopState
 
 
-class HeartbeatLoop(Loop):
+class HeartbeatLoop(CycleLoop):
     """hbLoop."""
 
     __slots__ = ()
 
 
-def _beat(loop: HeartbeatLoop, what: object) -> None:
+def _send_heartbeat(loop: HeartbeatLoop, payload: object) -> None:
     consumer = loop.consumer
-    loop.ticker.take(consumer.client.now)
-    loop.move(S.working)
+    loop.ticker.take_tick(consumer.client.now)
+    loop.move(S.WORKING)
     request = HeartbeatRequest(
         group_id=consumer.client.settings.group_id,
         generation_id=consumer.generation,
         member_id=consumer.member_id,
     )
-    Ask(consumer, loop, request).start()
+    CoordinatorRequest(consumer, loop, request).start()
 
 
-def _beat_asked(loop: HeartbeatLoop, found: Message | Trouble) -> None:
-    trouble = found if isinstance(found, Trouble) else None
-    if isinstance(found, HeartbeatResponse) and found.error_code:
-        trouble = errors.kafka(found.error_code)
-    if trouble is None:
-        loop.again()
+def _on_heartbeat_response(loop: HeartbeatLoop, result: Message | GoError) -> None:
+    error = result if isinstance(result, GoError) else None
+    if isinstance(result, HeartbeatResponse) and result.error_code:
+        error = errors.kafka(result.error_code)
+    if error is None:
+        loop.wait_for_tick()
         return
-    if trouble.code not in _SILENT:
-        loop.consumer.report("heartbeat", trouble)
+    if error.code not in _SILENT:
+        loop.consumer.report("heartbeat", error)
     loop.end()
 
 
-HeartbeatLoop.TABLE = {"elapsed": only(S, waiting=_beat), "asked": only(S, working=_beat_asked)}
+HeartbeatLoop.TABLE = {
+    "timer_elapsed": row(S, WAITING=_send_heartbeat),
+    "response": row(S, WORKING=_on_heartbeat_response),
+}
 
 
-class WatchLoop(Loop):
+class WatchLoop(CycleLoop):
     """twLoop."""
 
     __slots__ = ()
 
 
-def _watch(loop: WatchLoop, what: object) -> None:
-    loop.ticker.take(loop.consumer.client.now)
+def _check_topics(loop: WatchLoop, payload: object) -> None:
+    loop.ticker.take_tick(loop.consumer.client.now)
     if loop.consumer.new_topics():
         loop.end()
     else:
-        loop.again()
+        loop.wait_for_tick()
 
 
-WatchLoop.TABLE = {"elapsed": only(S, waiting=_watch)}
+WatchLoop.TABLE = {"timer_elapsed": row(S, WAITING=_check_topics)}
 
 
-class CommitLoop(Loop):
+class CommitLoop(CycleLoop):
     """cmLoop."""
 
     __slots__ = ()
 
 
-def _commit(loop: CommitLoop, what: object) -> None:
+def _commit(loop: CommitLoop, payload: object) -> None:
     consumer = loop.consumer
-    loop.ticker.take(consumer.client.now)
-    loop.move(S.working)
+    loop.ticker.take_tick(consumer.client.now)
+    loop.move(S.WORKING)
     CommitOffsets(consumer, loop, consumer.client.settings.offsets_retry_max).start()
 
 
-def _committed(loop: CommitLoop, trouble: Trouble | None) -> None:
-    if trouble is None:
-        loop.again()
+def _on_committed(loop: CommitLoop, error: GoError | None) -> None:
+    if error is None:
+        loop.wait_for_tick()
     else:
-        loop.consumer.report("commit", trouble)
+        loop.consumer.report("commit", error)
         loop.end()
 
 
-CommitLoop.TABLE = {"elapsed": only(S, waiting=_commit), "committed": only(S, working=_committed)}
+CommitLoop.TABLE = {"timer_elapsed": row(S, WAITING=_commit), "committed": row(S, WORKING=_on_committed)}

@@ -12,18 +12,18 @@ from ..contract import ModelRecord
 from ..sarama import errors
 from ..sarama.application import Application
 from ..sarama.consume_partition import ConsumePartition
-from ..sarama.errors import Trouble
-from ..sarama.offset_manager import Managed
-from ..sarama.partition_consumer import PartitionConsumer, Taker
-from ..sarama.routines import States, Table, only
+from ..sarama.errors import GoError
+from ..sarama.offset_manager import PartitionOffset
+from ..sarama.partition_consumer import MessageReceiver, PartitionConsumer
+from ..sarama.routines import States, Table, row
 from .client import ClusterClient
 
 
 class PartitionState(States):
-    opening = "opening"
-    consuming = "consuming"
-    stopping = "stopping"  # nothing is given any more: until the partition consumer has closed
-    closed = "closed"
+    OPENING = "opening"
+    CONSUMING = "consuming"
+    STOPPING = "stopping"  # nothing is given any more: until the partition consumer has closed
+    CLOSED = "channels_closed"
 
 
 P = PartitionState
@@ -35,98 +35,104 @@ class PartitionOwner(Protocol):
     client: ClusterClient
     application: Application
 
-    def opened(self, one: Partition, trouble: Trouble | None) -> None: ...
+    def on_partition_opened(self, partition: ClusterPartition, error: GoError | None) -> None: ...
 
     def wind_up(self) -> None: ...
 
-    def look(self) -> None: ...
+    def wake_waiters(self) -> None: ...
 
 
-class Partition(Taker):
+class ClusterPartition(MessageReceiver):
     """createConsumer and multiplex: one claimed partition, its offset and its messages."""
 
-    __slots__ = ("consumer", "initial", "managed", "partition")
+    __slots__ = ("consumer", "initial", "partition", "partition_offset")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        P.opening: {P.consuming, P.closed},
-        P.consuming: {P.stopping, P.closed},
-        P.stopping: {P.closed},
-        P.closed: set(),
+        P.OPENING: {P.CONSUMING, P.CLOSED},
+        P.CONSUMING: {P.STOPPING, P.CLOSED},
+        P.STOPPING: {P.CLOSED},
+        P.CLOSED: set(),
     }
 
-    def __init__(self, consumer: PartitionOwner, partition: TopicPartition, managed: Managed) -> None:
-        super().__init__(P.opening)
-        self.consumer, self.partition, self.managed = consumer, partition, managed
+    def __init__(
+        self, consumer: PartitionOwner, partition: TopicPartition, partition_offset: PartitionOffset
+    ) -> None:
+        super().__init__(P.OPENING)
+        self.consumer, self.partition, self.partition_offset = consumer, partition, partition_offset
         self.child: PartitionConsumer | None = None
-        self.initial = managed.offset if managed.offset >= 0 else consumer.client.settings.offsets_initial
+        self.initial = (
+            partition_offset.offset
+            if partition_offset.offset >= 0
+            else consumer.client.settings.offsets_initial
+        )
 
     @property
     def is_closed(self) -> bool:
-        return self.state is P.closed
+        return self.state is P.CLOSED
 
     def start(self) -> None:
         ConsumePartition(self.consumer.client, self, self.partition, self.initial).start()
 
     def stop(self) -> None:
         """Close the partition consumer and drop what it still has."""
-        if self.state is P.consuming:
-            self.move(P.stopping)
+        if self.state is P.CONSUMING:
+            self.move(P.STOPPING)
             assert self.child is not None
             self.child.close()
             self.child.messages.clear()
-            self.child.taken()
+            self.child.on_messages_taken()
 
-    def report(self, error: Trouble) -> None:
+    def report(self, error: GoError) -> None:
         """To the consumer's Errors channel."""
-        self.consumer.client.report(errors.of_partition(error))
+        self.consumer.client.report(errors.as_consumer_error(error))
 
-    def take(self, limit: int) -> list[ModelRecord]:
+    def take_messages(self, limit: int) -> list[ModelRecord]:
         """What the application polls: it is marked as it is taken."""
         child = self.child
-        if child is None or self.state is not P.consuming:
+        if child is None or self.state is not P.CONSUMING:
             return []
-        taken = [child.messages.popleft() for _ in range(min(limit, len(child.messages)))]
-        if taken:
-            self.managed.mark(taken[-1].offset + 1)
-        child.taken()
-        return taken
+        messages = [child.messages.popleft() for _ in range(min(limit, len(child.messages)))]
+        if messages:
+            self.partition_offset.mark(messages[-1].offset + 1)
+        child.on_messages_taken()
+        return messages
 
 
-def _opened(one: Partition, found: PartitionConsumer | Trouble) -> None:
-    initial = one.consumer.client.settings.offsets_initial
-    if not isinstance(found, Trouble):
-        one.child = found
-        one.move(P.consuming)
-        one.consumer.opened(one, None)
-    elif found == errors.OUT_OF_RANGE and one.initial != initial:
-        one.managed.offset, one.initial = -1, initial
-        one.start()
+def _on_opened(partition: ClusterPartition, result: PartitionConsumer | GoError) -> None:
+    initial = partition.consumer.client.settings.offsets_initial
+    if not isinstance(result, GoError):
+        partition.child = result
+        partition.move(P.CONSUMING)
+        partition.consumer.on_partition_opened(partition, None)
+    elif result == errors.OUT_OF_RANGE and partition.initial != initial:
+        partition.partition_offset.offset, partition.initial = -1, initial
+        partition.start()
     else:
-        one.move(P.closed)
-        one.consumer.opened(one, found)
+        partition.move(P.CLOSED)
+        partition.consumer.on_partition_opened(partition, result)
 
 
-def _stocked(one: Partition, what: object) -> None:
-    one.consumer.application.stock(one)
+def _on_messages(partition: ClusterPartition, payload: object) -> None:
+    partition.consumer.application.on_messages(partition)
 
 
-def _drop(one: Partition, what: object) -> None:
-    assert one.child is not None
-    one.child.messages.clear()
-    one.child.taken()
+def _drop_messages(partition: ClusterPartition, payload: object) -> None:
+    assert partition.child is not None
+    partition.child.messages.clear()
+    partition.child.on_messages_taken()
 
 
-def _closed(one: Partition, what: object) -> None:
+def _on_closed(partition: ClusterPartition, payload: object) -> None:
     """Its channels are closed: by `stop`, or because its offset is out of range."""
-    ended = one.state is P.consuming
-    one.move(P.closed)
+    ended = partition.state is P.CONSUMING
+    partition.move(P.CLOSED)
     if ended:
-        one.consumer.wind_up()
-    one.consumer.look()
+        partition.consumer.wind_up()
+    partition.consumer.wake_waiters()
 
 
-Partition.TABLE = {
-    "opened": only(P, opening=_opened),
-    "stocked": only(P, consuming=_stocked, stopping=_drop),
-    "closed": only(P, consuming=_closed, stopping=_closed),
+ClusterPartition.TABLE = {
+    "partition_opened": row(P, OPENING=_on_opened),
+    "messages_available": row(P, CONSUMING=_on_messages, STOPPING=_drop_messages),
+    "channels_closed": row(P, CONSUMING=_on_closed, STOPPING=_on_closed),
 }

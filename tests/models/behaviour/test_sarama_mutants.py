@@ -37,46 +37,51 @@ def nothing_is_retried(patch: Patch) -> None:
 
 def no_retry_is_used_up(patch: Patch) -> None:
     def rediscovered(join: consumer_group_join.Join, trouble: object) -> None:
-        join.move(consumer_group_join.S.finding)
+        join.move(consumer_group_join.S.FINDING_COORDINATOR)
         consumer_group_join._join_sync(join)
 
-    row = {**consumer_group_join.Join.TABLE["found"], consumer_group_join.S.rediscovering: rediscovered}
-    patch.setattr(consumer_group_join.Join, "TABLE", {**consumer_group_join.Join.TABLE, "found": row})
+    row = {
+        **consumer_group_join.Join.TABLE["coordinator_found"],
+        consumer_group_join.S.REDISCOVERING: rediscovered,
+    }
+    patch.setattr(
+        consumer_group_join.Join, "TABLE", {**consumer_group_join.Join.TABLE, "coordinator_found": row}
+    )
 
 
 def the_last_commit_is_left_out(patch: Patch) -> None:
     patch.setattr(offset_manager_close.LastFlush, "start", lambda last: offset_manager_close._give_up(last))
     patch.setitem(
-        offset_manager_close.LastFlush.EDGES, offset_manager_close.L.stopping, {offset_manager_close.L.done}
+        offset_manager_close.LastFlush.EDGES, offset_manager_close.L.STOPPING, {offset_manager_close.L.DONE}
     )
 
 
 def marks_go_back(patch: Patch) -> None:
-    def mark(one: offset_manager.Managed, offset: int, metadata: str = "") -> None:
+    def mark(one: offset_manager.PartitionOffset, offset: int, metadata: str = "") -> None:
         one.offset, one.metadata, one.dirty = offset, metadata, True
 
-    patch.setattr(offset_manager.Managed, "mark", mark)
+    patch.setattr(offset_manager.PartitionOffset, "mark", mark)
 
 
 def an_answer_cleans_what_it_did_not_commit(patch: Patch) -> None:
-    def committed(one: offset_manager.Managed, offset: int, metadata: str) -> None:
+    def committed(one: offset_manager.PartitionOffset, offset: int, metadata: str) -> None:
         one.dirty = False
 
-    patch.setattr(offset_manager.Managed, "committed", committed)
+    patch.setattr(offset_manager.PartitionOffset, "on_committed", committed)
 
 
 def commits_do_not_wait_for_the_generation(patch: Patch) -> None:
-    def lock_generation(self: offset_manager.Offsets, routine: Routine) -> None:
-        self.client.resume(routine, "locked")
+    def lock_generation(self: offset_manager.OffsetManager, routine: Routine) -> None:
+        self.client.resume(routine, "commits_locked")
 
-    patch.setattr(offset_manager.Offsets, "lock_generation", lock_generation)
+    patch.setattr(offset_manager.OffsetManager, "lock_generation", lock_generation)
 
 
 def heartbeats_do_not_wait_for_the_join(patch: Patch) -> None:
-    def lock(self: consumer_group_session.Session, routine: Routine) -> None:
-        self.client.resume(routine, "has_lock")
+    def lock(self: consumer_group_session.GroupSession, routine: Routine) -> None:
+        self.client.resume(routine, "generation_locked")
 
-    patch.setattr(consumer_group_session.Session, "lock", lock)
+    patch.setattr(consumer_group_session.GroupSession, "lock", lock)
 
 
 def heartbeats_end_with_the_rebalance(patch: Patch) -> None:
@@ -89,29 +94,33 @@ def heartbeats_end_with_the_rebalance(patch: Patch) -> None:
 
 
 def a_slow_partition_is_never_left_out(patch: Patch) -> None:
-    patch.setattr(Ticker, "take", lambda ticker, now: False)
+    patch.setattr(Ticker, "take_tick", lambda ticker, now: False)
     row = dict.fromkeys(partition_consumer.E, lambda feeder, what: None)
-    patch.setattr(partition_consumer.Feeder, "TABLE", {**partition_consumer.Feeder.TABLE, "elapsed": row})
+    patch.setattr(
+        partition_consumer.Feeder, "TABLE", {**partition_consumer.Feeder.TABLE, "timer_elapsed": row}
+    )
 
 
 def the_fetcher_does_not_wait_for_its_partitions(patch: Patch) -> None:
-    fetched = broker_consumer._fetched
+    fetched = broker_consumer._on_response
 
-    def at_once(fetcher: broker_consumer.Fetcher, answer: object) -> None:
+    def at_once(fetcher: broker_consumer.BrokerFetcher, answer: object) -> None:
         fetched(fetcher, answer)  # type: ignore[arg-type]
-        if fetcher.state is broker_consumer.X.feeding:
-            broker_consumer._receive(fetcher, None)
+        if fetcher.state is broker_consumer.X.FEEDING:
+            broker_consumer._await_batch(fetcher, None)
 
-    row = {**broker_consumer.Fetcher.TABLE["answered"], broker_consumer.X.fetching: at_once}
-    patch.setattr(broker_consumer.Fetcher, "TABLE", {**broker_consumer.Fetcher.TABLE, "answered": row})
+    row = {**broker_consumer.BrokerFetcher.TABLE["response"], broker_consumer.X.FETCHING: at_once}
+    patch.setattr(
+        broker_consumer.BrokerFetcher, "TABLE", {**broker_consumer.BrokerFetcher.TABLE, "response": row}
+    )
 
 
 def a_partition_changes_hands_at_once(patch: Patch) -> None:
-    patch.setattr(sticky_balance_strategy, "_withhold", lambda has, members: None)
+    patch.setattr(sticky_balance_strategy, "_withhold_revoked", lambda has, members: None)
 
 
 def revoked_claims_are_not_committed(patch: Patch) -> None:
-    patch.setattr(offset_manager.Offsets, "request", lambda offsets, targets: None)
+    patch.setattr(offset_manager.OffsetManager, "request", lambda offsets, targets: None)
 
 
 D = test_consumer_group_join.test_s3_19_d_an_unknown_member_forgets_its_id_and_joins_at_once_without_a_retry

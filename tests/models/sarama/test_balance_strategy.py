@@ -27,29 +27,35 @@ def parts(topic: str, *indexes: int) -> list[TopicPartition]:
 
 
 def test_range_gives_the_first_members_one_more() -> None:
-    plan = balance_strategy.divide("range", {"b": wants("t"), "a": wants("t"), "c": wants("t")}, {"t": 5})
+    plan = balance_strategy.assign_partitions(
+        "range", {"b": wants("t"), "a": wants("t"), "c": wants("t")}, {"t": 5}
+    )
     assert plan == {"a": parts("t", 0, 1), "b": parts("t", 2, 3), "c": parts("t", 4)}
 
 
 def test_range_does_not_put_static_members_first() -> None:
     static = Subscription(topics=("t",), instance_id="z")
-    assert balance_strategy.divide("range", {"b": static, "a": wants("t")}, {"t": 1})["a"] == parts("t", 0)
+    assert balance_strategy.assign_partitions("range", {"b": static, "a": wants("t")}, {"t": 1})[
+        "a"
+    ] == parts("t", 0)
 
 
 def test_roundrobin_goes_by_the_text_of_the_partition() -> None:
-    plan = balance_strategy.divide("roundrobin", {"a": wants("t"), "b": wants("t")}, {"t": 11})
+    plan = balance_strategy.assign_partitions("roundrobin", {"a": wants("t"), "b": wants("t")}, {"t": 11})
     assert plan["a"] == parts("t", 0, 10, 3, 5, 7, 9)
     assert plan["b"] == parts("t", 1, 2, 4, 6, 8)
 
 
 def test_roundrobin_leaves_out_who_does_not_want_the_topic() -> None:
-    plan = balance_strategy.divide("roundrobin", {"a": wants("t"), "b": wants("t", "u")}, {"t": 1, "u": 2})
+    plan = balance_strategy.assign_partitions(
+        "roundrobin", {"a": wants("t"), "b": wants("t", "u")}, {"t": 1, "u": 2}
+    )
     assert plan == {"a": parts("t", 0), "b": parts("u", 0, 1)}
 
 
 def test_sticky_takes_the_first_partitions_of_the_fullest() -> None:
-    has = Subscription(topics=("t",), user_data=sticky_user_data(parts("t", 0, 1, 2, 3), 1))
-    assert balance_strategy.divide("sticky", {"a": has, "b": wants("t")}, {"t": 4}) == {
+    current = Subscription(topics=("t",), user_data=sticky_user_data(parts("t", 0, 1, 2, 3), 1))
+    assert balance_strategy.assign_partitions("sticky", {"a": current, "b": wants("t")}, {"t": 4}) == {
         "a": parts("t", 2, 3),
         "b": parts("t", 0, 1),
     }
@@ -72,7 +78,7 @@ def test_a_partition_may_go_back_to_a_member_that_does_not_want_it_any_more() ->
         "b": Subscription(topics=("t",), owned=tuple(parts("u", 0)), generation=0),
         "c": Subscription(topics=("t", "u"), owned=(*parts("t", 0), *parts("u", 0)), generation=1),
     }
-    plan = balance_strategy.divide(
+    plan = balance_strategy.assign_partitions(
         "sticky", {name: sticky(one) for name, one in members.items()}, {"t": 1, "u": 1}
     )
     assert plan["b"] == parts("u", 0)
@@ -113,7 +119,7 @@ def test_each_wanted_partition_has_one_owner_that_wants_it(
 ) -> None:
     wanted = {topic for member in members.values() for topic in member.topics}
     counts = {topic: count for topic, count in counts.items() if topic in wanted}
-    plan = balance_strategy.divide(name, members, counts)
+    plan = balance_strategy.assign_partitions(name, members, counts)
     given_out = [partition for partitions in plan.values() for partition in partitions]
     assert len(given_out) == len(set(given_out))
     assert all(partition.topic in members[who].topics for who, some in plan.items() for partition in some)

@@ -145,13 +145,13 @@ def test_owned_partitions_are_said_in_order_and_an_older_claim_loses() -> None:
     assert Subscription.decode(data).owned == tp(0, 1, 2)
     old = Subscription(topics=("t",), owned=tp(0, 1, 2, 3), generation=3)
     new = Subscription(topics=("t",), owned=tp(0, 1), generation=4)
-    plan = balance_strategy.divide("cooperative-sticky", {"old": old, "new": new}, {"t": 4})
+    plan = balance_strategy.assign_partitions("cooperative-sticky", {"old": old, "new": new}, {"t": 4})
     assert set(plan["new"]) == set(tp(0, 1))
 
 
 def test_a_partition_that_changes_hands_is_given_to_nobody_first() -> None:
-    has = Subscription(topics=("t",), owned=tp(0, 1, 2, 3), generation=1)
-    plan = balance_strategy.divide(
-        "cooperative-sticky", {"a": has, "b": Subscription(topics=("t",))}, {"t": 4}
+    current = Subscription(topics=("t",), owned=tp(0, 1, 2, 3), generation=1)
+    plan = balance_strategy.assign_partitions(
+        "cooperative-sticky", {"a": current, "b": Subscription(topics=("t",))}, {"t": 4}
     )
     assert plan == {"a": list(tp(2, 3)), "b": []}

@@ -140,7 +140,7 @@ def test_s1_4_without_refreshes_growth_is_never_seen() -> None:
 def test_s1_4_only_the_leader_checks() -> None:
     stage, a = stage_with_member(metadata_ms=1_000)
     b = add_second_member(stage, metadata_ms=1_000)
-    watches = [member.state.group.session.watch is not None for member in (a, b)]
+    watches = [member.state.group.session.partition_checker is not None for member in (a, b)]
     assert sorted(watches) == [False, True]
 
 

@@ -8,7 +8,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.models import contract as c
 from kproto.models import sarama
-from kproto.models.sarama.offset_manager import Managed
+from kproto.models.sarama.offset_manager import PartitionOffset
 from kproto.testing.world import World
 from tests.models.sarama.stage import (
     add_second_member,
@@ -26,7 +26,7 @@ GOOD = "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"
 
 def test_mark_goes_forward_only() -> None:
     # TestPartitionOffsetManagerMarkOffset
-    one = Managed(5, -1, "original")
+    one = PartitionOffset(5, -1, "original")
     one.mark(4, "lower")
     one.mark(5, "equal")
     assert (one.offset, one.metadata, one.dirty) == (5, "original", False)
@@ -36,7 +36,7 @@ def test_mark_goes_forward_only() -> None:
 
 def test_reset_goes_back_or_stays() -> None:
     # TestPartitionOffsetManagerResetOffset
-    one = Managed(5, -1, "original")
+    one = PartitionOffset(5, -1, "original")
     one.reset(6, "higher")
     assert (one.offset, one.dirty) == (5, False)
     one.reset(5, "equal")
@@ -46,14 +46,14 @@ def test_reset_goes_back_or_stays() -> None:
 
 
 def test_s3_18_what_was_marked_since_the_commit_stays_dirty() -> None:
-    one = Managed(0, -1, "")
+    one = PartitionOffset(0, -1, "")
     one.mark(5)
     one.mark(6)
-    one.committed(5, "")
+    one.on_committed(5, "")
     assert one.dirty
-    one.committed(6, "other")
+    one.on_committed(6, "other")
     assert one.dirty
-    one.committed(6, "")
+    one.on_committed(6, "")
     assert not one.dirty
 
 

@@ -15,14 +15,14 @@ from kproto.models.kafka_go import state as of_kafka_go
 from kproto.models.librdkafka import conf, metadata
 from kproto.models.librdkafka.state import LibrdkafkaState
 from kproto.models.sarama import consumer_group_close
-from kproto.models.sarama.consumer_group_session import Session
-from kproto.models.sarama.offset_manager import Managed
+from kproto.models.sarama.consumer_group_session import GroupSession
+from kproto.models.sarama.offset_manager import PartitionOffset
 from kproto.models.sarama_cluster import balancer
 from kproto.models.sarama_cluster.consumer import Consumer as ClusterConsumer
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
 of_sarama = import_module("kproto.models.sarama.config")  # the package has a function of that name
-_mark, _divide, _start = Managed.mark, balancer.divide, kafka_go.start
+_mark, _divide, _start = PartitionOffset.mark, balancer.assign_partitions, kafka_go.start
 
 
 def _at_the_end(finder: Any, state: Any, *, others_committed: bool) -> None:
@@ -47,13 +47,15 @@ def _names_only(handlers: Any, state: Any, event: Any, now: int, out: Any) -> No
     state.consumer.subscribe(event.topics)
 
 
-BLIND = Mutant("a leader that doesn't look at partitions", Session, "watch_partitions", nothing)
+BLIND = Mutant("a leader that doesn't look at partitions", GroupSession, "watch_partitions", nothing)
 NOT_NEW = Mutant(
     "a new partition is one like the others", offset_lookup.OffsetLookup, "_without_commit", _at_the_end
 )
 SEES = Mutant("a watch for partitions, too", ClusterConsumer, "new_topics", _more_partitions)
 WATCHES = Mutant("kafka-go's watcher is on", kafka_go, "start", _watches)
-NOT_THE_NEXT = Mutant("a mark of the last", Managed, "mark", lambda one, at, *rest: _mark(one, at - 1))
+NOT_THE_NEXT = Mutant(
+    "a mark of the last", PartitionOffset, "mark", lambda one, at, *rest: _mark(one, at - 1)
+)
 
 MUTANTS: Table = {
     "S1-1": WATCHES,
@@ -66,7 +68,7 @@ MUTANTS: Table = {
     "S1-8": Mutant("a pause that is not taken", sarama.SaramaHandlers, "on_pause", nothing),
     "S1-9": SEES,
     "S1-10": SEES,
-    "S1-11": Mutant("round robin, whatever is said", balancer, "divide", _by_turns),
+    "S1-11": Mutant("round robin, whatever is said", balancer, "assign_partitions", _by_turns),
     "S1-12": Mutant("no notifications", ClusterConsumer, "notify", nothing),
     "S1-13": NOT_THE_NEXT,
     "S1-14": Mutant(
