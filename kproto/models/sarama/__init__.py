@@ -1,23 +1,25 @@
 """sarama 1.61.1 as a machine: ConsumerGroup, Consumer, OffsetManager and Client (github.com/IBM/sarama).
 
-Each of sarama's goroutines is a small machine of its own (`routines`). Channels are queues of the original's
-sizes, and each mutex guards what it guards in the original. Where to read:
+Each goroutine of sarama is a small machine (`routines`). Channels are queues of the original's sizes, and
+each mutex protects what it protects in the original. The files of sarama and their modules:
 
 * consumer_group.go, consumer_group_cooperative.go: `consumer_group` is the loop around Consume and Consume
   itself, `consumer_group_cooperative` its cooperative form, `consumer_group_close` the end of a session and
   Close, `consumer_group_join` joinSync with all its branches and retries.
 * consumer_group_session.go: `consumer_group_session` is the session with its heartbeats and the leader's
   partition checker, `consumer_group_claim` the goroutine around ConsumeClaim.
-* consumer.go: `consumer` (ConsumePartition without a group, which is what Assign means here),
-  `consume_partition`, `partition_consumer`, `broker_consumer` (the fan-out) and `fetch_response`.
-* offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, where a claim begins.
+* consumer.go: `consumer` (ConsumePartition without a group, which is what the call Assign means here),
+  `consume_partition`, `partition_consumer`, `broker_consumer` (one fetch loop per broker) and
+  `fetch_response`.
+* offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, where a claim starts.
 * client.go, metadata.go, broker.go: `client`, `metadata`, `coordinator_lookup`, `broker`.
-* config.go: `config`, and `versions`, what Config.Version ("Version" in `extra`) means for each request.
+* config.go: `config`, and `versions`, the request versions that Config.Version ("Version" in `extra`)
+  selects.
 * balance_strategy.go: `balance_strategy` and `sticky_balance_strategy`.
 
-Known to differ: Go's maps and selects are random, here the order is always the same; OffsetFetch asks for the
-partitions in their order. Seek, patterns and enforceRebalance are not in sarama: they are reported as an
-error.
+Known differences: Go iterates maps and selects in a random order, the model in a fixed one. OffsetFetch
+requests the partitions in their order. sarama has no Seek, no patterns and no enforceRebalance: these calls
+are reported as errors.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ CLOSED = SaramaGroupState.CLOSED
 
 
 class SaramaState(SaramaClient):
-    """Everything that one sarama process knows. Only `step` changes it; read what you like."""
+    """The state of one sarama process. Only `step` changes it; all attributes may be read."""
 
     def __init__(self, config: ModelConfig) -> None:
         sarama_settings = settings(config)
@@ -67,22 +69,22 @@ class SaramaState(SaramaClient):
 
     @property
     def member_id(self) -> str:
-        """The member id; empty while there is none."""
+        """Return the member id, or an empty string before the member has one."""
         return self.group.member_id
 
     @property
     def generation(self) -> int:
-        """The generation of the present session; -1 without one."""
+        """Return the generation of the current session, or -1 without a session."""
         return -1 if self.group.session is None else self.group.session.generation
 
 
 def start(config: ModelConfig) -> SaramaState:
-    """A client that has done nothing yet: its first event is `Started`. Raises ConfigError."""
+    """Create a client that has done nothing yet. Its first event is `Started`. Raises ConfigError."""
     return SaramaState(config)
 
 
 def step(state: SaramaState, event: ModelEvent, now: int) -> list[ModelAction]:
-    """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
+    """Apply `event` at `now` (milliseconds) and return the actions to perform, in order."""
     out: list[ModelAction] = []
     state.now, state.out = now, out
     state.expire()
@@ -92,12 +94,12 @@ def step(state: SaramaState, event: ModelEvent, now: int) -> list[ModelAction]:
 
 
 def next_deadline(state: SaramaState) -> int | None:
-    """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
+    """Return when to send the next `DeadlineReached`, in milliseconds as `now`, or None without a timer."""
     return None if state.group.state is CLOSED else state.next_deadline()
 
 
 class SaramaHandlers(EventHandlers[SaramaState]):
-    """The application's calls, and what arrives from the brokers. Timers are expired before each event."""
+    """Handle the application's calls and the brokers' responses. Due timers run before each event."""
 
     UNSUPPORTED = ("UnknownCommand", "sarama has no {}")
 

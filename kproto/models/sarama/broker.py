@@ -1,14 +1,14 @@
-"""A connection to one broker, and the mutex in front of it (sarama broker.go, v1.61.1: Open, sendAndReceive).
+"""A connection to one broker, and its mutex (sarama broker.go, v1.61.1: Open, sendAndReceive).
 
-* One request at a time: whoever calls holds the broker's lock from the send until the answer. A JoinGroup
-  that waits for the group stops the fetches and heartbeats of that broker (M78).
-* OffsetCommit alone gives the lock back after the send (offset_manager.go, flushToBrokerFor), and it makes
-  its request only when it has the lock: what was marked meanwhile is in it.
-* The lock is Go's. Whoever gave it back and comes again, or lets somebody else come, gets it before those who
-  wait; but who was woken for nothing after a millisecond of waiting makes the lock hand itself over in order,
-  until nobody waits, or not for long.
-* A connection that breaks is closed at once. Until somebody opens the broker again, by looking it up, every
-  call fails. One that answered too late stays, and every call on it fails, until somebody closes it.
+* One request at a time: the caller holds the broker's lock from the send until the response. A JoinGroup that
+  waits for the group therefore blocks the fetches and heartbeats to that broker (M78).
+* Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). It builds its
+  request after it has the lock, so offsets that were marked in the meantime are included.
+* The lock behaves as Go's. A goroutine that released it and locks it again, or that comes later, gets it
+  before those that wait. A waiter that finds it locked again after 1 ms puts the lock into Go's starvation
+  mode: it is passed on in order, until the queue is empty or the waits are short.
+* A connection that breaks is closed immediately. Every call fails until a lookup opens the broker again. A
+  connection whose response came too late stays open, and every call on it fails until it is closed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ READ_TIMEOUT_MS = 30_000  # Net.ReadTimeout
 
 
 class SaramaBrokerState(States):
-    FREE = "free"  # nobody has the lock
-    LOCKED = "commits_locked"  # a request is open, and its caller has the lock
+    FREE = "free"  # no routine holds the lock
+    LOCKED = "locked"  # a request is open, and its caller holds the lock
 
 
 S = SaramaBrokerState
@@ -38,7 +38,7 @@ S = SaramaBrokerState
 
 @dataclass(slots=True)
 class BrokerCall:
-    """Somebody who wants the lock, to send what `build` makes then (None: nothing), or to look only."""
+    """A routine that waits for the lock. `build` makes the request; None: there is nothing to send."""
 
     routine: Routine
     build: Callable[[], Message | None]
@@ -49,7 +49,7 @@ class BrokerCall:
 
 @dataclass(slots=True)
 class BrokerResponse:
-    """What became of a call: `error` is None where there is a response."""
+    """The result of a call. `error` is None if there is a response."""
 
     broker: SaramaBroker
     request: Message | None
@@ -58,7 +58,7 @@ class BrokerResponse:
 
 
 class ClientNetwork(Scheduler):
-    """What the parts of a client share to send requests and to report errors."""
+    """What the parts of a client use to send requests and to report errors."""
 
     def __init__(self, settings: Settings, versions: Mapping[int, int], dialect: Dialect) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class ClientNetwork(Scheduler):
         self.open_requests: dict[int, tuple[Message, SaramaBroker, BrokerCall]] = {}
 
     def version(self, api_key: int) -> int:
-        """The version to speak: ours, or the broker's highest where that is lower."""
+        """Return the version to send: sarama's, or the broker's highest if that is lower."""
         own_version = self.versions[api_key]
         offered = self.offered.get(api_key)
         return own_version if offered is None else min(own_version, offered[1])
@@ -91,11 +91,11 @@ class ClientNetwork(Scheduler):
             open_request[1].on_request_failed(open_request[2], event)
 
     def log(self, name: str, text: str) -> None:
-        """What sarama writes to its Logger where it doesn't tell the application."""
+        """Write to sarama's Logger."""
         self.out.append(Notify("log", name, text))
 
     def report(self, error: GoError) -> None:
-        """The Errors channel, or the log without Return.Errors."""
+        """Report on the Errors channel, or on the log without Return.Errors."""
         kind = "error" if self.settings.consumer_return_errors else "log"
         self.out.append(Notify(kind, error.name, error.text))
 
@@ -113,14 +113,15 @@ class SaramaBroker(Routine):
         self.id = node_id
         self.address = Address(host, port, "bootstrap" if node_id < 0 else "main")
         self.opened = False
-        self.used = False  # something was sent since it was opened
-        self.broken: GoError | None = None  # it answered too late: open, and of no use
+        self.used = False  # whether a request was sent since the broker was opened
+        # the error of a response that came too late: the connection is open but unusable
+        self.broken: GoError | None = None
         self.last_error: GoError | None = None
         self.waiting: deque[BrokerCall] = deque()
         self.starving = False
 
     def open(self) -> SaramaBroker:
-        """Open: every lookup does it. The connection itself is made by the first request."""
+        """Open the broker, as every lookup does. The first request makes the connection."""
         if not self.opened:
             self.opened, self.used, self.broken = True, False, None
         return self
@@ -131,17 +132,17 @@ class SaramaBroker(Routine):
         request: Message | Callable[[], Message | None],
         keeps_lock: bool = True,
     ) -> None:
-        """Send `request` as soon as the lock is free; `routine` is woken with "answered"."""
+        """Send `request` as soon as the lock is free, then wake `routine` with "response"."""
         build = request if callable(request) else lambda: request
         keeps_lock = keeps_lock and not self.client.dialect.pipelines
         self._enqueue(BrokerCall(routine, build, self.client.now, keeps_lock))
 
     def touch_lock(self, routine: Routine) -> None:
-        """Take the lock and give it back (ResponseSize); `routine` goes on with "passed"."""
+        """Take the lock and release it (ResponseSize); `routine` resumes with "lock_touched"."""
         self._enqueue(BrokerCall(routine, lambda: None, self.client.now, False, "lock_touched"))
 
     def close(self) -> None:
-        """Close what is open; what was asked on it fails."""
+        """Close the connection. Its open request fails."""
         self.last_error = None
         if self.opened:
             self.opened, self.broken = False, None
@@ -149,11 +150,11 @@ class SaramaBroker(Routine):
                 self.client.out.append(CloseConnection(self.address))
 
     def on_response(self, call: BrokerCall, event: ResponseReceived) -> None:
-        """The answer to one of its requests."""
+        """Handle the response to a request of this broker."""
         self._finish(call, BrokerResponse(self, event.request, event.response, None))
 
     def on_request_failed(self, call: BrokerCall, event: RequestFailed) -> None:
-        """One of its requests gets no answer."""
+        """Handle the failure of a request of this broker."""
         error = errors.network(event.why, event.late)
         if event.late:
             self.broken = error
@@ -168,7 +169,7 @@ class SaramaBroker(Routine):
             self.waiting.append(call)
 
     def perform(self, call: BrokerCall) -> None:
-        """The caller has the lock."""
+        """Run a call whose routine has the lock."""
         wake = self.client.wake
         error = self.broken if self.opened else self.last_error or errors.NOT_CONNECTED
         if call.signal == "lock_touched":
@@ -193,13 +194,13 @@ class SaramaBroker(Routine):
         elif self.waiting:
             wake(self, "unlocking")
 
-    def _finish(self, call: BrokerCall, answer: BrokerResponse) -> None:
+    def _finish(self, call: BrokerCall, response: BrokerResponse) -> None:
         wake = self.client.wake
         if call.keeps_lock:
             self.move(S.FREE)
             if self.starving and self.waiting:
                 self._hand_over()
-        wake(call.routine, call.signal, answer)
+        wake(call.routine, call.signal, response)
         if self.waiting:
             wake(self, "unlocking")
 
@@ -214,7 +215,7 @@ def _on_unlocking(broker: SaramaBroker, payload: object) -> None:
 
 
 def _on_unlocked(broker: SaramaBroker, payload: object) -> None:
-    """The first who waits was woken, and the lock is still free."""
+    """Give the free lock to the first waiter, which was woken."""
     if broker.waiting:
         call = broker.waiting.popleft()
         broker.starving = broker.starving and bool(broker.waiting)
@@ -222,7 +223,7 @@ def _on_unlocked(broker: SaramaBroker, payload: object) -> None:
 
 
 def _on_contended(broker: SaramaBroker, payload: object) -> None:
-    """The first who waits was woken, and somebody else was quicker."""
+    """Note that the first waiter was woken, but another routine had locked again."""
     if broker.waiting and broker.client.now - broker.waiting[0].since >= 1:
         broker.starving = True
 

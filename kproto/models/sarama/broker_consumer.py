@@ -262,8 +262,8 @@ class BrokerFetcherState(States):
 
 
 X = BrokerFetcherState
+# What is asked for with each answer has a name: before Python 3.12 an Enum's attributes are dear.
 RECEIVING, FETCHING, FEEDING = X.RECEIVING, X.FETCHING, X.FEEDING
-"""What is asked for with each answer has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
 class BrokerFetcher(Routine):

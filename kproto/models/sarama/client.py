@@ -1,8 +1,8 @@
-"""sarama's Client: brokers, metadata, the coordinator, and the way of every request (client.go, v1.61.1).
+"""sarama's Client: brokers, metadata, and the coordinator (client.go, v1.61.1).
 
-* The coordinator is remembered for the whole client. The offset manager looks it up anew all the same, once
-  in each session.
-* A coordinator that metadata doesn't list any more is unknown, and looked up when it is next needed.
+* The coordinator is cached for the whole client. The offset manager nevertheless looks it up once in each
+  session.
+* A coordinator that metadata no longer lists is unknown. It is looked up when it is needed again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .metadata import Metadata, Updater
 
 
 class SaramaClient(ClientNetwork):
-    """What all of a sarama client's goroutines share."""
+    """The state that all goroutines of a sarama client share."""
 
     def __init__(
         self, settings: Settings, versions: Mapping[int, int] = VERSIONS, dialect: Dialect = PRESENT
@@ -33,7 +33,7 @@ class SaramaClient(ClientNetwork):
         self.paused: set[TopicPartition] = set()
 
     def bootstrap(self, event: Started) -> None:
-        """Remember the bootstrap addresses, in a random order as sarama asks them."""
+        """Store the bootstrap addresses in a random order, as sarama does."""
         self.offered = event.offered
         addresses = list(event.bootstrap)
         while addresses:
@@ -46,7 +46,7 @@ class SaramaClient(ClientNetwork):
             self.updater = Updater(self.metadata)
 
     def close(self) -> None:
-        """Client.Close: the updater ends, and so does every connection that was used."""
+        """Stop the updater and close every connection that was used (Client.Close)."""
         if self.updater is not None:
             self.wake(self.updater, "stop")
         for broker in (*self.metadata.brokers.values(), *self.metadata.seeds):

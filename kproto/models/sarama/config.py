@@ -13,20 +13,19 @@ from .versions import INSTANCES_SINCE, MAX_VERSION, VERSIONS, KafkaVersion, key,
 __all__ = ["NEWEST", "OLDEST", "VERSIONS", "Settings", "key", "settings"]
 
 
-NEWEST, OLDEST = -1, -2
-"""sarama's OffsetNewest and OffsetOldest: they are ListOffsets' timestamps, too."""
+NEWEST, OLDEST = -1, -2  # sarama's OffsetNewest and OffsetOldest: they are ListOffsets' timestamps, too.
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 class Dialect(NamedTuple):
-    """Where sarama's releases differ below the group."""
+    """What differs between releases of sarama below the group."""
 
-    # Whether a request is sent while another is open on the connection (it was, until 2020).
+    # Whether a request may be sent while another is open on the connection, as until 2020.
     pipelines: bool
-    # Whether metadata and coordinators are asked of the bootstrap address as long as it answers.
+    # Whether metadata and coordinator requests go to the bootstrap address while it responds.
     asks_bootstrap: bool
-    # For how many ms the subscription manager gathers partitions.
+    # How long the subscription manager collects partitions, in milliseconds.
     gather_ms: int
 
 
@@ -37,7 +36,7 @@ OLD = Dialect(pipelines=True, asks_bootstrap=True, gather_ms=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """sarama's own names in snake_case; times in milliseconds."""
+    """The options by sarama's own names in snake_case. Times are in milliseconds."""
 
     version: KafkaVersion
     client_id: str
@@ -77,14 +76,15 @@ class Settings:
 
     @property
     def cooperative(self) -> bool:
-        """selectRebalanceProtocol: what all strategies can, and cooperative only if all can that."""
+        """Return whether the group is cooperative, which takes all strategies (selectRebalanceProtocol)."""
         return all(name == "cooperative-sticky" for name in self.strategies)
 
 
 def settings(config: ModelConfig) -> Settings:
-    """What sarama makes of `config`. `extra` has sarama's own names: "Offsets.Retry.Max", "Fetch.Max", ...
+    """Return sarama's options for `config`.
 
-    Raises ConfigError for a strategy or a reset policy that sarama doesn't have.
+    `extra` holds options by sarama's own names, such as "Offsets.Retry.Max" and "Fetch.Max". Raises
+    ConfigError for a strategy or a reset policy that sarama does not have.
     """
     strategies = config.assignors or ("range",)
     for name in strategies:

@@ -36,7 +36,7 @@ class SaramaGroupState(States):
     PAUSING = "pausing"  # the application, after an error
     FINDING_COORDINATOR = "finding_coordinator"  # for the coordinator, to leave
     LEAVING = "leaving"
-    CLOSED = "channels_closed"
+    CLOSED = "closed"
 
 
 S = SaramaGroupState

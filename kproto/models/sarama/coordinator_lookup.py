@@ -1,11 +1,11 @@
-"""Who coordinates the group (sarama client.go, findCoordinator, v1.61.1).
+"""Lookup of the group coordinator (sarama client.go, findCoordinator, v1.61.1).
 
-* COORDINATOR_NOT_AVAILABLE and GROUP_AUTHORIZATION_FAILED are asked again Metadata.Retry.Max times, after a
-  backoff each (M31, M32). With the first, the client looks whether __consumer_offsets has a leader, and waits
-  another two seconds if it has none.
-* Any other error is returned at once (M33, M34).
-* A broker that gives no answer is forgotten, and the next one asked.
-* There is no single flight: two routines that look at the same time send two requests.
+* After COORDINATOR_NOT_AVAILABLE and GROUP_AUTHORIZATION_FAILED the request is repeated up to
+  Metadata.Retry.Max times, with a backoff before each (M31, M32). After the former, the client first checks
+  whether __consumer_offsets has a leader, and waits another two seconds if it has none.
+* Any other error is returned immediately (M33, M34).
+* A broker that does not respond is removed, and the next broker is asked.
+* Lookups are not shared: two routines that look up at the same time send two requests.
 """
 
 from __future__ import annotations
@@ -25,31 +25,35 @@ NO_OFFSETS_TOPIC_MS = 2_000
 
 
 class GroupCoordinator:
-    """The group's coordinator, remembered for the whole client."""
+    """The cached group coordinator of the client."""
 
     def __init__(self, metadata: Metadata) -> None:
         self.metadata = metadata
         self.node_id: int | None = None
 
     def cached(self) -> SaramaBroker | None:
-        """The coordinator, opened, where it is known."""
+        """Return the coordinator, opened, or None if it is unknown."""
         broker = None if self.node_id is None else self.metadata.brokers.get(self.node_id)
         return None if broker is None else broker.open()
 
     def look_up(self, caller: Routine) -> None:
-        """RefreshCoordinator: `caller` is woken with "found" and the trouble, or None."""
+        """Look the coordinator up (RefreshCoordinator).
+
+        `caller` resumes with "coordinator_found" and the error, or None.
+        """
         Lookup(self, caller).start()
 
-    def register(self, answer: FindCoordinatorResponse) -> None:
-        self.metadata.register(answer.node_id, answer.host, answer.port)
-        self.node_id = answer.node_id
+    def register(self, response: FindCoordinatorResponse) -> None:
+        self.metadata.register(response.node_id, response.host, response.port)
+        self.node_id = response.node_id
 
 
 class LookupState(States):
-    CHOOSING_BROKER = "choosing_broker"  # takes one lock after the other, to find the least loaded broker
+    # takes one broker's lock after the other, to find the least loaded broker
+    CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
-    REFRESHING = "refreshing"  # whether __consumer_offsets has a leader
-    OFFSETS_TOPIC_ABSENT = "offsets_topic_absent"  # it has none: two seconds
+    REFRESHING = "refreshing"  # checks whether __consumer_offsets has a leader
+    OFFSETS_TOPIC_ABSENT = "offsets_topic_absent"  # it has none: waits two seconds
     WAITING = "waiting"  # between two attempts
     DONE = "done"
 
@@ -58,7 +62,7 @@ S = LookupState
 
 
 class Lookup(Routine):
-    """One RefreshCoordinator: `caller` is woken with "found" and the trouble, or None."""
+    """One RefreshCoordinator: `caller` resumes with "coordinator_found" and the error, or None."""
 
     __slots__ = ("attempts", "brokers", "caller", "coordinator", "metadata")
     TABLE: ClassVar[Table]
@@ -80,7 +84,7 @@ class Lookup(Routine):
         self.brokers: list[SaramaBroker] = []
 
     def start(self) -> None:
-        """The caller goes on into the lookup without waiting."""
+        """Start the lookup. The caller's goroutine runs it."""
         _choose_broker(self, None)
 
 
@@ -105,10 +109,10 @@ def _send(lookup: Lookup) -> None:
     lookup.brokers[0].call(lookup, FindCoordinatorRequest(key=lookup.metadata.client.settings.group_id))
 
 
-def _on_response(lookup: Lookup, answer: BrokerResponse) -> None:
-    response = answer.response
+def _on_response(lookup: Lookup, broker_response: BrokerResponse) -> None:
+    response = broker_response.response
     if not isinstance(response, FindCoordinatorResponse):
-        lookup.metadata.deregister(answer.broker)
+        lookup.metadata.deregister(broker_response.broker)
         lookup.move(S.CHOOSING_BROKER)
         _choose_broker(lookup, None)
         return

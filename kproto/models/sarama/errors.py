@@ -1,4 +1,4 @@
-"""What goes wrong in sarama, by the names that its users see: KError(n), and Go's errors for the network."""
+"""sarama's errors, by the names that its users see: KError(n), and Go's errors for the network."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from ...error_codes import ErrorCode
 
 
 class GoError(NamedTuple):
-    """One error: the name of its type, its text, and the broker's code where a broker said it."""
+    """A Go error value: the name of its type, its text, and the broker's error code if a broker sent one."""
 
     name: str
     text: str
     code: int | None = None
 
 
+# What a heartbeat's error puts into the next JoinGroup, as its reason: these texts are on the wire.
 _ON_THE_WIRE = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "Unexpected (unknown?) server error",
     ErrorCode.REQUEST_TIMED_OUT: "Request exceeded the user-specified time limit in the request",
@@ -35,12 +36,11 @@ _ON_THE_WIRE = {
         "The group member needs to have a valid member id before actually entering a consumer group"
     ),
 }
-"""What a heartbeat's error puts into the next JoinGroup, as its reason: these texts are on the wire."""
 
 
 @cache
 def kafka(code: int) -> GoError:
-    """A broker's error code."""
+    """Return the error for a broker's error code."""
     try:
         name = ErrorCode(code)
     except ValueError:
@@ -50,7 +50,10 @@ def kafka(code: int) -> GoError:
 
 
 def network(why: str, late: bool) -> GoError:
-    """A request without an answer: Go says EOF for what broke, and has a type for what timed out."""
+    """Return the error of a request without a response.
+
+    Go reports EOF for a broken connection, and has an error type of its own for a timeout.
+    """
     return GoError("net.OpError" if late or "refused" in why else "errors.errorString", why or "EOF")
 
 
@@ -78,5 +81,5 @@ REBALANCE_IN_PROGRESS = kafka(27)
 
 
 def as_consumer_error(error: GoError) -> GoError:
-    """The same error as a ConsumerError; a broker's code still shows through it."""
+    """Return the error as a ConsumerError. An error with a broker's code keeps its name."""
     return error if error.code is not None else error._replace(name="sarama.ConsumerError")

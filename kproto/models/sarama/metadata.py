@@ -1,14 +1,15 @@
-"""The cluster as metadata shows it, and who refreshes it (sarama client.go and metadata.go, v1.61.1).
+"""Cluster metadata and its refreshes (sarama client.go and metadata.go, v1.61.1).
 
-* The first Metadata request goes to a bootstrap address and is for all topics (Metadata.Full); later ones go
-  to the broker that has the fewest requests open. Looking for that one means to wait for the lock of each:
-  while a JoinGroup is open on any broker, no metadata is asked for.
-* One refresh at a time (metadata.go, SingleFlight). Who wants topics that the present one is not about waits
-  for it, and the next one has the topics of all who waited.
-* A refresh that finds a topic without a leader, or unknown, is repeated Metadata.Retry.Max times.
-* The background updater asks every RefreshFrequency, for all topics (M93: the partition checker only looks at
-  what it brought; a growth is seen at most two tickers later).
-* A broker whose request failed is forgotten; the bootstrap addresses that failed come back when none is left.
+* The first Metadata request goes to a bootstrap address and asks for all topics (Metadata.Full). Later ones
+  go to the broker with the fewest open requests. To find that broker, the client waits for the lock of each
+  broker: while a JoinGroup is open on any broker, no metadata is requested.
+* One refresh at a time (metadata.go, SingleFlight). A routine that wants topics which the current refresh
+  does not cover waits for it. The next refresh has the topics of all such routines.
+* A refresh that finds a topic without a leader, or an unknown one, is repeated up to Metadata.Retry.Max
+  times.
+* The background updater requests all topics every RefreshFrequency. The partition checker only reads the
+  cached metadata, so it notices new partitions after at most two tickers (M93).
+* A broker whose request failed is removed. Bootstrap addresses that failed are restored when none is left.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ from .config import key
 from .errors import GoError
 from .routines import Routine, States, Table, Ticker, row
 
-Topics = tuple[str, ...]
-"""What a refresh is about; none means all."""
+Topics = tuple[str, ...]  # What a refresh is about; none means all.
 
 _NO_RESULT = {ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 _CREATES_SINCE = 4  # Metadata's allow_auto_topic_creation
@@ -39,7 +39,7 @@ _LEADERLESS = ErrorCode.LEADER_NOT_AVAILABLE
 
 
 class Metadata:
-    """What is known of brokers and topics, and the door to refresh it."""
+    """The cached brokers and topics, and the requests to refresh them."""
 
     def __init__(self, client: ClientNetwork) -> None:
         self.client = client
@@ -51,41 +51,41 @@ class Metadata:
         self.tracked: set[str] = set()
         self.updated_at: int | None = None
         self.refresh: Refresh | None = None
-        self.next: dict[str, None] | None = {}  # the topics of those who wait; None: all
+        self.next: dict[str, None] | None = {}  # the topics of the queued requests; None: all
         self.waiting: list[tuple[Routine, Topics, str]] = []
 
     # -- what is known
 
     def partitions(self, topic: str) -> list[int]:
-        """The topic's partitions in order; none for one that is not there."""
+        """Return the partitions of a topic in order, or an empty list for an unknown topic."""
         return sorted(self.topics.get(topic, ()))
 
     def leader(self, topic: str, partition: int) -> tuple[SaramaBroker, int] | GoError:
-        """Who leads the partition, and since which epoch."""
-        known = self.topics.get(topic, {}).get(partition)
-        if known is None:
+        """Return the leader of a partition and its leader epoch."""
+        partition_metadata = self.topics.get(topic, {}).get(partition)
+        if partition_metadata is None:
             return errors.UNKNOWN_TOPIC
-        if known.error_code == _LEADERLESS or known.leader_id not in self.brokers:
+        if partition_metadata.error_code == _LEADERLESS or partition_metadata.leader_id not in self.brokers:
             return errors.LEADER_NOT_AVAILABLE
-        return self.brokers[known.leader_id].open(), known.leader_epoch
+        return self.brokers[partition_metadata.leader_id].open(), partition_metadata.leader_epoch
 
     def is_readable(self, topic: str, partition: int) -> bool:
-        known = self.topics.get(topic, {}).get(partition)
-        return known is not None and known.leader_id != -1
+        partition_metadata = self.topics.get(topic, {}).get(partition)
+        return partition_metadata is not None and partition_metadata.leader_id != -1
 
     # -- brokers
 
     def register(self, node_id: int, host: str, port: int) -> SaramaBroker:
-        """The broker with this id, which keeps its connection unless its address changed."""
-        known = self.brokers.get(node_id)
-        if known is None or (known.address.host, known.address.port) != (host, port):
-            if known is not None:
-                known.close()
-            known = self.brokers[node_id] = SaramaBroker(self.client, node_id, host, port)
-        return known
+        """Return the broker with this id. It keeps its connection unless its address changed."""
+        broker = self.brokers.get(node_id)
+        if broker is None or (broker.address.host, broker.address.port) != (host, port):
+            if broker is not None:
+                broker.close()
+            broker = self.brokers[node_id] = SaramaBroker(self.client, node_id, host, port)
+        return broker
 
     def deregister(self, broker: SaramaBroker) -> None:
-        """A request to it failed: forget it, and close it."""
+        """Remove and close a broker after a failed request."""
         if self.brokers.get(broker.id) is broker:
             del self.brokers[broker.id]
         elif self.seeds and self.seeds[0] is broker:
@@ -97,10 +97,11 @@ class Metadata:
         self.dead_seeds = []
 
     def candidates(self) -> list[SaramaBroker]:
-        """Whose lock has to be had, one after the other, before the last is asked.
+        """Return the brokers whose locks are taken in turn. The last one is sent the request.
 
-        LeastLoadedBroker counts what is open at every registered broker, in the order of a Go map, and at the
-        first one (as at each that is less busy than those before) twice. A seed is asked without counting.
+        LeastLoadedBroker counts the open requests of every registered broker, in the order of a Go map. It
+        counts those of the first one twice, as for each broker that is less loaded than those before. A seed
+        is used without counting.
         """
         brokers = list(self.brokers.values())
         if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):
@@ -112,7 +113,10 @@ class Metadata:
     # -- refreshing
 
     def request_refresh(self, routine: Routine, topics: Iterable[str]) -> None:
-        """RefreshMetadata: `routine` is woken with "refreshed" and the trouble with these topics, or None."""
+        """Refresh the metadata of `topics` (RefreshMetadata).
+
+        `routine` is woken with "metadata_refreshed" and the error of these topics, or None.
+        """
         self._request_refresh(routine, tuple(topics))
 
     def _request_refresh(self, routine: Routine, topics: Topics) -> None:
@@ -125,66 +129,70 @@ class Metadata:
         elif self.refresh.covers(topics):
             self.waiting.append((routine, topics, "final"))
         else:
-            self.waiting.append((routine, topics, "subscription_queued"))
+            self.waiting.append((routine, topics, "queued"))
             self.next = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
 
     def on_refreshed(self, topic_errors: dict[str, GoError] | GoError | None) -> None:
-        """The present refresh is over: tell everybody who waited for it, and start the next."""
+        """Wake all routines that waited for this refresh, and start the next refresh."""
         waiting, self.waiting, self.refresh = self.waiting, [], None
         for routine, topics, kind in waiting:
-            if kind == "subscription_queued":
+            if kind == "queued":
                 self._request_refresh(routine, topics)
             else:
                 self.client.wake(routine, "metadata_refreshed", _error_of_topics(topics, topic_errors))
 
-    def update(self, answer: MetadataResponse, everything: bool) -> tuple[bool, dict[str, GoError]]:
-        """updateMetadata: whether to ask again, and what is wrong with which topic."""
-        for one in answer.brokers:
-            self.register(one.node_id, one.host, one.port)
-        present = {broker.node_id for broker in answer.brokers}
-        for node_id in [node_id for node_id in self.brokers if node_id not in present]:
+    def update(self, response: MetadataResponse, everything: bool) -> tuple[bool, dict[str, GoError]]:
+        """Apply a response (updateMetadata); return whether to retry, and the errors by topic."""
+        for broker in response.brokers:
+            self.register(broker.node_id, broker.host, broker.port)
+        node_ids = {broker.node_id for broker in response.brokers}
+        for node_id in [node_id for node_id in self.brokers if node_id not in node_ids]:
             self.brokers.pop(node_id).close()
-        before = self.topics
+        previous_topics = self.topics
         if everything:
             self.topics, self.tracked = {}, set()
         topic_errors: dict[str, GoError] = {}
         retry = False
-        for topic in answer.topics:
-            retry = self._update(topic, before, topic_errors) or retry
+        for topic in response.topics:
+            retry = self._update(topic, previous_topics, topic_errors) or retry
         return retry, topic_errors
 
     def _update(
         self,
         topic: MetadataResponseTopic,
-        before: dict[str, dict[int, MetadataResponsePartition]],
+        previous_topics: dict[str, dict[int, MetadataResponsePartition]],
         topic_errors: dict[str, GoError],
     ) -> bool:
         name, code = topic.name or "", topic.error_code
         self.tracked.add(name)
-        cached = before.get(name, {})
+        cached = previous_topics.get(name, {})
         self.topics.pop(name, None)
         if code:
             topic_errors[name] = errors.kafka(code)
             if code != _LEADERLESS:
                 return code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        same = topic.topic_id.int != 0 and topic.topic_id == self.ids.get(name)
+        is_same_topic = topic.topic_id.int != 0 and topic.topic_id == self.ids.get(name)
         self.ids[name] = topic.topic_id
-        known = self.topics[name] = {}
+        partitions = self.topics[name] = {}
         retry = bool(code)
         for partition in topic.partitions:
-            newer = cached.get(partition.partition_index)
-            if newer is not None and same and 0 <= partition.leader_epoch < newer.leader_epoch:
-                known[partition.partition_index] = newer
+            cached_partition = cached.get(partition.partition_index)
+            if (
+                cached_partition is not None
+                and is_same_topic
+                and 0 <= partition.leader_epoch < cached_partition.leader_epoch
+            ):
+                partitions[partition.partition_index] = cached_partition
             else:
-                known[partition.partition_index] = partition
-            if known[partition.partition_index].error_code == _LEADERLESS:
+                partitions[partition.partition_index] = partition
+            if partitions[partition.partition_index].error_code == _LEADERLESS:
                 topic_errors[name] = errors.kafka(_LEADERLESS)
                 retry = True
         return retry
 
 
 def _error_of_topics(topics: Topics, topic_errors: dict[str, GoError] | GoError | None) -> GoError | None:
-    """Of a shared refresh's troubles, the first that concerns these topics."""
+    """Return the first error of a shared refresh that concerns `topics`, or None."""
     if topic_errors is None or isinstance(topic_errors, GoError):
         return topic_errors
     for topic in sorted(topic_errors):
@@ -197,7 +205,8 @@ def _error_of_topics(topics: Topics, topic_errors: dict[str, GoError] | GoError 
 
 
 class RefreshState(States):
-    CHOOSING_BROKER = "choosing_broker"  # takes one lock after the other, to find the least loaded broker
+    # takes one broker's lock after the other, to find the least loaded broker
+    CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
     WAITING = "waiting"  # between two attempts
     DONE = "done"
@@ -207,7 +216,7 @@ R = RefreshState
 
 
 class Refresh(Routine):
-    """tryRefreshMetadata: one question, asked until somebody answers it well."""
+    """One refresh, repeated until a broker responds without errors (tryRefreshMetadata)."""
 
     __slots__ = ("attempts", "brokers", "error", "metadata", "topics")
     TABLE: ClassVar[Table]
@@ -227,7 +236,7 @@ class Refresh(Routine):
         self.error: dict[str, GoError] | GoError | None = None
 
     def covers(self, topics: Topics) -> bool:
-        """Whether it is about these topics, too."""
+        """Return whether the refresh includes `topics`."""
         return self.topics is None or (bool(topics) and set(topics) <= set(self.topics))
 
 
@@ -291,7 +300,7 @@ def _on_backoff_elapsed(refresh: Refresh, payload: object) -> None:
     metadata = refresh.metadata
     updated, backoff = metadata.updated_at, metadata.client.settings.metadata_retry_backoff
     if updated is not None and metadata.client.now - updated < backoff:
-        _finish(refresh, refresh.error)  # somebody else's refresh went well meanwhile
+        _finish(refresh, refresh.error)  # Another routine's refresh succeeded in the meantime.
         return
     refresh.attempts -= 1
     refresh.move(R.CHOOSING_BROKER)
@@ -325,7 +334,7 @@ U = UpdaterState
 
 
 class Updater(Routine):
-    """backgroundMetadataUpdater: every RefreshFrequency, whatever the group does."""
+    """A refresh every RefreshFrequency (backgroundMetadataUpdater)."""
 
     __slots__ = ("metadata", "ticker")
     TABLE: ClassVar[Table]

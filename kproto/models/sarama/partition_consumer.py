@@ -266,8 +266,8 @@ class FeederState(States):
 
 
 E = FeederState
+# What is asked for with each answer has a name: before Python 3.12 an Enum's attributes are dear.
 IDLE, PUSHING = E.IDLE, E.PUSHING
-"""What is asked for with each answer has a name: before Python 3.12 an Enum's attributes are dear."""
 HOLDING = (PUSHING, E.FINISHING)
 
 

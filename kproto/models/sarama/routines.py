@@ -1,17 +1,19 @@
-"""Goroutines as machines: what every part of sarama's model is made of.
+"""Goroutines as machines: the parts that all of sarama's model is made of.
 
-Go runs sarama as many small programs that wait for each other. Here each of them is a `Routine`: a state, a
-table from what happens to a handler, and nothing that waits. One `Scheduler` runs them all in one thread:
+Go runs sarama as many goroutines that wait for each other. Here each goroutine is a `Routine`: a state, and a
+table that maps each signal and state to a handler. No handler waits. One `Scheduler` runs all routines in one
+thread:
 
-* A routine is woken by name: `wake(routine, "answered", answer)` is one row of its table. Wakes are run in
-  the order in which they were made, after the present handler: as goroutines do that become ready together.
-* A handler that goes on without waiting goes on at once, before anybody who was woken: so does a goroutine
-  that has the processor. Go runs whom a goroutine made ready last before those it had made ready earlier: so
-  who waits for a lock, and a goroutine that is new, come one turn later than who was told something over a
-  channel. That decides the order of requests.
-* A `select` is a handler that looks at flags: whoever closes a channel sets the flag and nudges.
-* Every routine has at most one timer. Go's tickers are a deadline that keeps its rhythm: ticks that nobody
-  takes are one (the channel holds one).
+* A routine is woken by a signal: `wake(routine, "response", response)` is one row of its table. Signals are
+  handled in the order in which they were sent, after the current handler. Goroutines that become ready
+  together also run in that order.
+* A handler that need not wait calls the next handler directly, before any routine that was woken. A goroutine
+  that holds the processor does the same. Go runs the goroutine that became ready last before those that
+  became ready earlier. Therefore a routine that waits for a lock, and a new routine, run one turn later than
+  a routine that received from a channel. This decides the order of requests.
+* A `select` is a handler that checks flags: closing a channel sets the flag and wakes the routine.
+* Every routine has at most one timer. A Go ticker is a deadline at a fixed rate; ticks that were not received
+  count as one, since the ticker's channel holds one.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ Table = Mapping[str, Mapping[Enum, Handler]]
 
 
 class States(Enum):
-    """The states of one kind of routine; compared and hashed as objects, which is quick."""
+    """The states of one kind of routine, compared and hashed as objects, which is fast."""
 
     __hash__ = object.__hash__
 
 
 class Scheduler:
-    """Who is ready, and who waits for what time. `out` collects the actions of the present step."""
+    """The queue of ready routines, and their timers. `out` collects the actions of the current step."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -46,28 +48,28 @@ class Scheduler:
         self._timer_count = 0
 
     def wake(self, routine: Routine, signal: str, payload: Any = None) -> None:
-        """Let `signal` happen to `routine` once everybody who was ready before has had a turn."""
+        """Send `signal` to `routine`, after all signals that were sent before."""
         self._ready.append((routine, signal, payload))
 
     def resume(self, routine: Routine, signal: str, payload: Any = None) -> None:
-        """Return from a call to the routine that made it: the same goroutine, which goes on at once."""
+        """Return from a call to the routine that made it: the same goroutine, which continues immediately."""
         routine.TABLE[signal][routine.state](routine, payload)
 
     def run(self) -> None:
-        """Let everybody who is ready go on, until all wait."""
+        """Handle all signals, until every routine waits."""
         ready = self._ready
         while ready:
             routine, signal, payload = ready.popleft()
             routine.TABLE[signal][routine.state](routine, payload)
 
     def sleep(self, routine: Routine, until: int) -> None:
-        """Wake `routine` with "elapsed" at `until`; takes the place of its older timer."""
+        """Wake `routine` with "timer_elapsed" at `until`, in place of its previous timer."""
         self._timer_count += 1
         routine.timer = self._timer_count
         heapq.heappush(self._timers, (until, self._timer_count, routine))
 
     def expire(self) -> None:
-        """Wake everybody whose time has come, in the order of the times."""
+        """Wake all routines whose timer is due, in the order of their deadlines."""
         timers = self._timers
         while timers and timers[0][0] <= self.now:
             _, number, routine = heapq.heappop(timers)
@@ -77,7 +79,7 @@ class Scheduler:
                 self.run()
 
     def next_deadline(self) -> int | None:
-        """When the next timer ends."""
+        """Return the deadline of the next timer, or None."""
         timers = self._timers
         while timers and timers[0][2].timer != timers[0][1]:
             heapq.heappop(timers)
@@ -85,7 +87,7 @@ class Scheduler:
 
 
 class Routine:
-    """One goroutine. `TABLE` says for every signal and state what is done, `EDGES` where a state may go."""
+    """One goroutine. `TABLE` has a handler for each signal and state, `EDGES` the states after each state."""
 
     __slots__ = ("state", "timer")
     TABLE: ClassVar[Table]
@@ -94,16 +96,16 @@ class Routine:
 
     def __init__(self, state: Enum) -> None:
         self.state = state
-        self.timer = 0  # the number of the timer that counts; 0: none
+        self.timer = 0  # The number of the current timer; 0 without one.
 
     def move(self, to: Enum) -> None:
-        """Change the state. A timer belongs to the state that it was set in."""
+        """Change the state, which stops the timer: a timer belongs to the state that set it."""
         move(self, to, self.EDGES)
         self.timer = 0
 
 
 class Ticker:
-    """Go's time.Ticker: one tick every `period` ms, and of those that nobody took, the last."""
+    """Go's time.Ticker: one tick every `period` ms. At most one tick is pending."""
 
     __slots__ = ("at", "period")
 
@@ -111,7 +113,7 @@ class Ticker:
         self.at, self.period = now + period, period
 
     def take_tick(self, now: int) -> bool:
-        """Take the tick that is there, if there is one."""
+        """Take the pending tick, and return whether there was one."""
         if now < self.at:
             return False
         self.at += self.period * ((now - self.at) // self.period + 1)
@@ -119,11 +121,11 @@ class Ticker:
 
 
 def ignore(routine: Routine, payload: object) -> None:
-    """It changes nothing here."""
+    """Do nothing: the signal has no effect in this state."""
 
 
 def row(states: type[Enum], **special: Handler) -> Mapping[Enum, Handler]:
-    """One row of a table: what is done in the named states; nothing in the others."""
-    row: dict[Enum, Handler] = dict.fromkeys(states, ignore)
-    row.update({states[name]: handler for name, handler in special.items()})
-    return row
+    """Return one row of a table: the handlers of the named states, and `ignore` for all others."""
+    handlers: dict[Enum, Handler] = dict.fromkeys(states, ignore)
+    handlers.update({states[name]: handler for name, handler in special.items()})
+    return handlers

@@ -1,8 +1,8 @@
-"""sarama's Config.Version: which version of each request it means (v1.61.1: each request's own file).
+"""sarama's Config.Version: the version of each request that it selects (v1.61.1: each request's own file).
 
-A broker that offers less gets less; one that offers more does not get more. Version is what the *cluster* is
-said to be, so a low one is safe before a new broker as long as that still knows the old requests: Kafka 4.0
-dropped those from before 0.11 or so (KIP-896).
+A broker that supports only older versions gets its newest; a broker that supports newer versions does not get
+them. Version names the oldest Kafka of the *cluster*, so a low value also works with a new broker, as long as
+the broker supports the old requests. Kafka 4.0 dropped most versions from before 0.11 (KIP-896).
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from ...messages.sync_group import SyncGroupRequest
 from ...wire.message import Message
 
 KafkaVersion = tuple[int, ...]
+# sarama.MaxVersion, and what the machine takes unless it is told otherwise.
 MAX_VERSION: Final[KafkaVersion] = (4, 1, 0, 0)
-"""sarama.MaxVersion, and what the machine takes unless it is told otherwise."""
 GROUPS_SINCE: Final[KafkaVersion] = (0, 10, 2, 0)
 INSTANCES_SINCE: Final[KafkaVersion] = (2, 3, 0, 0)
 
+# Request -> since which Kafka sarama speaks which version. What is older than its groups is left out.
 SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     FetchRequest: {
         (0, 10, 1): 3,
@@ -76,21 +77,23 @@ SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     LeaveGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 4): 4, (3, 2): 5},
     SyncGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 3): 3, (2, 4): 4, (2, 5): 5},
 }
-"""Request -> since which Kafka sarama speaks which version. What is older than its groups is left out."""
 
+# The version of the subscription in JoinGroup: owned partitions with 1, the generation with 2.
 SUBSCRIPTION_SINCE: Final[Mapping[KafkaVersion, int]] = {(0, 8): 0, (2, 4): 1, (3, 2): 2}
-"""The version of the subscription in JoinGroup: owned partitions with 1, the generation with 2."""
 
 
 def key(request: type[Message]) -> int:
-    """The API key of a request."""
-    version = request.__api_key__
-    assert version is not None
-    return version
+    """Return the API key of a request."""
+    api_key = request.__api_key__
+    assert api_key is not None
+    return api_key
 
 
 def parse(text: str) -> KafkaVersion:
-    """ParseKafkaVersion, for groups: "0.10.2.1", "2.0.0". Raises ConfigError for what is none or too old."""
+    """Parse a version such as "0.10.2.1" or "2.0.0" (ParseKafkaVersion).
+
+    Raises ConfigError for other texts, and for versions without consumer groups.
+    """
     parts = text.split(".")
     if not all(part.isdigit() for part in parts) or not 3 <= len(parts) <= 4:
         raise ConfigError("Version", text, 'a version of Kafka, such as "0.10.2.1" or "2.8.0"')
@@ -101,14 +104,14 @@ def parse(text: str) -> KafkaVersion:
 
 
 def highest(since: Mapping[KafkaVersion, int], kafka_version: KafkaVersion) -> int:
-    """The last entry that is not newer than `kafka`."""
+    """Return the value of the newest entry that is not newer than `kafka_version`."""
     return max(version for first, version in since.items() if first <= kafka_version)
 
 
 def versions_of(kafka_version: KafkaVersion) -> dict[int, int]:
-    """API key -> the version that sarama speaks with this Version."""
+    """Return API key -> request version that sarama sends with this Version."""
     return {key(request): highest(since, kafka_version) for request, since in SINCE.items()}
 
 
+# API key -> the highest version that sarama 1.61.1 speaks with Version = MaxVersion.
 VERSIONS: dict[int, int] = versions_of(MAX_VERSION)
-"""API key -> the highest version that sarama 1.61.1 speaks with Version = MaxVersion."""

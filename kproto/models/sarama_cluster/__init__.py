@@ -50,12 +50,11 @@ from .coordinator_requests import CommitOffsets
 
 __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_deadline", "start", "step"]
 
-SEES_GROWTH = False
-"""Its leader doesn't look for new partitions: `loops`."""
+SEES_GROWTH = False  # Its leader doesn't look for new partitions: `loops`.
+# What is fetched goes on to the application until the main loop releases the partitions, and after a
+# rebalance before "assigned": partitions and notifications are goroutines of their own (consumer.go,
+# nextTick).
 SILENT_WHEN_FENCED = False
-"""What is fetched goes on to the application until the main loop releases the partitions, and after a
-rebalance before "assigned": partitions and notifications are goroutines of their own (consumer.go, nextTick).
-"""
 
 
 CLOSED = ClusterConsumerState.CLOSED

@@ -13,8 +13,7 @@ from ...group.subscription import Subscription, TopicPartition, read_subscriptio
 from ...messages.consumer_protocol import ConsumerProtocolSubscription
 from ...messages.join_group import JoinGroupResponse
 
-STRATEGIES = ("range", "roundrobin")
-"""What JoinGroup offers, in this order."""
+STRATEGIES = ("range", "roundrobin")  # What JoinGroup offers, in this order.
 
 
 def subscription(topics: Iterable[str]) -> bytes:

@@ -38,7 +38,7 @@ class ClusterConsumerState(States):
     WINDING_UP = "winding_up"  # until all loops have ended
     CLOSING = "closing"  # the last release
     LEAVING = "leaving"
-    CLOSED = "channels_closed"
+    CLOSED = "closed"
 
 
 S = ClusterConsumerState

@@ -23,7 +23,7 @@ class PartitionState(States):
     OPENING = "opening"
     CONSUMING = "consuming"
     STOPPING = "stopping"  # nothing is given any more: until the partition consumer has closed
-    CLOSED = "channels_closed"
+    CLOSED = "closed"
 
 
 P = PartitionState

@@ -50,7 +50,7 @@ def no_retry_is_used_up(patch: Patch) -> None:
 
 
 def the_last_commit_is_left_out(patch: Patch) -> None:
-    patch.setattr(offset_manager_close.LastFlush, "start", lambda last: offset_manager_close._give_up(last))
+    patch.setattr(offset_manager_close.LastFlush, "start", lambda last: offset_manager_close._finish(last))
     patch.setitem(
         offset_manager_close.LastFlush.EDGES, offset_manager_close.L.STOPPING, {offset_manager_close.L.DONE}
     )

@@ -18,7 +18,7 @@ from kproto.models.sarama import consumer_group_close
 from kproto.models.sarama.consumer_group_session import GroupSession
 from kproto.models.sarama.offset_manager import PartitionOffset
 from kproto.models.sarama_cluster import balancer
-from kproto.models.sarama_cluster.consumer import Consumer as ClusterConsumer
+from kproto.models.sarama_cluster.consumer import ClusterConsumer
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
 of_sarama = import_module("kproto.models.sarama.config")  # the package has a function of that name
