@@ -1,9 +1,11 @@
-"""The application beside the group: its polls are handlers that take messages, its callbacks Setup and so on.
+"""The application that uses sarama: its polls are handlers that receive messages, its callbacks Setup and
+Cleanup.
 
-* While a Poll is open every handler takes what comes, and marks it; between two polls each handler holds at
-  most one message and does not return (`kproto.models.sarama.consumer_group_claim`).
-* Commit is the session's Commit: one flush, whose errors are on the Errors channel. It is never an error of
-  the call. Offsets that it names are marked first. After a session the last one is meant.
+* While a Poll is open, every handler receives the available messages and marks them. Between two polls each
+  handler holds at most one message and does not return (`consumer_group_claim`).
+* Commit is the session's Commit: one flush, whose errors are reported on the Errors channel. The call itself
+  never fails. It first marks the offsets that it names. After the end of a session it commits for the last
+  session.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ BUSY, POLLING = S.BUSY, S.POLLING
 
 
 class Application(Routine):
-    """What the application waits for, and who waits for it."""
+    """The application's open poll, and the routines that wait for its callbacks."""
 
     __slots__ = ("callback_waiters", "client", "limit", "ready_receivers")
     TABLE: ClassVar[Table]
@@ -41,12 +43,12 @@ class Application(Routine):
         self.limit = 0
         self.ready_receivers: dict[
             MessageReceiver, None
-        ] = {}  # those with messages, in the order in which they got them
-        self.callback_waiters: deque[Routine] = deque()  # who waits for a callback that has not returned
+        ] = {}  # receivers with messages, in the order in which they got them
+        self.callback_waiters: deque[Routine] = deque()  # routines that wait for a callback to return
 
     @property
     def is_busy(self) -> bool:
-        """Whether it takes no messages now."""
+        """Whether the application is between two polls."""
         return self.state is BUSY
 
     def poll(self, event: PollCalled) -> None:
@@ -57,30 +59,30 @@ class Application(Routine):
         if self.ready_receivers:
             self.client.wake(self, "messages_available")
 
-    def on_messages(self, claim: MessageReceiver) -> None:
-        """A claim has messages for the next poll, or for this one."""
-        self.ready_receivers[claim] = None
+    def on_messages(self, receiver: MessageReceiver) -> None:
+        """Deliver a receiver's messages to the open poll, or to the next one."""
+        self.ready_receivers[receiver] = None
         if self.state is POLLING:
             self.client.wake(self, "messages_available")
 
     def run_callback(self, kind: str, partitions: tuple[TopicPartition, ...], waiter: Routine | None) -> None:
-        """Call the application back; `waiting` goes on with "told"."""
+        """Call the application back; `waiter` is woken with "callback_returned"."""
         if waiter is not None:
             self.callback_waiters.append(waiter)
         self.client.out.append(RunCallback(kind, partitions, waiter is not None))
 
     def on_callback_returned(self) -> None:
-        """The oldest callback has returned."""
+        """Wake the routine that waits for the oldest callback."""
         if self.callback_waiters:
             self.client.wake(self.callback_waiters.popleft(), "callback_returned")
 
 
 def _take_messages(application: Application, payload: object) -> None:
     records: list[ModelRecord] = []
-    for claim in list(application.ready_receivers):
-        records += claim.take_messages(application.limit - len(records))
-        if claim.child is None or not claim.child.messages:
-            del application.ready_receivers[claim]
+    for receiver in list(application.ready_receivers):
+        records += receiver.take_messages(application.limit - len(records))
+        if receiver.child is None or not receiver.child.messages:
+            del application.ready_receivers[receiver]
         if len(records) >= application.limit:
             break
     if records:

@@ -1,18 +1,19 @@
-"""The fan-out: one fetching loop for each broker, shared by all its partitions (sarama consumer.go, v1.61.1).
+"""One fetch loop per broker, which all its partitions share (sarama consumer.go, v1.61.1).
 
-* A broker consumer has two goroutines. The *subscription manager* takes new partitions at any time and, after
-  the first, gathers more for 100 ms (M186); the *fetcher* (subscriptionConsumer) takes what was gathered, or
-  nothing, before every request. The channels between them have no buffer: while the manager gathers, no
-  fetch begins.
-* Each Fetch asks for all partitions that are not paused, in one request without a session: MinBytes,
-  MaxWaitTime, and for each the offset and its own fetch size (M165). Without any: a nap of 100 ms.
-* The answer goes to every partition's feeder, and the next request waits for all of them: the slowest
-  partition delays all of its broker (M187), up to twice MaxProcessingTime; then it is left out (M188).
-* A request without an answer ends the broker consumer, and every partition of it starts anew with the error
-  on its channel (M178). Whatever a partition's answer said is looked at when all have been fed (M173..M177):
-  OFFSET_OUT_OF_RANGE ends the partition consumer (M155), the leaders' errors start it anew silently, any
-  other one is reported first.
-* It ends when its last partition has gone.
+* A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time; after
+  the first it collects more for 100 ms (M186). The *fetcher* (subscriptionConsumer) takes the collected
+  batch, or an empty one, before every request. The channels between them are unbuffered: no fetch starts
+  while the manager collects.
+* Each Fetch requests all partitions that are not paused, in one request without a session. It carries
+  MinBytes and MaxWaitTime, and an offset and a fetch size per partition (M165). Without such partitions the
+  fetcher sleeps for 100 ms.
+* The response goes to the feeder of every partition, and the next request waits for all of them: the slowest
+  partition delays its whole broker (M187), up to twice MaxProcessingTime. Then it is left out (M188).
+* A request without a response ends the broker consumer. Each of its partitions reports the error and is
+  dispatched again (M178). The errors of partitions are handled when all have been fed (M173, M174, M175,
+  M176, M177): OFFSET_OUT_OF_RANGE ends the partition consumer (M155), a leader's errors dispatch it again
+  without a report, and any other error is reported first.
+* A broker consumer ends when its last partition has been released.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ _REDISPATCH = {
 
 
 class Preference(NamedTuple):
-    """The replica to fetch from, and until when."""
+    """The replica to fetch from, and the time at which the preference expires."""
 
     broker_id: int
     until: int
 
 
 class Subscriber(ABC):
-    """What a broker consumer reads and changes of a partition consumer, and what it asks of it."""
+    """The part of a partition consumer that its broker consumer uses."""
 
     def __init__(self, client: ClientNetwork, partition: TopicPartition, offset: int) -> None:
         self.settings = client.settings
@@ -90,7 +91,7 @@ class Subscriber(ABC):
 
 
 class BrokerSubscription:
-    """One stay of a partition with a broker consumer, which is over when it is released."""
+    """The subscription of a partition to a broker consumer, until it is released."""
 
     __slots__ = ("child", "consumer", "released")
 
@@ -99,7 +100,7 @@ class BrokerSubscription:
         self.released = False
 
     def release(self) -> None:
-        """The broker consumer feeds the partition no more."""
+        """Stop feeding the partition."""
         if not self.released:
             self.released = True
             self.child.on_released()
@@ -121,7 +122,10 @@ class BrokerConsumer:
         self.client.wake(self.fetcher, "start")
 
     def queue(self, routine: Routine, subscription: BrokerSubscription) -> None:
-        """queueSubscription: `routine` is woken with "queued", and False where the consumer has stopped."""
+        """Queue a subscription (queueSubscription).
+
+        `routine` is woken with "subscription_queued" and True, or False if the consumer has stopped.
+        """
         if self.stopped:
             self.client.wake(routine, "subscription_queued", False)
             return
@@ -129,7 +133,7 @@ class BrokerConsumer:
         self.client.wake(self.manager, "check")
 
     def stop(self) -> None:
-        """stopConsuming: who wants to subscribe has to go elsewhere."""
+        """Refuse further subscriptions (stopConsuming)."""
         if not self.stopped:
             self.stopped = True
             while self.inputs:
@@ -143,7 +147,7 @@ class BrokerConsumer:
 
 
 class BrokerConsumers:
-    """Which broker has which consumer: counted, and made when first needed."""
+    """The broker consumers by broker. They are created on first use, and counted."""
 
     def __init__(self, client: ClientNetwork) -> None:
         self.client = client
@@ -171,9 +175,9 @@ class BrokerConsumers:
 
 
 class SubscriptionManagerState(States):
-    IDLE = "idle"  # takes the first partition, or tells the fetcher that there is none
-    GATHERING = "gathering"  # 100 ms for more
-    OFFERING = "offering"  # until the fetcher takes them
+    IDLE = "idle"  # takes the first partition, or gives the fetcher an empty batch
+    GATHERING = "gathering"  # collects more partitions for 100 ms
+    OFFERING = "offering"  # waits until the fetcher takes the batch
     STOPPED = "stopped"
 
 
@@ -181,7 +185,7 @@ M = SubscriptionManagerState
 
 
 class SubscriptionManager(Routine):
-    """subscriptionManager."""
+    """The goroutine subscriptionManager."""
 
     __slots__ = ("batch", "consumer")
     TABLE: ClassVar[Table]
@@ -253,21 +257,21 @@ SubscriptionManager.TABLE = {
 
 class BrokerFetcherState(States):
     STARTING = "starting"
-    RECEIVING = "receiving"  # waits for the manager
+    RECEIVING = "receiving"  # waits for a batch of the manager
     NAPPING = "napping"
     FETCHING = "fetching"
-    FEEDING = "feeding"  # until every partition took its part, or too long for it
-    ABORTED = "aborted"  # takes what the manager still has, to send it away
+    FEEDING = "feeding"  # until every partition has received its part, or has been left out
+    ABORTED = "aborted"  # takes the manager's remaining batches, and dispatches their partitions again
     ENDED = "ended"
 
 
 X = BrokerFetcherState
-# What is asked for with each answer has a name: before Python 3.12 an Enum's attributes are dear.
+# Aliases of the states that are checked with each response: Enum attribute access is slow before Python 3.12.
 RECEIVING, FETCHING, FEEDING = X.RECEIVING, X.FETCHING, X.FEEDING
 
 
 class BrokerFetcher(Routine):
-    """subscriptionConsumer."""
+    """The goroutine subscriptionConsumer."""
 
     __slots__ = ("acks", "batch_pending", "consumer")
     TABLE: ClassVar[Table]
@@ -285,10 +289,10 @@ class BrokerFetcher(Routine):
         super().__init__(X.STARTING)
         self.consumer = consumer
         self.acks = 0
-        self.batch_pending = False  # what the manager handed over is on its way
+        self.batch_pending = False  # the manager has sent a batch that is not received yet
 
     def ack(self) -> None:
-        """One partition is done with the answer (or left out)."""
+        """Count a partition that has been fed, or left out."""
         self.acks -= 1
         if not self.acks:
             self.consumer.client.wake(self, "all_acknowledged")
@@ -337,13 +341,13 @@ def _build_request(consumer: BrokerConsumer) -> FetchRequest | None:
     topics: dict[str, list[FetchPartition]] = {}
     for child in consumer.subscriptions:
         if not child.paused:
-            wanted = FetchPartition(
+            partition = FetchPartition(
                 partition=child.partition.partition,
                 current_leader_epoch=child.leader_epoch,
                 fetch_offset=child.offset,
                 partition_max_bytes=child.fetch_size,
             )
-            topics.setdefault(child.partition.topic, []).append(wanted)
+            topics.setdefault(child.partition.topic, []).append(partition)
     if not topics:
         return None
     settings = consumer.client.settings
@@ -352,20 +356,20 @@ def _build_request(consumer: BrokerConsumer) -> FetchRequest | None:
         min_bytes=settings.fetch_min,
         max_bytes=settings.fetch_max_bytes,
         isolation_level=settings.consumer_isolation,
-        topics=[FetchTopic(topic=topic, partitions=wanted) for topic, wanted in topics.items()],
+        topics=[FetchTopic(topic=topic, partitions=partition) for topic, partition in topics.items()],
         rack_id=settings.rack_id,
     )
 
 
-def _on_response(fetcher: BrokerFetcher, answer: BrokerResponse) -> None:
+def _on_response(fetcher: BrokerFetcher, broker_response: BrokerResponse) -> None:
     consumer = fetcher.consumer
-    if not isinstance(answer.response, FetchResponse):
-        _abort(fetcher, answer.error or errors.INCOMPLETE)
+    if not isinstance(broker_response.response, FetchResponse):
+        _abort(fetcher, broker_response.error or errors.INCOMPLETE)
         return
     fetcher.move(FEEDING)
     blocks = {
         (topic.topic, partition.partition_index): partition
-        for topic in answer.response.responses
+        for topic in broker_response.response.responses
         for partition in topic.partitions
     }
     fetcher.acks = len(consumer.subscriptions) + 1
@@ -388,7 +392,7 @@ def _feed(
 
 
 def _on_all_acknowledged(fetcher: BrokerFetcher, payload: object) -> None:
-    """handleResponses: what did each partition make of it?"""
+    """Handle the result of each partition (handleResponses)."""
     consumer = fetcher.consumer
     for child in list(consumer.subscriptions):
         if child.dying:
@@ -404,7 +408,7 @@ def _on_all_acknowledged(fetcher: BrokerFetcher, payload: object) -> None:
 
 
 def _follow_preferred_replica(consumer: BrokerConsumer, child: Subscriber) -> None:
-    """Fetching from the replica that the broker named, or back from it, is a new start without a backoff."""
+    """Dispatch the partition again, without a backoff, if it should be fetched from another broker."""
     preferred = child.preferred_broker()
     if not isinstance(preferred, GoError) and preferred[0].id != consumer.broker.id:
         child.switching = True
@@ -415,7 +419,7 @@ def _follow_preferred_replica(consumer: BrokerConsumer, child: Subscriber) -> No
 def _handle_result(consumer: BrokerConsumer, child: Subscriber, result: GoError) -> None:
     from_replica, child.preferred = child.preferred, None
     if result is errors.TIMED_OUT:
-        del consumer.subscriptions[child]  # its feeder subscribes again
+        del consumer.subscriptions[child]  # Its feeder subscribes again.
         return
     if result.code == ErrorCode.OFFSET_OUT_OF_RANGE and from_replica is None:
         child.report_error(result)

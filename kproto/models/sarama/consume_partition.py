@@ -1,9 +1,10 @@
-"""ConsumePartition: from an offset to a partition consumer that is fed (sarama consumer.go, v1.61.1).
+"""ConsumePartition: opens a partition consumer at an offset (sarama consumer.go, v1.61.1).
 
-* ListOffsets is asked twice first, for the newest and for the oldest offset, whatever the offset (M139). One
-  that is not between them is out of range (M185).
-* Then the leader; a topic without one is refreshed once. A partition can be consumed once at a time.
-* It is open when the leader's subscription manager has taken it.
+* ListOffsets is sent twice first, for the newest and the oldest offset, whatever offset is requested (M139).
+  An offset that is not between them is out of range (M185).
+* Then the leader is determined; the metadata of a topic without a leader is refreshed once. A partition can
+  be consumed only once at a time.
+* The call returns when the leader's subscription manager has taken the partition.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from .routines import Routine, States, Table, row
 
 
 class OpenState(States):
-    LISTING_NEWEST = "listing_newest"  # ListOffsets for the end
-    LISTING_OLDEST = "listing_oldest"  # ListOffsets for the start
-    FINDING_LEADER = "finding_leader"  # the topic's metadata is refreshed, as its leader is unknown
-    QUEUEING = "queueing"  # until the subscription manager takes the partition
+    LISTING_NEWEST = "listing_newest"  # ListOffsets for the end of the log
+    LISTING_OLDEST = "listing_oldest"  # ListOffsets for the start of the log
+    FINDING_LEADER = "finding_leader"  # refreshes the topic's metadata, since the leader is unknown
+    QUEUEING = "queueing"  # waits for the subscription manager
     DONE = "done"
 
 
@@ -32,7 +33,7 @@ S = OpenState
 
 
 class ConsumePartition(Routine):
-    """One call: `taker` goes on with "opened" and the partition consumer, or the trouble."""
+    """One call: `receiver` resumes with "partition_opened" and the partition consumer, or the error."""
 
     __slots__ = ("child", "client", "end", "offset", "partition", "receiver")
     TABLE: ClassVar[Table]
@@ -53,7 +54,7 @@ class ConsumePartition(Routine):
         self.child: PartitionConsumer | None = None
 
     def start(self) -> None:
-        """The caller goes on into it."""
+        """Start the call. The caller's goroutine runs it."""
         LogOffset(self.client, self, self.partition, NEWEST).start()
 
 

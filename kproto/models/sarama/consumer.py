@@ -1,11 +1,11 @@
 """sarama's Consumer without a group: ConsumePartition for each partition (consumer.go, v1.61.1).
 
-* Assign is one call of ConsumePartition for each of its partitions: from an offset, from OffsetNewest (-1) or
-  OffsetOldest (-2), or, where it names none, from Offsets.Initial. `change` "remove" closes them.
-* Each is consumed once at a time: a second call is refused, and the first one goes on. One call doesn't end
-  another's: there is no assignment that could be replaced.
-* An error of the call is told as what the call returns; later ones are ConsumerErrors on the partition's
-  Errors channel. Nothing is marked and nothing committed.
+* Assign calls ConsumePartition once for each of its partitions: from an offset, from OffsetNewest (-1) or
+  OffsetOldest (-2), or from Offsets.Initial if it names no offset. `change` "remove" closes partitions.
+* Each partition is consumed only once at a time: a second call fails, and the first continues. A call does
+  not end another one, since there is no assignment to replace.
+* An error of the call itself is reported under its own name. Later errors are ConsumerErrors on the
+  partition's Errors channel. No offset is marked or committed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ S = DirectPartitionState
 
 
 class DirectPartition(MessageReceiver):
-    """One partition that the application consumes by itself."""
+    """A partition that the application consumes without a group."""
 
     __slots__ = ("application", "client", "partition")
     TABLE: ClassVar[Table]
@@ -45,7 +45,7 @@ class DirectPartition(MessageReceiver):
         self.child: PartitionConsumer | None = None
 
     def take_messages(self, limit: int) -> list[ModelRecord]:
-        """What the application polls."""
+        """Return messages for the application's poll."""
         child = self.child
         if child is None:
             return []
@@ -54,12 +54,12 @@ class DirectPartition(MessageReceiver):
         return messages
 
     def report(self, error: GoError) -> None:
-        """To the partition's Errors channel."""
+        """Report on the partition's Errors channel."""
         self.client.report(errors.as_consumer_error(error))
 
 
 def assign(client: SaramaClient, application: Application, event: AssignCalled) -> None:
-    """ConsumePartition, or Close, for each of these partitions."""
+    """Call ConsumePartition, or Close, for each partition of the event."""
     for partition, offset in event.partitions.items():
         if event.change != "remove":
             start = client.settings.offsets_initial if offset is None else offset

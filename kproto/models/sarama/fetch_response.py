@@ -1,11 +1,13 @@
-"""What one Fetch answer has for one partition (sarama consumer.go, parseResponse and parseRecords, v1.61.1).
+"""The part of a Fetch response for one partition (sarama consumer.go, parseResponse, parseRecords, v1.61.1).
 
-* Records below the wanted offset are dropped. A batch that has none above it moves the offset by one.
-* Control batches and, under read_committed, batches of aborted transactions move the offset and give nothing.
-* A cut batch alone doubles the fetch size, or makes it what the batch's header asks for, up to Fetch.Max; at
-  Fetch.Max the message is reported as too large and skipped (M190).
-* Batches that were compacted to nothing move the offset to their end, if that is not beyond the high
-  watermark (M191). The high watermark counts only where records came (M192).
+* Records below the requested offset are dropped. A batch without a record at or above it advances the offset
+  by one.
+* Control batches and, under read_committed, batches of aborted transactions advance the offset and yield no
+  message.
+* If the response holds only an incomplete batch, the fetch size is doubled, or set to the size in the batch's
+  header, up to Fetch.Max. At Fetch.Max the message is reported as too large and skipped (M190).
+* Batches that compaction has emptied advance the offset to their end, unless that is above the high watermark
+  (M191). The high watermark is updated only by responses with records (M192).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _INT32_MAX = 0x7FFFFFFF
 
 
 def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], GoError | None]:
-    """The messages of an answer, and what is wrong with it. Moves the child's offset and fetch size."""
+    """Return the messages and the error of a response. Updates the child's offset and fetch size."""
     if block.error_code:
         return [], errors.kafka(block.error_code)
     data = block.records or b""
@@ -53,21 +55,22 @@ def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], G
 
 
 def _records_from_offset(child: Subscriber, batch_records: list[Written]) -> list[ModelRecord]:
-    """The batch's records from the wanted offset on; the offset moves behind them."""
+    """Return the batch's records from the child's offset on, and advance the offset past them."""
     partition = TopicPartition(*child.partition)
-    decoded = [
+    records = [
         ModelRecord(partition, one.offset, one.timestamp, one.key, one.value)
         for one in batch_records
         if one.offset >= child.offset
     ]
-    child.offset = decoded[-1].offset + 1 if decoded else child.offset + 1
-    return decoded
+    child.offset = records[-1].offset + 1 if records else child.offset + 1
+    return records
 
 
-def _skip_empty(child: Subscriber, block: PartitionData, decoded: list[Batch], data: bytes) -> None:
+def _skip_empty(child: Subscriber, block: PartitionData, empty_batches: list[Batch], data: bytes) -> None:
+    """Advance the offset, or increase the fetch size, after a response without records."""
     settings = child.settings
-    if decoded:
-        end = decoded[-1].last_offset + 1
+    if empty_batches:
+        end = empty_batches[-1].last_offset + 1
         if end <= block.high_watermark:
             child.offset = end
         return

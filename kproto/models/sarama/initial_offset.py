@@ -1,9 +1,9 @@
-"""Where a claim begins: the committed offset, and the two ends of the log.
+"""Where a claim starts: the committed offset, and the two ends of the log.
 
-* fetchInitialOffset (offset_manager.go, v1.61.1): one OffsetFetch for each partition (M139, and M62 for its
-  errors: `kproto.models.sarama.offset_manager` says which are repeated).
-* GetOffset (client.go, v1.61.1): ListOffsets with one partition, isolation 0 whatever the consumer's is. Any
-  error refreshes the topic's metadata and asks once more.
+* fetchInitialOffset (offset_manager.go, v1.61.1): one OffsetFetch for each partition (M139). The errors that
+  are retried (M62) are listed in `kproto.models.sarama.offset_manager`.
+* GetOffset (client.go, v1.61.1): ListOffsets with one partition, always at isolation level 0. After any error
+  the topic's metadata is refreshed, and the request is repeated once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ F = CommittedOffsetState
 
 
 class CommittedOffset(Routine):
-    """fetchInitialOffset: `caller` goes on with "managed" and the partition's offset, or the trouble."""
+    """fetchInitialOffset: `caller` resumes with "offset_fetched" and the partition's offset, or the error."""
 
     __slots__ = ("caller", "offsets", "partition", "retries")
     TABLE: ClassVar[Table]
@@ -67,18 +67,18 @@ class CommittedOffset(Routine):
         self.retries = offsets.client.settings.metadata_retry_max
 
     def start(self) -> None:
-        """The caller goes on into it."""
+        """Start the request. The caller's goroutine runs it."""
         self.offsets.find_coordinator(self)
 
 
-def _on_coordinator(fetch: CommittedOffset, result: SaramaBroker | GoError) -> None:
-    if isinstance(result, GoError):
-        if _use_retry(fetch, result):
+def _on_coordinator(fetch: CommittedOffset, coordinator: SaramaBroker | GoError) -> None:
+    if isinstance(coordinator, GoError):
+        if _use_retry(fetch, coordinator):
             return
         fetch.offsets.find_coordinator(fetch)
         return
     fetch.move(F.REQUESTING)
-    result.call(fetch, _build_request(fetch))
+    coordinator.call(fetch, _build_request(fetch))
 
 
 def _build_request(fetch: CommittedOffset) -> OffsetFetchRequest:
@@ -97,21 +97,21 @@ def _build_request(fetch: CommittedOffset) -> OffsetFetchRequest:
     )
 
 
-def _on_response(fetch: CommittedOffset, answer: BrokerResponse) -> None:
-    if not isinstance(answer.response, OffsetFetchResponse):
-        if not _use_retry(fetch, answer.error or errors.INCOMPLETE):
-            fetch.offsets.release_coordinator(answer.broker)
+def _on_response(fetch: CommittedOffset, broker_response: BrokerResponse) -> None:
+    if not isinstance(broker_response.response, OffsetFetchResponse):
+        if not _use_retry(fetch, broker_response.error or errors.INCOMPLETE):
+            fetch.offsets.release_coordinator(broker_response.broker)
             fetch.move(F.FINDING_COORDINATOR)
             fetch.offsets.find_coordinator(fetch)
         return
-    result = _read_response(answer.response, fetch.partition)
+    result = _read_response(broker_response.response, fetch.partition)
     if not isinstance(result, int):
         _finish(fetch, result)
     elif result in _REDISCOVER or result in _WAIT:
         if _use_retry(fetch, errors.kafka(result)):
             return
         if result in _REDISCOVER:
-            fetch.offsets.release_coordinator(answer.broker)
+            fetch.offsets.release_coordinator(broker_response.broker)
         fetch.move(F.WAITING)
         client = fetch.offsets.client
         client.sleep(fetch, client.now + client.settings.metadata_retry_backoff)
@@ -122,7 +122,7 @@ def _on_response(fetch: CommittedOffset, answer: BrokerResponse) -> None:
 def _read_response(
     response: OffsetFetchResponse, partition: TopicPartition
 ) -> PartitionOffset | GoError | int:
-    """What is committed, or the error code; a group's error counts where there is no partition."""
+    """Return the committed offset, or the error code. A group's error counts if the partition is missing."""
     group = response.groups[0] if response.groups else response
     for topic in group.topics:
         for block in topic.partitions:
@@ -136,7 +136,7 @@ def _read_response(
 
 
 def _use_retry(fetch: CommittedOffset, error: GoError) -> bool:
-    """Whether there is no retry left; it is the end then."""
+    """Count a retry. Without one left, finish with the error and return True."""
     if fetch.retries <= 0:
         _finish(fetch, error)
         return True
@@ -165,9 +165,9 @@ CommittedOffset.TABLE = {
 
 
 class LogOffsetState(States):
-    FINDING_LEADER = "finding_leader"  # the topic's metadata is refreshed, as it has no leader
+    FINDING_LEADER = "finding_leader"  # refreshes the topic's metadata, since the leader is unknown
     REQUESTING = "requesting"
-    REFRESHING = "refreshing"  # after an error, for the second attempt
+    REFRESHING = "refreshing"  # after an error, before the second attempt
     DONE = "done"
 
 
@@ -175,7 +175,7 @@ Q = LogOffsetState
 
 
 class LogOffset(Routine):
-    """GetOffset: `caller` goes on with "offset" and the offset, or the trouble."""
+    """GetOffset: `caller` resumes with "offset_listed" and the offset, or the error."""
 
     __slots__ = ("caller", "client", "is_retry", "partition", "timestamp")
     TABLE: ClassVar[Table]
@@ -194,7 +194,7 @@ class LogOffset(Routine):
         self.is_retry = False
 
     def start(self) -> None:
-        """The caller goes on into it."""
+        """Start the request. The caller's goroutine runs it."""
         if isinstance(self.client.metadata.leader(*self.partition), GoError):
             self.client.metadata.request_refresh(self, (self.partition.topic,))
         else:
@@ -221,11 +221,11 @@ def _send_list_offsets(query: LogOffset) -> None:
     leader[0].call(query, ListOffsetsRequest(replica_id=-1, topics=topics))
 
 
-def _on_list_offsets(query: LogOffset, answer: BrokerResponse) -> None:
-    response = answer.response
+def _on_list_offsets(query: LogOffset, broker_response: BrokerResponse) -> None:
+    response = broker_response.response
     if not isinstance(response, ListOffsetsResponse):
-        answer.broker.close()
-        _retry_or_fail(query, answer.error or errors.INCOMPLETE)
+        broker_response.broker.close()
+        _retry_or_fail(query, broker_response.error or errors.INCOMPLETE)
         return
     for topic in response.topics:
         for partition in topic.partitions:
@@ -235,7 +235,7 @@ def _on_list_offsets(query: LogOffset, answer: BrokerResponse) -> None:
                 else:
                     _finish_query(query, partition.offset)
                 return
-    answer.broker.close()
+    broker_response.broker.close()
     _retry_or_fail(query, errors.INCOMPLETE)
 
 

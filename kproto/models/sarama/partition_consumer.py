@@ -1,15 +1,17 @@
-"""One partition's consumer: dispatcher and response feeder (sarama consumer.go, partitionConsumer, v1.61.1).
+"""The consumer of one partition: dispatcher and response feeder (sarama consumer.go, v1.61.1).
 
-* `messages` holds ChannelBufferSize records (256); the feeder waits where it is full. After a first tick of
-  MaxProcessingTime without a delivery it waits for one more, and then gives the broker consumer up: it goes
-  on alone with what it has, and subscribes again when that is taken (M188).
-* The dispatcher starts the partition anew whenever it is triggered: backoff (Consumer.Retry.Backoff, 2 s),
-  the topic's metadata, the leader (or the replica that the broker prefers), its broker consumer (M189). A
-  second trigger while it waits is none. Retry.Max consecutive failures end it, if Retry.Max is above 0.
-* A replica that the broker prefers is kept for Metadata.RefreshFrequency, and dropped by any error (M179).
-* Closing is a flag that others see when they come by: the broker consumer at its next turn lets it go, then
-  the dispatcher ends, then the feeder, and only then are the channels closed (M193).
-* Paused partitions stay subscribed and are left out of requests; what is in `messages` is still given (M180).
+* `messages` is a channel of ChannelBufferSize records (256). The feeder waits while it is full. After one
+  tick of MaxProcessingTime without a delivery it waits for one more. Then it releases the broker consumer,
+  delivers its remaining messages alone, and subscribes again (M188).
+* The dispatcher starts the partition again whenever it is triggered: after a backoff (Consumer.Retry.Backoff,
+  2 s) it refreshes the topic's metadata, and subscribes at the leader, or at the replica that the broker
+  prefers (M189). A trigger during the backoff has no effect. Retry.Max consecutive failures end the partition
+  consumer, if Retry.Max is above 0.
+* A preferred replica is kept for Metadata.RefreshFrequency, and dropped after any error (M179).
+* Closing is a flag. The broker consumer releases the partition at its next turn, then the dispatcher ends,
+  then the feeder, and only then the channels are closed (M193).
+* Paused partitions stay subscribed and are left out of requests. Messages that were already fetched are still
+  delivered (M180).
 """
 
 from __future__ import annotations
@@ -28,26 +30,29 @@ from .errors import GoError
 from .fetch_response import parse
 from .routines import Routine, States, Table, Ticker, ignore, row
 
-DEFAULT_REFRESH_MS = 600_000  # a preference's lease where RefreshFrequency is 0
+DEFAULT_REFRESH_MS = 600_000  # the duration of a replica preference if RefreshFrequency is 0
 
 
 class MessageReceiver(Routine):
-    """Who takes a partition's messages: woken with "stocked" and "closed"."""
+    """The routine that receives the messages of a partition.
+
+    It is woken with "messages_available" and "channels_closed".
+    """
 
     __slots__ = ("child",)
     child: PartitionConsumer | None
 
     def take_messages(self, limit: int) -> list[ModelRecord]:
-        """Messages for the application's poll."""
+        """Return messages for the application's poll."""
         raise NotImplementedError
 
     def report(self, error: GoError) -> None:
-        """The partition consumer's Errors channel."""
+        """Report on the partition consumer's Errors channel."""
         raise NotImplementedError
 
 
 class PartitionConsumer(Subscriber):
-    """What both goroutines share."""
+    """The state that dispatcher and feeder share."""
 
     def __init__(
         self, client: SaramaClient, receiver: MessageReceiver, partition: TopicPartition, offset: int
@@ -65,18 +70,18 @@ class PartitionConsumer(Subscriber):
         self.feeder = Feeder(self)
 
     def close(self) -> None:
-        """AsyncClose: from now on whoever comes by lets go."""
+        """Ask the goroutines to end (AsyncClose). Each notices at its next turn."""
         if not self.dying:
             self.dying = True
             self.client.wake(self.dispatcher, "check")
             self.client.wake(self.feeder, "check")
 
     def report_error(self, error: GoError) -> None:
-        """To the Errors channel."""
+        """Report on the Errors channel."""
         self.receiver.report(error)
 
     def redispatch(self) -> None:
-        """triggerRedispatch: start anew, unless that is due anyway or it ends."""
+        """Start the partition again (triggerRedispatch), unless it is ending."""
         if not self.dispatcher_stopped and not self.dying:
             self.triggered = True
             self.client.wake(self.dispatcher, "check")
@@ -90,11 +95,11 @@ class PartitionConsumer(Subscriber):
         self.client.wake(self.dispatcher, "check")
 
     def feed(self, subscription: BrokerSubscription, block: PartitionData) -> None:
-        """One answer for the feeder; it acknowledges when it is done."""
+        """Pass a response to the feeder, which acknowledges it when it is done."""
         self.client.wake(self.feeder, "block_received", (subscription, block))
 
     def on_messages_taken(self) -> None:
-        """The handler took messages: there is room."""
+        """Wake a feeder that waits for room in the channel."""
         if self.feeder.state in HOLDING:
             self.client.wake(self.feeder, "check")
 
@@ -103,7 +108,7 @@ class PartitionConsumer(Subscriber):
         self.preferred = Preference(broker_id, self.client.now + lease)
 
     def preferred_broker(self) -> tuple[SaramaBroker, int] | GoError:
-        """The preferred replica while its lease lasts and it is known, else the leader."""
+        """Return the preferred replica, while the preference is valid and the broker known, else the leader."""
         metadata = self.client.metadata
         if self.preferred is not None:
             broker = metadata.brokers.get(self.preferred.broker_id)
@@ -121,7 +126,7 @@ class DispatcherState(States):
     BACKING_OFF = "backing_off"
     REFRESHING = "refreshing"
     QUEUEING = "queueing"  # until the subscription manager takes the partition
-    HANDING_OVER = "handing_over"  # closed: until the broker consumer lets it go
+    HANDING_OVER = "handing_over"  # closing: until the broker consumer releases the partition
     ENDED = "ended"
 
 
@@ -129,7 +134,7 @@ D = DispatcherState
 
 
 class Dispatcher(Routine):
-    """dispatcher: who brings the partition to a broker consumer, again and again."""
+    """The goroutine dispatcher: subscribes the partition to a broker consumer, and again after each trigger."""
 
     __slots__ = ("child",)
     TABLE: ClassVar[Table]
@@ -170,14 +175,14 @@ def _on_trigger(dispatcher: Dispatcher) -> None:
         return
     if dispatcher.state is D.BACKING_OFF:
         return
-    wait = 0
+    backoff_ms = 0
     if child.switching:
         child.switching = False
     else:
         child.retries += 1
-        wait = client.settings.consumer_retry_backoff
+        backoff_ms = client.settings.consumer_retry_backoff
     dispatcher.move(D.BACKING_OFF)
-    client.sleep(dispatcher, client.now + wait)
+    client.sleep(dispatcher, client.now + backoff_ms)
 
 
 def _dispatch(dispatcher: Dispatcher, payload: object) -> None:
@@ -206,7 +211,7 @@ def _on_refreshed(dispatcher: Dispatcher, error: GoError | None) -> None:
 
 
 def subscribe(child: PartitionConsumer, routine: Routine, broker: SaramaBroker, epoch: int) -> None:
-    """Bring the partition to the broker's consumer; `routine` is woken with "queued"."""
+    """Subscribe the partition at a broker; `routine` is woken with "subscription_queued"."""
     child.leader_epoch = epoch
     child.consumer = child.client.consumers.ref(broker)
     child.subscription = BrokerSubscription(child, child.consumer)
@@ -214,12 +219,12 @@ def subscribe(child: PartitionConsumer, routine: Routine, broker: SaramaBroker, 
 
 
 def subscribe_again(child: PartitionConsumer, routine: Routine) -> None:
-    """The broker consumer had stopped: take the one that is there now."""
-    old = child.subscription
-    assert old is not None
-    old.release()
-    child.client.consumers.unref(old.consumer)
-    subscribe(child, routine, old.consumer.broker, child.leader_epoch)
+    """Subscribe at the broker's new consumer, since the previous one has stopped."""
+    previous = child.subscription
+    assert previous is not None
+    previous.release()
+    child.client.consumers.unref(previous.consumer)
+    subscribe(child, routine, previous.consumer.broker, child.leader_epoch)
 
 
 def _on_queued(dispatcher: Dispatcher, is_queued: bool) -> None:
@@ -259,20 +264,20 @@ Dispatcher.TABLE = {
 
 class FeederState(States):
     IDLE = "idle"
-    PUSHING = "pushing"  # into a full channel, with the broker consumer waiting
-    FINISHING = "finishing"  # the same after giving the broker consumer up
+    PUSHING = "pushing"  # waits for room in the channel, while the broker consumer waits for it
+    FINISHING = "finishing"  # the same, after it has released the broker consumer
     QUEUEING = "queueing"  # subscribes again
     ENDED = "ended"
 
 
 E = FeederState
-# What is asked for with each answer has a name: before Python 3.12 an Enum's attributes are dear.
+# Aliases of the states that are checked with each response: Enum attribute access is slow before Python 3.12.
 IDLE, PUSHING = E.IDLE, E.PUSHING
 HOLDING = (PUSHING, E.FINISHING)
 
 
 class Feeder(Routine):
-    """responseFeeder: who gives the messages to the handler."""
+    """The goroutine responseFeeder: delivers the messages to the handler."""
 
     __slots__ = ("child", "closed", "pending_block", "subscription", "tick_allowed", "ticker", "unsent")
     TABLE: ClassVar[Table]
@@ -288,14 +293,14 @@ class Feeder(Routine):
         super().__init__(E.IDLE)
         self.child = child
         self.ticker = Ticker(child.client.now, child.client.settings.consumer_max_processing_time)
-        self.tick_allowed = True  # a tick without a delivery is allowed
+        self.tick_allowed = True  # whether one more tick may pass without a delivery
         self.unsent: deque[ModelRecord] = deque()
         self.pending_block: tuple[BrokerSubscription, PartitionData] | None = None
         self.closed = False
-        self.subscription: BrokerSubscription | None = None  # whose answer it has
+        self.subscription: BrokerSubscription | None = None  # the subscription whose response it holds
 
     def push(self) -> bool:
-        """As many messages as there is room for; whether that was all."""
+        """Deliver as many messages as there is room for; return whether none is left."""
         child, unsent = self.child, self.unsent
         room = child.client.settings.channel_buffer_size - len(child.messages)
         if room > 0 and unsent:
@@ -344,7 +349,7 @@ def _acknowledge(feeder: Feeder) -> None:
 
 
 def _on_tick(feeder: Feeder, payload: object) -> None:
-    """No message was taken for a whole tick, or for two."""
+    """Release the broker consumer if two ticks have passed without a delivery."""
     client = feeder.child.client
     feeder.ticker.take_tick(client.now)
     if feeder.tick_allowed:
@@ -387,7 +392,7 @@ def _close_later(feeder: Feeder, payload: object) -> None:
 
 
 def _end_feeder(feeder: Feeder, payload: object) -> None:
-    """The channels are closed: the claim hears that nothing more comes."""
+    """Close the channels, and wake the receiver."""
     feeder.move(E.ENDED)
     feeder.child.client.wake(feeder.child.receiver, "channels_closed")
 
