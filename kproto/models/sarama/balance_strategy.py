@@ -1,15 +1,16 @@
-"""sarama's balance strategies, its leader's plan, and what members say to each other (v1.61.1:
-balance_strategy.go, balance_strategy_cooperative_sticky.go, consumer_group_members.go).
+"""sarama's balance strategies, the leader's plan, and the members' subscriptions (v1.61.1).
 
-* range: for each topic its members in the order of their ids (static members have no place of their own),
-  consecutive partitions, the first members one more.
-* roundrobin: the partitions in the order of the *text* "topic-partition" (t-10 stands before t-2), to the
-  members in the order of their ids, leaving out who does not want the topic.
+They follow balance_strategy.go, balance_strategy_cooperative_sticky.go and consumer_group_members.go.
+
+* range: for each topic, its members in the order of their ids (also static members) get consecutive
+  partitions; the first members get one more.
+* roundrobin: the partitions in the order of the *text* "topic-partition" (t-10 precedes t-2) go to the
+  members in the order of their ids. Members that do not subscribe to the topic are skipped.
 * sticky and cooperative-sticky: see `sticky_balance_strategy`.
-* The subscription is version 2 (less where Config.Version is below 3.2), its topics in the application's
+* The subscription has version 2 (less if Config.Version is below 3.2), with the topics in the application's
   order. Sticky members send back the user data of their assignment: the partitions and the generation.
-  Cooperative ones send the generation, and say what they own (M74).
-* The assignment is version 0; everybody who joined is in it.
+  Cooperative members send the generation and the partitions that they own (M74).
+* The assignment has version 0 and contains every member.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def subscription(
     last_generation: int,
     version: int = 2,
 ) -> bytes:
-    """JoinGroup's metadata for one strategy; `last_generation` is cooperative-sticky's own memory."""
+    """Return JoinGroup's metadata for one strategy.
+
+    `last_generation` is the generation that cooperative-sticky remembers.
+    """
     if strategy == "cooperative-sticky":
         user_data = cooperative_user_data(last_generation)
     body = ConsumerProtocolSubscription(
@@ -61,14 +65,14 @@ def subscription(
 
 
 def assign_partitions(strategy: str, members: Mapping[str, Subscription], counts: Counts) -> Plan:
-    """Member id -> its partitions, for every member."""
+    """Return member id -> its partitions, for every member."""
     plan: Plan = {member_id: [] for member_id in members}
     _STRATEGIES[strategy](plan, members, counts)
     return plan
 
 
 def assignments(strategy: str, plan: Plan, generation: int) -> dict[str, bytes]:
-    """SyncGroup's assignments."""
+    """Return the assignments of SyncGroup."""
     return {
         member_id: Assignment(
             partitions=tuple(partitions),

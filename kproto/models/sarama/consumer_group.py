@@ -1,14 +1,15 @@
-"""The ConsumerGroup: the loop around Consume, and Consume itself (sarama consumer_group.go and
-consumer_group_cooperative.go, v1.61.1).
+"""The ConsumerGroup: the loop around Consume, and Consume itself (sarama v1.61.1).
 
-* The application calls Consume in a loop, as sarama wants it. An error is told, and the next call comes
-  300 ms later. With the option "Once" it is called once, and its return is all (S1-3).
-* Consume refreshes the metadata of its topics, joins, fetches every claim's offset, calls Setup, and starts
-  the claims; then it waits for the end of the session (M64). If an offset can't be fetched the session is
-  released without Cleanup.
-* The member id lives as long as the group: only JoinGroup and SyncGroup make it forget it (M59). A new
-  subscription ends the present Consume and nothing else: the member does not leave (M99).
-* `consumer_group_close` holds the end of a session, `consumer_group_cooperative` a rebalance while all
+It follows consumer_group.go and consumer_group_cooperative.go.
+
+* The application calls Consume in a loop, as sarama requires. An error is reported, and the next call follows
+  after 300 ms. With the option "Once" the application calls it once, and only its return is reported (S1-3).
+* Consume refreshes the metadata of its topics, joins, fetches the offset of every claim, calls Setup, and
+  starts the claims. Then it waits for the end of the session (M64). If an offset cannot be fetched, the
+  session is released without Cleanup.
+* The member id lasts as long as the group: only errors of JoinGroup and SyncGroup reset it (M59). A new
+  subscription ends only the current Consume: the member does not leave (M99).
+* `consumer_group_close` holds the end of a session, `consumer_group_cooperative` a rebalance when all
   strategies are cooperative-sticky.
 """
 
@@ -72,7 +73,7 @@ def _on_connected(group: SaramaGroup, error: GoError | None) -> None:
 
 
 def _consume(group: SaramaGroup, payload: object) -> None:
-    """The loop: one more Consume, if the application still wants one."""
+    """Start the next Consume, if the application has requested topics."""
     if group.closed:
         leave(group)
         return
@@ -150,7 +151,7 @@ def _on_setup_returned(group: SaramaGroup, payload: object) -> None:
 
 
 def _check_session(group: SaramaGroup, payload: object) -> None:
-    """Running: is the session over, or is there a rebalance to join?"""
+    """Release a session that has ended, or start a cooperative rebalance."""
     session = group.session
     assert session is not None
     if group.closed or session.cause is not None:

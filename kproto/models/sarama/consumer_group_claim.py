@@ -1,13 +1,15 @@
 """A claim of a session: the goroutine around ConsumeClaim (sarama consumer_group_session.go, v1.61.1).
 
-* It begins where the group committed, or at Offsets.Initial without a commit (`consume_partition`). An
-  offset that is out of range begins at Offsets.Initial instead, with Group.ResetInvalidOffsets (M147).
-* A partition without a leader is looked at every 5 s. Errors of the start that a new leader may mend are
-  tried again Metadata.Retry.Max times; any other is reported, and the claim is over.
+* It starts at the group's committed offset, or at Offsets.Initial without one (`consume_partition`). If the
+  offset is out of range it starts at Offsets.Initial instead, given Group.ResetInvalidOffsets (M147).
+* A partition without a leader is checked every 5 s. If the start fails with an error that a new leader may
+  fix, it is retried up to Metadata.Retry.Max times. Any other error is reported, and the claim ends.
 * The handler takes a message whenever the application polls, and marks it. It returns when the session ends,
-  or when its partition's messages do; not before the application has taken what it holds.
-* When any claim returns, for whatever reason but a cooperative revocation, the session ends (M103).
-* A claim that ends waits for the broker consumer to let its partition go: for the open Fetch (M193).
+  or when its channel of messages is closed and empty. It does not return while it holds a message that the
+  application has not taken.
+* When any claim returns, for any reason other than a cooperative revocation, the session ends (M103).
+* A claim that ends waits until the broker consumer releases its partition, and therefore for the open Fetch
+  (M193).
 """
 
 from __future__ import annotations
@@ -38,12 +40,13 @@ _RETRIABLE = {
 
 class ClaimState(States):
     STARTING = "starting"
-    UNREADABLE = "unreadable"  # no leader known: looks again every 5 s
+    UNREADABLE = "unreadable"  # no leader is known: checks again every 5 s
     OPENING = "opening"  # ConsumePartition
     BACKING_OFF = "backing_off"
-    REFRESHING = "refreshing"  # before another attempt
+    REFRESHING = "refreshing"  # before the next attempt
     CONSUMING = "consuming"  # the handler runs
-    DRAINING = "draining"  # it returned: until the partition consumer has closed its channels
+    # the handler has returned: waits until the partition consumer has closed its channels
+    DRAINING = "draining"
     DONE = "done"
 
 
@@ -51,7 +54,7 @@ S = ClaimState
 
 
 class ClaimOwner(Protocol):
-    """What a claim uses of its session."""
+    """The part of a session that a claim uses."""
 
     client: SaramaClient
     application: Application
@@ -70,7 +73,7 @@ class ClaimOwner(Protocol):
 
 
 class GroupClaim(MessageReceiver):
-    """One partition while the session has it."""
+    """The consumption of one partition while the session has it."""
 
     __slots__ = (
         "canceled",
@@ -101,31 +104,31 @@ class GroupClaim(MessageReceiver):
         self.partition = partition
         self.retries = session.client.settings.metadata_retry_max
         self.offset = session.client.settings.offsets_initial
-        self.is_reset = False  # begins at Offsets.Initial, as the committed offset is out of range
+        self.is_reset = False  # starts at Offsets.Initial, since the committed offset is out of range
         self.canceled = False
-        self.returning = False  # it gave what it held when the session ended
-        self.revoked = False  # by a cooperative rebalance: the session goes on without it
-        self.closed = False  # the partition consumer's channels are
+        self.returning = False  # the handler has delivered the message that it held when the session ended
+        self.revoked = False  # by a cooperative rebalance: the session continues without the claim
+        self.closed = False  # the partition consumer has closed its channels
         self.child: PartitionConsumer | None = None
 
     def cancel(self, revoked: bool) -> None:
-        """The claim's context is done."""
+        """Cancel the claim's context."""
         if not self.canceled:
             self.canceled, self.revoked = True, revoked
             self.session.client.wake(self, "check")
 
     def report(self, error: GoError) -> None:
-        """To the group's Errors channel."""
+        """Report on the group's Errors channel."""
         self.session.report(error, self.partition)
 
     def take_messages(self, limit: int) -> list[ModelRecord]:
-        """What the application polls: it is marked as it is taken."""
+        """Return messages for the application's poll, and mark them."""
         child = self.child
         if child is None or self.state is not S.CONSUMING:
             return []
         queue = child.messages
         if self.session.cause is not None:
-            limit = min(limit, 1)  # what the handler holds; it returns then
+            limit = min(limit, 1)  # Only the message that the handler holds; it returns afterwards.
             self.returning = True
         messages = [queue.popleft() for _ in range(min(limit, len(queue)))]
         managed = self.session.offsets.partition_offsets.get(self.partition)
@@ -185,7 +188,7 @@ def _on_open_failed(claim: GroupClaim, error: GoError) -> None:
 
 
 def _check_canceled(claim: GroupClaim, payload: object) -> None:
-    """Waiting for a leader, or for another attempt: the end of the session ends that."""
+    """End the claim, if the session ended while it waited for a leader or for another attempt."""
     if claim.canceled or claim.session.closed:
         _finish(claim)
 
@@ -204,13 +207,13 @@ def _on_messages(claim: GroupClaim, payload: object) -> None:
 
 
 def _check_handler(claim: GroupClaim, payload: object) -> None:
-    """Whether the handler returns."""
+    """Return from the handler, if the session or the messages have ended."""
     child, session = claim.child, claim.session
     assert child is not None
     if claim.canceled or session.closed:
         child.close()
     if child.messages and session.application.is_busy and not claim.returning:
-        return  # it holds a message until the application comes back
+        return  # The handler holds a message until the application polls again.
     if session.cause is not None or session.closed or (claim.closed and not child.messages):
         _return_from_handler(claim, child)
 

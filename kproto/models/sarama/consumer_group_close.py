@@ -1,11 +1,13 @@
-"""How a session of a ConsumerGroup ends, what Consume returns, and Close (sarama v1.61.1: consumer_group.go,
-consumer_group_session.go).
+"""The end of a session of a ConsumerGroup, the return of Consume, and Close (sarama v1.61.1).
 
-* Release: the session's context ends, all claims return, Cleanup is called, the offsets are flushed for the
-  last time, and only then do the heartbeats stop (M113, M103). A session whose offsets could not be fetched
-  is released without Cleanup.
-* An error of Consume is told, and the next call comes 300 ms later; "Once" leaves it at one call (S1-3).
-* Close waits for Consume to return, then leaves, if the member has an id and no instance id (M60).
+It follows consumer_group.go and consumer_group_session.go.
+
+* Release: the session's context is canceled, all claims return, Cleanup is called, the offsets are flushed a
+  last time, and only then the heartbeats stop (M113, M103). A session whose offsets could not be fetched is
+  released without Cleanup.
+* An error of Consume is reported, and the next call follows after 300 ms; with "Once" there is only one call
+  (S1-3).
+* Close waits for Consume to return. Then it leaves, if the member has a member id and no instance id (M60).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from .consumer_group_state import S, SaramaGroup
 from .errors import GoError
 from .offset_manager_close import LastFlush
 
-AFTER_ERROR_MS = 300  # how long the loop around Consume waits after an error
+AFTER_ERROR_MS = 300  # the pause of the loop around Consume after an error
 _MEMBERS_SINCE = 3  # LeaveGroup's members
 _LEFT = {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID}
 
@@ -76,7 +78,7 @@ def on_heartbeat_stopped(group: SaramaGroup, session: GroupSession) -> None:
 
 
 def return_from_consume(group: SaramaGroup, error: GoError | None) -> None:
-    """Consume has returned to the application."""
+    """Return from Consume to the application, which calls it again or closes."""
     client = group.client
     if error is not None and error != errors.CLOSED_GROUP:
         client.report(error)
@@ -97,7 +99,7 @@ def return_from_consume(group: SaramaGroup, error: GoError | None) -> None:
 
 
 def leave_if_closed(group: SaramaGroup, payload: object) -> None:
-    """Nobody is in Consume: Close has nothing to wait for."""
+    """Leave immediately if the group is closed, since no Consume is running."""
     if group.closed:
         leave(group)
 
@@ -137,11 +139,11 @@ def _send_leave(group: SaramaGroup, broker: SaramaBroker) -> None:
     broker.call(group, request)
 
 
-def on_leave_response(group: SaramaGroup, answer: BrokerResponse) -> None:
-    response = answer.response
+def on_leave_response(group: SaramaGroup, broker_response: BrokerResponse) -> None:
+    response = broker_response.response
     if not isinstance(response, LeaveGroupResponse):
-        answer.broker.close()
-        group.client.report(answer.error or errors.INCOMPLETE)
+        broker_response.broker.close()
+        group.client.report(broker_response.error or errors.INCOMPLETE)
     elif response.error_code not in _LEFT:
         group.client.report(errors.kafka(response.error_code))
     close(group)

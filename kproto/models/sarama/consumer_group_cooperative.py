@@ -1,10 +1,11 @@
 """A cooperative rebalance of a ConsumerGroup (sarama consumer_group_cooperative.go, v1.61.1).
 
-* One Consume and one session for all generations. A rebalance is joined with what is owned; claims that are
-  kept run on; revoked ones are ended and waited for (at most Rebalance.Timeout), then committed with the
-  *new* generation, then new ones are started; who revoked anything joins again, without a reason (M64, M103).
-* The join waits for the heartbeat and the commits that are under way; those that come later wait for it.
-* Any error of it ends the session, and is what Consume returns.
+* There is one Consume and one session for all generations. The member joins with the partitions that it owns,
+  and claims that it keeps continue. Revoked claims end; the member waits for them (at most Rebalance.Timeout)
+  and commits their offsets with the *new* generation. Then the added claims start. A member that revoked a
+  claim joins again, without a reason (M64, M103).
+* The join waits for the open heartbeat and the open commits. Later ones wait for the join.
+* An error of the rebalance ends the session, and Consume returns it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def rejoin(group: SaramaGroup) -> None:
 
 def on_generation_locked(group: SaramaGroup, payload: object) -> None:
     assert group.session is not None
-    group.session.rejoin_cause = None  # this join is the answer to all that was told before it
+    group.session.rejoin_cause = None  # This join answers every rebalance that was signaled before.
     group.session.offsets.lock_generation(group)
 
 

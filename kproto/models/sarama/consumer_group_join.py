@@ -1,23 +1,23 @@
-"""joinSync and retryJoinSync: one way into a generation (sarama consumer_group.go, v1.61.1).
+"""joinSync and retryJoinSync: how a member joins a generation (sarama consumer_group.go, v1.61.1).
 
-Every branch of newSession, as S3-19 letters them, and its retries (Group.Rebalance.Retry.Max, 4):
+The branches of newSession, with the letters of S3-19, and the retries (Group.Rebalance.Retry.Max, 4):
 
-* a: the coordinator can't be found: wait, look it up, one retry less; the error where none is left.
-* b, i: no answer to JoinGroup or SyncGroup: the connection is closed, the error returned.
-* c: JoinGroup is good: the member id is kept, and the reason forgotten (KIP-800).
-* d: UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: the id is forgotten and JoinGroup sent again at once, for ever,
-  no retry used (M38, M39); but who holds claims gets the error.
-* MEMBER_ID_REQUIRED: the id is kept, and JoinGroup sent again at once with the same reason (M40).
+* a: the coordinator is unknown: wait, look it up, and use one retry. Without retries the error is returned.
+* b, i: no response to JoinGroup or SyncGroup: the connection is closed and the error returned.
+* c: JoinGroup succeeds: the member id is kept, and the reason cleared (KIP-800).
+* d: UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: the member id is reset and JoinGroup sent again immediately,
+  without limit and without using a retry (M38, M39). A member that owns claims gets the error instead.
+* MEMBER_ID_REQUIRED: the id is kept, and JoinGroup is sent again immediately with the same reason (M40).
 * e, f: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, COORDINATOR_LOAD_IN_PROGRESS: wait
-  Rebalance.Retry.Backoff (2 s), look the coordinator up, join again with the same id; one retry less, and one
-  more for every lookup that failed (M35..M37, M41). Without a retry left: the error.
-* g: FENCED_INSTANCE_ID and everything else is returned; the id stays (M42, M43).
-* h: the leader refreshes the metadata of all topics of the group, and plans. Errors are returned.
-* j: SyncGroup's errors are JoinGroup's (M47..M53). A cooperative member that has to join again reports what
-  it owns with the generation it had just joined.
-* k, l: an empty assignment is one. Its user data is what the next subscription says.
+  for Rebalance.Retry.Backoff (2 s), look the coordinator up, and join again with the same id. This uses one
+  retry, and one more for every failed lookup (M35, M36, M37, M41). Without retries the error is returned.
+* g: FENCED_INSTANCE_ID and all other errors are returned; the id stays (M42, M43).
+* h: the leader refreshes the metadata of all topics of the group, and makes the plan. Errors are returned.
+* j: errors of SyncGroup are handled as those of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A cooperative
+  member that must join again reports its partitions with the generation that it had just joined.
+* k, l: an empty assignment is valid. Its user data is sent in the next subscription.
 
-A context that is done ends the waiting, and the next JoinGroup; what is open is answered first.
+A canceled context ends a backoff, and prevents the next JoinGroup. A request that is open completes first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BACK_OFF = {
 
 @dataclass(slots=True)
 class OwnedClaims:
-    """What a cooperative member owns while it joins again, and since which generation."""
+    """The claims that a cooperative member owns while it joins again, and their generation."""
 
     claims: tuple[TopicPartition, ...]
     generation: int
@@ -61,8 +61,9 @@ class JoinState(States):
     BACKING_OFF = "backing_off"
     REDISCOVERING = "rediscovering"
     JOINING = "joining"
-    REFRESHING_METADATA = "refreshing_metadata"  # the leader: metadata of all topics of the group
-    REFRESHING_TOPIC = "refreshing_topic"  # the same for a topic of which nothing is known
+    # the leader: refreshes the metadata of all topics of the group
+    REFRESHING_METADATA = "refreshing_metadata"
+    REFRESHING_TOPIC = "refreshing_topic"  # the same for a topic without cached metadata
     SYNCING = "syncing"
     DONE = "done"
 
@@ -71,7 +72,7 @@ S = JoinState
 
 
 class Join(Routine):
-    """One joinSync with its repetitions; the group goes on with "joined" and the result, or the trouble."""
+    """One joinSync with its retries; the group resumes with "group_joined" and the result, or the error."""
 
     __slots__ = ("broker", "counts", "group", "join_response", "members", "owned", "retries", "topics")
     TABLE: ClassVar[Table]
@@ -96,7 +97,7 @@ class Join(Routine):
         self.counts: dict[str, int] | None = None
 
     def start(self) -> None:
-        """The caller goes on into it."""
+        """Start the join. The caller's goroutine runs it."""
         _join_sync(self)
 
 
@@ -203,7 +204,7 @@ def _on_join_response(join: Join, broker_response: BrokerResponse) -> None:
 
 
 def _on_error_code(join: Join, code: int) -> None:
-    """JoinGroup and SyncGroup alike."""
+    """Handle an error code of JoinGroup or SyncGroup."""
     if code in _FORGET:
         join.group.member_id = ""
         if join.owned is not None and join.owned.claims:

@@ -1,17 +1,21 @@
-"""A session and the goroutines that keep it (sarama v1.61.1: consumer_group_session.go, consumer_group.go).
+"""A session and its goroutines (sarama v1.61.1: consumer_group_session.go, consumer_group.go).
 
-* The session ends with its first cause: a rebalance, an error, a claim that returned, the application. The
-  cause is the reason of the next JoinGroup (M116). A cooperative session does not end with a rebalance: the
-  cause is then buffered, one at most, and the member joins again.
-* Heartbeats begin with the session, before offsets are fetched and Setup is called, and go on until Cleanup
-  and the last commit are done (M113); a rebalance doesn't stop them, its 27 is simply answered again (M58).
-  14, 22, 25, 82 and unknown errors stop them and end the session (M59); 15 and 16 look the coordinator up,
-  wait, and go on in the same generation, Metadata.Retry.Max times in a row (M57).
-* A broken connection is closed and the heartbeat sent again at once, as often (M26).
-* While a cooperative member joins, no heartbeat is sent; what is under way is waited for.
-* The leader compares the partitions of all topics of the group with those it planned for: at once, and every
-  Metadata.RefreshFrequency, and not at all where that is 0. More, fewer, and an error are the same (M93). It
-  looks at what the client knows, which has its own ticker: a growth is seen after at most two of them (M203).
+* The session ends with its first cause: a rebalance, an error, a claim that returned, or the application. The
+  cause is the reason in the next JoinGroup (M116). A rebalance does not end a cooperative session: one cause
+  at most is buffered, and the member joins again.
+* Heartbeats start with the session, before offsets are fetched and Setup is called. They continue until
+  Cleanup and the last commit are done (M113). A rebalance does not stop them: further REBALANCE_IN_PROGRESS
+  responses have no effect (M58).
+* UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, COORDINATOR_LOAD_IN_PROGRESS and unknown errors
+  stop the heartbeats and end the session (M59). After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the loop
+  looks the coordinator up, waits, and continues in the same generation, up to Metadata.Retry.Max times in a
+  row (M57).
+* A broken connection is closed and the heartbeat is repeated immediately, the same number of times (M26).
+* While a cooperative member joins, no heartbeat is sent. The join waits for an open heartbeat.
+* The leader compares the partition counts of the group's topics with those of its plan: once at the start,
+  then every Metadata.RefreshFrequency; never if that is 0. More partitions, fewer, and an error have the same
+  effect (M93). It reads the cached metadata, which has its own ticker: new partitions are noticed after at
+  most two ticks (M203).
 """
 
 from __future__ import annotations
@@ -43,12 +47,12 @@ _REASONS = {
 
 
 def rebalance_reason(cause: GoError) -> str:
-    """What JoinGroup says about why the last session ended (KIP-800)."""
+    """Return the reason that JoinGroup gives for the end of the last session (KIP-800)."""
     return _REASONS.get(cause) or cause.text
 
 
 class SessionOwner(Routine):
-    """What a session uses of its group."""
+    """The part of a group that a session uses."""
 
     __slots__ = ("application", "client", "closed")
 
@@ -62,7 +66,7 @@ class SessionOwner(Routine):
 
 
 class GroupSession:
-    """What one member has from Setup to Cleanup: claims, offsets, heartbeats."""
+    """The state of one member from Setup to Cleanup: claims, offsets, heartbeats."""
 
     def __init__(self, group: SessionOwner, member_id: str, generation: int) -> None:
         self.group = group
@@ -72,10 +76,10 @@ class GroupSession:
         self.member_id, self.generation = member_id, generation
         self.claims: tuple[TopicPartition, ...] = ()
         self.running_claims: dict[TopicPartition, GroupClaim] = {}
-        self.ending_claims = 0  # claims that were revoked and have not returned
+        self.ending_claims = 0  # number of revoked claims that have not returned
         self.cause: GoError | None = None
         self.rejoin_cause: GoError | None = None
-        self.lock_held = False  # generationMu: by a heartbeat, or by who joins
+        self.lock_held = False  # generationMu: held by a heartbeat, or by a join
         self.lock_waiting: list[Routine] = []
         self.offsets = OffsetManager(self.client, member_id, generation, self.report, self.cancel)
         self.heartbeat = Heartbeat(self)
@@ -87,13 +91,13 @@ class GroupSession:
         return self.group.closed
 
     def cancel(self, cause: GoError) -> None:
-        """The session is over; only the first cause counts."""
+        """End the session. Only the first cause counts."""
         if self.cause is None:
             self.cause = cause
             self.wake_waiters()
 
     def wake_waiters(self) -> None:
-        """Everybody who waits for the end looks whether it has come."""
+        """Wake all routines of the session, which check whether it has ended."""
         for claim in list(self.running_claims.values()):
             if self.cause is not None:
                 claim.cancel(False)
@@ -103,7 +107,7 @@ class GroupSession:
         self.client.wake(self.group, "check")
 
     def rebalance(self, cause: GoError) -> None:
-        """triggerRebalance: the end of an eager session, and a rejoin of a cooperative one."""
+        """End an eager session, or make a cooperative one join again (triggerRebalance)."""
         if not self.cooperative:
             self.cancel(cause)
         elif self.rejoin_cause is None:
@@ -111,11 +115,11 @@ class GroupSession:
             self.client.wake(self.group, "check")
 
     def report(self, error: GoError, partition: TopicPartition | None = None) -> None:
-        """To the group's Errors channel, as a ConsumerError where it is about a partition."""
+        """Report on the group's Errors channel; as a ConsumerError if it concerns a partition."""
         self.group.report(error if partition is None else errors.as_consumer_error(error))
 
     def run_callback(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
-        """A callback that nobody waits for."""
+        """Call the application back, without waiting for it."""
         self.application.run_callback(kind, partitions, None)
 
     # -- claims
@@ -128,14 +132,14 @@ class GroupSession:
             self.client.wake(claim, "start")
 
     def revoke(self, partition: TopicPartition) -> None:
-        """Only this claim ends."""
+        """End this claim only."""
         claim = self.running_claims.pop(partition, None)
         if claim is not None:
             self.ending_claims += 1
             claim.cancel(True)
 
     def on_claim_returned(self, claim: GroupClaim) -> None:
-        """A ConsumeClaim is over, and its partition consumer closed."""
+        """Handle the return of a ConsumeClaim whose partition consumer has closed."""
         if self.running_claims.get(claim.partition) is claim:
             del self.running_claims[claim.partition]
         else:
@@ -147,7 +151,7 @@ class GroupSession:
     # -- the generation
 
     def lock(self, routine: Routine) -> None:
-        """`routine` goes on with "has_lock"."""
+        """Lock the generation; `routine` resumes with "generation_locked"."""
         if self.lock_held:
             self.lock_waiting.append(routine)
         else:
@@ -160,7 +164,7 @@ class GroupSession:
             self.client.wake(self.lock_waiting.pop(0), "generation_locked")
 
     def watch_partitions(self, counts: Mapping[str, int] | None) -> None:
-        """Let the leader (who has counts) watch them from now on, and nobody else."""
+        """Check the partition counts from now on, if this member is the leader (which has `counts`)."""
         if self.partition_checker is not None:
             self.partition_checker.is_replaced = True
             self.client.wake(self.partition_checker, "check")
@@ -175,7 +179,7 @@ class GroupSession:
 
 class HeartbeatState(States):
     FINDING_COORDINATOR = "finding_coordinator"
-    LOCKING = "locking"  # until nobody joins
+    LOCKING = "locking"  # waits until no join holds the lock
     SENDING = "sending"
     REDISCOVERING = "rediscovering"
     BACKING_OFF = "backing_off"
@@ -187,7 +191,7 @@ H = HeartbeatState
 
 
 class Heartbeat(Routine):
-    """heartbeatLoop."""
+    """The goroutine heartbeatLoop."""
 
     __slots__ = ("broker", "dying", "retries", "session", "ticker")
     TABLE: ClassVar[Table]
@@ -210,7 +214,7 @@ class Heartbeat(Routine):
         self.ticker = Ticker(session.client.now, session.client.settings.group_heartbeat_interval)
 
     def stop(self) -> None:
-        """The session is released: "stopped" wakes the group when the loop has ended."""
+        """End the loop, since the session is released; "stopped" then wakes the group."""
         self.dying = True
         self.session.client.wake(self, "check")
 
@@ -250,10 +254,10 @@ def _send_heartbeat(heartbeat: Heartbeat, payload: object) -> None:
     heartbeat.broker.call(heartbeat, request)
 
 
-def _on_response(heartbeat: Heartbeat, answer: BrokerResponse) -> None:
-    session, response = heartbeat.session, answer.response
+def _on_response(heartbeat: Heartbeat, broker_response: BrokerResponse) -> None:
+    session, response = heartbeat.session, broker_response.response
     if not isinstance(response, HeartbeatResponse):
-        _on_request_failed(heartbeat, answer)
+        _on_request_failed(heartbeat, broker_response)
         return
     code = response.error_code
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
@@ -275,11 +279,11 @@ def _on_response(heartbeat: Heartbeat, answer: BrokerResponse) -> None:
         _fail(heartbeat, errors.kafka(code))
 
 
-def _on_request_failed(heartbeat: Heartbeat, answer: BrokerResponse) -> None:
+def _on_request_failed(heartbeat: Heartbeat, broker_response: BrokerResponse) -> None:
     heartbeat.session.unlock()
-    answer.broker.close()
+    broker_response.broker.close()
     if heartbeat.retries <= 0:
-        _fail(heartbeat, answer.error or errors.INCOMPLETE)
+        _fail(heartbeat, broker_response.error or errors.INCOMPLETE)
         return
     heartbeat.retries -= 1
     heartbeat.move(H.FINDING_COORDINATOR)
@@ -347,7 +351,7 @@ Heartbeat.TABLE = {
 
 
 class PartitionCheckerState(States):
-    REFRESHING_TOPIC = "refreshing_topic"  # the metadata of a topic without partitions is refreshed
+    REFRESHING_TOPIC = "refreshing_topic"  # refreshes the metadata of a topic without partitions
     WAITING = "waiting"
     STOPPED = "stopped"
 
@@ -356,7 +360,7 @@ W = PartitionCheckerState
 
 
 class PartitionChecker(Routine):
-    """loopCheckPartitionNumbers."""
+    """The goroutine loopCheckPartitionNumbers."""
 
     __slots__ = ("counts", "is_replaced", "session", "ticker", "topics_to_check")
     TABLE: ClassVar[Table]
@@ -371,7 +375,7 @@ class PartitionChecker(Routine):
         self.session = session
         self.counts = dict(counts)
         self.topics_to_check: list[str] = []
-        self.is_replaced = False  # another generation has another watch
+        self.is_replaced = False  # the next generation has its own checker
         self.ticker = Ticker(session.client.now, session.client.settings.metadata_refresh_frequency)
 
 

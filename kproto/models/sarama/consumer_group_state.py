@@ -1,4 +1,4 @@
-"""What a ConsumerGroup knows, the states it can be in, and how it may get from one to the other."""
+"""The state of a ConsumerGroup, and the transitions between its states."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .routines import Routine, States, Table
 
 class SaramaGroupState(States):
     NEW = "new"
-    CONNECTING = "connecting"  # NewClient: the first metadata
-    IDLE = "idle"  # nobody calls Consume
+    CONNECTING = "connecting"  # NewClient: the first metadata request
+    IDLE = "idle"  # no Consume is running
     REFRESHING = "refreshing"
     JOINING = "joining"
     FETCHING_OFFSETS = "fetching_offsets"  # fetches the offsets of its claims
     SETTING_UP = "setting_up"
     RUNNING = "running"
-    LOCKING = "locking"  # cooperative: waits for the heartbeat and the commits that are under way
+    LOCKING = "locking"  # cooperative: waits for the open heartbeat and commits
     REJOINING = "rejoining"
     REVOKING = "revoking"  # waits for the revoked claims
-    COMMITTING_REVOKED = "committing_revoked"  # commits them
+    COMMITTING_REVOKED = "committing_revoked"  # commits the offsets of the revoked claims
     REFRESHING_TOPICS = "refreshing_topics"  # refreshes the metadata of added topics
     FETCHING_ADDED_OFFSETS = "fetching_added_offsets"  # fetches the offsets of added claims
     RELEASING = "releasing"  # waits for all claims
     CLEANING_UP = "cleaning_up"
     CLOSING_OFFSETS = "closing_offsets"  # the last commit
     STOPPING = "stopping"  # waits for the heartbeat
-    PAUSING = "pausing"  # the application, after an error
-    FINDING_COORDINATOR = "finding_coordinator"  # for the coordinator, to leave
+    PAUSING = "pausing"  # the application waits after an error
+    FINDING_COORDINATOR = "finding_coordinator"  # looks the coordinator up, to leave
     LEAVING = "leaving"
     CLOSED = "closed"
 
@@ -45,7 +45,7 @@ _END = {S.RELEASING, S.FINDING_COORDINATOR, S.LEAVING, S.CLOSED}
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A generation. `counts` are the partitions that its leader planned for; None: not the leader."""
+    """A generation. `counts` are the partition counts that its leader used; None for other members."""
 
     member_id: str
     generation: int
@@ -54,7 +54,7 @@ class Joined:
 
 
 class SaramaGroup(SessionOwner):
-    """The goroutine that calls Consume, and Close."""
+    """The goroutine that calls Consume and Close."""
 
     __slots__ = (
         "added_topics",
@@ -108,18 +108,16 @@ class SaramaGroup(SessionOwner):
     def __init__(self, client: SaramaClient, application: Application) -> None:
         super().__init__(S.NEW, client, application)
         self.requested_topics: tuple[str, ...] | None = (
-            None  # what the application wants to consume; None: nothing
+            None  # the topics that the application wants to consume; None: none
         )
-        self.topics: tuple[str, ...] = ()  # what the present Consume is about
-        self.canceled = False  # the context of the present Consume
+        self.topics: tuple[str, ...] = ()  # the topics of the current Consume
+        self.canceled = False  # whether the context of the current Consume is canceled
         self.member_id = ""
         self.user_data: bytes | None = None
         self.last_cause: GoError | None = None
-        self.last_generation = -1  # cooperative-sticky's memory
+        self.last_generation = -1  # the generation that cooperative-sticky remembers
         self.session: GroupSession | None = None
-        self.last_session: GroupSession | None = (
-            None  # the last one whose Setup was called: what the application knows
-        )
+        self.last_session: GroupSession | None = None  # the last session whose Setup was called
         self.join: Routine | None = None
         self.joined: Joined | None = None
         self.unfetched_claims: list[TopicPartition] = []
@@ -127,12 +125,12 @@ class SaramaGroup(SessionOwner):
         self.error: GoError | None = None
 
     def connect(self) -> None:
-        """NewConsumerGroup: the first metadata, of everything."""
+        """Request all metadata first (NewConsumerGroup)."""
         self.move(S.CONNECTING)
         self.client.metadata.request_refresh(self, ())
 
     def subscribe(self, topics: tuple[str, ...] | None) -> None:
-        """Let Consume be called with these topics from now on (None: not at all)."""
+        """Call Consume with these topics from now on, or not at all (None)."""
         self.requested_topics = topics
         if self.state is S.IDLE:
             self.client.resume(self, "consume")
@@ -140,26 +138,26 @@ class SaramaGroup(SessionOwner):
             self.cancel()
 
     def cancel(self) -> None:
-        """The context of the present Consume is done."""
+        """Cancel the context of the current Consume."""
         self.canceled = True
         if self.session is not None:
             self.session.cancel(errors.CANCELED)
         self.wake_waiters()
 
     def close(self) -> None:
-        """Close: the context is done, and the group closed."""
+        """Cancel the context, and close the group (Close)."""
         self.closed, self.requested_topics = True, None
         self.cancel()
         if self.session is not None:
             self.session.wake_waiters()
 
     def wake_waiters(self) -> None:
-        """Whoever waits looks at what has changed."""
+        """Wake the group and its join, which check what has changed."""
         self.client.wake(self, "check")
         if self.join is not None:
             self.client.wake(self.join, "check")
 
     def report(self, error: GoError) -> None:
-        """handleError: what happens after Close is not told."""
+        """Report an error, unless the group is closed (handleError)."""
         if not self.closed:
             self.client.report(error)

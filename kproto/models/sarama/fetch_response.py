@@ -33,7 +33,9 @@ def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], G
     if not data and block.preferred_read_replica == -1:
         return [], None
     aborted_transactions = block.aborted_transactions or ()
-    aborted = AbortedTransactions([(one.producer_id, one.first_offset) for one in aborted_transactions])
+    aborted = AbortedTransactions(
+        [(transaction.producer_id, transaction.first_offset) for transaction in aborted_transactions]
+    )
     try:
         decoded = [(batch, batch.records(), aborted.skips(batch)) for batch in batches(data)]
     except RecordError as error:
@@ -58,9 +60,9 @@ def _records_from_offset(child: Subscriber, batch_records: list[Written]) -> lis
     """Return the batch's records from the child's offset on, and advance the offset past them."""
     partition = TopicPartition(*child.partition)
     records = [
-        ModelRecord(partition, one.offset, one.timestamp, one.key, one.value)
-        for one in batch_records
-        if one.offset >= child.offset
+        ModelRecord(partition, record.offset, record.timestamp, record.key, record.value)
+        for record in batch_records
+        if record.offset >= child.offset
     ]
     child.offset = records[-1].offset + 1 if records else child.offset + 1
     return records

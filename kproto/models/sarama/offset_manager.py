@@ -1,18 +1,20 @@
 """The offset manager of a session (sarama offset_manager.go, v1.61.1).
 
-* Every partition has one offset, that of the first message that is not done. `mark` only moves it forward,
-  `reset` only back or not at all; both make it dirty (M135). A commit is what is dirty when the broker's lock
-  is had, and an answer makes clean only what is still as it was sent.
-* The first thing that needs the coordinator looks it up anew, even when nothing is dirty; what releases the
-  coordinator makes the next flush look again (M61).
-* Offsets are fetched one partition after the other, and never stable under read_uncommitted (M139).
-* An OffsetFetch answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE looks up, waits, and is asked again,
-  Metadata.Retry.Max times; LOAD_IN_PROGRESS and UNSTABLE_OFFSET_COMMIT wait only (M62).
-* Offsets.Retention is said by OffsetCommit v2 to v4 only; 0, the default, leaves it to the broker (-1).
-* With auto commit a ticker flushes every AutoCommit.Interval (M127); `offset_manager_close` has the end.
-* Commit errors are on the Errors channel, one for each partition (M61). None ends the session but
-  FENCED_INSTANCE_ID.
-* While a cooperative member joins, commits wait, and then go with the new generation (M64).
+* Every partition has one offset: that of the first message that is not processed yet. `mark` only moves it
+  forward, `reset` only back or not at all; both make it dirty (M135). A commit contains the offsets that are
+  dirty when the broker's lock is taken. A response makes an offset clean only if it has not changed since it
+  was sent.
+* The first routine that needs the coordinator looks it up, even if nothing is dirty. After the coordinator is
+  released, the next flush looks it up again (M61).
+* Offsets are fetched one partition after the other, and only under read_committed as stable offsets (M139).
+* An OffsetFetch that fails with NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE looks the coordinator up, waits,
+  and is repeated up to Metadata.Retry.Max times; LOAD_IN_PROGRESS and UNSTABLE_OFFSET_COMMIT only wait (M62).
+* Only OffsetCommit v2 to v4 carries Offsets.Retention. 0, the default, leaves it to the broker (-1).
+* With auto commit a ticker flushes every AutoCommit.Interval (M127). `offset_manager_close` holds the last
+  flush.
+* Commit errors are reported on the Errors channel, one for each partition (M61). Only FENCED_INSTANCE_ID ends
+  the session.
+* While a cooperative member joins, commits wait; they are then sent with the new generation (M64).
 """
 
 from __future__ import annotations
@@ -48,40 +50,38 @@ _INSTANCE_SINCE = 7  # OffsetCommit's group_instance_id
 
 
 class PartitionOffset:
-    """One partition's offset: sarama's partitionOffsetManager."""
+    """The offset of one partition: sarama's partitionOffsetManager."""
 
     __slots__ = ("dirty", "done", "epoch", "metadata", "offset")
 
     def __init__(self, offset: int, epoch: int, metadata: str) -> None:
         self.offset, self.epoch, self.metadata = offset, epoch, metadata
         self.dirty = False
-        self.done = False  # closed: let go as soon as it is clean
+        self.done = False  # closed: removed as soon as it is clean
 
     def mark(self, offset: int, metadata: str = "") -> None:
-        """MarkOffset: forward only."""
+        """Advance the offset (MarkOffset); a lower offset is ignored."""
         if offset > self.offset:
             self.offset, self.metadata, self.dirty = offset, metadata, True
 
     def reset(self, offset: int, metadata: str = "") -> None:
-        """ResetOffset: back, or the same with other metadata."""
+        """Set the offset back, or only its metadata (ResetOffset); a higher offset is ignored."""
         if offset <= self.offset:
             self.offset, self.metadata, self.dirty = offset, metadata, True
 
     def on_committed(self, offset: int, metadata: str) -> None:
-        """Clean, unless it was marked since."""
+        """Make the offset clean, unless it has changed since the commit."""
         if (self.offset, self.metadata) == (offset, metadata):
             self.dirty = False
 
 
 class OffsetManagerState(States):
     IDLE = "idle"
-    FINDING_COORDINATOR = (
-        "finding_coordinator"  # the coordinator is looked up, for the first of those who wait
-    )
+    FINDING_COORDINATOR = "finding_coordinator"  # looks the coordinator up for the routines that wait
 
 
 class OffsetManager(Routine):
-    """What the session manages: partitions, the coordinator, and the generation that commits carry."""
+    """The session's partitions, its coordinator, and the generation that commits carry."""
 
     __slots__ = (
         "broker",
@@ -119,9 +119,9 @@ class OffsetManager(Routine):
         self.partition_offsets: dict[TopicPartition, PartitionOffset] = {}
         self.broker: SaramaBroker | None = None
         self.waiting: deque[Routine] = deque()
-        self.readers = 0  # flushes under way, in the present generation
-        self.writer: Routine | None = None  # who waits for them to end, to change the generation
-        self.writing = False  # the generation changes: no flush begins
+        self.readers = 0  # open flushes of the current generation
+        self.writer: Routine | None = None  # the routine that waits for them to end, to change the generation
+        self.writing = False  # the generation is changing: no flush starts
         self.locked_out: list[Flush] = []
         self.committer: Committer | None = None
         if client.settings.offsets_auto_commit:
@@ -130,7 +130,7 @@ class OffsetManager(Routine):
     # -- the coordinator
 
     def find_coordinator(self, routine: Routine) -> None:
-        """`routine` goes on with "coordinator" and the broker, or the trouble."""
+        """Pass the coordinator to a routine, which resumes with "coordinator" and the broker or the error."""
         if self.broker is not None:
             self.client.resume(routine, "coordinator", self.broker)
             return
@@ -146,13 +146,13 @@ class OffsetManager(Routine):
     # -- the generation
 
     def lock_generation(self, routine: Routine) -> None:
-        """Keep commits out; `routine` goes on with "locked" when those under way are answered."""
+        """Block new commits; `routine` resumes with "commits_locked" when the open ones are complete."""
         self.writing, self.writer = True, routine
         if not self.readers:
             self.client.resume(routine, "commits_locked")
 
     def unlock_generation(self, member_id: str, generation: int) -> None:
-        """The next generation is there (or the old one, where joining failed)."""
+        """Set the generation, new or unchanged, and let commits continue."""
         self.member_id, self.generation = member_id, generation
         self.writing, self.writer = False, None
         flushes, self.locked_out = self.locked_out, []
@@ -162,11 +162,11 @@ class OffsetManager(Routine):
     # -- requests and answers
 
     def request(self, targets: Collection[TopicPartition] | None) -> OffsetCommitRequest | None:
-        """What is dirty now, of `targets` or (None) of all; None if nothing is."""
+        """Build a commit of the dirty offsets among `targets`, or of all (None); None if none is dirty."""
         dirty = [
             partition
-            for partition, one in self.partition_offsets.items()
-            if one.dirty and (targets is None or partition in targets)
+            for partition, offset in self.partition_offsets.items()
+            if offset.dirty and (targets is None or partition in targets)
         ]
         if not dirty:
             return None
@@ -188,37 +188,39 @@ class OffsetManager(Routine):
         )
 
     def _build_block(self, partition: TopicPartition) -> OffsetCommitRequestPartition:
-        one = self.partition_offsets[partition]
+        offset = self.partition_offsets[partition]
         return OffsetCommitRequestPartition(
             partition_index=partition.partition,
-            committed_offset=one.offset,
-            committed_leader_epoch=one.epoch,
-            committed_metadata=one.metadata,
+            committed_offset=offset.offset,
+            committed_leader_epoch=offset.epoch,
+            committed_metadata=offset.metadata,
         )
 
     def on_response(
         self, broker: SaramaBroker, request: OffsetCommitRequest, response: OffsetCommitResponse
     ) -> None:
-        """handleResponse: every partition by its own code."""
+        """Handle the error code of every partition (handleResponse)."""
         codes = {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
             for topic in response.topics
             for partition in topic.partitions
         }
-        release_closed = False
+        loses_coordinator = False
         for topic in request.topics:
             for block in topic.partitions:
                 partition = TopicPartition(topic.name, block.partition_index)
                 if partition in self.partition_offsets:
                     code = codes.get(partition)
-                    release_closed = self._on_partition_response(partition, block, code) or release_closed
-        if release_closed:
+                    loses_coordinator = (
+                        self._on_partition_response(partition, block, code) or loses_coordinator
+                    )
+        if loses_coordinator:
             self.release_coordinator(broker)
 
     def _on_partition_response(
         self, partition: TopicPartition, block: OffsetCommitRequestPartition, code: int | None
     ) -> bool:
-        """Whether the coordinator has to be looked up again."""
+        """Handle one partition's code; return whether the coordinator must be looked up again."""
         if code is None:
             self.report(errors.INCOMPLETE, partition)
         elif code == ErrorCode.NONE:
@@ -228,7 +230,7 @@ class OffsetManager(Routine):
         elif code in _REDISPATCH:
             return True
         elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            pass  # the next flush commits it
+            pass  # The next flush commits the offset again.
         else:
             self.report(errors.kafka(code), partition)
             if code == ErrorCode.FENCED_INSTANCE_ID:
@@ -237,24 +239,27 @@ class OffsetManager(Routine):
         return False
 
     def report_failure(self, error: GoError, targets: Collection[TopicPartition] | None) -> None:
-        """handleErrorFor: the same error for every partition, dirty or not."""
+        """Report the same error for every partition, dirty or not (handleErrorFor)."""
         for partition in list(self.partition_offsets):
             if targets is None or partition in targets:
                 self.report(error, partition)
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
-        """AsyncClose: let go of them as soon as they are clean."""
+        """Remove partitions as soon as they are clean (AsyncClose)."""
         for partition in partitions:
             if partition in self.partition_offsets:
                 self.partition_offsets[partition].done = True
 
     def release_closed(self, force: bool, targets: Collection[TopicPartition] | None) -> int:
-        """releasePOMs: forget what is closed and clean (or whatever is closed); how many remain."""
+        """Remove closed partitions that are clean, or all closed ones (releasePOMs).
+
+        Returns how many partitions remain.
+        """
         remaining = 0
-        for partition, one in list(self.partition_offsets.items()):
+        for partition, offset in list(self.partition_offsets.items()):
             if targets is not None and partition not in targets:
                 continue
-            if one.done and (force or not one.dirty):
+            if offset.done and (force or not offset.dirty):
                 del self.partition_offsets[partition]
             else:
                 remaining += 1
@@ -287,7 +292,7 @@ OffsetManager.TABLE = {"coordinator_found": row(OffsetManagerState, FINDING_COOR
 
 
 class FlushState(States):
-    LOCKED_OUT = "locked_out"  # waits for the generation
+    LOCKED_OUT = "locked_out"  # waits for the next generation
     FINDING_COORDINATOR = "finding_coordinator"
     SENDING = "sending"
     DONE = "done"
@@ -297,7 +302,7 @@ F = FlushState
 
 
 class Flush(Routine):
-    """flushToBrokerFor: `caller` goes on with "flushed"."""
+    """flushToBrokerFor: `caller` resumes with "flushed"."""
 
     __slots__ = ("caller", "offsets", "targets")
     TABLE: ClassVar[Table]
@@ -315,7 +320,7 @@ class Flush(Routine):
         self.offsets, self.caller, self.targets = offsets, caller, targets
 
     def start(self) -> None:
-        """The caller goes on into the flush."""
+        """Start the flush. The caller's goroutine runs it."""
         _begin(self, None)
 
 
@@ -328,29 +333,29 @@ def _begin(flush: Flush, payload: object) -> None:
     flush.offsets.find_coordinator(flush)
 
 
-def _on_coordinator_found(flush: Flush, result: SaramaBroker | GoError) -> None:
-    if isinstance(result, GoError):
-        flush.offsets.report_failure(result, flush.targets)
+def _on_coordinator_found(flush: Flush, coordinator: SaramaBroker | GoError) -> None:
+    if isinstance(coordinator, GoError):
+        flush.offsets.report_failure(coordinator, flush.targets)
         _finish(flush)
         return
     offsets, targets = flush.offsets, flush.targets
 
-    def dirty() -> Message | None:
+    def build_request() -> Message | None:
         return offsets.request(targets)
 
     flush.move(F.SENDING)
-    result.call(flush, dirty, keeps_lock=False)
+    coordinator.call(flush, build_request, keeps_lock=False)
 
 
-def _on_response(flush: Flush, answer: BrokerResponse) -> None:
+def _on_response(flush: Flush, response: BrokerResponse) -> None:
     offsets = flush.offsets
-    if answer.error is not None:
-        offsets.report_failure(answer.error, flush.targets)
-        offsets.release_coordinator(answer.broker)
-        answer.broker.close()
-    elif isinstance(answer.request, OffsetCommitRequest):
-        assert isinstance(answer.response, OffsetCommitResponse)
-        offsets.on_response(answer.broker, answer.request, answer.response)
+    if response.error is not None:
+        offsets.report_failure(response.error, flush.targets)
+        offsets.release_coordinator(response.broker)
+        response.broker.close()
+    elif isinstance(response.request, OffsetCommitRequest):
+        assert isinstance(response.response, OffsetCommitResponse)
+        offsets.on_response(response.broker, response.request, response.response)
     _finish(flush)
 
 
@@ -383,7 +388,7 @@ C = CommitterState
 
 
 class Committer(Routine):
-    """mainLoop: a flush every AutoCommit.Interval."""
+    """The goroutine mainLoop: a flush every AutoCommit.Interval."""
 
     __slots__ = ("closing", "offsets", "ticker")
     TABLE: ClassVar[Table]

@@ -1,6 +1,6 @@
 """The end of an offset manager, or of some of its partitions (sarama offset_manager.go, v1.61.1).
 
-* What is still dirty is flushed Offsets.Retry.Max + 1 times, and then given up. Without auto commit nothing
+* Dirty offsets are flushed up to Offsets.Retry.Max + 1 times, and then given up. Without auto commit nothing
   is committed at the end.
 """
 
@@ -24,9 +24,10 @@ L = LastState
 
 
 class LastFlush(Routine):
-    """Close and removePartitions: flush until all is clean, at most Offsets.Retry.Max + 1 times.
+    """Close and removePartitions: flush until all offsets are clean, at most Offsets.Retry.Max + 1 times.
 
-    `caller` goes on with "let_go". `targets` None is Close: everything, and the ticker stops first.
+    `caller` resumes with "offsets_closed". `targets` None means Close: all partitions, and the ticker stops
+    first.
     """
 
     __slots__ = ("attempts", "caller", "offsets", "targets")
@@ -41,7 +42,7 @@ class LastFlush(Routine):
         self.attempts = offsets.client.settings.offsets_retry_max + 1
 
     def start(self) -> None:
-        """The caller goes on into it."""
+        """Start the flush. The caller's goroutine runs it."""
         committer = self.offsets.committer
         if self.targets is None and committer is not None:
             self.offsets.client.resume(committer, "stop", self)

@@ -108,7 +108,7 @@ class PartitionConsumer(Subscriber):
         self.preferred = Preference(broker_id, self.client.now + lease)
 
     def preferred_broker(self) -> tuple[SaramaBroker, int] | GoError:
-        """Return the preferred replica, while the preference is valid and the broker known, else the leader."""
+        """Return the preferred replica if it is valid and its broker known, else the leader."""
         metadata = self.client.metadata
         if self.preferred is not None:
             broker = metadata.brokers.get(self.preferred.broker_id)
@@ -134,7 +134,7 @@ D = DispatcherState
 
 
 class Dispatcher(Routine):
-    """The goroutine dispatcher: subscribes the partition to a broker consumer, and again after each trigger."""
+    """The goroutine dispatcher: subscribes the partition again after each trigger."""
 
     __slots__ = ("child",)
     TABLE: ClassVar[Table]

@@ -1,18 +1,21 @@
 """sarama's sticky and cooperative-sticky strategies (balance_strategy.go, v1.61.1).
 
-* Who has a partition keeps it while that is balanced; of several claims the one of the highest generation
-  counts, and the one before it is remembered, so that a partition may go back. sticky reads its user data;
-  cooperative-sticky reads what members own, and the subscription's generation.
-* What nobody has goes to the member with the fewest partitions that may have it.
-* Then partitions are moved, from members with many to those with few, in the order in which they stand: where
-  all members want the same, from the fullest member on, else from the partition with the fewest takers.
-* A partition may go back even to a member that doesn't want its topic any more: sarama doesn't ask.
-* What would be no better is undone. sarama forgets to undo it in its result, and loses the members that
-  could not take part then: so does this.
-* Cooperative: a partition that changes hands is given to nobody, until who had it has joined without it.
+* A member keeps its partitions while that is balanced. Of several claims to a partition, the one with the
+  highest generation counts. The second newest is remembered as the previous owner, so that the partition may
+  return to it. sticky reads the claims from user data; cooperative-sticky reads the owned partitions and the
+  subscription's generation.
+* An unassigned partition goes to the member with the fewest partitions among those that may have it.
+* Then partitions are moved from members with many partitions to members with few, in a fixed order. If all
+  members have the same subscription it starts with the fullest member, otherwise with the partition that the
+  fewest members may have.
+* A partition may even return to a member that no longer subscribes to its topic: sarama does not check.
+* Moves that do not improve the balance are undone. sarama does not undo them in its result, and drops the
+  members that could not participate. The model does the same.
+* Cooperative: a partition that changes its owner is assigned to no member until its old owner has joined
+  without it.
 
-Where Go's maps are random, this takes the order of the members' ids and of their claims; for few partitions
-that is what Go's maps most often do, too.
+Where Go's maps have a random order, the model uses the order of the members' ids and of their claims. With
+few partitions, Go's maps usually have this order as well.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _NO_GENERATION = -1
 def assign_partitions(
     members: Mapping[str, Subscription], counts: Mapping[str, int], cooperative: bool
 ) -> MemberPartitions:
-    """Member id -> its partitions, for every member that the strategy finds."""
+    """Return member id -> its partitions, for every member that the strategy includes."""
     plan = _StickyPlan(members, counts, cooperative)
     plan.balance()
     if cooperative:
@@ -45,7 +48,7 @@ def assign_partitions(
 
 @dataclass(slots=True)
 class _Movements:
-    """What moved between whom, so that no two partitions of a topic are swapped."""
+    """The moves between members, which keep two partitions of a topic from being swapped."""
 
     pair_of: dict[TopicPartition, Pair] = field(default_factory=dict[TopicPartition, Pair])
     by_topic: dict[str, dict[Pair, dict[TopicPartition, None]]] = field(
@@ -56,12 +59,12 @@ class _Movements:
         if partition not in self.pair_of:
             self._record(partition, (old, new))
             return
-        before = self._forget(partition)
-        if before[0] != new:
-            self._record(partition, (before[0], new))
+        previous_pair = self._forget(partition)
+        if previous_pair[0] != new:
+            self._record(partition, (previous_pair[0], new))
 
     def partition_to_move(self, partition: TopicPartition, old: str, new: str) -> TopicPartition:
-        """The partition to move from `old` to `new` instead: one that went the other way before."""
+        """Return the partition to move: one that was moved from `new` to `old` before, if any."""
         pairs = self.by_topic.get(partition.topic)
         if pairs is None:
             return partition
@@ -86,7 +89,7 @@ class _Movements:
 
 
 class _StickyPlan:
-    """One plan in the making."""
+    """One plan while it is made."""
 
     def __init__(
         self, members: Mapping[str, Subscription], counts: Mapping[str, int], cooperative: bool
@@ -110,14 +113,16 @@ class _StickyPlan:
         self.unassigned = self._find_unassigned(members)
 
     def _find_unassigned(self, members: Mapping[str, Subscription]) -> list[TopicPartition]:
-        """What has no owner, or one that doesn't want it any more; claims to what isn't there are dropped."""
+        """Return the partitions without a subscribed owner; drop claims to missing ones."""
         unassigned: list[TopicPartition] = []
         for member_id, partitions in self.assignment.items():
-            present = [partition for partition in partitions if partition in self.potential_members]
-            self.owner.update(dict.fromkeys(present, member_id))
-            wanted = members[member_id].topics
-            unassigned += [partition for partition in present if partition.topic not in wanted]
-            self.assignment[member_id] = [partition for partition in present if partition.topic in wanted]
+            existing = [partition for partition in partitions if partition in self.potential_members]
+            self.owner.update(dict.fromkeys(existing, member_id))
+            subscribed_topics = members[member_id].topics
+            unassigned += [partition for partition in existing if partition.topic not in subscribed_topics]
+            self.assignment[member_id] = [
+                partition for partition in existing if partition.topic in subscribed_topics
+            ]
         return unassigned + [partition for partition in self.potential_members if partition not in self.owner]
 
     # -- balancing
@@ -140,37 +145,43 @@ class _StickyPlan:
         }
         for member_id in fixed:
             del self.assignment[member_id]
-        before = {member_id: list(partitions) for member_id, partitions in self.assignment.items()}
+        previous_assignment = {
+            member_id: list(partitions) for member_id, partitions in self.assignment.items()
+        }
         moved = self._reassign(order) if self.assignment else False
-        undone = not initializing and moved and _balance_score(self.assignment) >= _balance_score(before)
+        undone = (
+            not initializing
+            and moved
+            and _balance_score(self.assignment) >= _balance_score(previous_assignment)
+        )
         if not undone:
             self.assignment.update(fixed)
 
     def _sorted_partitions(self) -> list[TopicPartition]:
-        """In which order partitions may have to move."""
+        """Return the partitions in the order in which they may be moved."""
         if self.is_fresh or not self._all_subscriptions_equal():
             return sorted(
                 self.potential_members,
                 key=lambda partition: (len(self.potential_members[partition]), partition),
             )
         remaining = {member_id: list(partitions) for member_id, partitions in self.assignment.items()}
-        result: list[TopicPartition] = []
+        ordered: list[TopicPartition] = []
         while remaining:
-            member_id = max(remaining, key=lambda one: (len(remaining[one]), one))
+            member_id = max(remaining, key=lambda candidate: (len(remaining[candidate]), candidate))
             if not remaining[member_id]:
                 del remaining[member_id]
                 continue
             returning = [
-                place for place, one in enumerate(remaining[member_id]) if one in self.previous_owners
+                position for position, one in enumerate(remaining[member_id]) if one in self.previous_owners
             ]
-            result.append(remaining[member_id].pop(returning[0] if returning else 0))
-        seen = set(result)
-        return result + [partition for partition in self.potential_members if partition not in seen]
+            ordered.append(remaining[member_id].pop(returning[0] if returning else 0))
+        ordered_set = set(ordered)
+        return ordered + [partition for partition in self.potential_members if partition not in ordered_set]
 
     def _all_subscriptions_equal(self) -> bool:
         return (
             len({frozenset(taker) for taker in self.potential_members.values()}) <= 1
-            and len({frozenset(one) for one in self.potential_partitions.values()}) <= 1
+            and len({frozenset(partition) for partition in self.potential_partitions.values()}) <= 1
         )
 
     def _by_load(self) -> list[str]:
@@ -179,11 +190,11 @@ class _StickyPlan:
     def _can_participate(self, member_id: str) -> bool:
         assignment = self.assignment[member_id]
         return len(assignment) < len(self.potential_partitions[member_id]) or any(
-            len(self.potential_members[one]) >= 2 for one in assignment
+            len(self.potential_members[partition]) >= 2 for partition in assignment
         )
 
     def _reassign(self, order: list[TopicPartition]) -> bool:
-        """Move one partition after the other until nothing gets better; whether any was moved."""
+        """Move partitions one by one until the balance stops improving; return whether any was moved."""
         has_moved = False
         modified = True
         while modified:
@@ -201,10 +212,20 @@ class _StickyPlan:
         if previous_owner is not None and load > len(self.assignment.get(previous_owner, ())) + 1:
             self._move(partition, previous_owner)
             return True
-        if any(load > len(self.assignment.get(one, ())) + 1 for one in self.potential_members[partition]):
-            new = next((one for one in self._by_load() if partition in self.potential_partitions[one]), None)
-            if new is not None:
-                self._move(partition, new)
+        if any(
+            load > len(self.assignment.get(candidate, ())) + 1
+            for candidate in self.potential_members[partition]
+        ):
+            new_owner = next(
+                (
+                    candidate
+                    for candidate in self._by_load()
+                    if partition in self.potential_partitions[candidate]
+                ),
+                None,
+            )
+            if new_owner is not None:
+                self._move(partition, new_owner)
             return True
         return False
 
@@ -235,37 +256,39 @@ class _StickyPlan:
 def _read_claims(
     members: Mapping[str, Subscription], cooperative: bool
 ) -> tuple[MemberPartitions, dict[TopicPartition, str]]:
-    """Who has what by the newest claim, and who had it by the one before."""
+    """Return the owners by the newest claims, and the previous owners by the second newest."""
     by_generation: dict[TopicPartition, dict[int, str]] = {}
     for member_id in sorted(members):
-        one = members[member_id]
-        owned, generation = read_sticky_user_data(one.user_data)
+        subscription = members[member_id]
+        owned, generation = read_sticky_user_data(subscription.user_data)
         if cooperative:
-            owned = one.owned
+            owned = subscription.owned
             generation = (
-                read_cooperative_generation(one.user_data) if one.generation is None else one.generation
+                read_cooperative_generation(subscription.user_data)
+                if subscription.generation is None
+                else subscription.generation
             )
         for partition in owned:
             claim_generation = _NO_GENERATION if generation is None else generation
             by_generation.setdefault(partition, {}).setdefault(claim_generation, member_id)
     assignment: MemberPartitions = {}
-    before: dict[TopicPartition, str] = {}
+    previous_owners: dict[TopicPartition, str] = {}
     for partition, claims in by_generation.items():
         newest, *older = sorted(claims, reverse=True)
         assignment.setdefault(claims[newest], []).append(partition)
         if older:
-            before[partition] = claims[older[0]]
-    return assignment, before
+            previous_owners[partition] = claims[older[0]]
+    return assignment, previous_owners
 
 
 def _balance_score(assignment: MemberPartitions) -> int:
-    """The sum of the differences between all pairs; 0 is perfect."""
+    """Return the sum of the differences between all pairs of members; 0 is perfectly balanced."""
     loads = [len(partitions) for partitions in assignment.values()]
     return sum(abs(one - load) for place, one in enumerate(loads) for load in loads[place + 1 :])
 
 
 def _withhold_revoked(assignment: MemberPartitions, members: Mapping[str, Subscription]) -> None:
-    """Give to nobody what its owner has to let go of first."""
+    """Assign to no member the partitions that their owners must revoke first."""
     owned = {member_id: frozenset(one.owned) for member_id, one in members.items()}
     revoked = frozenset(
         partition
