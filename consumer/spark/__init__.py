@@ -8,8 +8,8 @@ operators.
 from __future__ import annotations
 
 from .progress import behind, log_batches
-from .quiet import quieten_this_process
 from .session import register, session
+from .worker_output import quieten_this_process
 
 __all__ = ["behind", "log_batches", "register", "session"]
 

@@ -22,7 +22,7 @@ from kproto.records.columns import Columns, columns
 
 from .offsets import Range
 from .values import ERROR, Asked, BadValue, Decode
-from .values.kinds import arrow as to_arrow
+from .values.arrow_types import arrow as to_arrow
 
 # pyarrow has no types.
 pa: Any = pyarrow

@@ -1,10 +1,10 @@
-"""Spark's own daemon, as `quiet` as it should be: what ``spark.python.daemon.module`` is in a `session`."""
+"""Spark's own worker daemon with the filters of `worker_output`; `session` sets it."""
 
 from __future__ import annotations
 
 from pyspark import daemon
 
-from .quiet import quieten
+from .worker_output import quieten
 
 if __name__ == "__main__":
     quieten(daemon)

@@ -10,9 +10,9 @@ The names are those of Spark's own Kafka source, so that a query moves over by c
   ``maxOffsetPerTrigger`` that is silently ignored is a query without a limit.
 * What Spark's own source ignores, a stream's limits in a batch or options for reading in a sink, is ignored
   with a warning: a program moves over whole.
-* ``kafka.*`` goes to our own client; what is about TLS and SASL to `access`. What would change the meaning of
-  a read (``auto.offset.reset``, deserializers, ``enable.auto.commit``) is refused; what belongs to membership
-  of a group, which this source doesn't use, is accepted and has no effect.
+* ``kafka.*`` goes to our own client; what is about TLS and SASL to `security`. What would change the
+  meaning of a read (``auto.offset.reset``, deserializers, ``enable.auto.commit``) is refused; what belongs to
+  membership of a group, which this source doesn't use, is accepted and has no effect.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from kproto.errors import ConfigError
 from ..addresses import addresses
 from ..security.option_names import shown
 from . import values as decoding
-from .access import PLAINTEXT, PREFIXES, Access, in_kafkas_words
-from .chosen import Bound, Choice, Everywhere, Topics, bound_of, choice_of, refuse_backwards, refuse_edge
-from .texts import boolean, duration_ms, one_of, text, whole
+from .option_values import boolean, duration_ms, one_of, text, whole
+from .security import PLAINTEXT, PREFIXES, Access, in_kafkas_words
+from .selection import Bound, Choice, Everywhere, Topics, bound_of, choice_of, refuse_backwards, refuse_edge
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..clock import wall
-from .access import said_in_kafkas_words
-from .chosen import Everywhere
-from .logs import Logs, lose
+from .offset_reader import Logs, lose
 from .offsets import bounded, split
 from .options import Options
 from .schema import checked
+from .security import said_in_kafkas_words
+from .selection import Everywhere
 from .slices import Plan, Slice
 
 if TYPE_CHECKING:
@@ -68,6 +68,6 @@ class KprotoReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """The records of one slice as Arrow batches; runs on an executor."""
-        from .rows import read
+        from .partition_reader import read
 
         return read(partition, self.schema, self.options)

@@ -74,7 +74,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.catalogImplementation": "in-memory",
     # About 40 ms off every micro-batch: rows come through a socket file, not through TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    # What a worker could not say any more, as nobody listens, `quiet` leaves out; with true it is printed.
+    # What a worker could not say any more, as nobody listens, `worker_output` leaves out; with
+    # true it is printed.
     "spark.python.daemon.killWorkerOnFlushFailure": "false",
     DAEMON: f"{__package__}.daemon",
     # Half of a small micro-batch's time goes into the files of the checkpoint. Plain files are as good on one

@@ -18,9 +18,9 @@ from kproto.errors import ConfigError, KprotoError, MissingExtra
 
 from ..clock import wall
 from . import schema as columns
-from .access import said_in_kafkas_words
 from .options import parse
-from .quiet import only_the_sentence
+from .security import said_in_kafkas_words
+from .worker_output import only_the_sentence
 
 if TYPE_CHECKING:
     from .reader import KprotoReader

@@ -42,9 +42,7 @@ from pyspark.sql.types import StructType
 from kproto.errors import KprotoError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 
-from .access import said_in_kafkas_words
-from .chosen import Everywhere, asks
-from .logs import LOOKS, Logs, lose
+from .offset_reader import LOOKS, Logs, lose
 from .offsets import (
     Changes,
     Offsets,
@@ -60,6 +58,8 @@ from .offsets import (
 )
 from .options import Options
 from .schema import checked
+from .security import said_in_kafkas_words
+from .selection import Everywhere, asks
 from .slices import Slice
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """The records of one slice as Arrow batches; runs on an executor."""
-        from .rows import read
+        from .partition_reader import read
 
         return read(partition, self.schema, self.options)
 

@@ -8,7 +8,8 @@ Rules, all of them as in Spark's own sink:
 * The option `topic` beats the column. A null `partition` leaves it to the partitioner: murmur2 of the key.
 * What can be refused is refused before anything is written: columns, types, modes, no topic at all.
 * At least once: a task that is repeated writes its rows again, and nothing is taken back from a task that
-  failed. A task ends when every record was acknowledged. With ``transactionalIdPrefix`` once: see `once`.
+  failed. A task ends when every record was acknowledged. With ``transactionalIdPrefix`` once: see
+  `transactions`.
 * Batches say ``.mode("append")``: Spark refuses its default mode for all sources of this kind.
 """
 
@@ -32,12 +33,12 @@ from kproto.errors import BrokerError, ConfigError, NotDelivered, RequestTimedOu
 from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..options import ProducerConfig, producer_options
-from .access import in_kafkas_words, in_words, said_in_kafkas_words
 from .arrow import RecordBatch
-from .once import OPTION, TIMEOUT_MS, task
-from .once import write as write_once
 from .options import Options
 from .schema import HEADERS
+from .security import in_kafkas_words, in_words, said_in_kafkas_words
+from .transactions import OPTION, TIMEOUT_MS, task
+from .transactions import write as write_once
 
 pa: Any = pyarrow  # it has no types
 pc: Any = import_module("pyarrow.compute")

@@ -12,7 +12,7 @@ import pytest
 
 from kproto.testing import brokers
 from tests.conformance import judges
-from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.stage import Filled
 
 Rows = list[dict[str, Any]]
 

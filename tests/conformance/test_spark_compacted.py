@@ -14,7 +14,7 @@ from kproto.records import encode_batch, rows
 from kproto.records.record import Record
 from tests.conformance import judges
 from tests.conformance.spark_session import Kafka, spark, sparks_own
-from tests.consumer.spark.filled import HOUR
+from tests.consumer.spark.stage import HOUR
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 __all__ = ["spark", "sparks_own"]

@@ -17,7 +17,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.records import encode_batch
 from kproto.records.record import Record
 from tests.conformance import judges
-from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.stage import Filled
 
 pytestmark = pytest.mark.spark
 

@@ -29,7 +29,7 @@ from kproto.records.record import Record
 from tests.conformance import spark_cluster
 from tests.conformance.judges import RealKafka
 from tests.conformance.spark_cluster import Cluster, below, driver, eventually, kill
-from tests.consumer.spark.filled import HOUR, Filled
+from tests.consumer.spark.stage import HOUR, Filled
 
 pytestmark = pytest.mark.spark
 

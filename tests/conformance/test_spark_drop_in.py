@@ -15,8 +15,8 @@ import pytest
 from consumer.spark import behind, log_batches
 from tests.conformance import judges
 from tests.conformance.spark_session import Kafka, kafka, spark, sparks_own
-from tests.consumer.spark.filled import HOUR
-from tests.consumer.spark.test_options_page import rows
+from tests.consumer.spark.behaviour.test_options_page import rows
+from tests.consumer.spark.stage import HOUR
 
 pytestmark = pytest.mark.spark
 __all__ = ["kafka", "spark", "sparks_own"]

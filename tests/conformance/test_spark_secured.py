@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from consumer import Cluster
-from consumer.spark.access import Access
+from consumer.spark.security import Access
 from kproto.broker.server import running
 from kproto.testing.certificates import certificates
 from kproto.testing.issuer import Issuer, issuing

@@ -14,7 +14,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.records import encode_batch
 from kproto.records.record import Record
 from tests.conformance.spark_session import Kafka, Query, kafka, query, spark
-from tests.consumer.spark.filled import HOUR
+from tests.consumer.spark.stage import HOUR
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]

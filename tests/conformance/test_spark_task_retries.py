@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 from consumer.spark.session import launcher
 from kproto.broker.server import running
 from tests.conformance import judges
-from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.stage import Filled
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ import pytest
 
 from kproto.group.subscription import TopicPartition
 from tests.conformance import judges
-from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.stage import Filled
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clients, pytest.mark.spark]
 

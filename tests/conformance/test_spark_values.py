@@ -17,7 +17,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.records import encode_batch
 from kproto.records.record import Record
 from tests.conformance.spark_session import Kafka, spark  # noqa: F401
-from tests.consumer.spark.decoded import avro, registry, wired
+from tests.consumer.spark.values_stage import avro, registry, wired
 
 pytestmark = pytest.mark.spark
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from kproto.errors import ConfigError
 
+from .arrow_types import arrow
 from .avro_schema import ABSENT, Field, Node, parse
-from .avro_walk import FEW, KEY, behind
-from .kinds import arrow
+from .avro_skipper import FEW, KEY, behind
 from .lanes import Ints, Lanes, pa, spread
 from .registry import URL, NoSuchSchema, Schema
-from .wire import HEADER, split, without
+from .wire_format import HEADER, split, without
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

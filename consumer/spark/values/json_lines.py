@@ -24,10 +24,10 @@ from pyspark.sql import types as spark
 
 from kproto.errors import ConfigError
 
-from .kinds import Kind, arrow, pa
+from .arrow_types import Kind, arrow, pa
 from .lanes import behind_ids, spread
 from .strings import decode as texts
-from .wire import content
+from .wire_format import content
 
 if TYPE_CHECKING:
     from . import Asked, Bad, Column, Decode

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .wire import HEADER, content, split, without
+from .wire_format import HEADER, content, split, without
 
 if TYPE_CHECKING:
     from . import Bad, Decode

@@ -16,7 +16,7 @@ import numpy as np
 
 from kproto.errors import ConfigError
 
-from .kinds import arrow
+from .arrow_types import arrow
 from .lanes import Ints, Lanes, behind_ids, pa, spread
 from .protobuf_schema import ENUM, KINDS, MESSAGE, column, is_map, known, repeated
 from .protobuf_schema import message as descriptor

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kproto.broker.server import running
-from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.stage import Filled
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.spark.chosen import Assigned, Choice, Pattern, Topics, asks
 from consumer.spark.offsets import (
     Offsets,
     Range,
@@ -26,6 +25,7 @@ from consumer.spark.offsets import (
     waiting,
     waits,
 )
+from consumer.spark.selection import Assigned, Choice, Pattern, Topics, asks
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 

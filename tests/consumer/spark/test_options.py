@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from consumer.spark.chosen import Assigned, Each, Everywhere, Pattern, Since, SinceEach, Topics
 from consumer.spark.options import Options, parse
+from consumer.spark.selection import Assigned, Each, Everywhere, Pattern, Since, SinceEach, Topics
 from consumer.spark.values import Asked
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition

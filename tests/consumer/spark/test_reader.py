@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructType
 
 from consumer.engine.network.call import Call
-from consumer.spark import rows
+from consumer.spark import partition_reader
 from consumer.spark.arrow import ROWS
 from consumer.spark.offsets import DataLoss, Range
 from consumer.spark.options import parse
@@ -31,7 +31,7 @@ from kproto.errors import ConfigError, RecordError, RequestTimedOut, UnknownTopi
 from kproto.group.subscription import TopicPartition
 from kproto.records import encode_batch
 from kproto.records.record import Record
-from tests.consumer.spark.filled import HOUR, Filled, numbers
+from tests.consumer.spark.stage import HOUR, Filled, numbers
 
 T0 = TopicPartition("t", 0)
 
@@ -415,7 +415,7 @@ def test_what_was_fetched_is_let_go_without_the_garbage_collector(filled: Filled
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process looks like one of Spark's workers, and has read nothing."""
     monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
-    monkeypatch.setattr(rows, "_frozen", set[int]())
+    monkeypatch.setattr(partition_reader, "_frozen", set[int]())
     yield
     gc.unfreeze()
 

@@ -18,7 +18,7 @@ from consumer.clock import wall
 from consumer.spark.schema import full
 from consumer.spark.slices import EXECUTION, QUERY, Plan, Slice
 from consumer.spark.source import KprotoDataSource
-from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.stage import Filled
 from tests.consumer.spark.test_reader import again, reader
 
 

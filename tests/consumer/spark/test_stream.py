@@ -12,15 +12,15 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
-from consumer.spark.logs import PAUSE_S
+from consumer.spark.offset_reader import PAUSE_S
 from consumer.spark.offsets import DataLoss
 from consumer.spark.slices import Slice
 from consumer.spark.stream import TOPICS_MAX_AGE_MS
 from kproto.errors import ConfigError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from kproto.testing.properties import a_batch_ends_where_its_rows_end
-from tests.consumer.spark.filled import HOUR, Filled
-from tests.consumer.spark.run import Offset, Run
+from tests.consumer.spark.stage import HOUR, Filled
+from tests.consumer.spark.stream_stage import Offset, Run
 
 T1 = TopicPartition("t", 1)
 

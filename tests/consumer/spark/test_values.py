@@ -38,7 +38,7 @@ from consumer.spark.values import BadValue
 from consumer.spark.values import registry as registries
 from consumer.spark.values.registry import RegistryFailed
 from kproto.errors import ConfigError
-from tests.consumer.spark.decoded import SERVERS, avro, decoded, registry, schema, wired
+from tests.consumer.spark.values_stage import SERVERS, avro, decoded, registry, schema, wired
 
 NULL = {"value.onError": "null"}
 FLIGHT = StructType().add("id", LongType()).add("dest", StringType())

@@ -17,16 +17,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from consumer.engine.producer.partitioner import murmur2
-from consumer.spark.once import task
 from consumer.spark.options import parse
 from consumer.spark.schema import HEADERS
+from consumer.spark.transactions import task
 from consumer.spark.writer import KprotoStreamWriter, KprotoWriter, Rows
 from kproto.broker.server import running
 from kproto.errors import BrokerError, ConfigError, NotDelivered, RequestTimedOut, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from kproto.records import rows
 from kproto.records.record import Record
-from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.stage import Filled
 
 PLAIN = StructType([StructField("value", StringType())])
 

@@ -39,11 +39,11 @@ from kproto.records.batch import Data
 from ..blocking.cluster import Cluster
 from ..engine.admin import FetchedBytes
 from ..errors import broker_error, is_retriable
-from .access import said_in_kafkas_words
 from .arrow import Aborted, Builder, RecordBatch, cut, pieces
-from .logs import connect, lose, ridden_out
+from .offset_reader import connect, lose, ridden_out
 from .offsets import Range
 from .options import Options
+from .security import said_in_kafkas_words
 from .slices import Slice
 
 T = TypeVar("T")

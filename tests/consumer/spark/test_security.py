@@ -15,10 +15,10 @@ import pytest
 
 from consumer import Cluster, Producer
 from consumer.security import security_options
-from consumer.spark.access import Access, said_in_kafkas_words
-from consumer.spark.logs import Logs
+from consumer.spark.offset_reader import Logs
 from consumer.spark.offsets import Range
 from consumer.spark.options import Options, parse
+from consumer.spark.security import Access, said_in_kafkas_words
 from kproto.broker.server import running
 from kproto.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KprotoError, RequestTimedOut
 from kproto.testing.certificates import Certificates, certificates
@@ -68,7 +68,7 @@ def test_the_driver_gets_in(place: str, files: Certificates) -> None:
 
 
 def test_an_executor_gets_in_by_what_was_pickled(place: str, files: Certificates) -> None:
-    rows = pytest.importorskip("consumer.spark.rows")
+    rows = pytest.importorskip("consumer.spark.partition_reader")
     schema = pytest.importorskip("consumer.spark.schema")
     how = parse(given(place, files))
     with Producer(place, **how.access.options) as producer:

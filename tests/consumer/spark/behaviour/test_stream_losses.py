@@ -18,8 +18,8 @@ from kproto.errors import NotAuthorized
 from kproto.group.subscription import TopicPartition
 from kproto.records import encode_batch
 from kproto.records.record import Record
-from tests.consumer.spark.filled import HOUR, Filled
-from tests.consumer.spark.run import Offset, Run
+from tests.consumer.spark.stage import HOUR, Filled
+from tests.consumer.spark.stream_stage import Offset, Run
 
 T0 = TopicPartition("t", 0)
 

@@ -40,7 +40,7 @@ from ..blocking.producer import Producer
 from ..engine.requests import CommittedOffset
 from ..options import ProducerConfig
 from .arrow import RecordBatch
-from .logs import connect
+from .offset_reader import connect
 from .options import Options
 
 log = logging.getLogger(__name__)

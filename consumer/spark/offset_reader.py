@@ -36,10 +36,10 @@ from ..clock import now
 from ..engine.admin import OffsetAt, epoch_ends
 from ..engine.metadata.cluster import TopicView
 from ..errors import broker_error
-from .chosen import Assigned, Bound, Each, Everywhere, Pattern, Since, Topics
 from .java_regex import matcher
 from .offsets import DataLoss, Positions, View, exactly, inside
 from .options import Options
+from .selection import Assigned, Bound, Each, Everywhere, Pattern, Since, Topics
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from consumer.spark.schema import full
 from consumer.spark.stream import KprotoStreamReader
 from kproto.broker.server import Server
 from kproto.errors import ConnectionFailed
-from tests.consumer.spark.filled import Filled
-from tests.consumer.spark.run import Run
+from tests.consumer.spark.stage import Filled
+from tests.consumer.spark.stream_stage import Run
 
 
 def test_a_broker_that_restarts_for_seconds_ends_no_query() -> None:

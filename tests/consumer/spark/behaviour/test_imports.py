@@ -17,7 +17,7 @@ from consumer.spark.schema import full
 from consumer.spark.source import KprotoDataSource
 from kproto.errors import ConfigError
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
                 "pyarrow",
                 "consumer.operations.cluster",
                 "consumer.spark.stream",
-                "consumer.spark.rows",
+                "consumer.spark.partition_reader",
             ),
         ),
         (

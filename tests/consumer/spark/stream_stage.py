@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from consumer.spark.options import parse
 from consumer.spark.schema import full
 from consumer.spark.stream import KprotoStreamReader, Planner
-from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.stage import Filled
 
 Offset = dict[str, Any]
 

@@ -12,7 +12,7 @@ from consumer.spark import options
 from consumer.spark.options import parse
 from kproto.errors import ConfigError
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark-options.md"
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "spark-options.md"
 VERDICTS = {"same", "better", "no effect", "ours", "refused"}
 # What an option is refused without.
 NEEDED = {"schema.registry.basic.auth.user.info": {"schema.registry.url": "http://localhost:8081"}}

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from consumer.spark.logs import Logs
+from consumer.spark.offset_reader import Logs
 from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
-from tests.consumer.spark.filled import HOUR, Filled
+from tests.consumer.spark.stage import HOUR, Filled
 from tests.consumer.spark.test_reader import T0, failure, offsets, table
 
 

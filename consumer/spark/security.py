@@ -22,7 +22,7 @@ from typing import Final
 from kproto.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KprotoError, RequestTimedOut
 
 from ..security.option_names import SecurityConfig
-from .quiet import only_the_sentence
+from .worker_output import only_the_sentence
 
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 

@@ -14,7 +14,7 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
 from .java_regex import matcher
-from .texts import json_object, moment_ms, text
+from .option_values import json_object, moment_ms, text
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 

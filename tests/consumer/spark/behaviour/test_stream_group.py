@@ -8,8 +8,8 @@ pytest.importorskip("pyspark")
 
 from consumer import Cluster
 from kproto.group.subscription import TopicPartition
-from tests.consumer.spark.filled import Filled
-from tests.consumer.spark.run import Run
+from tests.consumer.spark.stage import Filled
+from tests.consumer.spark.stream_stage import Run
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
