@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -110,6 +112,28 @@ def later(what: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 def machine(producer: Any) -> Any:
     return getattr(producer, "producer", producer)._runtime.engine.transactions
+
+
+@contextmanager
+def ctrl_c(moment: int) -> Iterator[None]:
+    """At so many places of our code from here where CPython may run a signal handler: in front of a
+    function's first line, and behind calls."""
+    left = moment
+
+    def count(frame: Any, event: str, what: Any) -> None:
+        nonlocal left
+        if event != "c_call" and "/consumer/" in frame.f_code.co_filename:
+            left -= 1
+            if not left:
+                signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGINT, before)
 
 
 def until(holds: Callable[[], bool]) -> None:

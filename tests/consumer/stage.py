@@ -7,7 +7,7 @@ from typing import Final
 
 from kproto.testing.world import Client, Consumer, Producer, World, tp
 
-__all__ = ["QUICK_AGAIN", "Client", "Consumer", "Producer", "World", "tp"]
+__all__ = ["BEFORE_KIP_890", "QUICK_AGAIN", "Client", "Consumer", "Producer", "World", "tp"]
 
 # Options of a producer that gets over a fault within tenths of a second.
 QUICK_AGAIN: Final[dict[str, int]] = {
@@ -18,3 +18,6 @@ QUICK_AGAIN: Final[dict[str, int]] = {
     "metadata_max_age_ms": 500,
     "socket_connection_setup_timeout_ms": 100,
 }
+
+# The highest version of EndTxn before KIP-890.
+BEFORE_KIP_890: Final[dict[str, int]] = {"EndTxn": 4}

@@ -42,8 +42,8 @@ from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.assignors import Assignor
 from kproto.messages.describe_groups import DescribeGroupsRequest
 from tests.consumer.child_process import said_in_a_child
+from tests.consumer.producers import ctrl_c
 from tests.consumer.sarama.stage import Notes
-from tests.consumer.test_transactions_end import ctrl_c
 
 P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {

@@ -22,8 +22,7 @@ from kproto.messages.list_offsets import (
 )
 from kproto.messages.metadata import MetadataRequest
 from kproto.records import Record, encode_batch
-from tests.consumer.stage import Client, World, tp
-from tests.consumer.test_promises import (
+from tests.consumer.engine.stage import (
     AUTO,
     GROUP,
     answer_commits,
@@ -31,6 +30,7 @@ from tests.consumer.test_promises import (
     forget_the_member,
     reading,
 )
+from tests.consumer.stage import Client, World, tp
 
 T0 = tp("t", 0)
 

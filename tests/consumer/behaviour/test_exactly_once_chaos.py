@@ -23,8 +23,7 @@ from consumer.engine.positions import offset_lookup
 from consumer.engine.producer.transaction_states import PendingCall, ProducerTransactionState
 from consumer.records import GroupMetadata
 from kproto.errors import IllegalState, KprotoError
-from tests.consumer.stage import QUICK_AGAIN, World, tp
-from tests.consumer.test_transaction_chaos import BEFORE_KIP_890
+from tests.consumer.stage import BEFORE_KIP_890, QUICK_AGAIN, World, tp
 from tests.seeds import found_out, repeatable, seeds
 
 pytestmark = pytest.mark.thorough

@@ -1,7 +1,7 @@
 """Consumers that read by hand, whatever happens in whatever order: when all is well again, each has read its
 partitions to their end, and has committed what it read; and where nothing was wrong, nothing says so.
 
-A schedule is a seed, as in `test_schedules`. KPROTO_SCHEDULES=5000 runs as many.
+A schedule is a seed, as in `test_consumer_chaos`. KPROTO_SCHEDULES=5000 runs as many.
 """
 
 from __future__ import annotations

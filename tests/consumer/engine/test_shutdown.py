@@ -10,8 +10,8 @@ import pytest
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
 from kproto.messages.offset_commit import OffsetCommitRequest
+from tests.consumer.engine.stage import AUTO, answer_commits
 from tests.consumer.stage import Consumer, World, tp
-from tests.consumer.test_promises import AUTO, answer_commits
 
 PARTITIONS = [tp("t", number) for number in range(4)]
 

@@ -31,8 +31,7 @@ from kproto.messages.metadata import (
     MetadataResponseTopic,
 )
 from kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
-
-from ...test_plans import LOST, clock, play
+from tests.consumer.engine.admin.stage import LOST, clock, play
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -24,7 +24,7 @@ from consumer.records import GroupMetadata
 from kproto.errors import KprotoError
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kproto.messages.produce import ProduceRequest, ProduceResponse
-from tests.consumer.stage import QUICK_AGAIN, Producer, World, tp
+from tests.consumer.stage import BEFORE_KIP_890, QUICK_AGAIN, Producer, World, tp
 from tests.seeds import found_out, repeatable, seeds
 
 pytestmark = pytest.mark.thorough
@@ -32,7 +32,6 @@ pytestmark = pytest.mark.thorough
 SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "40"))
 PARTITIONS = [("t", 0), ("t", 1), ("u", 0)]
 TIMEOUT = 5_000  # transaction.timeout.ms
-BEFORE_KIP_890 = {"EndTxn": 4}  # the highest version of brokers without it
 
 
 @dataclass(eq=False)

@@ -16,8 +16,8 @@ from kproto.messages.headers import decode_request
 from kproto.messages.produce import ProduceRequest
 from kproto.records import rows
 from kproto.testing.world.trace import RequestEntry
+from tests.consumer.engine.producer.stage import log_of, numbers
 from tests.consumer.stage import Producer, World
-from tests.consumer.test_producing import log_of, numbers
 
 PARTITIONS = 6
 TIMES = 4  # only the first time connections have to be made

@@ -9,7 +9,7 @@ from consumer.security.failures import CLOSED
 from kproto.messages.metadata import MetadataRequest
 from kproto.wire.frame import Frames
 
-from .engine.network.test_login import Stage
+from ..engine.network.test_login import Stage
 
 
 def stalled() -> Stage:

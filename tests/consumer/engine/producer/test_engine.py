@@ -19,15 +19,8 @@ from kproto.messages.produce import (
     TopicProduceResponse,
 )
 from kproto.records import batches, rows
+from tests.consumer.engine.producer.stage import log_of, numbers
 from tests.consumer.stage import Client, World, tp
-
-
-def log_of(world: World, topic: str, partition: int) -> list[str]:
-    found = world.broker.topics.named(topic)
-    assert found is not None
-    log = found.partitions[partition].log
-    data = b"".join(log.read(0, 2**30, at_least_one=True))
-    return [(record.value or b"").decode() for record in rows(data)]
 
 
 def refuse(request: ProduceRequest, code: int) -> ProduceResponse:
@@ -55,10 +48,6 @@ def numbers_of(world: World, producer: Client) -> list[tuple[int, int, int]]:
         for entry in topic.partition_data
         for batch in batches(entry.records or b"")
     ]
-
-
-def numbers(*ends: int) -> list[str]:
-    return [str(number) for number in range(*ends)]
 
 
 def test_a_batch_waits_for_linger_ms_and_goes_out_whole() -> None:

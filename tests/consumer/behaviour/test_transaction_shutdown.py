@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.records import rows
-from tests.consumer.producers import OPTIONS, broker, later, machine, make, until
+from tests.consumer.producers import OPTIONS, broker, ctrl_c, later, machine, make, until
 from tests.consumer.scripted_coordinator import Coordinator
 
 __all__ = ["broker", "make"]
@@ -277,28 +277,6 @@ def test_a_callback_may_call_back_in_a_transaction(broker: Coordinator, call: st
         assert called == [None]
         assert broker.ends() == [call == "commit"]
     producer.close()
-
-
-@contextmanager
-def ctrl_c(moment: int) -> Iterator[None]:
-    """At so many places of our code from here where CPython may run a signal handler: in front of a
-    function's first line, and behind calls."""
-    left = moment
-
-    def count(frame: Any, event: str, what: Any) -> None:
-        nonlocal left
-        if event != "c_call" and "/consumer/" in frame.f_code.co_filename:
-            left -= 1
-            if not left:
-                signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-    sys.setprofile(count)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")

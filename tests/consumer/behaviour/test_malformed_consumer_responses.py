@@ -18,8 +18,8 @@ from kproto.messages.offset_commit import OffsetCommitResponsePartition
 from kproto.messages.offset_fetch import OffsetFetchResponsePartitions
 from kproto.records import Record, encode_batch
 from tests.consumer.behaviour.hostile_brokers import waited_out
+from tests.consumer.behaviour.malformed_responses import Mad, Odd, odd
 from tests.consumer.stage import Consumer, tp
-from tests.consumer.test_odd_answers import Mad, Odd, odd
 
 READS = odd(
     "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",

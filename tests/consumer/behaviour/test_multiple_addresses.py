@@ -16,8 +16,7 @@ from consumer.engine.network.transport import Open, Opened, Shut
 from consumer.resolver import AddressFailures
 from kproto.broker.server import running
 from kproto.errors import ConnectionFailed
-
-from .test_sockets import Script, serving, several
+from tests.consumer.behaviour.socket_servers import Script, serving, several
 
 
 @contextmanager

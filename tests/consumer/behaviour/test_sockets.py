@@ -43,38 +43,10 @@ from kproto.broker.server import Server, running
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut
 from kproto.records import Record, encode_batch
 from kproto.wire.frame import frame
+from tests.consumer.behaviour.socket_servers import Script, serving, several
 
 trustme = pytest.importorskip("trustme")
 CA = trustme.CA()
-
-Script = Callable[[socket.socket], object]
-
-
-@contextmanager
-def serving(script: Script) -> Generator[str]:
-    """HOST:PORT where each connection is given to `script` in a thread of its own."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    made: list[socket.socket] = []
-
-    def one(sock: socket.socket) -> None:
-        with suppress(OSError):
-            script(sock)
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                sock, _ = listener.accept()
-                made.append(sock)
-                threading.Thread(target=one, args=(sock,), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        for sock in (listener, *made):
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
 
 
 def told(perform: Callable[[Sockets], object], enough: Callable[[list[NetworkEvent]], bool]) -> list[Any]:
@@ -128,21 +100,6 @@ def test_a_place_that_is_none_is_a_broken_connection_to_asyncio(place: tuple[str
     [event] = asyncio.run(told_async(lambda streams: streams.perform(Open(1, *place)), bool))
     assert isinstance(event, Broken)
     assert event.why
-
-
-def several(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    """Let the name `broker.test` have these addresses."""
-    real = socket.getaddrinfo
-
-    def getaddrinfo(host: Any, port: Any, *rest: Any, **named: Any) -> Any:
-        if host != "broker.test":
-            return real(host, port, *rest, **named)
-        if named.get("flags", 0) & socket.AI_NUMERICHOST:
-            raise socket.gaierror(socket.EAI_NONAME, "a name")
-        found = [real(address, port, type=socket.SOCK_STREAM)[0] for address in addresses]
-        return found
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
 def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

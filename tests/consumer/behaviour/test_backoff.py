@@ -1,0 +1,75 @@
+"""Repeated lookups back off (M28, M197)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproto.error_codes import ErrorCode
+from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kproto.messages.metadata import MetadataRequest
+from tests.consumer.engine.stage import (
+    GROUP,
+    answer_commits,
+    filled,
+)
+from tests.consumer.stage import Client, World, tp
+
+
+def test_a_topic_that_does_not_exist_is_asked_for_less_and_less() -> None:
+    world = World({})
+    a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300_000})
+    a.subscribe("t")
+    world.run(60_000)
+    assert 5 <= len(world.requests_of(a, MetadataRequest)) <= 20
+    world.create("t", 1)
+    world.write("t", 0, "x")
+    assert world.run(15_000, until=lambda: a.values() == ["x"])
+
+
+def test_look_ups_of_a_coordinator_that_is_never_there_wait_longer_each_time() -> None:
+    world = filled()
+
+    def nobody(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, FindCoordinatorRequest):
+            return FindCoordinatorResponse(error_code=15, node_id=-1, host="", port=-1)
+        return None
+
+    world.tamper = nobody
+    a = world.consumer(**GROUP)
+    a.engine.core.network.caps[10] = 3
+    a.assign({tp("t", 0): 0})
+    a.commit({tp("t", 0): 5})
+    world.run(10_000)
+    assert 8 <= len(world.requests_of(a, FindCoordinatorRequest)) <= 20
+
+
+def test_a_coordinator_that_never_is_one_is_not_asked_faster_and_faster() -> None:
+    world = filled()
+    a = world.consumer(**GROUP)
+    answer_commits(world, ErrorCode.NOT_COORDINATOR)
+    a.assign({tp("t", 0): 0})
+    a.commit({tp("t", 0): 5})
+    world.run(10_000)
+    assert len(world.requests_of(a, FindCoordinatorRequest)) <= 20
+
+
+def test_two_clients_do_not_come_back_at_the_same_moments() -> None:
+    world = World({"t": 1})
+    moments: list[list[int]] = []
+    for _ in range(2):
+        a = world.consumer(**GROUP)
+        at: list[int] = []
+
+        def note(client: Client, request: Any, version: int, at: list[int] = at) -> Any:
+            if isinstance(request, FindCoordinatorRequest):
+                at.append(world.now)
+                return FindCoordinatorResponse(error_code=15, node_id=-1, host="", port=-1)
+            return None
+
+        world.tamper = note
+        a.engine.core.network.caps[10] = 3
+        a.subscribe("t")
+        world.run(5000)
+        moments.append([one - at[0] for one in at])
+        world.kill(a)
+    assert moments[0] != moments[1]

@@ -1,0 +1,353 @@
+"""What the consumer promises: every future ends, every error has an exit, what commit reported is committed.
+
+Each of these was broken once. The whole engine in virtual time, against the embedded broker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import (
+    CommitFailed,
+    Fenced,
+    IllegalState,
+    KprotoError,
+    NotAuthorized,
+    RequestTimedOut,
+)
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+)
+from tests.consumer.engine.stage import (
+    AUTO,
+    GROUP,
+    answer_commits,
+    filled,
+    forget_the_member,
+    forgotten_in_silence,
+    numbers,
+    reading,
+)
+from tests.consumer.stage import Client, World, tp
+
+# ---- commits say what became of them (M95, M98, M123)
+
+
+def test_who_commits_everything_after_the_application_was_too_slow_is_told() -> None:
+    world = filled()
+    a = reading(world, max_poll_interval_ms=2000)
+    a.pause_polling()
+    world.run(2500)
+    token = a.commit()
+    world.run(100)
+    assert isinstance(a.done[token][1], CommitFailed)
+    assert "t-0" in str(a.done[token][1])
+    assert world.committed("g", tp("t", 0)) == 0  # its start
+
+
+def test_who_commits_everything_after_the_coordinator_forgot_the_member_is_told() -> None:
+    world = filled()
+    a = reading(world)
+    a.pause_polling()
+    forget_the_member(world)
+    world.run(600)
+    token = a.commit()
+    world.run(100)
+    assert isinstance(a.done[token][1], CommitFailed)
+
+
+def test_who_commits_everything_after_being_fenced_is_told_for_ever() -> None:
+    world = filled()
+    a = reading(world)
+    forget_the_member(world, ErrorCode.FENCED_INSTANCE_ID)
+    assert world.run(until=lambda: bool(a.errors))
+    world.run(1000)
+    for token in (a.commit(), a.commit({tp("t", 0): 3})):
+        world.run(100)
+        assert isinstance(a.done[token][1], Fenced)
+
+
+def test_after_the_loss_was_told_commits_are_good_again() -> None:
+    world = filled()
+    a = reading(world)
+    forget_the_member(world)
+    assert world.run(until=lambda: ("lost", (tp("t", 0),)) in a.calls)
+    assert world.run(until=lambda: len(a.records) == 20)
+    token = a.commit()
+    world.run(100)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
+@pytest.mark.parametrize("timeout_ms", [None, 1], ids=["open", "given up"])
+@pytest.mark.parametrize("queued", [0, 1, 3])
+def test_the_last_commit_wins_also_where_it_says_what_was_committed_before_the_open_ones(
+    timeout_ms: int | None, queued: int
+) -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    a = reading(world)
+    a.pause_polling()
+    a.commit()
+    world.run(100)
+    others = [a.commit({tp("t", 0): 3}, timeout_ms=timeout_ms)]
+    others += [a.commit({tp("t", 0): 4 + number}) for number in range(queued)]
+    world.run(2)
+    assert (others[0] in a.done) is (timeout_ms is not None)
+    token = a.commit()
+    assert token not in a.done
+    world.run(1000)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+    before = len(world.requests_of(a, OffsetCommitRequest))
+    again = a.commit()
+    world.run(1000)
+    assert a.done[again] == (None, None)
+    assert len(world.requests_of(a, OffsetCommitRequest)) == before  # it is certain now: nothing is asked
+
+
+def test_an_answer_says_nothing_of_the_commit_behind_it() -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    a = reading(world)
+    a.pause_polling()
+    for offset in (10, 5):
+        a.commit({tp("t", 0): offset})
+    world.run(42)  # the first is answered
+    token = a.commit()
+    world.run(1000)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
+def test_close_commits_what_was_processed_behind_an_open_commit_of_something_else() -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    a = reading(world, **AUTO)
+    a.commit()
+    world.run(1000)
+    a.commit({tp("t", 0): 3})
+    a.close()
+    assert world.run(until=lambda: not a.alive)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
+@pytest.mark.parametrize("said", [8, 10])
+def test_no_automatic_commit_goes_back_of_what_the_application_has_committed(said: int) -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 10))
+    a = reading(world, **AUTO, max_poll_records=5)
+    a.pause_polling()  # five were processed, as far as polls say
+    token = a.commit({tp("t", 0): said})
+    world.run(20_000)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == said
+
+
+def test_a_loss_while_an_older_offset_may_yet_be_committed_is_told() -> None:
+    world = filled()
+    a = reading(world)
+    a.commit()
+    world.run(100)
+    a.pause_polling()
+    forgotten_in_silence(world)
+    a.commit({tp("t", 0): 3})
+    assert world.run(until=lambda: bool(a.changes_of("lost")))
+    token = a.commit()
+    world.run(100)
+    assert isinstance(a.done[token][1], CommitFailed)
+
+
+def test_commits_that_are_still_queued_are_finished_by_close() -> None:
+    world = filled()
+    a = reading(world)
+    tokens = [a.commit({tp("t", 0): offset}) for offset in range(1, 11)]
+    a.close()
+    world.run(1000)
+    assert [a.done[token] for token in tokens] == [(None, None)] * 10
+    assert world.committed("g", tp("t", 0)) == 10
+
+
+def test_commits_that_can_not_be_finished_fail_within_close() -> None:
+    world = filled()
+    a = reading(world)
+    answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    tokens = [a.commit({tp("t", 0): offset}) for offset in range(1, 11)]
+    begun = world.now
+    closing = a.close(timeout_ms=3000)
+    assert world.run(5000, until=lambda: not a.alive)
+    assert world.now - begun <= 3001
+    assert all(isinstance(a.done[token][1], KprotoError) for token in tokens)
+    assert closing in a.done
+
+
+def test_a_last_commit_that_fails_is_told_by_close() -> None:
+    world = filled()
+    a = reading(world, **AUTO)
+    answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    token = a.close()
+    world.run(3000)
+    assert isinstance(a.done[token][1], NotAuthorized)
+    assert [change.partitions for change in a.changes_of("uncommitted")] == [(tp("t", 0),)]
+
+
+def test_a_last_commit_that_gets_no_answer_is_told_by_close() -> None:
+    world = filled()
+    a = reading(world, **AUTO)
+    answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    token = a.close(timeout_ms=2000)
+    world.run(3000)
+    assert isinstance(a.done[token][1], (RequestTimedOut, IllegalState))
+
+
+@pytest.mark.parametrize("down", [True, False], ids=["down", "silent"])
+def test_without_a_broker_close_says_that_it_was_not_committed_and_not_that_somebody_took_it(
+    down: bool,
+) -> None:
+    world = filled()
+    a, b = reading(world, **AUTO), reading(world, **{**GROUP, "group_id": "h"})
+    if down:
+        world.down = True
+        world.cut(a)
+        world.cut(b)
+    else:
+        world.fault("stall")
+    asked = b.commit()
+    tokens = [a.close(timeout_ms=2000), b.close(timeout_ms=2000)]
+    assert world.run(5000, until=lambda: not a.alive and not b.alive)
+    for error in (a.done[tokens[0]][1], b.done[asked][1]):
+        assert isinstance(error, IllegalState)
+        assert "was closed before this was committed" in str(error)
+    assert b.done[tokens[1]] == (None, None)
+
+
+def test_a_last_commit_that_is_overtaken_by_a_loss_is_told_by_the_callback() -> None:
+    world = filled()
+    a = reading(world, **AUTO)
+    forgotten_in_silence(world)
+    token = a.close(timeout_ms=5000)
+    assert world.run(2000, until=lambda: token in a.done)
+    assert [kind for kind, _ in a.calls][-2:] == ["revoked", "lost"]
+    assert a.done[token][1] is None
+
+
+def test_a_commit_that_fails_at_a_revocation_is_reported() -> None:
+    world = filled(2)
+    a = reading(world, **{**AUTO, "partition_assignment_strategy": "range"})
+    answer_commits(world, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+    b = world.consumer(**GROUP | {"partition_assignment_strategy": "range"})
+    b.subscribe("t")
+    world.run(3000)
+    assert a.changes_of("uncommitted")
+    assert len(a.owns()) == len(b.owns()) == 1
+
+
+def test_unsubscribing_ends_the_commits_that_were_asked_for() -> None:
+    world = filled()
+    a = reading(world)
+    answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    token = a.commit(timeout_ms=60_000)
+    world.run(100)
+    a.unsubscribe()
+    world.run(61_000)
+    assert isinstance(a.done[token][1], KprotoError)
+
+
+def test_who_subscribes_again_while_unsubscribing_is_told_when_everything_was_given_back() -> None:
+    world = filled()
+    a = reading(world)
+    token = a.unsubscribe()
+    a.subscribe("t")
+    world.run(1000)
+    assert a.done[token] == (None, None)
+    assert world.run(2000, until=lambda: a.owns() == {tp("t", 0)})
+
+
+def test_a_commit_whose_answer_leaves_a_partition_out_is_not_reported_as_committed() -> None:
+    world = filled()
+    a = reading(world)
+
+    def leave_out(client: Client, request: Any, version: int) -> Any:
+        return OffsetCommitResponse(topics=[]) if isinstance(request, OffsetCommitRequest) else None
+
+    world.tamper = leave_out
+    token = a.commit(timeout_ms=2000)
+    world.run(3000)
+    error = a.done[token][1]
+    assert isinstance(error, RequestTimedOut)
+    assert "the coordinator's response does not contain t-0" in str(error)
+    world.tamper = None
+    token = a.commit()
+    world.run(3000)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
+@pytest.mark.rule("M123")
+def test_an_automatic_commit_that_is_refused_for_good_is_told_once_and_not_repeated_at_once() -> None:
+    world = filled()
+    a = world.consumer(**AUTO, auto_commit_interval_ms=1000)
+    answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    a.subscribe("t")
+    world.run(10_000)
+    commits = [
+        request
+        for request in world.requests_of(a, OffsetCommitRequest)
+        if request.topics[0].partitions[0].committed_offset
+    ]
+    assert 8 <= len(commits) <= 11
+    assert [type(error) for error in a.errors] == [NotAuthorized]
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_no_commit_in_time_comes_beside_that_of_close(group: bool) -> None:
+    """It was asked for in vain, and close said that what its own commit had saved was not committed."""
+    world = World({"t": 1}, latency=(40, 40))
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(**AUTO, auto_commit_interval_ms=20)
+    a.works_ms = 5
+    a.subscribe("t") if group else a.assign({tp("t", 0): 0})
+    assert world.run(until=lambda: len(a.records) == 10)
+    token = a.close()
+    assert world.run(until=lambda: token in a.done)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_where_a_seek_leads_while_close_commits_is_nothing_that_was_not_committed(group: bool) -> None:
+    world = World({"t": 2}, latency=(40, 40))
+    for partition in (0, 1):
+        world.write("t", partition, *numbers(0, 10))
+    a = world.consumer(**AUTO, auto_commit_interval_ms=60_000)
+    a.subscribe("t") if group else a.assign({tp("t", 0): 0, tp("t", 1): 0})
+    assert world.run(until=lambda: len(a.records) == 20)
+    a.seek_to("earliest", tp("t", 1))
+    token = a.close()
+    assert world.run(until=lambda: token in a.done)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
+def test_a_rebalance_does_not_stop_the_partitions_that_stay_while_its_commit_is_open() -> None:
+    world = World({"t": 2})
+    a = world.consumer(**AUTO)
+    a.subscribe("t")
+    world.write("t", 0, "x")
+    world.write("t", 1, "x")
+    assert world.run(until=lambda: len(a.records) == 2)
+    answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    b = world.consumer(**AUTO)
+    b.subscribe("t")
+    assert world.run(until=lambda: any(kind == "revoked" for kind, _ in a.calls))
+    [gone] = next(partitions for kind, partitions in a.calls if kind == "revoked")
+    kept = 1 - gone.partition
+    for _ in range(20):
+        world.write("t", kept, "y")
+        world.run(50)
+    assert a.values("t", kept) == ["x"] + ["y"] * 20
+    assert not b.owns()

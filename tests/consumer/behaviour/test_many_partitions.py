@@ -1,0 +1,91 @@
+"""The cost of many partitions, most of them idle."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from kproto.messages.fetch import FetchRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+)
+from tests.consumer.engine.stage import (
+    GROUP,
+)
+from tests.consumer.stage import Client, World, tp
+
+
+def test_the_starts_of_all_partitions_are_saved_by_one_commit() -> None:
+    world = World({"t": 300})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(2000)
+    assert len(world.requests_of(a, OffsetCommitRequest)) == 1
+    assert [world.committed("g", tp("t", index)) for index in range(300)] == [0] * 300
+    assert len(world.requests_of(a, JoinGroupRequest)) == 2
+
+
+def test_a_broker_that_is_silent_while_starts_are_saved_costs_time_only() -> None:
+    world = World({"t": 2000})
+    a = world.consumer(**GROUP, request_timeout_ms=1000)
+
+    def silent(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, OffsetCommitRequest):
+            world.cut(client)
+        return None
+
+    world.tamper = silent
+    a.subscribe("t")
+    world.run(10_000)
+    world.tamper = None
+    world.write("t", 1999, "x")
+    assert world.run(20_000, until=lambda: a.values() == ["x"])
+
+
+def calls_for_one_record(partitions: int) -> int:
+    """How many functions the engine calls from when a record is written until it is delivered."""
+    world = World({"t": partitions})
+    a = world.consumer(**GROUP, fetch_max_wait_ms=60_000, request_timeout_ms=70_000)
+    a.subscribe("t")
+    assert world.run(60_000, until=lambda: len(a.owns()) == partitions)
+    world.run(3_000)
+    calls = 0
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        nonlocal calls
+        if event == "call" and "/consumer/engine/" in frame.f_code.co_filename:
+            calls += 1
+
+    for number in range(3):
+        world.write("t", 0, str(number))
+        if number == 2:
+            sys.setprofile(count)
+        try:
+            assert world.run(100, until=lambda number=number: len(a.records) == number + 1)  # type: ignore[misc]
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+def test_a_record_costs_no_more_because_a_thousand_partitions_are_idle() -> None:
+    assert calls_for_one_record(1000) <= 1.2 * calls_for_one_record(1)
+
+
+def test_a_fetch_connection_that_stalls_costs_seconds_with_default_options() -> None:
+    """The connection answers ApiVersions, and then nothing any more."""
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    stalled: list[Any] = []
+
+    def stall(client: Client, request: Any, version: int) -> None:
+        if isinstance(request, FetchRequest) and not stalled:
+            stalled.append(max(world.network.wires.values(), key=lambda wire: wire.conn))
+            stalled[0].up.lost = stalled[0].down.lost = True
+
+    world.tamper = stall
+    one = world.join("c", topics=["t"], group_id="g", auto_offset_reset="earliest")
+    began = world.now
+    assert world.run(60_000, until=lambda: one.values() == ["x"])
+    assert world.now - began < 7_000
+    assert stalled

@@ -1,0 +1,200 @@
+"""Errors of fetches and commits are raised or reported, once (M25, M60, M173)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import (
+    BrokerError,
+    EncodeError,
+    NotAuthorized,
+    RecordError,
+)
+from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.leave_group import LeaveGroupRequest
+from kproto.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kproto.records import Record, encode_batch
+from tests.consumer.engine.stage import (
+    AUTO,
+    GROUP,
+    answer_commits,
+    filled,
+    numbers,
+    reading,
+)
+from tests.consumer.stage import Client, World, tp
+
+
+@pytest.mark.parametrize("code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 999])
+def test_a_fetch_that_can_not_be_answered_is_raised_and_not_repeated_all_the_time(code: int) -> None:
+    world = filled()
+
+    def refuse(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, FetchRequest) or not request.topics:
+            return None
+        entry = PartitionData(
+            partition_index=0, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+        )
+        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+    world.tamper = refuse
+    a = world.consumer()
+    a.assign({tp("t", 0): 0})
+    world.run(10_000)
+    assert len(world.requests_of(a, FetchRequest)) <= 12
+    assert {error.code for error in a.errors if isinstance(error, BrokerError)} == {code}
+    world.tamper = None
+    assert world.run(2000, until=lambda: a.values() == numbers(0, 10))
+
+
+def test_an_error_of_one_partition_is_raised_however_much_there_is_of_others() -> None:
+    world = World({"t": 2})
+    world.write("t", 0, *numbers(0, 1000))
+    world.write("t", 1, "bad")
+    world.corrupt_batch("t", 1, batch=0)
+    a = world.consumer()
+    a.limit, a.works_ms = 10, 100
+    a.assign({tp("t", 0): 0, tp("t", 1): 0})
+    assert world.run(until=lambda: bool(a.errors))
+    assert isinstance(a.errors[0], RecordError)
+    assert len(a.records) <= 20
+    assert world.run(until=lambda: len(a.records) == 1000)
+    assert len(a.errors) == 1
+
+
+def test_a_commit_that_is_refused_is_told_however_much_there_is_to_read() -> None:
+    world = filled(records=1000)
+    answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    a = world.consumer(**{**AUTO, "auto_commit_interval_ms": 100})
+    a.limit, a.works_ms = 10, 50
+    a.subscribe("t")
+    assert world.run(until=lambda: bool(a.errors))
+    assert isinstance(a.errors[0], NotAuthorized)
+    assert len(a.records) <= 50
+
+
+def test_however_many_partitions_are_refused_the_others_are_read() -> None:
+    world = World({"t": 1, "secret": 100})
+    world.write("t", 0, *numbers(0, 100))
+
+    def refuse(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, ListOffsetsRequest) or request.topics[0].name != "secret":
+            return None
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(
+                            partition_index=partition.partition_index,
+                            error_code=10_000 + partition.partition_index,  # else they were one error
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    world.tamper = refuse
+    a = world.consumer(auto_offset_reset="earliest")
+    a.limit, a.works_ms = 1, 50
+    a.assign({tp("t", 0): 0, **{tp("secret", index): None for index in range(100)}})
+    world.run(8_000)
+    assert len(a.records) >= 50
+    assert len(a.errors) >= 50
+
+
+def test_what_was_fetched_before_an_answer_that_can_not_be_read_is_handed_out_first() -> None:
+    world = filled()
+
+    def cut(client: Client, request: Any, version: int) -> Any:
+        """Behind the first ten records comes half a batch, whatever is asked for."""
+        if not isinstance(request, FetchRequest) or not request.topics:
+            return None
+        if request.topics[0].partitions[0].fetch_offset < 10:
+            return None
+        entry = PartitionData(
+            partition_index=0, error_code=0, high_watermark=20, aborted_transactions=None, records=b"half"
+        )
+        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+    world.tamper = cut
+    a = world.consumer()
+    a.limit, a.works_ms = 2, 500
+    a.assign({tp("t", 0): 0})
+    assert world.run(until=lambda: bool(a.errors))
+    assert a.values() == numbers(0, 10)
+    assert isinstance(a.errors[0], RecordError)
+    assert len(world.requests_of(a, FetchRequest)) <= 12
+
+
+def test_a_leader_that_brings_what_is_behind_again_and_again_is_asked_less_and_less() -> None:
+    world = filled()
+    old = encode_batch([Record(offset=0, timestamp=0, key=None, value=b"old")])
+
+    def repeat(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, FetchRequest) or not request.topics:
+            return None
+        entry = PartitionData(
+            partition_index=0, error_code=0, high_watermark=10, aborted_transactions=None, records=old
+        )
+        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+    world.tamper = repeat
+    a = world.consumer()
+    a.assign({tp("t", 0): 5})
+    world.run(10_000)
+    assert len(world.requests_of(a, FetchRequest)) <= 30
+    assert a.values() == []
+    world.tamper = None
+    assert world.run(2000, until=lambda: a.values() == numbers(5, 10))
+
+
+@pytest.mark.rule("M25")
+def test_a_static_member_before_an_old_broker_is_told_the_version() -> None:
+    world = filled()
+    a = world.consumer(**GROUP, group_instance_id="one")
+    a.engine.core.network.caps[11] = 4
+    a.subscribe("t")
+    world.run(2_000)
+    assert a.errors
+    assert isinstance(a.errors[0], EncodeError)
+    assert "JoinGroup" in str(a.errors[0])
+    assert "v4" in str(a.errors[0])
+    assert len(world.requests_of(a, FindCoordinatorRequest)) <= 2
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_member_leaves_in_every_version_of_leave_group(version: int) -> None:
+    world = filled()
+    a = reading(world)
+    a.engine.core.network.caps[13] = version
+    a.close()
+    world.run(500)
+    assert len(world.requests_of(a, LeaveGroupRequest)) == 1
+    b = world.consumer(**GROUP)
+    b.subscribe("t")
+    assert world.run(500, until=lambda: b.owns() == {tp("t", 0)})
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_member_joins_in_every_version_of_join_group(version: int) -> None:
+    world = filled()
+    a = world.consumer(**GROUP)
+    a.engine.core.network.caps[11] = version
+    a.subscribe("t")
+    assert world.run(5000, until=lambda: len(a.records) == 10)
+    assert a.errors == []

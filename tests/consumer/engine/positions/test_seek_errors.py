@@ -1,0 +1,60 @@
+"""Seeks and assignments with a wrong offset are rejected and change nothing (M141)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consumer.engine import events as ev
+from kproto.errors import (
+    ConfigError,
+    IllegalState,
+)
+from tests.consumer.engine.stage import (
+    filled,
+    numbers,
+    reading,
+)
+from tests.consumer.stage import tp
+
+
+@pytest.mark.parametrize("offset", [-1, -2, "earliest", 1.5, True, None, float("nan")])
+def test_a_seek_to_what_is_no_offset_is_refused_and_changes_nothing(offset: Any) -> None:
+    world = filled()
+    a = reading(world)
+    before = a.position(tp("t", 0))
+    with pytest.raises(ConfigError, match="seek_to"):
+        a.do(ev.Seek(tp("t", 0), offset))
+    assert a.position(tp("t", 0)) == before
+    world.write("t", 0, "more")
+    assert world.run(1000, until=lambda: len(a.records) == 11)
+
+
+@pytest.mark.parametrize("where", ["begin", -1, 1.5, True, None])
+def test_a_seek_to_nowhere_is_refused_and_changes_nothing(where: Any) -> None:
+    world = filled()
+    a = reading(world)
+    with pytest.raises(ConfigError, match="earliest"):
+        a.do(ev.SeekTo(frozenset(), where))
+    assert a.position(tp("t", 0)) == 10
+
+
+def test_a_seek_of_several_partitions_moves_all_or_none() -> None:
+    world = filled()
+    a = world.consumer()
+    a.assign({tp("t", 0): 7})
+    world.run(500)
+    with pytest.raises(IllegalState, match="t-5"):
+        a.do(ev.SeekTo(frozenset({tp("t", 0), tp("t", 5)}), "earliest"))
+    world.run(500)
+    assert a.values() == numbers(7, 10)
+
+
+def test_an_assignment_with_a_wrong_offset_changes_nothing() -> None:
+    world = filled()
+    a = world.consumer()
+    a.assign({tp("t", 0): 7})
+    with pytest.raises(ConfigError):
+        a.do(ev.Assign({tp("t", 1): -1}))
+    assert set(a.engine.partitions) == {tp("t", 0)}
