@@ -1,0 +1,182 @@
+"""Count the turns of phrase, local names and module names that readers stumble over.
+
+CONTRIBUTING has the style guide. The counts are a thermometer: good writing keeps them low, but a low count
+does not make good writing. Peers (h11, websockets, httpcore, trio, aiokafka, kafka-python) have 6 to 14 marks
+per 10,000 words.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("kproto", "consumer", "tests", "docs")
+PAGES = ("README.md", "CONTRIBUTING.md")
+# Limits: lower them as the counts go down.
+MARKS_PER_10_000_WORDS = 15
+VAGUE_NAMES = 60
+RIDDLE_MODULES = 3
+# Persons as subjects, verbs that are not the field's, and words that send the reader looking for a noun.
+MARKS = {
+    "a person as subject": r"(?:(?<=[.:;] )|^)(?:Who|Whoever|Whose|Whom)\b(?![^.]{0,120}\?)",
+    "whoever": r"\b(?:whoever|to whom|with whom|of whom|for whom)\b",
+    "a pronoun for a person": r"\b(?:nobody|somebody|everybody|anybody|no one)\b",
+    "tell": r"\b(?:tells?|told|telling)\b",
+    "hear": r"\b(?:hears?|heard)\b",
+    "go on": r"\b(?:go|goes|going|went|gone) on\b",
+    "over": r"\b(?:is|was|are|were) over\b",
+    "of its own": r"\b(?:of its own|of their own|of ours|by itself|by themselves)\b",
+    "there is not": r"\bthat there (?:is|are)(?: not)?\b|\bis there\b|\bare there\b(?!\?)",
+    "anew": r"\banew\b",
+    "let in": r"\blets? (?:in|go of|go)\b",
+    "give up": r"\b(?:put out|gives? up|given up|gave up|takes? back|took back|taken back)\b",
+    "is no": r"\b(?:is|are|was|were) (?:no|none)\b",
+    "but for": r"\bbut for\b",
+    "look after": r"\blook(?:s|ed|ing)? (?:after|at)\b",
+    "at once": r"\b(?:in vain|at once)\b",
+    "those of": r"\b(?:what it was|of those|those of|of that is|what is of)\b",
+}
+VAGUE = {
+    "one",
+    "found",
+    "told",
+    "said",
+    "given",
+    "made",
+    "what",
+    "taken",
+    "kept",
+    "asked",
+    "heard",
+    "seen",
+    "gone",
+    "left",
+    "rest",
+    "other",
+    "others",
+    "both",
+    "again",
+    "here",
+    "there",
+    "it",
+    "that",
+}
+RIDDLES = {
+    "standing",
+    "fates",
+    "elsewhere",
+    "door",
+    "seat",
+    "sheets",
+    "starts",
+    "interests",
+    "peers",
+    "silence",
+    "beyond",
+    "quiet",
+    "once",
+    "pieces",
+    "twins",
+    "solo",
+    "crowd",
+    "may",
+    "pasted",
+    "chosen",
+    "books",
+    "lives",
+    "moment",
+    "rest",
+    "looking",
+    "seen",
+    "inside",
+    "whole",
+}
+GERUNDS = {"testing", "string", "encoding", "decoding", "partitioning", "routing"}  # nouns that end in -ing
+
+
+@cache
+def files() -> Mapping[str, str]:
+    """Return the text of every Python file and page by its path."""
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.*"))]
+    paths += [ROOT / page for page in PAGES]
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in paths
+        if path.suffix in (".py", ".md")
+    }
+
+
+@cache
+def tree(path: str) -> ast.Module:
+    return ast.parse(files()[path])
+
+
+def prose(path: str) -> Iterator[str]:
+    """Yield the docstrings and comments of a module, or the paragraphs of a page, each as one line."""
+    if path.endswith(".md"):
+        text = re.sub(r"```.*?```|^    .*$|`[^`]*`", " ", files()[path], flags=re.S | re.M)
+        yield from (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+        return
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield " ".join((ast.get_docstring(node) or "").split())
+    yield from re.findall(r"(?m)(?:^|\s)#:? (.*)$", files()[path])
+
+
+def bindings(path: str) -> Iterator[str]:
+    """Yield every name that a module assigns or takes as a parameter."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def modules() -> list[str]:
+    return [path for path in files() if path.endswith(".py")]
+
+
+def marks(text: str) -> int:
+    return sum(
+        len(re.findall(pattern, text, 0 if name == "a person as subject" else re.I))
+        for name, pattern in MARKS.items()
+    )
+
+
+def is_riddle(path: str) -> bool:
+    name = Path(path).stem.removeprefix("test_")
+    return name in RIDDLES or (re.fullmatch(r"[a-z]+ing", name) is not None and name not in GERUNDS)
+
+
+def test_the_prose_has_few_marks() -> None:
+    words, found = 0, Counter[str]()
+    for path in files():
+        for text in prose(path):
+            words += len(text.split())
+            found[path] += marks(text)
+    assert found.total() * 10_000 / words <= MARKS_PER_10_000_WORDS, found.most_common(10)
+
+
+def test_local_names_say_what_they_hold() -> None:
+    found = Counter({path: sum(name in VAGUE for name in bindings(path)) for path in modules()})
+    assert found.total() <= VAGUE_NAMES, found.most_common(10)
+
+
+def test_modules_are_nouns_of_the_field() -> None:
+    riddles = [path for path in modules() if is_riddle(path)]
+    assert len(riddles) <= RIDDLE_MODULES, riddles
+
+
+def test_a_mark_is_counted() -> None:
+    assert marks("The member leaves, and commits first.") == 0
+    assert marks("Who leaves is told anew, at once.") == 4
+
+
+def test_a_riddle_is_found() -> None:
+    assert is_riddle("consumer/engine/standing.py")
+    assert not is_riddle("consumer/engine/metadata.py")
