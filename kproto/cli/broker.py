@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .arguments import Commands, setting, topic, user
-from .getting_in import how_to
+from .client_snippets import how_to
 from .watch import Teller, Told, add_shown, ended_by_signals, refuse_shown
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ def _demo(options: argparse.Namespace) -> int:
         raise ConfigError("--command-config", str(options.command_config), "together with --bootstrap")
     if options.command_config is not None:
         let_in(options.command_config)  # what is wrong with it is told before anything starts
-    from ..demo.story import Plan, tell
+    from ..demo.script import Plan, tell
 
     write("--picture", options.picture, "")  # said now, and not when all is done
     plan = Plan(

@@ -269,10 +269,10 @@ class Teller:
     """Prints exchanges as they end, and at the end what they were together."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from ..inspect.lives import Lives
-        from ..inspect.names import Names
-        from ..inspect.picking import Picker
-        from ..inspect.transactions import Transactions
+        from ..inspect.diagram_rows import Picker
+        from ..inspect.group_history import Lives
+        from ..inspect.member_names import Names
+        from ..inspect.transaction_history import Transactions
 
         self.options = options
         if options.html is not None:

@@ -12,7 +12,7 @@ from html import escape
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from ..group.subscription import TopicPartition
-from .picking import Picked
+from .diagram_rows import Picked
 from .sequence import COLOURS, NARROW, WIDE, drawing
 from .sequence import STYLE as SEQUENCE
 from .timeline import GroupEvent, Standstill, cause, ownerships, places, shared, standstills

@@ -7,7 +7,7 @@ A request names its API and version itself. A response doesn't: `dissect(frame, 
 what was asked. A size in front of the frame is known by being that of the bytes behind it. Where the
 bytes are wrong, the printed fields end at the wrong byte, and an arrow points at it. The record sets in
 fields are read too; `record_lines` reads one alone. What is inside of bytes fields (subscriptions,
-assignments, user data) stands below them: see `kproto.inspect.inside`.
+assignments, user data) stands below them: see `kproto.inspect.embedded`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..messages.index import API_NAMES, key_of, kind_of, message_class, request_
 from ..messages.json_form import json_name, to_json
 from ..wire.message import Message, check_version
 from ..wire.spans import AnnotatedMessage, FieldSpan, annotate, value_text
-from .inside import Inside, inside
+from .embedded import Inside, inside
 
 if TYPE_CHECKING:
     from ..records import Batch

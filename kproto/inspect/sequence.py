@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from .picking import Picked, Row
+from .diagram_rows import Picked, Row
 
 WIDE, NARROW = 1080, 366  # Pixels across, for a desk and for a telephone.
 STYLE = """

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from ..group.subscription import TopicPartition
+from ..inspect.diagram_rows import Note, Picked, Picker
 from ..inspect.exchanges import Exchange
-from ..inspect.picking import Note, Picked, Picker
 from ..inspect.timeline import GroupEvent, Kind
 from ..messages.join_group import JoinGroupRequest
 from ..messages.sync_group import SyncGroupRequest

@@ -17,9 +17,9 @@ from kproto.broker.server import running
 from kproto.security.oauthbearer import unsecured, unsecured_token
 from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.secured import secured
+from tests.cli.test_broker import started
 from tests.conformance import judges, original_clients
 from tests.conformance.secured_clients import Member, java_properties, one_of_each
-from tests.test_broker_command import started
 
 pytestmark = pytest.mark.clients
 USER, PASSWORD = "alice", "alice-secret"

@@ -10,7 +10,7 @@ import pytest
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
 from kproto.inspect.exchange_lines import groups_of, is_quiet, line, to_json
 from kproto.inspect.exchanges import Conversation, Exchange, brokers_in, readdressed
-from kproto.inspect.lives import Lives
+from kproto.inspect.group_history import Lives
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kproto.inspect.exchange_lines import line, to_json
 from kproto.inspect.exchanges import Conversation, Exchange
-from kproto.inspect.lives import Lives
+from kproto.inspect.group_history import Lives
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

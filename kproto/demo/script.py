@@ -32,7 +32,7 @@ except ImportError as error:
 from ..group.subscription import TopicPartition
 from ..inspect.timeline import GroupEvent
 from . import flights, member
-from .books import Books, Outcome, judge
+from .checks import Books, Outcome, judge
 from .flights import Departure
 from .spark import hourly_query
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kproto.error_codes import ErrorCode
-from kproto.inspect.transactions import Transactions
+from kproto.inspect.transaction_history import Transactions
 from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.produce import ProduceRequest, ProduceResponse
 from kproto.wire.message import Message
-from tests.inspect.test_picking import apis, exchange, picked
+from tests.inspect.test_diagram_rows import apis, exchange, picked
 
 WRITE = ProduceRequest(transactional_id="billing", acks=-1, timeout_ms=1, topic_data=[])
 INIT = InitProducerIdRequest(transactional_id="billing", transaction_timeout_ms=1)

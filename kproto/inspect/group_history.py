@@ -15,7 +15,7 @@ from ..error_codes import ErrorCode
 from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
 from .exchanges import Exchange
-from .names import Names
+from .member_names import Names
 from .timeline import GroupEvent, Kind
 
 _GONE = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}

@@ -333,7 +333,7 @@ def test_a_demo_without_its_packages_is_told_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    monkeypatch.delitem(sys.modules, "kproto.demo.story", raising=False)
+    monkeypatch.delitem(sys.modules, "kproto.demo.script", raising=False)
     assert main(["demo"]) == 1
     assert "pip install 'kproto[demo]'" in capsys.readouterr().err
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from kproto.inspect.diagram_rows import Note, Picked, Picker, Row
 from kproto.inspect.exchanges import Exchange
-from kproto.inspect.names import Names
-from kproto.inspect.picking import Note, Picked, Picker, Row
+from kproto.inspect.member_names import Names
 from kproto.inspect.sequence import NARROW, drawing, picture
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -6,7 +6,7 @@ import pytest
 
 pd = pytest.importorskip("pandas")
 
-from kproto.demo.books import Books, judge  # noqa: E402
+from kproto.demo.checks import Books, judge  # noqa: E402
 from kproto.demo.flights import ORIGINS, Total, hourly  # noqa: E402
 from kproto.demo.member import Read  # noqa: E402
 from kproto.group.subscription import TopicPartition  # noqa: E402

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from ..error_codes import ErrorCode
 from .exchange_lines import is_quiet, line, request_words, response_words
 from .exchanges import Exchange
-from .transactions import aborts
+from .transaction_history import aborts
 
 Kind = Literal["ask", "answer", "error", "silence", "note", "quiet", "rebalance"]
 
