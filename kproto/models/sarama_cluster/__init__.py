@@ -1,23 +1,25 @@
 """bsm/sarama-cluster 2.1.15 as a machine, on Shopify/sarama 1.17.0 with Version = V0_11_0_0.
 
-The last released sarama-cluster, unmaintained since 2019. Everything below the group is sarama's
+This is the last release of sarama-cluster, unmaintained since 2019. Everything below the group is sarama's
 (`kproto.models.sarama`: client, metadata, coordinator_lookup, broker, partition_consumer, broker_consumer),
 with the request versions and settings of that time.
 
-* `consumer`: the main loop and its consume cycle; `consumer_state`: the states of the loop.
-* `consumer_close`: what happens when a cycle fails, and Close.
-* `loops`: the heartbeat loop, the topic watcher, the commit loop, the partitions.
-* `coordinator_requests`: requests to the coordinator, with their lookup and retries.
+* `consumer`: the main loop and its consume cycle; `consumer_state`: the state of the loop.
+* `consumer_close`: the end of a failed cycle, and Close.
+* `loops`: the heartbeat loop, the topic watcher and the commit loop.
+* `partitions`: the claimed partitions (partitions.go).
+* `coordinator_requests`: requests to the coordinator, with lookup and retries.
 * `balancer`: subscription and assignment (balancer.go).
+* `client`: sarama's client with sarama-cluster's options.
 
-Known to differ: the original's background refresher asks for an empty list of topics, which from Metadata v1
-on means none, so that it forgets all topics until it next needs one; this one asks for all of them.
+Known difference: the original's background refresher requests an empty list of topics. From Metadata v1 on
+this means no topic, so the original forgets all topics until it needs one. The model requests all topics.
 
-Versions are the lowest that a broker of today reads; those of the group are written into sarama-cluster. A
-Consumer is made by Subscribe and closed by Unsubscribe, by another Subscribe, and by Close: it leaves the
-group each time. A pattern is a whitelist ("Whitelist" and "Blacklist" in `extra`, too). "assigned" and
-"revoked" are told where a notification says the same, and nobody waits for them. "PartitionStrategy" is the
-leader's; what a configuration says of assignors is not looked at, as in the original (S1-11).
+Request versions are the lowest that a current broker supports. Subscribe creates a Consumer; Unsubscribe,
+another Subscribe, and Close close it, and each time it leaves the group. A pattern is a whitelist;
+"Whitelist" and "Blacklist" in `extra` are supported as well. The callbacks "assigned" and "revoked" follow
+the notifications, and the model does not wait for them. "PartitionStrategy" is the leader's; configured
+assignors are ignored, as in the original (S1-11).
 """
 
 from __future__ import annotations
@@ -50,10 +52,9 @@ from .coordinator_requests import CommitOffsets
 
 __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_deadline", "start", "step"]
 
-SEES_GROWTH = False  # Its leader doesn't look for new partitions: `loops`.
-# What is fetched goes on to the application until the main loop releases the partitions, and after a
-# rebalance before "assigned": partitions and notifications are goroutines of their own (consumer.go,
-# nextTick).
+SEES_GROWTH = False  # Its leader does not check for new partitions (`loops`).
+# Fetched messages are delivered until the main loop releases the partitions, and after a rebalance before
+# "assigned": partitions and notifications have goroutines of their own (consumer.go, nextTick).
 SILENT_WHEN_FENCED = False
 
 
@@ -61,7 +62,7 @@ CLOSED = ClusterConsumerState.CLOSED
 
 
 class SaramaClusterState(ClusterClient):
-    """Everything that one sarama-cluster process knows. Only `step` changes it; read what you like."""
+    """The state of one sarama-cluster process. Only `step` changes it; all attributes may be read."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -70,27 +71,27 @@ class SaramaClusterState(ClusterClient):
 
     @property
     def member_id(self) -> str:
-        """The member id; empty while there is none."""
+        """Return the member id, or an empty string before the member has one."""
         return self.consumer.member_id
 
     @property
     def generation(self) -> int:
-        """The last generation that was joined."""
+        """Return the last generation that was joined."""
         return self.consumer.generation
 
     @property
     def works_on(self) -> frozenset[TopicPartition]:
-        """What it consumes: where a cycle failed, not what its last notification said."""
+        """Return the consumed partitions. After a failed cycle they differ from the last notification."""
         return frozenset(self.consumer.partitions)
 
 
 def start(config: ModelConfig) -> SaramaClusterState:
-    """A client that has done nothing yet: its first event is `Started`. Raises ConfigError."""
+    """Create a client that has done nothing yet. Its first event is `Started`. Raises ConfigError."""
     return SaramaClusterState(config)
 
 
 def step(state: SaramaClusterState, event: ModelEvent, now: int) -> list[ModelAction]:
-    """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
+    """Apply `event` at `now` (milliseconds) and return the actions to perform, in order."""
     out: list[ModelAction] = []
     state.now, state.out = now, out
     state.expire()
@@ -100,7 +101,7 @@ def step(state: SaramaClusterState, event: ModelEvent, now: int) -> list[ModelAc
 
 
 def next_deadline(state: SaramaClusterState) -> int | None:
-    """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
+    """Return when to send the next `DeadlineReached`, in milliseconds as `now`, or None without a timer."""
     return None if state.consumer.state is CLOSED else state.next_deadline()
 
 
@@ -110,7 +111,7 @@ class ClusterCommitCallState(States):
 
 
 class ClusterCommitCall(Routine):
-    """The application's CommitOffsets: once, and its error is returned."""
+    """One call of CommitOffsets. It is not retried, and returns its error."""
 
     __slots__ = ("state_of_client", "token")
     TABLE: ClassVar[Table]
@@ -139,7 +140,7 @@ ClusterCommitCall.TABLE = {"committed": row(ClusterCommitCallState, COMMITTING=_
 
 
 class SaramaClusterHandlers(EventHandlers[SaramaClusterState]):
-    """The application's calls, and what arrives from the brokers. Timers are expired before each event."""
+    """Handle the application's calls and the brokers' responses. Due timers run before each event."""
 
     UNSUPPORTED = ("UnknownCommand", "sarama-cluster has no {}")
 

@@ -18,7 +18,7 @@ from ..contract import ModelConfig
 from ..sarama.client import SaramaClient
 from ..sarama.config import OLD, key, settings
 
-# API key -> version. They are the lowest that a broker of today reads; those of the group are the original's.
+# API key -> version: the lowest that a current broker supports; sarama-cluster hard-codes those of the group.
 VERSIONS: dict[int, int] = {
     key(FetchRequest): 4,
     key(ListOffsetsRequest): 1,
@@ -34,7 +34,7 @@ VERSIONS: dict[int, int] = {
 
 
 class ClusterClient(SaramaClient):
-    """Sarama's client of 2018, and what sarama-cluster is configured with."""
+    """Sarama's client of 2018, with the options of sarama-cluster."""
 
     def __init__(self, config: ModelConfig) -> None:
         base = settings(replace(config, assignors=None, instance=None, rack=None))

@@ -1,17 +1,18 @@
-"""sarama-cluster's Consumer: its main loop, one cycle after the other (consumer.go, nextTick, v2.1.15).
+"""sarama-cluster's Consumer: its main loop, which runs cycles (consumer.go, nextTick, v2.1.15).
 
-* A cycle: refresh all metadata and the coordinator, release what was consumed (stop, dwell, commit), join,
-  sync, start the heartbeats, fetch all offsets in one request, open all partitions at once, then the topic
-  watcher and the commits; and wait until any of its loops ends (M68). Everything is let go before each join.
-* JoinGroup v0 offers range and roundrobin; which of them divides is the leader's own option, and the strategy
-  that the group chose does not matter. Each topic for itself; range rounds its borders.
-* JoinGroup's UNKNOWN_MEMBER_ID forgets the member id. SyncGroup errors but REBALANCE_IN_PROGRESS, and any
-  error of OffsetFetch or of opening a partition, leave the group; the id is kept all the same, and the next
-  JoinGroup is refused with it.
-* An error ends the cycle: it is told (but not REBALANCE_IN_PROGRESS), and the next cycle begins after
+* A cycle: refresh all metadata and the coordinator, release the consumed partitions (stop, dwell, commit),
+  join, sync, start the heartbeats, fetch all offsets in one request, open all partitions at once, then start
+  the topic watcher and the commits. It waits until any of its loops ends (M68). All partitions are released
+  before each join.
+* JoinGroup v0 offers range and roundrobin. The leader's own option decides which of them is used; the
+  strategy that the group selected is ignored. Each topic is assigned separately; range rounds its borders.
+* UNKNOWN_MEMBER_ID from JoinGroup resets the member id. Errors of SyncGroup other than REBALANCE_IN_PROGRESS,
+  and any error of OffsetFetch or of opening a partition, make the member leave the group. It keeps its member
+  id, so the next JoinGroup fails with UNKNOWN_MEMBER_ID.
+* An error ends the cycle. It is reported, except REBALANCE_IN_PROGRESS, and the next cycle starts after
   Metadata.Retry.Backoff. There is no other retry.
-* Notifications: start (with what was current), then OK (claimed, released, current) or error.
-* Growth of a topic is not seen (`loops`).
+* Notifications: start (with the current partitions), then OK (claimed, released, current) or error.
+* New partitions of a topic are not noticed (`loops`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _on_connected(consumer: ClusterConsumer, error: GoError | None) -> None:
 
 
 def _create_consumer(consumer: ClusterConsumer) -> None:
-    """NewConsumer."""
+    """Create a Consumer for the requested topics, or close the client (NewConsumer)."""
     consumer.dying = False
     if consumer.finished:
         consumer_close.close(consumer)
@@ -248,7 +249,7 @@ def _start_consuming(consumer: ClusterConsumer) -> None:
 
 
 def _check_loops(consumer: ClusterConsumer, payload: object) -> None:
-    """A loop may have ended before the cycle began to wait for that."""
+    """End the cycle if a loop or a partition ended before the cycle waited for it."""
     heartbeats = any(isinstance(loop, HeartbeatLoop) for loop in consumer.loops)
     closed = any(partition.is_closed for partition in consumer.partitions.values())
     if consumer.dying or not heartbeats or closed:

@@ -1,4 +1,4 @@
-"""What goes wrong in a cycle of a sarama-cluster Consumer, and its Close (consumer.go, v2.1.15)."""
+"""Failed cycles of a sarama-cluster Consumer, and its Close (consumer.go, v2.1.15)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def on_left_after_error(consumer: ClusterConsumer, result: Message | GoError) ->
 
 
 def fail_cycle(consumer: ClusterConsumer, error: GoError) -> None:
-    """rebalanceError."""
+    """Report the error and back off before the next cycle (rebalanceError)."""
     if consumer.notified:
         consumer.notify("rebalance error")
     if error.code != ErrorCode.REBALANCE_IN_PROGRESS:

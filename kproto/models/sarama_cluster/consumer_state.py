@@ -1,4 +1,4 @@
-"""What the goroutines of a sarama-cluster Consumer share: its state, and the loops of a cycle."""
+"""The state of a sarama-cluster Consumer, and of the loops of a cycle."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .partitions import ClusterPartition
 
 class ClusterConsumerState(States):
     NEW = "new"
-    CONNECTING = "connecting"  # NewClient: the first metadata
-    IDLE = "idle"  # no Consumer was made, or it is closed
+    CONNECTING = "connecting"  # NewClient: the first metadata request
+    IDLE = "idle"  # no Consumer exists, or it is closed
     CREATING = "creating"  # NewConsumer: looks the coordinator up
     REFRESHING = "refreshing"
     FINDING_COORDINATOR = "finding_coordinator"
     RELEASING = "releasing"
-    REFRESHING_TOPICS = "refreshing_topics"  # the leader: metadata of a topic of which nothing is known
+    REFRESHING_TOPICS = "refreshing_topics"  # the leader: refreshes the metadata of an unknown topic
     JOINING = "joining"
     SYNCING = "syncing"
-    FETCHING = "fetching"  # offsets
+    FETCHING = "fetching"  # fetches the committed offsets
     OPENING = "opening"
     CONSUMING = "consuming"
-    DROPPING = "dropping"  # releases what was opened before one failed
-    LEAVING_AFTER_ERROR = "leaving_after_error"  # leaves the group after an error
+    DROPPING = "dropping"  # releases the partitions that were opened before one failed
+    LEAVING_AFTER_ERROR = "leaving_after_error"
     BACKING_OFF = "backing_off"
-    WINDING_UP = "winding_up"  # until all loops have ended
+    WINDING_UP = "winding_up"  # waits until all loops have ended
     CLOSING = "closing"  # the last release
     LEAVING = "leaving"
     CLOSED = "closed"
@@ -69,7 +69,7 @@ EDGES: Final[Edges[Any]] = {
 
 
 class CycleLoopState(States):
-    WAITING = "waiting"  # for the ticker
+    WAITING = "waiting"  # waits for the ticker
     WORKING = "working"
     ENDED = "ended"
 
@@ -78,7 +78,7 @@ L = CycleLoopState
 
 
 class CycleLoop(Routine):
-    """One loop of a cycle; `Consumer.ended` hears of its end."""
+    """One loop of a cycle. Its end calls `ClusterConsumer.on_loop_ended`."""
 
     __slots__ = ("consumer", "stopping", "ticker")
     TABLE: ClassVar[Table]
@@ -92,13 +92,13 @@ class CycleLoop(Routine):
         consumer.client.sleep(self, self.ticker.at)
 
     def stop(self) -> None:
-        """It ends when what it does is done."""
+        """End the loop, or let its current work finish first."""
         self.stopping = True
         if self.state is L.WAITING:
             self.end()
 
     def wait_for_tick(self) -> None:
-        """Wait for the next tick."""
+        """Wait for the next tick, or end the loop if it is stopping."""
         if self.stopping or self.consumer.dying:
             self.end()
             return
@@ -112,7 +112,7 @@ class CycleLoop(Routine):
 
 
 class ClusterConsumer(Routine):
-    """The goroutine that runs the cycles, and Close."""
+    """The goroutine that runs the cycles and Close."""
 
     __slots__ = (
         "application",
@@ -142,8 +142,8 @@ class ClusterConsumer(Routine):
         super().__init__(S.NEW)
         self.client, self.application = client, application
         self.requested_topics: tuple[str, ...] | None = None
-        self.finished = False  # the whole client is being closed
-        self.dying = False  # this Consumer is
+        self.finished = False  # whether the whole client is being closed
+        self.dying = False  # whether this Consumer is being closed
         self.core: tuple[str, ...] = ()
         self.extra: tuple[str, ...] = ()
         self.member_id = ""
@@ -152,20 +152,20 @@ class ClusterConsumer(Routine):
         self.partitions: dict[TopicPartition, ClusterPartition] = {}
         self.unopened_count = 0
         self.loops: list[CycleLoop] = []
-        self.previous: frozenset[TopicPartition] = frozenset()  # what was current when the cycle began
-        self.notified = False  # the start of this cycle was told
+        self.previous: frozenset[TopicPartition] = frozenset()  # the partitions at the start of the cycle
+        self.notified = False  # whether the start of this cycle was reported
         self.error: GoError | None = None
         self.committing = False
         self.commits: list[Routine] = []
         self.release: Routine | None = None
 
     def connect(self) -> None:
-        """NewClient: the first metadata."""
+        """Request the first metadata (NewClient)."""
         self.move(S.CONNECTING)
         self.client.metadata.request_refresh(self, ())
 
     def subscribe(self, topics: tuple[str, ...] | None) -> None:
-        """Close the present Consumer and (unless None) make one for these topics."""
+        """Close the current Consumer, and create one for these topics unless None."""
         self.requested_topics = topics
         if self.state is S.IDLE:
             self.client.resume(self, "topics_requested")
@@ -180,28 +180,28 @@ class ClusterConsumer(Routine):
             self.die()
 
     def die(self) -> None:
-        """Close of the Consumer: whoever waits looks."""
+        """Close the Consumer. Its routines notice at their next turn."""
         self.dying = True
         self.wake_waiters()
         if self.state is S.CONSUMING:
             self.wind_up()
 
     def wake_waiters(self) -> None:
-        """Something was closed."""
+        """Wake the routines that wait for something to close."""
         self.client.wake(self, "check")
         if self.release is not None:
             self.client.wake(self.release, "check")
 
     def partition_offsets(self) -> dict[TopicPartition, PartitionOffset]:
-        """The offsets of what is consumed."""
+        """Return the offsets of the consumed partitions."""
         return {claim: partition.partition_offset for claim, partition in self.partitions.items()}
 
     def new_topics(self) -> bool:
-        """Whether there is a topic that should be consumed and isn't."""
+        """Return whether a topic should be consumed that is not."""
         return any(topic not in self.extra for topic in self.potential_topics())
 
     def potential_topics(self) -> list[str]:
-        """selectExtraTopics: what the whitelist wants beside the topics that were named."""
+        """Return the topics that match the whitelist, except those that were named (selectExtraTopics)."""
         whitelist, blacklist = self.client.whitelist, self.client.blacklist
         if whitelist is None:
             return []
@@ -214,12 +214,15 @@ class ClusterConsumer(Routine):
         ]
 
     def report(self, context: str, error: GoError) -> None:
-        """handleError: what happens while it closes is dropped."""
+        """Report an error, unless the Consumer is closing (handleError)."""
         if not self.dying:
             self.client.report(error._replace(text=f"{context}: {error.text}"))
 
     def notify(self, kind: str, claimed: Iterable[TopicPartition] = ()) -> None:
-        """handleNotification, if they are wanted; the original draws by lot whether its end comes first."""
+        """Report a notification, if they are enabled (handleNotification).
+
+        While the Consumer closes, the original reports it or not at random; the model does not.
+        """
         if not self.client.notifies or self.dying:
             return
         claims = frozenset(claimed)
@@ -236,14 +239,14 @@ class ClusterConsumer(Routine):
     # -- loops
 
     def on_loop_ended(self, loop: CycleLoop) -> None:
-        """A loop is over, and the cycle with it."""
+        """End the cycle, since one of its loops has ended."""
         self.loops.remove(loop)
         if self.state is S.CONSUMING:
             self.wind_up()
         self.wake_waiters()
 
     def wind_up(self) -> None:
-        """The end of a cycle: stop all loops."""
+        """End the cycle: stop all loops."""
         if self.state is S.CONSUMING:
             self.move(S.WINDING_UP)
             for loop in list(self.loops):
@@ -251,7 +254,7 @@ class ClusterConsumer(Routine):
             self.wake_waiters()
 
     def on_partition_opened(self, partition: ClusterPartition, error: GoError | None) -> None:
-        """A partition is open, or can't be."""
+        """Count a partition that is open or has failed to open."""
         self.unopened_count -= 1
         if error is not None:
             self.error = error

@@ -1,12 +1,15 @@
-"""How sarama-cluster asks its coordinator (consumer.go: CommitOffsets, release, closeCoordinator, v2.1.15).
+"""Requests of sarama-cluster to its coordinator (consumer.go, v2.1.15).
 
-* Each request looks the coordinator up if it is unknown. A request without an answer closes the connection; a
-  refused JoinGroup or SyncGroup closes it, too, whatever the error. NOT_COORDINATOR and
-  COORDINATOR_NOT_AVAILABLE look the coordinator up again, and the error is returned all the same (M68).
-* One commit at a time. It carries what was marked and not committed, is tried Group.Offsets.Retry.Max times
-  more (3), at once, and fails with the error of any of its partitions. Nothing dirty is no request.
-* Release: stop all partition consumers, dwell (100 ms, for other members to commit; not while closing), and
-  commit.
+They follow CommitOffsets, release and closeCoordinator.
+
+* Each request looks the coordinator up if it is unknown. A request without a response closes the connection,
+  and so does any error of JoinGroup or SyncGroup. After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the
+  coordinator is looked up again, but the error is still returned (M68).
+* One commit at a time. It carries the offsets that were marked and not committed. It is retried immediately,
+  up to Group.Offsets.Retry.Max times (3), and fails with the error of any of its partitions. Without dirty
+  offsets no request is sent.
+* Release: stop all partition consumers, dwell (100 ms, so that other members can commit; not while closing),
+  and commit.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ A = CoordinatorRequestState
 
 
 class CoordinatorRequest(Routine):
-    """One request to the coordinator: `caller` goes on with "asked" and the response, or the trouble."""
+    """One request to the coordinator: `caller` resumes with "response" and the response, or the error."""
 
     __slots__ = ("caller", "consumer", "error", "request")
     TABLE: ClassVar[Table]
@@ -57,7 +60,7 @@ class CoordinatorRequest(Routine):
         self.error = errors.INCOMPLETE
 
     def start(self) -> None:
-        """The caller goes on into it."""
+        """Start the request. The caller's goroutine runs it."""
         broker = self.consumer.client.coordinator.cached()
         if broker is None:
             self.consumer.client.coordinator.look_up(self)
@@ -75,18 +78,18 @@ def _on_coordinator(call: CoordinatorRequest, error: GoError | None) -> None:
         _close_coordinator(call, None, error or errors.COORDINATOR_NOT_AVAILABLE)
 
 
-def _on_response(call: CoordinatorRequest, answer: BrokerResponse) -> None:
-    response = answer.response
+def _on_response(call: CoordinatorRequest, broker_response: BrokerResponse) -> None:
+    response = broker_response.response
     if response is None:
-        _close_coordinator(call, answer.broker, answer.error or errors.INCOMPLETE)
+        _close_coordinator(call, broker_response.broker, broker_response.error or errors.INCOMPLETE)
     elif isinstance(response, JoinGroupResponse | SyncGroupResponse) and response.error_code:
-        _close_coordinator(call, answer.broker, errors.kafka(response.error_code))
+        _close_coordinator(call, broker_response.broker, errors.kafka(response.error_code))
     else:
         _finish(call, response)
 
 
 def _close_coordinator(call: CoordinatorRequest, broker: SaramaBroker | None, error: GoError) -> None:
-    """closeCoordinator."""
+    """Close the connection to the coordinator, and look it up again if it has moved (closeCoordinator)."""
     if broker is not None:
         broker.close()
     if error.code in _REDISCOVER:
@@ -116,7 +119,7 @@ CoordinatorRequest.TABLE = {
 
 
 class CommitOffsetsState(States):
-    WAITING = "waiting"  # for the commit before it
+    WAITING = "waiting"  # waits for the commit before it
     REQUESTING = "requesting"
     DONE = "done"
 
@@ -125,7 +128,7 @@ C = CommitOffsetsState
 
 
 class CommitOffsets(Routine):
-    """commitOffsetsWithRetry: `caller` goes on with "committed" and the trouble, or None."""
+    """commitOffsetsWithRetry: `caller` resumes with "committed" and the error, or None."""
 
     __slots__ = ("caller", "consumer", "retries", "sent")
     TABLE: ClassVar[Table]
@@ -137,7 +140,7 @@ class CommitOffsets(Routine):
         self.sent: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
-        """The caller goes on into it."""
+        """Start the commit. The caller's goroutine runs it."""
         if self.consumer.committing:
             self.consumer.commits.append(self)
         else:
@@ -148,14 +151,14 @@ class CommitOffsets(Routine):
 def _send_commit(commit: CommitOffsets, payload: object) -> None:
     consumer = commit.consumer
     dirty = {
-        partition: OffsetToCommit(one.offset, -1, one.metadata)
-        for partition, one in sorted(consumer.partition_offsets().items())
-        if one.dirty
+        partition: OffsetToCommit(offset.offset, -1, offset.metadata)
+        for partition, offset in sorted(consumer.partition_offsets().items())
+        if offset.dirty
     }
     if not dirty:
         _finish_commit(commit, None)
         return
-    commit.sent = {partition: one.offset for partition, one in dirty.items()}
+    commit.sent = {partition: offset.offset for partition, offset in dirty.items()}
     commit.move(C.REQUESTING)
     group_id = consumer.client.settings.group_id
     request = offset_commit_request(group_id, consumer.generation, consumer.member_id, None, dirty)
@@ -208,7 +211,7 @@ R = ReleaseState
 
 
 class Release(Routine):
-    """release: `caller` goes on with "released" and the trouble of the commit, or None."""
+    """release: `caller` resumes with "released" and the error of the commit, or None."""
 
     __slots__ = ("caller", "consumer")
     TABLE: ClassVar[Table]
@@ -224,7 +227,9 @@ class Release(Routine):
         self.consumer, self.caller = consumer, caller
 
     def start(self) -> None:
-        """The caller goes on into it; `Consumer.look` makes it look whether all have stopped."""
+        """Start the release. `ClusterConsumer.wake_waiters` makes it check whether all partitions have
+        stopped.
+        """
         self.consumer.release = self
         for partition in self.consumer.partitions.values():
             partition.stop()

@@ -1,13 +1,13 @@
 """The loops beside sarama-cluster's main loop (consumer.go: hbLoop, twLoop, cmLoop; v2.1.15).
 
-Any of them that ends, ends the consume cycle, and all others with it.
+When a loop ends, the consume cycle ends, and with it all other loops.
 
-* Heartbeats: the first one interval after the join. NOT_COORDINATOR and REBALANCE_IN_PROGRESS end the loop
-  silently, any other error is reported first (M68).
-* The topic watcher looks at the client's metadata every RefreshFrequency / 2, and ends when there is a *new
-  topic* that the whitelist wants and the blacklist doesn't forbid. It never looks at partitions: growth is
-  not seen until something else ends the cycle (M93, M204).
-* The commit loop ends when a commit fails with all its retries.
+* Heartbeats: the first one follows one interval after the join. NOT_COORDINATOR and REBALANCE_IN_PROGRESS end
+  the loop silently; any other error is reported first (M68).
+* The topic watcher checks the client's metadata every RefreshFrequency / 2. It ends if there is a *new topic*
+  that matches the whitelist and not the blacklist. It never checks partitions: new partitions are not noticed
+  until the cycle ends for another reason (M93, M204).
+* The commit loop ends when a commit has failed with all its retries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ S = CycleLoopState
 
 
 class HeartbeatLoop(CycleLoop):
-    """hbLoop."""
+    """The goroutine hbLoop."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ HeartbeatLoop.TABLE = {
 
 
 class WatchLoop(CycleLoop):
-    """twLoop."""
+    """The goroutine twLoop."""
 
     __slots__ = ()
 
@@ -81,7 +81,7 @@ WatchLoop.TABLE = {"timer_elapsed": row(S, WAITING=_check_topics)}
 
 
 class CommitLoop(CycleLoop):
-    """cmLoop."""
+    """The goroutine cmLoop."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """A claimed partition: its offset and its messages (partitions.go, v2.1.15).
 
-Messages go one by one to the application; marking stores the offset behind the message.
+Messages are delivered to the application one by one. Marking a message stores the offset after it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .client import ClusterClient
 class PartitionState(States):
     OPENING = "opening"
     CONSUMING = "consuming"
-    STOPPING = "stopping"  # nothing is given any more: until the partition consumer has closed
+    STOPPING = "stopping"  # delivers nothing more: waits until the partition consumer has closed
     CLOSED = "closed"
 
 
@@ -30,7 +30,7 @@ P = PartitionState
 
 
 class PartitionOwner(Protocol):
-    """What a claimed partition uses of its consumer."""
+    """The part of a consumer that a claimed partition uses."""
 
     client: ClusterClient
     application: Application
@@ -43,7 +43,7 @@ class PartitionOwner(Protocol):
 
 
 class ClusterPartition(MessageReceiver):
-    """createConsumer and multiplex: one claimed partition, its offset and its messages."""
+    """One claimed partition, its offset and its messages (createConsumer and multiplex)."""
 
     __slots__ = ("consumer", "initial", "partition", "partition_offset")
     TABLE: ClassVar[Table]
@@ -74,7 +74,7 @@ class ClusterPartition(MessageReceiver):
         ConsumePartition(self.consumer.client, self, self.partition, self.initial).start()
 
     def stop(self) -> None:
-        """Close the partition consumer and drop what it still has."""
+        """Close the partition consumer and drop its remaining messages."""
         if self.state is P.CONSUMING:
             self.move(P.STOPPING)
             assert self.child is not None
@@ -83,11 +83,11 @@ class ClusterPartition(MessageReceiver):
             self.child.on_messages_taken()
 
     def report(self, error: GoError) -> None:
-        """To the consumer's Errors channel."""
+        """Report on the consumer's Errors channel."""
         self.consumer.client.report(errors.as_consumer_error(error))
 
     def take_messages(self, limit: int) -> list[ModelRecord]:
-        """What the application polls: it is marked as it is taken."""
+        """Return messages for the application's poll, and mark them."""
         child = self.child
         if child is None or self.state is not P.CONSUMING:
             return []
@@ -123,7 +123,7 @@ def _drop_messages(partition: ClusterPartition, payload: object) -> None:
 
 
 def _on_closed(partition: ClusterPartition, payload: object) -> None:
-    """Its channels are closed: by `stop`, or because its offset is out of range."""
+    """Handle the closed channels, after `stop` or because the offset is out of range."""
     ended = partition.state is P.CONSUMING
     partition.move(P.CLOSED)
     if ended:
