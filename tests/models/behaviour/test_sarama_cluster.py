@@ -55,7 +55,7 @@ def times_printed(member: Member, word: str) -> list[int]:
     return [time for time, _, line in member.printed if line.startswith(word)]
 
 
-def test_it_says_what_sarama_cluster_says() -> None:
+def test_the_first_cycle_sends_the_requests_of_sarama_cluster() -> None:
     # As recorded of the original (sarama 1.17.0, Version V0_11_0_0) before a Kafka 4.3.1.
     _, a = stage_with_member()
     assert lines_without_heartbeats(a) == [
@@ -74,7 +74,7 @@ def test_it_says_what_sarama_cluster_says() -> None:
     ]
 
 
-def test_a_rebalance_releases_and_commits_and_then_joins() -> None:
+def test_a_rebalance_commits_before_it_joins() -> None:
     stage, a = stage_with_member(auto_commit_ms=60_000)
     add_second_member(stage)
     lines = lines_without_heartbeats(a)
@@ -83,13 +83,13 @@ def test_a_rebalance_releases_and_commits_and_then_joins() -> None:
     assert after[3].startswith("Join v0 id=A1 ")
 
 
-def test_the_first_heartbeat_comes_one_interval_after_the_sync() -> None:
+def test_the_first_heartbeat_follows_one_interval_after_the_sync() -> None:
     _, a = stage_with_member()
     sync, beat = (next(line.now for line in a.lines if line.api == api) for api in ("Sync", "Heartbeat"))
     assert 200 <= beat - sync <= 205
 
 
-def test_s1_9_growth_is_not_seen_until_somebody_else_joins() -> None:
+def test_s1_9_new_partitions_are_not_noticed_until_another_member_joins() -> None:
     stage, a = stage_with_member(metadata_ms=1_000)
     stage.grow("t", 4)
     stage.produce("t", [2, 3], 5)
@@ -100,7 +100,7 @@ def test_s1_9_growth_is_not_seen_until_somebody_else_joins() -> None:
     assert len(a.records) + len(b.records) == 20
 
 
-def test_s1_10_a_new_topic_that_the_whitelist_wants_is_a_rebalance_within_its_time() -> None:
+def test_s1_10_a_new_topic_of_the_whitelist_causes_a_rebalance() -> None:
     stage, a = stage_with_member(metadata_ms=10_000, Whitelist="^t", Blacklist="bad$")
     stage.topic("t-bad", 1)
     stage.run(30_000)
@@ -112,7 +112,7 @@ def test_s1_10_a_new_topic_that_the_whitelist_wants_is_a_rebalance_within_its_ti
 
 
 @pytest.mark.parametrize(("code", "told"), [(27, False), (16, False), (25, True), (22, True), (14, True)])
-def test_any_heartbeat_error_ends_the_cycle_and_two_are_silent(code: int, told: bool) -> None:
+def test_any_heartbeat_error_ends_the_cycle_and_two_are_not_reported(code: int, told: bool) -> None:
     stage, a = stage_with_member()
     a.inject("Heartbeat", code)
     stage.run(3_000)
@@ -120,7 +120,7 @@ def test_any_heartbeat_error_ends_the_cycle_and_two_are_silent(code: int, told: 
     assert a.has_printed(f"error KError({code})") == told
 
 
-def test_an_unknown_member_forgets_its_id_and_waits_a_quarter_of_a_second() -> None:
+def test_an_unknown_member_resets_its_id_and_backs_off() -> None:
     stage, a = stage_with_member()
     a.inject("Heartbeat", 27)
     a.inject("Join", 25)
@@ -130,7 +130,7 @@ def test_an_unknown_member_forgets_its_id_and_waits_a_quarter_of_a_second() -> N
     assert a.has_printed("error rebalance error")
 
 
-def test_a_refused_sync_leaves_the_group_but_keeps_the_id() -> None:
+def test_a_failed_sync_leaves_the_group_but_keeps_the_member_id() -> None:
     stage, a = stage_with_member()
     a.inject("Heartbeat", 27)
     a.inject("Sync", 22)
@@ -140,7 +140,7 @@ def test_a_refused_sync_leaves_the_group_but_keeps_the_id() -> None:
     assert requests_of(a, "Join")[2].startswith("Join v0 id=A1 ")
 
 
-def test_a_sync_while_rebalancing_does_not_leave() -> None:
+def test_a_sync_during_a_rebalance_does_not_leave() -> None:
     stage, a = stage_with_member()
     a.inject("Heartbeat", 27)
     a.inject("Sync", 27)
@@ -169,7 +169,7 @@ def test_an_offset_that_cannot_be_fetched_leaves_the_group() -> None:
     assert a.has_printed("assigned", times=2)
 
 
-def test_a_failing_commit_is_tried_four_times_and_ends_the_cycle() -> None:
+def test_a_failing_commit_has_four_attempts_and_ends_the_cycle() -> None:
     stage, a = stage_with_member()
     stage.produce("t", [0], 1)
     a.inject("Commit", *[25] * 4)
@@ -179,7 +179,7 @@ def test_a_failing_commit_is_tried_four_times_and_ends_the_cycle() -> None:
     assert len(requests_of(a, "Join")) == 2
 
 
-def test_notifications_tell_what_was_claimed_and_released() -> None:
+def test_notifications_list_claimed_and_released_partitions() -> None:
     stage, a = stage_with_member()
     add_second_member(stage)
     lines = [line for *_, line in a.printed if line.startswith("error rebalance")]
@@ -202,7 +202,7 @@ def test_s1_13_close_commits_and_leaves_without_dwelling() -> None:
 
 
 @pytest.mark.parametrize("when", range(0, 140, 4))
-def test_close_ends_at_every_moment(when: int) -> None:
+def test_close_completes_at_any_time(when: int) -> None:
     stage = Stage({"t": 2})
     a = stage.add_member("A", sarama_cluster, **USUAL)
     a.run_command("subscribe t")
@@ -211,7 +211,7 @@ def test_close_ends_at_every_moment(when: int) -> None:
     assert stage.run(10_000, until=lambda: a.closed)
 
 
-def test_unsubscribe_closes_the_consumer_and_the_next_one_is_a_new_member() -> None:
+def test_unsubscribe_closes_the_consumer_and_the_next_one_joins_as_a_new_member() -> None:
     stage, a = stage_with_member()
     a.run_command("unsubscribe")
     stage.run(1_000)
@@ -225,7 +225,7 @@ def members(*names: str) -> dict[str, Subscription]:
     return {name: Subscription(topics=("t",)) for name in names}
 
 
-def test_ranges_round_their_borders() -> None:
+def test_range_rounds_its_borders() -> None:
     plan = balancer.assign_partitions("range", members("a", "b", "c"), {"t": 5})
     assert {name: len(some) for name, some in plan.items()} == {"a": 2, "b": 1, "c": 2}
     # Of one partition and two members, member 0 has those from round(0) to round(0.5), which is 1.

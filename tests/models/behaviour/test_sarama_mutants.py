@@ -123,12 +123,12 @@ def revoked_claims_are_not_committed(patch: Patch) -> None:
     patch.setattr(offset_manager.OffsetManager, "request", lambda offsets, targets: None)
 
 
-D = test_consumer_group_join.test_s3_19_d_an_unknown_member_forgets_its_id_and_joins_at_once_without_a_retry
-E_F = test_consumer_group_join.test_s3_19_e_f_j_these_wait_two_seconds_look_the_coordinator_up_and_keep_the_id
+D = test_consumer_group_join.test_s3_19_d_an_unknown_member_resets_its_id_and_rejoins_without_using_a_retry
+E_F = test_consumer_group_join.test_s3_19_e_f_j_retriable_errors_wait_two_seconds_look_up_and_keep_the_id
 WAITS = cooperative.test_no_heartbeat_and_no_commit_between_join_and_sync
-BEATS = test_consumer_group_session.test_heartbeats_go_on_through_the_callback_and_the_last_commit
+BEATS = test_consumer_group_session.test_heartbeats_continue_during_the_callback_and_the_last_commit
 SLOW = test_broker_consumer.test_s3_12_a_slow_partition_is_left_out_after_twice_the_processing_time
-BARRIER = test_broker_consumer.test_m187_below_that_time_the_slowest_partition_delays_all
+BARRIER = test_broker_consumer.test_m187_below_the_processing_time_the_slowest_partition_delays_all
 REVOKED = cooperative.test_revoked_claims_are_committed_with_the_new_generation_before_the_second_join
 
 MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
@@ -138,11 +138,11 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
         no_retry_is_used_up,
         lambda: test_consumer_group_join.test_s3_19_f_there_are_four_retries([0, *[27] * 5], 5),
     ),
-    (the_last_commit_is_left_out, test_consumer_group_session.test_callback_then_commit_then_join),
-    (marks_go_back, test_offset_manager.test_mark_goes_forward_only),
+    (the_last_commit_is_left_out, test_consumer_group_session.test_the_callback_runs_before_the_commit_and_the_commit_before_the_join),
+    (marks_go_back, test_offset_manager.test_mark_only_advances_the_offset),
     (
         an_answer_cleans_what_it_did_not_commit,
-        test_offset_manager.test_s3_18_what_was_marked_since_the_commit_stays_dirty,
+        test_offset_manager.test_s3_18_an_offset_marked_since_the_commit_stays_dirty,
     ),
     (commits_do_not_wait_for_the_generation, WAITS),
     (heartbeats_do_not_wait_for_the_join, WAITS),
@@ -151,7 +151,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (the_fetcher_does_not_wait_for_its_partitions, BARRIER),
     (
         a_partition_changes_hands_at_once,
-        cooperative.test_a_partition_that_changes_hands_is_given_to_nobody_first,
+        cooperative.test_a_partition_that_changes_its_owner_is_assigned_to_no_member_first,
     ),
     (revoked_claims_are_not_committed, REVOKED),
 ]

@@ -26,7 +26,7 @@ def parts(topic: str, *indexes: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in indexes]
 
 
-def test_range_gives_the_first_members_one_more() -> None:
+def test_range_gives_the_first_members_one_partition_more() -> None:
     plan = balance_strategy.assign_partitions(
         "range", {"b": wants("t"), "a": wants("t"), "c": wants("t")}, {"t": 5}
     )
@@ -40,20 +40,20 @@ def test_range_does_not_put_static_members_first() -> None:
     ] == parts("t", 0)
 
 
-def test_roundrobin_goes_by_the_text_of_the_partition() -> None:
+def test_roundrobin_sorts_partitions_by_their_text() -> None:
     plan = balance_strategy.assign_partitions("roundrobin", {"a": wants("t"), "b": wants("t")}, {"t": 11})
     assert plan["a"] == parts("t", 0, 10, 3, 5, 7, 9)
     assert plan["b"] == parts("t", 1, 2, 4, 6, 8)
 
 
-def test_roundrobin_leaves_out_who_does_not_want_the_topic() -> None:
+def test_roundrobin_skips_members_that_do_not_subscribe_to_the_topic() -> None:
     plan = balance_strategy.assign_partitions(
         "roundrobin", {"a": wants("t"), "b": wants("t", "u")}, {"t": 1, "u": 2}
     )
     assert plan == {"a": parts("t", 0), "b": parts("u", 0, 1)}
 
 
-def test_sticky_takes_the_first_partitions_of_the_fullest() -> None:
+def test_sticky_moves_the_first_partitions_of_the_fullest_member() -> None:
     current = Subscription(topics=("t",), user_data=sticky_user_data(parts("t", 0, 1, 2, 3), 1))
     assert balance_strategy.assign_partitions("sticky", {"a": current, "b": wants("t")}, {"t": 4}) == {
         "a": parts("t", 2, 3),
@@ -61,17 +61,17 @@ def test_sticky_takes_the_first_partitions_of_the_fullest() -> None:
     }
 
 
-def test_sticky_assignments_say_partitions_and_generation() -> None:
+def test_sticky_assignments_carry_partitions_and_generation() -> None:
     sent = balance_strategy.assignments("sticky", {"a": parts("t", 0)}, 7)["a"]
     assert read_sticky_user_data(Assignment.decode(sent).user_data) == (tuple(parts("t", 0)), 7)
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin", "cooperative-sticky"])
-def test_other_assignments_have_no_user_data(name: str) -> None:
+def test_assignments_of_other_strategies_have_no_user_data(name: str) -> None:
     assert Assignment.decode(balance_strategy.assignments(name, {"a": []}, 7)["a"]).user_data is None
 
 
-def test_a_partition_may_go_back_to_a_member_that_does_not_want_it_any_more() -> None:
+def test_a_partition_may_return_to_a_member_that_no_longer_subscribes_to_it() -> None:
     # sarama doesn't ask whether the member before still wants the topic; nor does this.
     members = {
         "a": Subscription(topics=("t", "u"), generation=0),
@@ -114,7 +114,7 @@ groups = st.dictionaries(
 
 @pytest.mark.parametrize("name", NAMES)
 @given(members=groups, counts=topics)
-def test_each_wanted_partition_has_one_owner_that_wants_it(
+def test_each_subscribed_partition_has_one_owner_that_subscribes_to_it(
     name: str, members: dict[str, Subscription], counts: dict[str, int]
 ) -> None:
     wanted = {topic for member in members.values() for topic in member.topics}

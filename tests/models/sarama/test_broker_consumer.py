@@ -36,7 +36,7 @@ def fetches(member: Member) -> list[tuple[int, list[tuple[str, int, int]]]]:
     ]
 
 
-def test_s3_9_one_fetch_holds_all_partitions_of_the_broker_without_a_session() -> None:
+def test_s3_9_one_fetch_requests_all_partitions_of_the_broker_without_a_session() -> None:
     # TestConsumeMessageWithSessionIDs
     stage, a = stage_with_member(4)
     stage.run(1_000)
@@ -51,7 +51,7 @@ def test_s3_9_one_fetch_holds_all_partitions_of_the_broker_without_a_session() -
     assert [line.version for line in a.lines if line.api == "Fetch"][-1] == 12
 
 
-def test_s3_13_both_ends_of_the_log_are_asked_for_each_partition() -> None:
+def test_s3_13_both_ends_of_the_log_are_requested_for_each_partition() -> None:
     _, a = stage_with_member()
     assert requests_of(a, "ListOffsets") == [
         "ListOffsets v6 iso=0 t:0@-1 -> 0 t:0@5",
@@ -61,12 +61,12 @@ def test_s3_13_both_ends_of_the_log_are_asked_for_each_partition() -> None:
     ]
 
 
-def test_m186_a_new_partition_is_gathered_for_a_tenth_of_a_second() -> None:
+def test_m186_the_subscription_manager_collects_partitions_for_100_ms() -> None:
     _, a = stage_with_member(1)
     assert 100 <= fetches(a)[0][0] - time_of_request(a, "ListOffsets", 1) <= 104
 
 
-def test_a_partition_is_consumed_in_order_from_where_it_was_left() -> None:
+def test_a_partition_is_consumed_in_order_without_gaps() -> None:
     # TestConsumerOffsetManual, TestConsumerNonSequentialOffsets
     stage, a = stage_with_member(1)
     stage.produce("t", [0], 700)
@@ -75,7 +75,7 @@ def test_a_partition_is_consumed_in_order_from_where_it_was_left() -> None:
 
 
 @pytest.mark.parametrize("code", [5, 6, 3])
-def test_a_start_that_a_new_leader_may_mend_is_tried_again(code: int) -> None:
+def test_a_start_that_a_new_leader_may_fix_is_retried(code: int) -> None:
     stage, a = stage_with_client()
     a.inject("ListOffsets", code)
     a.run_command("subscribe t")
@@ -85,7 +85,7 @@ def test_a_start_that_a_new_leader_may_mend_is_tried_again(code: int) -> None:
     assert not a.has_printed("error")
 
 
-def test_an_offset_out_of_range_begins_at_the_initial_offset_after_asking_twice_again() -> None:
+def test_after_an_offset_out_of_range_the_claim_starts_at_the_initial_offset() -> None:
     # TestConsumerOffsetOutOfRange, with Group.ResetInvalidOffsets
     stage, a = stage_with_member(1)
     a.do(c.CommitCalled("x", {T0: 99}))
@@ -129,7 +129,7 @@ def test_s3_12_a_slow_partition_is_left_out_after_twice_the_processing_time() ->
     assert 100 <= without[0] - last_with <= 2 * 100 + 210
 
 
-def test_s3_12_the_others_go_on_and_the_slow_one_comes_back_when_it_is_drained() -> None:
+def test_s3_12_other_partitions_continue_and_the_slow_one_returns_when_it_is_drained() -> None:
     stage, a = stalled()
     stage.produce("t", [1], 3)
     a.polling = True
@@ -138,7 +138,7 @@ def test_s3_12_the_others_go_on_and_the_slow_one_comes_back_when_it_is_drained()
     assert sorted(one[1] for one in fetches(a)[-1][1]) == [0, 1]
 
 
-def test_m187_below_that_time_the_slowest_partition_delays_all() -> None:
+def test_m187_below_the_processing_time_the_slowest_partition_delays_all() -> None:
     stage, a = stage_with_member(2, ChannelBufferSize=4, **{"Consumer.MaxProcessingTime": 60_000})
     a.polling = False
     stage.run(200)
@@ -149,7 +149,7 @@ def test_m187_below_that_time_the_slowest_partition_delays_all() -> None:
     assert len(fetches(a)) == before
 
 
-def test_paused_partitions_are_left_out_and_all_paused_is_no_request() -> None:
+def test_paused_partitions_are_not_fetched_and_without_others_no_request_is_sent() -> None:
     # TestPauseResumeConsumption, TestConsumerPause
     stage, a = stage_with_member()
     a.do(c.PauseCalled((T0,)))
@@ -174,7 +174,7 @@ def test_a_paused_partition_stays_paused_when_it_is_assigned_again() -> None:
     assert [one[1] for one in fetches(a)[-1][1]] == [1]
 
 
-def test_a_broken_fetch_starts_all_partitions_anew_after_two_seconds_with_an_error_each() -> None:
+def test_a_failed_fetch_restarts_each_partition_after_two_seconds_with_an_error() -> None:
     # TestConsumerBounceWithReferenceOpen
     stage, a = stage_with_member()
     stage.run(1_000)

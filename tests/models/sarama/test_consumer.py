@@ -24,14 +24,14 @@ def errors(member: Member) -> list[str]:
     return [report.name for report in member.reports if report.kind == "error"]
 
 
-def test_a_partition_is_consumed_from_the_offset_that_is_asked_for() -> None:
+def test_a_partition_is_consumed_from_the_requested_offset() -> None:
     world, a = cast()
     a.assign({T0: 3, T1: None})
     world.run(2_000)
     assert sorted(a.values()) == ["0-3", "0-4", "1-0", "1-1", "1-2", "1-3", "1-4"]
 
 
-def test_the_newest_and_the_oldest_offset_have_their_names() -> None:
+def test_offsets_minus_1_and_minus_2_mean_the_newest_and_the_oldest() -> None:
     world, a = cast()
     a.assign({T0: -1, T1: -2})
     world.run(2_000)
@@ -40,7 +40,7 @@ def test_the_newest_and_the_oldest_offset_have_their_names() -> None:
     assert sorted(a.values()) == ["1-0", "1-1", "1-2", "1-3", "1-4", "new"]
 
 
-def test_a_partition_can_be_consumed_once_at_a_time() -> None:
+def test_a_partition_can_be_consumed_only_once_at_a_time() -> None:
     # TestConsumerDuplicate
     world, a = cast()
     a.assign({T0: 0})
@@ -51,7 +51,7 @@ def test_a_partition_can_be_consumed_once_at_a_time() -> None:
     assert a.values() == ["0-0", "0-1", "0-2", "0-3", "0-4"]
 
 
-def test_an_offset_that_is_not_there_is_out_of_range() -> None:
+def test_an_offset_after_the_end_of_the_log_is_out_of_range() -> None:
     # TestConsumerShutsDownOutOfRange is about later; this is ConsumePartition's own
     world, a = cast()
     a.assign({T0: 6})
@@ -73,7 +73,7 @@ def test_a_closed_partition_can_be_consumed_again() -> None:
     assert a.values() == ["0-4", "unseen"]
 
 
-def test_nothing_is_committed_and_no_group_joined() -> None:
+def test_a_consumer_without_a_group_neither_joins_nor_commits() -> None:
     world, a = cast(auto_commit=True, auto_commit_ms=100)
     a.assign({T0: 0, T1: 0})
     world.run(5_000)
@@ -88,7 +88,7 @@ def test_nothing_is_committed_and_no_group_joined() -> None:
     }
 
 
-def test_an_error_of_a_partition_is_a_consumer_error_and_it_goes_on() -> None:
+def test_a_partition_continues_after_a_consumer_error() -> None:
     world, a = cast()
     a.assign({T0: 0})
     world.run(2_000)

@@ -15,7 +15,7 @@ from tests.models.sarama.stage import (
 COOPERATIVE = {"assignors": ["cooperative-sticky"]}
 
 
-def test_setup_and_cleanup_are_called_once_over_all_generations() -> None:
+def test_setup_and_cleanup_are_called_once_for_all_generations() -> None:
     stage, a = stage_with_member(4, **COOPERATIVE)
     b = add_second_member(stage, **COOPERATIVE)
     stage.run(3_000)
@@ -27,7 +27,7 @@ def test_setup_and_cleanup_are_called_once_over_all_generations() -> None:
     assert a.has_printed("assigned", times=6)
 
 
-def test_kept_claims_run_on_and_revoked_ones_end_alone() -> None:
+def test_kept_claims_continue_and_only_revoked_ones_end() -> None:
     stage, a = stage_with_member(4, **COOPERATIVE)
     add_second_member(stage, **COOPERATIVE)
     stage.run(3_000)
@@ -48,7 +48,7 @@ def test_revoked_claims_are_committed_with_the_new_generation_before_the_second_
     assert joins[2].number < commit.number < joins[3].number
 
 
-def test_the_second_join_has_no_reason_and_says_what_is_left() -> None:
+def test_the_second_join_has_no_reason_and_reports_the_kept_partitions() -> None:
     stage, a = stage_with_member(2, **COOPERATIVE)
     add_second_member(stage, **COOPERATIVE)
     stage.run(3_000)
@@ -88,7 +88,7 @@ def test_a_claim_that_does_not_end_in_time_ends_the_session() -> None:
     assert a.has_printed("cleanup")
 
 
-def test_losing_the_membership_with_claims_ends_consume() -> None:
+def test_a_member_with_claims_that_becomes_unknown_ends_consume() -> None:
     # TestConsumerGroupJoinSync: returns unknown membership when retained ownership is lost
     stage, a = stage_with_member(2, **COOPERATIVE)
     a.inject("Heartbeat", 27)
@@ -99,7 +99,7 @@ def test_losing_the_membership_with_claims_ends_consume() -> None:
     assert requests_of(a, "Join")[3].startswith("Join v8 id=- ")
 
 
-def test_losing_the_membership_without_claims_joins_again() -> None:
+def test_a_member_without_claims_that_becomes_unknown_joins_again() -> None:
     # TestConsumerGroupJoinSync: retries unknown membership when no assignment is retained
     stage, a = stage_with_member(1, **COOPERATIVE)
     b = add_second_member(stage, **COOPERATIVE)
@@ -111,7 +111,7 @@ def test_losing_the_membership_without_claims_joins_again() -> None:
     assert not empty.has_printed("cleanup")
 
 
-def test_a_sync_that_has_to_be_repeated_reports_the_generation_that_was_joined() -> None:
+def test_the_join_after_a_failed_sync_reports_the_generation_that_was_joined() -> None:
     stage, a = stage_with_member(2, **COOPERATIVE)
     a.inject("Heartbeat", 27)
     a.inject("Sync", 27)
@@ -119,7 +119,7 @@ def test_a_sync_that_has_to_be_repeated_reports_the_generation_that_was_joined()
     assert "own=t:0,t:1 gen=2" in requests_of(a, "Join")[3]
 
 
-def test_growth_is_joined_without_ending_anything() -> None:
+def test_new_partitions_are_joined_without_ending_a_claim() -> None:
     stage, a = stage_with_member(2, metadata_ms=1_000, **COOPERATIVE)
     stage.grow("t", 3)
     stage.produce("t", [2], 4)
@@ -139,7 +139,7 @@ def tp(*indexes: int) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition("t", index) for index in indexes)
 
 
-def test_owned_partitions_are_said_in_order_and_an_older_claim_loses() -> None:
+def test_owned_partitions_are_sorted_and_an_older_claim_loses() -> None:
     # TestSubscriptionMetadata: owned partitions are reported sorted
     data = balance_strategy.subscription("cooperative-sticky", ["t"], None, tp(2, 0, 1), 7, 7)
     assert Subscription.decode(data).owned == tp(0, 1, 2)
@@ -149,7 +149,7 @@ def test_owned_partitions_are_said_in_order_and_an_older_claim_loses() -> None:
     assert set(plan["new"]) == set(tp(0, 1))
 
 
-def test_a_partition_that_changes_hands_is_given_to_nobody_first() -> None:
+def test_a_partition_that_changes_its_owner_is_assigned_to_no_member_first() -> None:
     current = Subscription(topics=("t",), owned=tp(0, 1, 2, 3), generation=1)
     plan = balance_strategy.assign_partitions(
         "cooperative-sticky", {"a": current, "b": Subscription(topics=("t",))}, {"t": 4}

@@ -16,7 +16,7 @@ from tests.models.sarama.stage import (
 JOINED = "0 gen=1 id=A1 leader of 1 proto=range"
 
 
-def test_the_first_join_is_said_as_sarama_says_it() -> None:
+def test_the_first_join_sends_the_requests_of_sarama() -> None:
     _, a = stage_with_member()
     proto = "range(v2 topics=t own=none gen=-1)"
     assert a.requests[:7] == [
@@ -31,7 +31,7 @@ def test_the_first_join_is_said_as_sarama_says_it() -> None:
 
 
 @pytest.mark.parametrize("code", [14, 16])
-def test_s3_19_a_an_unknown_coordinator_is_looked_up_again_until_the_retries_are_spent(code: int) -> None:
+def test_s3_19_a_an_unknown_coordinator_is_looked_up_until_no_retry_is_left(code: int) -> None:
     stage, a = stage_with_client()
     a.inject("Find", *[code] * 7)
     a.run_command("subscribe t")
@@ -42,7 +42,7 @@ def test_s3_19_a_an_unknown_coordinator_is_looked_up_again_until_the_retries_are
     assert time_of_request(a, "Find", 5) - time_of_request(a, "Find", 0) >= 10_000
 
 
-def test_s3_19_b_a_join_without_an_answer_closes_the_connection_and_is_an_error() -> None:
+def test_s3_19_b_a_join_without_a_response_closes_the_connection_and_fails() -> None:
     stage, a = stage_with_client()
     a.hold("Join", 500)
     a.run_command("subscribe t")
@@ -54,7 +54,7 @@ def test_s3_19_b_a_join_without_an_answer_closes_the_connection_and_is_an_error(
     assert [line for line in requests_of(a, "Join") if line.endswith("silence")]
 
 
-def test_s3_19_c_a_good_join_keeps_the_member_id_for_the_next_generation() -> None:
+def test_s3_19_c_a_successful_join_keeps_the_member_id_for_the_next_generation() -> None:
     stage, a = stage_with_member()
     add_second_member(stage)
     assert requests_of(a, "Join")[2].startswith(
@@ -64,7 +64,7 @@ def test_s3_19_c_a_good_join_keeps_the_member_id_for_the_next_generation() -> No
 
 @pytest.mark.parametrize("code", [22, 25])
 @pytest.mark.parametrize("api", ["Join", "Sync"])
-def test_s3_19_d_an_unknown_member_forgets_its_id_and_joins_at_once_without_a_retry(
+def test_s3_19_d_an_unknown_member_resets_its_id_and_rejoins_without_using_a_retry(
     code: int, api: str
 ) -> None:
     stage, a = stage_with_client()
@@ -81,7 +81,7 @@ def test_s3_19_d_an_unknown_member_forgets_its_id_and_joins_at_once_without_a_re
 
 @pytest.mark.parametrize("code", [14, 15, 16, 27])
 @pytest.mark.parametrize("api", ["Join", "Sync"])
-def test_s3_19_e_f_j_these_wait_two_seconds_look_the_coordinator_up_and_keep_the_id(
+def test_s3_19_e_f_j_retriable_errors_wait_two_seconds_look_up_and_keep_the_id(
     code: int, api: str
 ) -> None:
     stage, a = stage_with_client()
@@ -108,7 +108,7 @@ def test_s3_19_f_there_are_four_retries(codes: list[int], tries: int) -> None:
     assert a.has_printed("error KError(27)") == (len(codes) == 6)
 
 
-def test_the_retries_begin_anew_with_the_next_consume() -> None:
+def test_each_consume_has_its_own_retries() -> None:
     stage, a = stage_with_client()
     a.inject("Join", 0, *[27] * 8)
     a.run_command("subscribe t")
@@ -138,7 +138,7 @@ def test_s3_19_h_the_leader_refreshes_the_metadata_of_all_topics_of_the_group() 
     assert asked[-1] == "Metadata v11 t,u"
 
 
-def test_s3_19_i_a_sync_without_an_answer_is_an_error_and_the_same_id_joins_again() -> None:
+def test_s3_19_i_a_sync_without_a_response_fails_and_the_member_rejoins_with_its_id() -> None:
     stage, a = stage_with_client()
     a.hold("Sync", 500)
     a.run_command("subscribe t")
@@ -184,7 +184,7 @@ def test_the_second_request_of_kip_394_repeats_the_reason() -> None:
     assert reasons == ["member id is not known by the group coordinator"] * 3
 
 
-def test_a_cancelled_context_ends_the_waiting_for_a_retry() -> None:
+def test_a_canceled_context_ends_the_backoff() -> None:
     # TestConsumerShouldNotRetrySessionIfContextCancelled
     stage, a = stage_with_client()
     a.inject("Join", 0, 27)
@@ -196,7 +196,7 @@ def test_a_cancelled_context_ends_the_waiting_for_a_retry() -> None:
     assert len(requests_of(a, "Join")) == 2
 
 
-def test_a_closed_group_ends_the_waiting_for_a_retry_and_leaves() -> None:
+def test_close_ends_the_backoff_and_leaves() -> None:
     stage, a = stage_with_client()
     a.inject("Join", 0, 27)
     a.run_command("subscribe t")
@@ -215,7 +215,7 @@ def test_offset_load_in_progress_is_retried_in_join_and_sync() -> None:
     assert stage.run(until=lambda: len(a.records) == 10)
 
 
-def test_a_lookup_that_is_forbidden_is_returned_after_its_retries() -> None:
+def test_an_unauthorized_lookup_is_returned_after_its_retries() -> None:
     # TestConsumerGroupSessionDoesNotRetryForever
     stage, a = stage_with_client()
     a.inject("Find", *[30] * 40)

@@ -33,13 +33,13 @@ def after(member: object, line: str) -> list[str]:
 # ---- heartbeats
 
 
-def test_heartbeats_begin_before_the_offsets_are_fetched() -> None:
+def test_heartbeats_start_before_the_offsets_are_fetched() -> None:
     _, a = stage_with_member()
     lines = requests_of(a, "Sync", "OffsetFetch", "Heartbeat")
     assert [line.split()[0] for line in lines[:4]] == ["Sync", "OffsetFetch", "Heartbeat", "OffsetFetch"]
 
 
-def test_heartbeats_keep_the_rhythm_of_their_ticker() -> None:
+def test_heartbeats_follow_their_ticker() -> None:
     stage, a = stage_with_member()
     stage.run(20_000)
     times = [line.now for line in a.lines if line.api == "Heartbeat"]
@@ -47,7 +47,7 @@ def test_heartbeats_keep_the_rhythm_of_their_ticker() -> None:
 
 
 @pytest.mark.parametrize("code", [15, 16])
-def test_a_moved_coordinator_is_looked_up_and_the_session_goes_on(code: int) -> None:
+def test_a_moved_coordinator_is_looked_up_and_the_session_continues(code: int) -> None:
     stage, a = stage_with_member()
     a.inject("Heartbeat", code)
     stage.run(3_000)
@@ -57,7 +57,7 @@ def test_a_moved_coordinator_is_looked_up_and_the_session_goes_on(code: int) -> 
     assert not a.has_printed("error")
 
 
-def test_the_fourth_refusal_in_a_row_ends_the_session() -> None:
+def test_the_fourth_consecutive_heartbeat_error_ends_the_session() -> None:
     stage, a = stage_with_member()
     a.inject("Heartbeat", 16, 16, 16, 0, 16, 16, 16)
     stage.run(5_000)
@@ -79,7 +79,7 @@ def test_the_fourth_refusal_in_a_row_ends_the_session() -> None:
         (30, "kafka server: The client is not authorized to access this group"),
     ],
 )
-def test_the_cause_of_the_end_is_the_reason_of_the_next_join_with_the_old_id(code: int, reason: str) -> None:
+def test_the_cause_of_the_end_is_the_reason_of_the_next_join(code: int, reason: str) -> None:
     # TestConsumerGroupReason, TestConsumerGroupSessionCancelCause_Rebalance
     stage, a = stage_with_member()
     a.inject("Heartbeat", code)
@@ -89,7 +89,7 @@ def test_the_cause_of_the_end_is_the_reason_of_the_next_join_with_the_old_id(cod
     assert a.has_printed(f"error KError({code})") == (code in (14, 30, 82))
 
 
-def test_heartbeats_go_on_through_the_callback_and_the_last_commit() -> None:
+def test_heartbeats_continue_during_the_callback_and_the_last_commit() -> None:
     stage, a = stage_with_member(revoke_ms=2_500)
     stage.produce("t", [0], 3)
     add_second_member(stage)
@@ -98,7 +98,7 @@ def test_heartbeats_go_on_through_the_callback_and_the_last_commit() -> None:
     assert len(beats) >= 10
 
 
-def test_a_broken_connection_is_opened_again_in_the_same_session() -> None:
+def test_a_broken_connection_is_reopened_in_the_same_session() -> None:
     stage, a = stage_with_member()
     a.drop_connections()
     stage.run(1_500)
@@ -110,7 +110,7 @@ def test_a_broken_connection_is_opened_again_in_the_same_session() -> None:
 # ---- the partition checker
 
 
-def test_s1_2_growth_ends_the_session_and_the_loop_consumes_the_new_partitions() -> None:
+def test_s1_2_new_partitions_end_the_session_and_the_loop_consumes_them() -> None:
     stage, a = stage_with_member(metadata_ms=1_000)
     stage.grow("t", 4)
     stage.produce("t", [2, 3], 5)
@@ -119,7 +119,7 @@ def test_s1_2_growth_ends_the_session_and_the_loop_consumes_the_new_partitions()
     assert a.has_printed("assigned t:0 t:1 t:2 t:3")
 
 
-def test_s1_3_growth_without_a_loop_ends_everything() -> None:
+def test_s1_3_without_a_loop_new_partitions_end_the_consumption() -> None:
     stage, a = stage_with_member(metadata_ms=1_000, Once=True)
     stage.grow("t", 4)
     stage.run(10_000)
@@ -130,7 +130,7 @@ def test_s1_3_growth_without_a_loop_ends_everything() -> None:
     assert len(a.records) == 10
 
 
-def test_s1_4_without_refreshes_growth_is_never_seen() -> None:
+def test_s1_4_without_refreshes_new_partitions_are_never_noticed() -> None:
     stage, a = stage_with_member(metadata_ms=0)
     stage.grow("t", 4)
     stage.run(60_000)
@@ -144,7 +144,7 @@ def test_s1_4_only_the_leader_checks() -> None:
     assert sorted(watches) == [False, True]
 
 
-def test_a_growth_is_seen_after_at_most_two_tickers() -> None:
+def test_new_partitions_are_noticed_after_at_most_two_ticks() -> None:
     for phase in range(0, 1_000, 90):
         stage, a = stage_with_member(metadata_ms=1_000)
         stage.run(phase)
@@ -157,7 +157,7 @@ def test_a_growth_is_seen_after_at_most_two_tickers() -> None:
 # ---- release and close
 
 
-def test_callback_then_commit_then_join() -> None:
+def test_the_callback_runs_before_the_commit_and_the_commit_before_the_join() -> None:
     stage, a = stage_with_member(auto_commit_ms=60_000)
     add_second_member(stage)
     commit = next(line for line in a.lines if line.api == "Commit")
@@ -193,7 +193,7 @@ def test_a_static_member_does_not_leave() -> None:
     assert not requests_of(a, "Leave")
 
 
-def test_a_fenced_member_joins_with_its_old_id_for_ever() -> None:
+def test_a_fenced_member_keeps_joining_with_its_old_id() -> None:
     stage, a = stage_with_member(instance="i")
     add_second_member(stage, "C", instance="i")
     stage.run(3_000)
@@ -204,7 +204,7 @@ def test_a_fenced_member_joins_with_its_old_id_for_ever() -> None:
 
 
 @pytest.mark.parametrize("when", range(0, 60, 2))
-def test_close_ends_at_every_moment(when: int) -> None:
+def test_close_completes_at_any_time(when: int) -> None:
     stage, a = stage_with_client()
     a.run_command("subscribe t")
     stage.run(when)
@@ -213,7 +213,7 @@ def test_close_ends_at_every_moment(when: int) -> None:
     assert sarama.next_deadline(a.state) is None
 
 
-def test_close_without_any_broker_ends() -> None:
+def test_close_completes_without_a_broker() -> None:
     state = sarama.start(c.ModelConfig(client_id="a", group_id="g"))
     actions = sarama.step(state, c.Started((("nowhere", 1),), {}), 0)
     actions += sarama.step(state, c.SubscribeCalled(("t",)), 1)
@@ -228,7 +228,7 @@ def test_close_without_any_broker_ends() -> None:
     raise AssertionError("it did not close")
 
 
-def test_an_absent_topic_is_an_error_of_consume_and_asked_for_again() -> None:
+def test_a_missing_topic_fails_consume_and_is_requested_again() -> None:
     stage = Stage({}, **{"auto.create.topics.enable": "false"})
     a = stage.add_member("A", sarama, **USUAL)
     a.run_command("subscribe no")
@@ -239,7 +239,7 @@ def test_an_absent_topic_is_an_error_of_consume_and_asked_for_again() -> None:
     assert stage.run(until=lambda: a.has_printed("assigned no:0"))
 
 
-def test_a_slow_handler_returns_after_the_one_message_that_it_holds() -> None:
+def test_a_slow_handler_returns_after_the_message_that_it_holds() -> None:
     world = World({"t": 1})
     world.write("t", 0, *["x"] * 100)
     a = world.join("a", sarama, topics=["t"], group_id="g", reset="earliest", heartbeat_ms=200)

@@ -24,7 +24,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 GOOD = "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"
 
 
-def test_mark_goes_forward_only() -> None:
+def test_mark_only_advances_the_offset() -> None:
     # TestPartitionOffsetManagerMarkOffset
     one = PartitionOffset(5, -1, "original")
     one.mark(4, "lower")
@@ -34,7 +34,7 @@ def test_mark_goes_forward_only() -> None:
     assert (one.offset, one.metadata, one.dirty) == (6, "higher", True)
 
 
-def test_reset_goes_back_or_stays() -> None:
+def test_reset_never_advances_the_offset() -> None:
     # TestPartitionOffsetManagerResetOffset
     one = PartitionOffset(5, -1, "original")
     one.reset(6, "higher")
@@ -45,7 +45,7 @@ def test_reset_goes_back_or_stays() -> None:
     assert (one.offset, one.metadata) == (1, "lower")
 
 
-def test_s3_18_what_was_marked_since_the_commit_stays_dirty() -> None:
+def test_s3_18_an_offset_marked_since_the_commit_stays_dirty() -> None:
     one = PartitionOffset(0, -1, "")
     one.mark(5)
     one.mark(6)
@@ -57,7 +57,7 @@ def test_s3_18_what_was_marked_since_the_commit_stays_dirty() -> None:
     assert not one.dirty
 
 
-def test_offsets_are_fetched_one_by_one_and_not_stable() -> None:
+def test_offsets_are_fetched_one_by_one_without_require_stable() -> None:
     _, a = stage_with_member()
     assert requests_of(a, "OffsetFetch") == [
         "OffsetFetch v8 stable=False t:0 -> 0 t:0@-1",
@@ -65,13 +65,13 @@ def test_offsets_are_fetched_one_by_one_and_not_stable() -> None:
     ]
 
 
-def test_read_committed_asks_for_stable_offsets() -> None:
+def test_read_committed_requires_stable_offsets() -> None:
     _, a = stage_with_member(isolation="read_committed")
     assert requests_of(a, "OffsetFetch")[0].startswith("OffsetFetch v8 stable=True")
 
 
 @pytest.mark.parametrize("code", [15, 16])
-def test_fetch_initial_fail_finds_the_coordinator_again(code: int) -> None:
+def test_a_fetch_that_fails_with_a_moved_coordinator_looks_it_up_again(code: int) -> None:
     # TestOffsetManagerFetchInitialFail
     stage, a = stage_with_client()
     inject_offset_fetch_errors(a, code)
@@ -89,7 +89,7 @@ def test_fetch_initial_fail_finds_the_coordinator_again(code: int) -> None:
     assert time_of_request(a, "OffsetFetch", 1) - time_of_request(a, "OffsetFetch", 0) >= 250
 
 
-def test_fetch_initial_load_in_progress_waits_and_asks_the_same() -> None:
+def test_a_fetch_during_loading_waits_and_repeats_the_request() -> None:
     # TestOffsetManagerFetchInitialLoadInProgress, TestOffsetManagerFetchInitialTopLevelErr
     stage, a = stage_with_client()
     inject_offset_fetch_errors(a, 14)
@@ -99,7 +99,7 @@ def test_fetch_initial_load_in_progress_waits_and_asks_the_same() -> None:
     assert time_of_request(a, "OffsetFetch", 1) - time_of_request(a, "OffsetFetch", 0) >= 250
 
 
-def test_fetch_initial_gives_up_after_metadata_retry_max_and_releases_without_cleanup() -> None:
+def test_a_failed_fetch_releases_without_cleanup_after_metadata_retry_max() -> None:
     stage, a = stage_with_client()
     inject_offset_fetch_errors(a, *[14] * 4)
     a.run_command("subscribe t")
@@ -110,7 +110,7 @@ def test_fetch_initial_gives_up_after_metadata_retry_max_and_releases_without_cl
 
 
 @pytest.mark.parametrize("code", [22, 25, 27])
-def test_any_other_error_of_the_fetch_ends_the_session_at_once(code: int) -> None:
+def test_other_errors_of_the_fetch_end_the_session_immediately(code: int) -> None:
     stage, a = stage_with_client()
     inject_offset_fetch_errors(a, code)
     a.run_command("subscribe t")
@@ -119,7 +119,7 @@ def test_any_other_error_of_the_fetch_ends_the_session_at_once(code: int) -> Non
     assert requests_of(a, "Join")[2].startswith("Join v8 id=A1 ")
 
 
-def test_no_commit_starts_at_the_initial_offset() -> None:
+def test_without_a_commit_a_claim_starts_at_the_initial_offset() -> None:
     # TestPartitionOffsetManagerInitialOffset, TestConsumerOffsetNewest, TestConsumerOffsetOldest
     stage, a = stage_with_client(reset="latest")
     a.run_command("subscribe t")
@@ -129,7 +129,7 @@ def test_no_commit_starts_at_the_initial_offset() -> None:
     assert [record.offset for record in a.records] == [5, 6, 7]
 
 
-def test_a_commit_is_where_the_next_session_begins() -> None:
+def test_the_next_session_starts_at_the_committed_offset() -> None:
     # TestPartitionOffsetManagerNextOffset
     stage, a = stage_with_member()
     stage.run(500)
@@ -145,7 +145,7 @@ def test_a_commit_is_where_the_next_session_begins() -> None:
     ]
 
 
-def test_s3_4_the_ticker_commits_what_was_marked_and_nothing_twice() -> None:
+def test_s3_4_the_ticker_commits_each_marked_offset_once() -> None:
     # TestNewOffsetManagerOffsetsAutoCommit: enabled
     stage, a = stage_with_member()
     stage.run(5_000)
@@ -165,7 +165,7 @@ def test_s3_21_without_auto_commit_only_commit_commits() -> None:
     assert requests_of(a, "Commit") == [GOOD]
 
 
-def test_s3_15_nothing_dirty_is_no_request() -> None:
+def test_s3_15_without_dirty_offsets_no_request_is_sent() -> None:
     stage, a = stage_with_member()
     stage.run(1_000)
     a.run_command("commit")
@@ -173,7 +173,7 @@ def test_s3_15_nothing_dirty_is_no_request() -> None:
     assert len(requests_of(a, "Commit")) == 1
 
 
-def test_a_commit_names_offsets_of_its_own() -> None:
+def test_a_commit_call_may_name_offsets() -> None:
     stage, a = stage_with_member(auto_commit=False)
     a.do(c.CommitCalled("x", {T0: 9}))
     stage.run(1_000)
@@ -181,7 +181,7 @@ def test_a_commit_names_offsets_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("code", [3, 22, 25, 27])
-def test_commit_errors_are_told_for_each_partition_and_committed_again_after_a_lookup(code: int) -> None:
+def test_commit_errors_are_reported_per_partition_and_retried_after_a_lookup(code: int) -> None:
     # TestPartitionOffsetManagerCommitErr
     stage, a = stage_with_client()
     a.inject("Commit", code)
@@ -195,7 +195,7 @@ def test_commit_errors_are_told_for_each_partition_and_committed_again_after_a_l
 @pytest.mark.parametrize(
     ("code", "finds", "told"), [(14, 0, 0), (15, 1, 0), (16, 1, 0), (6, 1, 0), (12, 0, 2)]
 )
-def test_commit_errors_that_are_quiet_or_need_no_lookup(code: int, finds: int, told: int) -> None:
+def test_some_commit_errors_are_not_reported_or_need_no_lookup(code: int, finds: int, told: int) -> None:
     stage, a = stage_with_client()
     a.inject("Commit", code)
     a.run_command("subscribe t")
@@ -214,7 +214,7 @@ def test_a_fenced_commit_ends_the_session() -> None:
     assert 'reason="group instance id has been fenced"' in requests_of(a, "Join")[2]
 
 
-def test_the_last_commit_is_tried_four_times() -> None:
+def test_the_last_commit_has_four_attempts() -> None:
     # Offsets.Retry.Max is 3; each attempt looks the coordinator up again.
     stage, a = stage_with_member(auto_commit_ms=60_000)
     a.inject("Commit", *[27] * 9)
@@ -224,14 +224,14 @@ def test_the_last_commit_is_tried_four_times() -> None:
     assert len(times_printed(a, "error KError(27)")) == 8
 
 
-def test_offsets_retry_max_is_an_option() -> None:
+def test_offsets_retry_max_limits_the_last_commit() -> None:
     stage, a = stage_with_member(auto_commit_ms=60_000, **{"Offsets.Retry.Max": 0})
     a.inject("Commit", *[27] * 9)
     add_second_member(stage)
     assert len([line for line in requests_of(a, "Commit") if line.endswith("27!")]) == 1
 
 
-def test_a_dead_coordinator_is_found_again_and_the_commit_done_on_close() -> None:
+def test_close_looks_up_a_lost_coordinator_and_commits() -> None:
     # TestAbortPartitionOffsetManager
     stage, a = stage_with_member(auto_commit_ms=60_000)
     a.drop_connections()
@@ -242,7 +242,7 @@ def test_a_dead_coordinator_is_found_again_and_the_commit_done_on_close() -> Non
 
 
 @pytest.mark.parametrize(("hours", "said"), [(0, -1), (1, 3_600_000)])
-def test_a_retention_is_said_where_the_request_has_the_field(hours: int, said: int) -> None:
+def test_the_retention_is_sent_if_the_request_has_the_field(hours: int, said: int) -> None:
     # TestConstructRequestRetentionTime
     world = World({"t": 1}, highest={"OffsetCommit": 4})
     world.write("t", 0, "x")

@@ -15,7 +15,7 @@ from kproto.testing.world import World
 FETCH, LIST, METADATA, COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 2, 3, 8, 9, 10, 11, 12, 13, 14
 
 
-def test_without_one_it_is_the_newest() -> None:
+def test_without_a_version_the_newest_requests_are_sent() -> None:
     # as the real sarama was recorded before Kafka 4.3.1
     assert sarama.VERSIONS == {
         FETCH: 12,
@@ -40,18 +40,18 @@ def test_without_one_it_is_the_newest() -> None:
         ("2.4.0", (11, 5, 9, 8, 6, 3, 6, 4, 4, 4)),
     ],
 )
-def test_a_version_of_kafka_says_those_of_the_requests(text: str, expected: tuple[int, ...]) -> None:
+def test_a_kafka_version_selects_the_request_versions(text: str, expected: tuple[int, ...]) -> None:
     assert tuple(versions_of(parse(text)).values()) == expected
 
 
 @pytest.mark.parametrize("text", ["0.10.1.0", "0.9.0.1", "", "two", "2", "2.0.0.0.0", "V2_0_0_0"])
-def test_what_is_no_version_or_too_old_for_groups_is_refused(text: str) -> None:
+def test_invalid_versions_and_those_without_groups_raise_config_error(text: str) -> None:
     with pytest.raises(ConfigError, match="Version"):
         sarama.start(ModelConfig(client_id="a", group_id="g", extra={"Version": text}))
 
 
 @pytest.mark.parametrize(("text", "version"), [("0.11.0.0", 0), ("2.4.0", 1), ("3.2.0", 2)])
-def test_an_old_member_says_less_in_its_subscription_and_has_no_instance(text: str, version: int) -> None:
+def test_an_old_member_has_an_older_subscription_and_no_instance_id(text: str, version: int) -> None:
     world = World({"t": 1})
     a = world.join("a", sarama, topics=["t"], group_id="g", instance="one", extra={"Version": text})
     world.run(3_000)
