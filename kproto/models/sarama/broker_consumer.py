@@ -10,9 +10,9 @@
 * The response goes to the feeder of every partition, and the next request waits for all of them: the slowest
   partition delays its whole broker (M187), up to twice MaxProcessingTime. Then it is left out (M188).
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
-  dispatched again (M178). The errors of partitions are handled when all have been fed (M173, M174, M175,
-  M176, M177): OFFSET_OUT_OF_RANGE ends the partition consumer (M155), a leader's errors dispatch it again
-  without a report, and any other error is reported first.
+  dispatched again (M178). The errors of partitions are handled when all have been fed (M173, M177):
+  OFFSET_OUT_OF_RANGE ends the partition consumer (M155), a leader's errors dispatch it again without a
+  report, and any other error is reported first.
 * A broker consumer ends when its last partition has been released.
 """
 

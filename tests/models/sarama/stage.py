@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from kproto.messages.offset_fetch import OffsetFetchResponse
 from kproto.models import contract as c
 from kproto.models import sarama
@@ -72,3 +76,16 @@ def time_of_request(member: Member, api: str, number: int = 0) -> int:
 def times_printed(member: Member, word: str) -> list[int]:
     """Return the times at which the application printed a line that starts with `word`."""
     return [time for time, _, line in member.printed if line.startswith(word)]
+
+
+# A function that changes the model through a patch, to show that a test notices the change.
+Mutate = Callable[[pytest.MonkeyPatch], None]
+
+
+def assert_mutant_fails(mutate: Mutate, test: Callable[[], None]) -> None:
+    """Check that `test` fails with the mutant, and passes without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        mutate(patch)
+        with pytest.raises((AssertionError, KeyError, StopIteration, IndexError)):
+            test()
+    test()

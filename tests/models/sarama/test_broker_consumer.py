@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kproto.group.subscription import TopicPartition
 from kproto.models import contract as c
 from kproto.models import sarama
+from kproto.models.sarama import broker_consumer, partition_consumer
+from kproto.models.sarama.routines import Ticker
 from tests.models.sarama.stage import (
     USUAL,
+    Mutate,
+    assert_mutant_fails,
     requests_of,
     stage_with_client,
     stage_with_member,
@@ -210,3 +216,46 @@ def test_nothing_is_fetched_while_a_cooperative_member_joins() -> None:
     stage.run(3_000)
     start = time_of_request(a, "Join", 2)
     assert not [time for time, _ in fetches(a) if start <= time < start + 2_000]
+
+
+# -- mutants
+
+
+def never_leave_out_a_slow_partition(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ticker, "take_tick", lambda ticker, now: False)
+    row = dict.fromkeys(partition_consumer.E, lambda feeder, what: None)
+    patch.setattr(
+        partition_consumer.Feeder, "TABLE", {**partition_consumer.Feeder.TABLE, "timer_elapsed": row}
+    )
+
+
+def fetch_without_waiting_for_partitions(patch: pytest.MonkeyPatch) -> None:
+    fetched = broker_consumer._on_response
+
+    def at_once(fetcher: broker_consumer.BrokerFetcher, answer: object) -> None:
+        fetched(fetcher, answer)  # type: ignore[arg-type]
+        if fetcher.state is broker_consumer.X.FEEDING:
+            broker_consumer._await_batch(fetcher, None)
+
+    row = {**broker_consumer.BrokerFetcher.TABLE["response"], broker_consumer.X.FETCHING: at_once}
+    patch.setattr(
+        broker_consumer.BrokerFetcher, "TABLE", {**broker_consumer.BrokerFetcher.TABLE, "response": row}
+    )
+
+
+MUTANTS: list[tuple[Mutate, Callable[[], None]]] = [
+    (
+        never_leave_out_a_slow_partition,
+        test_s3_12_a_slow_partition_is_left_out_after_twice_the_processing_time,
+    ),
+    (
+        fetch_without_waiting_for_partitions,
+        test_m187_below_the_processing_time_the_slowest_partition_delays_all,
+    ),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("mutate", "test"), MUTANTS, ids=[mutate.__name__ for mutate, _ in MUTANTS])
+def test_each_mutant_fails_its_test(mutate: Mutate, test: Callable[[], None]) -> None:
+    assert_mutant_fails(mutate, test)

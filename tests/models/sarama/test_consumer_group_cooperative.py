@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from kproto.group.subscription import Subscription, TopicPartition
-from kproto.models.sarama import balance_strategy
+from kproto.models.sarama import (
+    balance_strategy,
+    consumer_group_session,
+    offset_manager,
+    sticky_balance_strategy,
+)
+from kproto.models.sarama.routines import Routine
 from tests.models.sarama.stage import (
+    Mutate,
     add_second_member,
+    assert_mutant_fails,
     requests_of,
     stage_with_member,
     time_of_request,
@@ -155,3 +167,48 @@ def test_a_partition_that_changes_its_owner_is_assigned_to_no_member_first() -> 
         "cooperative-sticky", {"a": current, "b": Subscription(topics=("t",))}, {"t": 4}
     )
     assert plan == {"a": list(tp(2, 3)), "b": []}
+
+
+# -- mutants
+
+
+def commit_during_the_join(patch: pytest.MonkeyPatch) -> None:
+    def lock_generation(self: offset_manager.OffsetManager, routine: Routine) -> None:
+        self.client.resume(routine, "commits_locked")
+
+    patch.setattr(offset_manager.OffsetManager, "lock_generation", lock_generation)
+
+
+def send_heartbeats_during_the_join(patch: pytest.MonkeyPatch) -> None:
+    def lock(self: consumer_group_session.GroupSession, routine: Routine) -> None:
+        self.client.resume(routine, "generation_locked")
+
+    patch.setattr(consumer_group_session.GroupSession, "lock", lock)
+
+
+def assign_a_revoked_partition_immediately(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sticky_balance_strategy, "_withhold_revoked", lambda has, members: None)
+
+
+def skip_the_commit_of_revoked_claims(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(offset_manager.OffsetManager, "request", lambda offsets, targets: None)
+
+
+MUTANTS: list[tuple[Mutate, Callable[[], None]]] = [
+    (commit_during_the_join, test_no_heartbeat_and_no_commit_between_join_and_sync),
+    (send_heartbeats_during_the_join, test_no_heartbeat_and_no_commit_between_join_and_sync),
+    (
+        assign_a_revoked_partition_immediately,
+        test_a_partition_that_changes_its_owner_is_assigned_to_no_member_first,
+    ),
+    (
+        skip_the_commit_of_revoked_claims,
+        test_revoked_claims_are_committed_with_the_new_generation_before_the_second_join,
+    ),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("mutate", "test"), MUTANTS, ids=[mutate.__name__ for mutate, _ in MUTANTS])
+def test_each_mutant_fails_its_test(mutate: Mutate, test: Callable[[], None]) -> None:
+    assert_mutant_fails(mutate, test)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from kproto.models.sarama import consumer_group_join
 from tests.models.sarama.stage import (
+    Mutate,
     add_second_member,
+    assert_mutant_fails,
     requests_of,
     stage_with_client,
     stage_with_member,
@@ -81,9 +86,7 @@ def test_s3_19_d_an_unknown_member_resets_its_id_and_rejoins_without_using_a_ret
 
 @pytest.mark.parametrize("code", [14, 15, 16, 27])
 @pytest.mark.parametrize("api", ["Join", "Sync"])
-def test_s3_19_e_f_j_retriable_errors_wait_two_seconds_look_up_and_keep_the_id(
-    code: int, api: str
-) -> None:
+def test_s3_19_e_f_j_retriable_errors_wait_two_seconds_look_up_and_keep_the_id(code: int, api: str) -> None:
     stage, a = stage_with_client()
     a.inject(api, *([0, code] if api == "Join" else [code]))
     a.run_command("subscribe t")
@@ -223,3 +226,47 @@ def test_an_unauthorized_lookup_is_returned_after_its_retries() -> None:
     stage.run(until=lambda: a.has_printed("error KError(30)"))
     # Six rounds (Coordinator, and one per retry from 4 to 0), each of 1 + Metadata.Retry.Max requests.
     assert len(requests_of(a, "Find")) == 24
+
+
+# -- mutants
+
+
+def keep_unknown_member_ids(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(consumer_group_join, "_FORGET", frozenset())
+
+
+def never_retry(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(consumer_group_join, "_BACK_OFF", frozenset())
+
+
+def use_no_retry(patch: pytest.MonkeyPatch) -> None:
+    def rediscovered(join: consumer_group_join.Join, trouble: object) -> None:
+        join.move(consumer_group_join.S.FINDING_COORDINATOR)
+        consumer_group_join._join_sync(join)
+
+    row = {
+        **consumer_group_join.Join.TABLE["coordinator_found"],
+        consumer_group_join.S.REDISCOVERING: rediscovered,
+    }
+    patch.setattr(
+        consumer_group_join.Join, "TABLE", {**consumer_group_join.Join.TABLE, "coordinator_found": row}
+    )
+
+
+MUTANTS: list[tuple[Mutate, Callable[[], None]]] = [
+    (
+        keep_unknown_member_ids,
+        lambda: test_s3_19_d_an_unknown_member_resets_its_id_and_rejoins_without_using_a_retry(25, "Join"),
+    ),
+    (
+        never_retry,
+        lambda: test_s3_19_e_f_j_retriable_errors_wait_two_seconds_look_up_and_keep_the_id(27, "Sync"),
+    ),
+    (use_no_retry, lambda: test_s3_19_f_there_are_four_retries([0, *[27] * 5], 5)),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("mutate", "test"), MUTANTS, ids=[mutate.__name__ for mutate, _ in MUTANTS])
+def test_each_mutant_fails_its_test(mutate: Mutate, test: Callable[[], None]) -> None:
+    assert_mutant_fails(mutate, test)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kproto.models import contract as c
 from kproto.models import sarama
+from kproto.models.sarama import consumer_group_session, offset_manager_close
 from kproto.testing.world import World
 from tests.models.sarama.stage import (
     USUAL,
+    Mutate,
     add_second_member,
+    assert_mutant_fails,
     requests_of,
     stage_with_client,
     stage_with_member,
@@ -249,3 +254,34 @@ def test_a_slow_handler_returns_after_the_message_that_it_holds() -> None:
     world.join("b", sarama, topics=["t"], group_id="g", reset="earliest")
     assert world.run(3_000, until=lambda: "revoked" in [kind for kind, _ in a.calls])
     assert len(a.records) == given + 1
+
+
+# -- mutants
+
+
+def skip_the_last_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(offset_manager_close.LastFlush, "start", lambda last: offset_manager_close._finish(last))
+    patch.setitem(
+        offset_manager_close.LastFlush.EDGES, offset_manager_close.L.STOPPING, {offset_manager_close.L.DONE}
+    )
+
+
+def stop_heartbeats_at_the_rebalance(patch: pytest.MonkeyPatch) -> None:
+    wait = consumer_group_session._wait
+
+    def stop(heartbeat: consumer_group_session.Heartbeat) -> None:
+        wait(heartbeat) if heartbeat.session.cause is None else consumer_group_session._stop(heartbeat)
+
+    patch.setattr(consumer_group_session, "_wait", stop)
+
+
+MUTANTS: list[tuple[Mutate, Callable[[], None]]] = [
+    (skip_the_last_commit, test_the_callback_runs_before_the_commit_and_the_commit_before_the_join),
+    (stop_heartbeats_at_the_rebalance, test_heartbeats_continue_during_the_callback_and_the_last_commit),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("mutate", "test"), MUTANTS, ids=[mutate.__name__ for mutate, _ in MUTANTS])
+def test_each_mutant_fails_its_test(mutate: Mutate, test: Callable[[], None]) -> None:
+    assert_mutant_fails(mutate, test)

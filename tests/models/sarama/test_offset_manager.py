@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.models import contract as c
 from kproto.models import sarama
+from kproto.models.sarama import offset_manager
 from kproto.models.sarama.offset_manager import PartitionOffset
 from kproto.testing.world import World
 from tests.models.sarama.stage import (
+    Mutate,
     add_second_member,
+    assert_mutant_fails,
     inject_offset_fetch_errors,
     requests_of,
     stage_with_client,
@@ -256,3 +261,32 @@ def test_the_retention_is_sent_if_the_request_has_the_field(hours: int, said: in
     )
     world.run(3_000)
     assert [one.retention_time_ms for one in world.requests_of(a, OffsetCommitRequest)] == [said]
+
+
+# -- mutants
+
+
+def mark_lower_offsets(patch: pytest.MonkeyPatch) -> None:
+    def mark(one: offset_manager.PartitionOffset, offset: int, metadata: str = "") -> None:
+        one.offset, one.metadata, one.dirty = offset, metadata, True
+
+    patch.setattr(offset_manager.PartitionOffset, "mark", mark)
+
+
+def clean_uncommitted_offsets(patch: pytest.MonkeyPatch) -> None:
+    def committed(one: offset_manager.PartitionOffset, offset: int, metadata: str) -> None:
+        one.dirty = False
+
+    patch.setattr(offset_manager.PartitionOffset, "on_committed", committed)
+
+
+MUTANTS: list[tuple[Mutate, Callable[[], None]]] = [
+    (mark_lower_offsets, test_mark_only_advances_the_offset),
+    (clean_uncommitted_offsets, test_s3_18_an_offset_marked_since_the_commit_stays_dirty),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("mutate", "test"), MUTANTS, ids=[mutate.__name__ for mutate, _ in MUTANTS])
+def test_each_mutant_fails_its_test(mutate: Mutate, test: Callable[[], None]) -> None:
+    assert_mutant_fails(mutate, test)

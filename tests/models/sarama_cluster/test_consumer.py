@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.group.subscription import Subscription, TopicPartition
 from kproto.messages.offset_fetch import OffsetFetchResponse
 from kproto.models import contract as c
 from kproto.models import sarama_cluster
-from kproto.models.sarama_cluster import balancer
+from tests.models.sarama.stage import requests_of
 from tests.models.stage import Member, Stage
 
 USUAL = {
@@ -39,20 +38,12 @@ def add_second_member(stage: Stage, **conf: object) -> Member:
     return b
 
 
-def requests_of(member: Member, *apis: str) -> list[str]:
-    return [line for line in member.requests if line.split()[0] in apis]
-
-
 def lines_without_heartbeats(member: Member) -> list[str]:
     return [
         line
         for line in member.requests
         if not (line.startswith("Heartbeat") and line.endswith(("-> 0", "silence")))
     ]
-
-
-def times_printed(member: Member, word: str) -> list[int]:
-    return [time for time, _, line in member.printed if line.startswith(word)]
 
 
 def test_the_first_cycle_sends_the_requests_of_sarama_cluster() -> None:
@@ -219,18 +210,3 @@ def test_unsubscribe_closes_the_consumer_and_the_next_one_joins_as_a_new_member(
     a.run_command("subscribe t")
     stage.run(2_000)
     assert requests_of(a, "Join")[1].startswith("Join v0 id=- ")
-
-
-def members(*names: str) -> dict[str, Subscription]:
-    return {name: Subscription(topics=("t",)) for name in names}
-
-
-def test_range_rounds_its_borders() -> None:
-    plan = balancer.assign_partitions("range", members("a", "b", "c"), {"t": 5})
-    assert {name: len(some) for name, some in plan.items()} == {"a": 2, "b": 1, "c": 2}
-    # Of one partition and two members, member 0 has those from round(0) to round(0.5), which is 1.
-    assert balancer.assign_partitions("range", members("a", "b"), {"t": 1}) == {"a": [TopicPartition("t", 0)]}
-
-
-def test_members_without_a_partition_are_not_in_the_plan() -> None:
-    assert len(balancer.assign_partitions("roundrobin", members("a", "b"), {"t": 1})) == 1

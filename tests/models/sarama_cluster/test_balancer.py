@@ -1,0 +1,21 @@
+"""sarama-cluster's plan."""
+
+from __future__ import annotations
+
+from kproto.group.subscription import Subscription, TopicPartition
+from kproto.models.sarama_cluster import balancer
+
+
+def members(*names: str) -> dict[str, Subscription]:
+    return {name: Subscription(topics=("t",)) for name in names}
+
+
+def test_range_rounds_its_borders() -> None:
+    plan = balancer.assign_partitions("range", members("a", "b", "c"), {"t": 5})
+    assert {name: len(some) for name, some in plan.items()} == {"a": 2, "b": 1, "c": 2}
+    # Of one partition and two members, member 0 has those from round(0) to round(0.5), which is 1.
+    assert balancer.assign_partitions("range", members("a", "b"), {"t": 1}) == {"a": [TopicPartition("t", 0)]}
+
+
+def test_members_without_a_partition_are_not_in_the_plan() -> None:
+    assert len(balancer.assign_partitions("roundrobin", members("a", "b"), {"t": 1})) == 1
