@@ -15,7 +15,7 @@
 * The leader compares the partition counts of the group's topics with those of its plan: once at the start,
   then every Metadata.RefreshFrequency; never if that is 0. More partitions, fewer, and an error have the same
   effect (M93). It reads the cached metadata, which has its own ticker: new partitions are noticed after at
-  most two ticks (M203).
+  most two ticks (M204).
 """
 
 from __future__ import annotations
