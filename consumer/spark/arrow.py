@@ -21,7 +21,7 @@ from kproto.records.batch import Data
 from kproto.records.columns import Columns, columns
 
 from .offsets import Range
-from .values import ERROR, Asked, BadValue, Decode
+from .values import ERROR, BadValue, ColumnFormat, Decode, module_of
 from .values.arrow_types import arrow as to_arrow
 
 # pyarrow has no types.
@@ -100,17 +100,22 @@ class Builder:
     """Makes the batches of one slice, with the columns of a schema and no others."""
 
     def __init__(
-        self, schema: StructType, range_: Range, *, check_crcs: bool = True, formats: Iterable[Asked] = ()
+        self,
+        schema: StructType,
+        range_: Range,
+        *,
+        check_crcs: bool = True,
+        formats: Iterable[ColumnFormat] = (),
     ) -> None:
         self._check_crcs = check_crcs
         self._range = range_
         names = {field.name.lower(): field for field in schema.fields}
-        self._decoded: list[tuple[Asked, Decode]] = []
+        self._decoded: list[tuple[ColumnFormat, Decode]] = []
         kinds = dict(TYPES)
         for format_ in formats:
-            if (field := names.get(format_.where)) is not None:
-                self._decoded.append((format_, format_.module.decoder(format_, field.dataType)))
-                kinds[format_.where] = to_arrow(format_.option("schema"), field.dataType)
+            if (field := names.get(format_.column)) is not None:
+                self._decoded.append((format_, module_of(format_).decoder(format_, field.dataType)))
+                kinds[format_.column] = to_arrow(format_.option("schema"), field.dataType)
         self._schema = pa.schema(
             [pa.field(field.name, kinds[name], nullable=field.nullable) for name, field in names.items()]
         )
@@ -136,15 +141,17 @@ class Builder:
         """The columns that have a format, and what is wrong with them. Raises BadValue."""
         shown: dict[str, Column] = {}
         told: dict[int, str] = {}
-        for asked, decode in self._decoded:
-            given = (found.key if asked.where == "key" else found.value).slice(a, b - a)
+        for format_, decode in self._decoded:
+            given = (found.key if format_.column == "key" else found.value).slice(a, b - a)
             column, bad = _without_nulls(decode, given)
-            if bad and asked.on_error == "fail":
+            if bad and format_.on_error == "fail":
                 place, row = f"{self._range.topic}-{self._range.partition}", min(bad)
-                raise BadValue(asked.where, place, int(found.offset[a + row]), bad[row])
+                raise BadValue(format_.column, place, int(found.offset[a + row]), bad[row])
             for row, why in bad.items():
-                told[row] = f"{told[row]}; {asked.where}: {why}" if row in told else f"{asked.where}: {why}"
-            shown[asked.where] = column
+                told[row] = (
+                    f"{told[row]}; {format_.column}: {why}" if row in told else f"{format_.column}: {why}"
+                )
+            shown[format_.column] = column
         words = [told.get(row) for row in range(b - a)] if told else None
         shown[ERROR] = pa.array(words, pa.string()) if words else pa.nulls(b - a, pa.string())
         return shown

@@ -65,7 +65,7 @@ class Options:
     commit_group_id: str | None = None
     topic: str | None = None
     transactional_id_prefix: str | None = None
-    formats: tuple[decoding.Asked, ...] = ()
+    formats: tuple[decoding.ColumnFormat, ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -82,9 +82,9 @@ class Options:
         assert isinstance(value, int)
         return value
 
-    def settled(self) -> Options:
+    def with_latest_schemas(self) -> Options:
         """The same with the schemas of a registry as they are now. Raises RegistryFailed."""
-        return replace(self, formats=tuple(format_.settled() for format_ in self.formats))
+        return replace(self, formats=tuple(format_.with_latest_schema() for format_ in self.formats))
 
     def for_batch(self) -> Options:
         """These options, checked for ``spark.read``."""
@@ -136,7 +136,7 @@ class Options:
         if least is not None and most is not None and least > most:
             raise ConfigError("minOffsetsPerTrigger", least, f"at most maxOffsetsPerTrigger, which is {most}")
         self._refuse("transactionalIdPrefix", "it is for writing")
-        decoded = {format_.where for format_ in self.formats}
+        decoded = {format_.column for format_ in self.formats}
         for name in sorted(self.given & decoding.NAMES):
             column = name.partition(".")[0]
             if column in decoding.COLUMNS and column not in decoded:
@@ -184,7 +184,7 @@ def parse(options: Mapping[str, str]) -> Options:
         access=access,
         given=frozenset([*given, *(["path"] if "path" in map(str.lower, options) else [])]),
         choice=choice,
-        formats=decoding.asked(given, choice.names if isinstance(choice, Topics) else ()),
+        formats=decoding.read_formats(given, choice.names if isinstance(choice, Topics) else ()),
         starting=bound_of(given, "starting"),
         ending=bound_of(given, "ending"),
         **values,

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from kproto.errors import ConfigError
 
 from .options import Options
-from .values import ERROR
+from .values import ERROR, module_of
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -57,7 +57,7 @@ def full(options: Options) -> StructType:
 
 def ddl(options: Options) -> str:
     """The columns of `full` for Spark, which reads DDL itself, with decoded keys and values."""
-    decoded = {format_.where: format_.module.column(format_) for format_ in options.formats}
+    decoded = {format_.column: module_of(format_).column_type(format_) for format_ in options.formats}
     kinds = ((field.name, field.dataType.simpleString()) for field in full(options).fields)
     return ", ".join(f"{name} {decoded.get(name, kind)}" for name, kind in kinds)
 
@@ -67,7 +67,7 @@ def checked(schema: StructType, options: Options) -> StructType:
     one.
     """
     allowed = {field.name.lower(): field.dataType for field in full(options).fields}
-    decoded = {format_.where for format_ in options.formats}
+    decoded = {format_.column for format_ in options.formats}
     if not schema.fields:
         # Arrow has no rows without a column: it would be read as none.
         names = ", ".join(full(options).fieldNames())

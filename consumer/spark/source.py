@@ -92,7 +92,7 @@ class KprotoDataSource(DataSource):
         """
         self.loaded = wall()
         self.parsed.for_reading()
-        self.parsed = self.parsed.settled()
+        self.parsed = self.parsed.with_latest_schemas()
         return columns.ddl(self.parsed) if self.parsed.formats else columns.full(self.parsed)
 
     @said_in_kafkas_words()
@@ -100,7 +100,7 @@ class KprotoDataSource(DataSource):
         """For ``spark.read``."""
         from .reader import KprotoReader
 
-        return KprotoReader(schema, self.parsed.settled(), self.loaded)
+        return KprotoReader(schema, self.parsed.with_latest_schemas(), self.loaded)
 
     def streamReader(self, schema: StructType) -> KprotoStreamReader | Refused:
         """For ``spark.readStream``. What is wrong with the options of a stream ends the query, as
@@ -109,7 +109,7 @@ class KprotoDataSource(DataSource):
         try:
             with _since("4.2", "a stream of kproto"):
                 from .stream import KprotoStreamReader
-            return KprotoStreamReader(schema, self.parsed.settled())
+            return KprotoStreamReader(schema, self.parsed.with_latest_schemas())
         except KprotoError as error:
             return Refused(error)
 

@@ -18,46 +18,51 @@ from .arrow_types import arrow
 from .avro_schema import ABSENT, Field, Node, parse
 from .avro_skipper import FEW, KEY, behind
 from .lanes import Ints, Lanes, pa, spread
-from .registry import URL, NoSuchSchema, Schema
+from .names import REGISTRY_URL
+from .registry import NoSuchSchema, Schema
 from .wire_format import HEADER, split, without
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from . import Asked, Bad, Column, Decode
+    from .types import Bad, Column, ColumnFormat, Decode
 
 
-def column(asked: Asked) -> str:
-    return _reader(asked).ddl
+def column_type(column_format: ColumnFormat) -> str:
+    return _reader(column_format).ddl
 
 
-def decoder(asked: Asked, kind: DataType) -> Decode:
-    option = asked.option("schema")
-    target, reader = arrow(option, kind), _reader(asked)
+def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
+    option = column_format.option("schema")
+    target, reader = arrow(option, kind), _reader(column_format)
     try:
         plain = _Read(reader, reader, target)
     except Mismatch as error:
-        raise ConfigError("schema", f"{asked.where} {kind.simpleString()}", str(error)) from None
-    return plain.decode if asked.registry is None else _Registered(asked, reader, target).decode
+        raise ConfigError("schema", f"{column_format.column} {kind.simpleString()}", str(error)) from None
+    return (
+        plain.decode if column_format.registry is None else _Registered(column_format, reader, target).decode
+    )
 
 
-def _reader(asked: Asked) -> Node:
-    option = asked.option("schema")
-    if asked.schema is not None:
-        return parse(option, asked.schema)
-    if asked.registry is None:
-        raise ConfigError(option, None, f"avro needs it: a schema in JSON, the path of one, or {URL}")
-    if asked.subject is None:
+def _reader(column_format: ColumnFormat) -> Node:
+    option = column_format.option("schema")
+    if column_format.schema is not None:
+        return parse(option, column_format.schema)
+    if column_format.registry is None:
+        raise ConfigError(
+            option, None, f"avro needs it: a schema in JSON, the path of one, or {REGISTRY_URL}"
+        )
+    if column_format.subject is None:
         why = f"name it, or give {option}: there is more than one topic"
-        raise ConfigError(asked.option("subject"), None, why)
-    latest = asked.settled().latest
+        raise ConfigError(column_format.option("subject"), None, why)
+    latest = column_format.with_latest_schema().latest
     assert latest is not None
-    return _parsed(asked, latest)
+    return _parsed(column_format, latest)
 
 
-def _parsed(asked: Asked, schema: Schema) -> Node:
+def _parsed(column_format: ColumnFormat, schema: Schema) -> Node:
     if schema.kind != "AVRO":
-        raise ConfigError(asked.option("format"), "avro", f"the registry has {schema.kind} there")
+        raise ConfigError(column_format.option("format"), "avro", f"the registry has {schema.kind} there")
     others: dict[str, None] = {}
 
     def add(one: Schema) -> None:
@@ -66,7 +71,7 @@ def _parsed(asked: Asked, schema: Schema) -> Node:
             others[name.text] = None
 
     add(schema)
-    return parse(asked.option("schema"), schema.text, others)
+    return parse(column_format.option("schema"), schema.text, others)
 
 
 class Mismatch(ValueError):
@@ -76,8 +81,8 @@ class Mismatch(ValueError):
 class _Registered:
     """Values that name their writers' schemas."""
 
-    def __init__(self, asked: Asked, reader: Node, target: Any) -> None:
-        self.asked, self.reader, self.target = asked, reader, target
+    def __init__(self, column_format: ColumnFormat, reader: Node, target: Any) -> None:
+        self.column_format, self.reader, self.target = column_format, reader, target
         self.reads: dict[int, _Read | str] = {}
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
@@ -99,9 +104,9 @@ class _Registered:
     def _read(self, number: int) -> _Read | str:
         """How a writer's values are read, or why they can't be."""
         if number not in self.reads:
-            assert self.asked.registry is not None
+            assert self.column_format.registry is not None
             try:
-                writer = _parsed(self.asked, self.asked.registry.schema(number))
+                writer = _parsed(self.column_format, self.column_format.registry.schema(number))
                 self.reads[number] = _Read(writer, self.reader, self.target)
             except NoSuchSchema as error:
                 self.reads[number] = str(error)

@@ -30,18 +30,18 @@ from .strings import decode as texts
 from .wire_format import content
 
 if TYPE_CHECKING:
-    from . import Asked, Bad, Column, Decode
+    from .types import Bad, Column, ColumnFormat, Decode
 
 pc: Any = import_module("pyarrow.compute")
 reader: Any = import_module("pyarrow.json")
 
 
-def column(asked: Asked) -> str:
-    if not (asked.schema or "").strip():
+def column_type(column_format: ColumnFormat) -> str:
+    if not (column_format.schema or "").strip():
         shape = "columns in DDL, such as id BIGINT, name STRING"
-        raise ConfigError(asked.option("schema"), asked.schema, f"json needs it: {shape}")
-    _look_through(asked.option("schema"), asked.schema or "")
-    return f"STRUCT<{asked.schema}>"
+        raise ConfigError(column_format.option("schema"), column_format.schema, f"json needs it: {shape}")
+    _look_through(column_format.option("schema"), column_format.schema or "")
+    return f"STRUCT<{column_format.schema}>"
 
 
 _FIELD = re.compile(r"\s*(?:`(?:[^`]|``)*`|[^\s:`<>()]+)(?:\s*:\s*|\s+)([A-Za-z_]\w*)")
@@ -74,13 +74,13 @@ def _look_through(option: str, ddl: str) -> None:
             raise ConfigError(option, ddl, f"{column.strip()!r} is no name and type, such as id BIGINT")
 
 
-def decoder(asked: Asked, kind: spark.DataType) -> Decode:
-    option = asked.option("schema")
+def decoder(column_format: ColumnFormat, kind: spark.DataType) -> Decode:
+    option = column_format.option("schema")
     if not isinstance(kind, spark.StructType) or not kind.fields:
         raise ConfigError(option, kind.simpleString(), "json makes a STRUCT of at least one column")
     _check(option, kind)
     decode = _Objects(arrow(option, kind), kind).decode
-    return decode if asked.registry is None else behind_ids(decode)
+    return decode if column_format.registry is None else behind_ids(decode)
 
 
 def _check(option: str, kind: spark.DataType, place: str = "") -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .wire_format import HEADER, content, split, without
 
 if TYPE_CHECKING:
-    from . import Bad, Decode
+    from .types import Bad, Decode
 
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")

@@ -18,22 +18,22 @@ from kproto.errors import ConfigError
 
 from .arrow_types import arrow
 from .lanes import Ints, Lanes, behind_ids, pa, spread
-from .protobuf_schema import ENUM, KINDS, MESSAGE, column, is_map, known, repeated
+from .protobuf_schema import ENUM, KINDS, MESSAGE, column_type, is_map, known, repeated
 from .protobuf_schema import message as descriptor
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from . import Asked, Bad, Column, Decode
-__all__ = ["column", "decoder"]
+    from .types import Bad, Column, ColumnFormat, Decode
+__all__ = ["column_type", "decoder"]
 
 _ZIGZAG = (17, 18)
 _SINT32 = 17
 
 
-def decoder(asked: Asked, kind: DataType) -> Decode:
-    message, target = descriptor(asked), arrow(asked.option("schema"), kind)
-    _check(message, target, asked.where)
+def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
+    message, target = descriptor(column_format), arrow(column_format.option("schema"), kind)
+    _check(message, target, column_format.column)
 
     def plain(values: Column) -> tuple[Column, Bad]:
         return _column(Lanes(values), message, target)
@@ -43,7 +43,7 @@ def decoder(asked: Asked, kind: DataType) -> Decode:
         _past_indexes(lanes)
         return _column(lanes, message, target)
 
-    return plain if asked.registry is None else behind_ids(indexed)
+    return plain if column_format.registry is None else behind_ids(indexed)
 
 
 def _column(lanes: Lanes, message: Any, target: Any) -> tuple[Column, Bad]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kproto.errors import ConfigError, MissingExtra
 
 from .avro_schema import quoted
-from .registry import URL
+from .names import REGISTRY_URL
 
 if TYPE_CHECKING:
-    from . import Asked
+    from .types import ColumnFormat
 
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 
@@ -41,69 +41,69 @@ KINDS: dict[int, tuple[str, int, str]] = {
 }
 
 
-def column(asked: Asked) -> str:
+def column_type(column_format: ColumnFormat) -> str:
     """A message's columns, in DDL."""
-    return _ddl(asked, message(asked), ())
+    return _ddl(column_format, message(column_format), ())
 
 
-def message(asked: Asked) -> Any:
+def message(column_format: ColumnFormat) -> Any:
     """The descriptor of the message. Raises ConfigError, MissingExtra."""
-    option = asked.option("schema")
+    option = column_format.option("schema")
     try:
         pb: Any = import_module("google.protobuf.descriptor_pb2")
         pools: Any = import_module("google.protobuf.descriptor_pool")
         messages: Any = import_module("google.protobuf.message")
     except ImportError:
-        raise MissingExtra(f"{asked.where}.format=protobuf", "protobuf", "protobuf") from None
+        raise MissingExtra(f"{column_format.column}.format=protobuf", "protobuf", "protobuf") from None
     files = pb.FileDescriptorSet()
-    if asked.schema is not None:
+    if column_format.schema is not None:
         try:
-            files.ParseFromString(base64.b64decode(asked.schema, validate=True))
+            files.ParseFromString(base64.b64decode(column_format.schema, validate=True))
         except (binascii.Error, ValueError, messages.DecodeError) as error:
-            raise ConfigError(option, asked.schema[:40], f"{_SHAPE} ({error})") from None
-    elif asked.registry is None:
-        raise ConfigError(option, None, f"protobuf needs it: {_SHAPE}; or give {URL}")
-    elif asked.subject is None:
+            raise ConfigError(option, column_format.schema[:40], f"{_SHAPE} ({error})") from None
+    elif column_format.registry is None:
+        raise ConfigError(option, None, f"protobuf needs it: {_SHAPE}; or give {REGISTRY_URL}")
+    elif column_format.subject is None:
         raise ConfigError(
-            asked.option("subject"), None, f"name it, or give {option}: there are several topics"
+            column_format.option("subject"), None, f"name it, or give {option}: there are several topics"
         )
     else:
-        _registered(asked, asked.settled().latest, files, "")
+        _registered(column_format, column_format.with_latest_schema().latest, files, "")
     pool = pools.DescriptorPool()
     left = {one.name: one for one in files.file}
-    _add(asked, pool, left)
+    _add(column_format, pool, left)
     names = [f"{one.package}.{m.name}".strip(".") for one in files.file for m in one.message_type]
-    name = asked.message or (names[-1] if asked.schema is None and names else None)
+    name = column_format.message or (names[-1] if column_format.schema is None and names else None)
     if name is None:
         raise ConfigError(
-            asked.option("message"), None, f"a message's full name; there are: {', '.join(names)}"
+            column_format.option("message"), None, f"a message's full name; there are: {', '.join(names)}"
         )
     try:
         return pool.FindMessageTypeByName(name)
     except KeyError:
-        raise ConfigError(asked.option("message"), name, f"there are: {', '.join(names)}") from None
+        raise ConfigError(column_format.option("message"), name, f"there are: {', '.join(names)}") from None
 
 
 _SHAPE = "a descriptor set (protoc --include_imports --descriptor_set_out), its path or its bytes in base64"
 
 
-def _registered(asked: Asked, schema: Any, files: Any, name: str) -> None:
+def _registered(column_format: ColumnFormat, schema: Any, files: Any, name: str) -> None:
     """Add a schema of the registry's, those that it refers to first."""
     if schema.kind != "PROTOBUF":
-        raise ConfigError(asked.option("format"), "protobuf", f"the registry has {schema.kind} there")
+        raise ConfigError(column_format.option("format"), "protobuf", f"the registry has {schema.kind} there")
     for other, inner in schema.names.items():
-        _registered(asked, inner, files, other)
+        _registered(column_format, inner, files, other)
     one = files.file.add()
     try:
         one.ParseFromString(base64.b64decode(schema.text, validate=True))
     except Exception as error:  # DecodeError, or what base64 raises: a registry without format=serialized
         files.file.pop()
         why = f"the registry has no descriptor of it ({error}); give one"
-        raise ConfigError(asked.option("schema"), None, why) from None
+        raise ConfigError(column_format.option("schema"), None, why) from None
     one.name = name or one.name or "latest.proto"
 
 
-def _add(asked: Asked, pool: Any, left: dict[str, Any]) -> None:
+def _add(column_format: ColumnFormat, pool: Any, left: dict[str, Any]) -> None:
     """All files, each after those that it imports; what comes with protobuf is taken from there."""
     own: Any = import_module("google.protobuf.descriptor_pool").Default()
     pb: Any = import_module("google.protobuf.descriptor_pb2")
@@ -131,12 +131,14 @@ def _add(asked: Asked, pool: Any, left: dict[str, Any]) -> None:
                         pool.Add(found)
                     except KeyError:
                         why = f"{one.name} imports {other}, which isn't there: protoc --include_imports"
-                        raise ConfigError(asked.option("schema"), one.name, why) from None
+                        raise ConfigError(column_format.option("schema"), one.name, why) from None
             try:
                 pool.Add(one)
                 pool.FindFileByName(one.name)
             except Exception as error:  # TypeError, KeyError: what the pool finds wrong
-                raise ConfigError(asked.option("schema"), one.name, f"it isn't valid: {error}") from None
+                raise ConfigError(
+                    column_format.option("schema"), one.name, f"it isn't valid: {error}"
+                ) from None
             del left[stack.pop()]
 
 
@@ -148,24 +150,24 @@ def is_map(field: Any) -> bool:
     return field.type == MESSAGE and bool(field.message_type.GetOptions().map_entry)
 
 
-def _ddl(asked: Asked, message: Any, within: tuple[str, ...]) -> str:
+def _ddl(column_format: ColumnFormat, message: Any, within: tuple[str, ...]) -> str:
     if message.full_name in within:
         why = "Spark has no type that holds itself; name the columns: .schema('value STRUCT<...>')"
-        raise ConfigError(asked.option("message"), message.full_name, why)
+        raise ConfigError(column_format.option("message"), message.full_name, why)
     inner = (*within, message.full_name)
-    fields = (f"{quoted(field.name)}: {_field_ddl(asked, field, inner)}" for field in message.fields)
+    fields = (f"{quoted(field.name)}: {_field_ddl(column_format, field, inner)}" for field in message.fields)
     return f"STRUCT<{', '.join(fields)}>"
 
 
-def _field_ddl(asked: Asked, field: Any, within: tuple[str, ...]) -> str:
+def _field_ddl(column_format: ColumnFormat, field: Any, within: tuple[str, ...]) -> str:
     if is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        return f"MAP<{_field_ddl(asked, key, within)}, {_field_ddl(asked, value, within)}>"
+        return f"MAP<{_field_ddl(column_format, key, within)}, {_field_ddl(column_format, value, within)}>"
     if field.type not in KINDS:
-        raise ConfigError(asked.option("message"), field.full_name, "groups can't be read")
+        raise ConfigError(column_format.option("message"), field.full_name, "groups can't be read")
     one = KINDS[field.type][0]
     if field.type == MESSAGE:
-        one = known(field.message_type) or _ddl(asked, field.message_type, within)
+        one = known(field.message_type) or _ddl(column_format, field.message_type, within)
     return f"ARRAY<{one}>" if repeated(field) else one
 
 

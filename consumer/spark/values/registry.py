@@ -17,9 +17,8 @@ from urllib.parse import quote, urlsplit
 
 from kproto.errors import ConfigError, KprotoError
 
-from . import REGISTRY
+from .names import REGISTRY_URL, REGISTRY_USER
 
-URL, USER = REGISTRY
 TRIES, PAUSE_S, TIMEOUT_S = 4, 0.5, 10.0
 
 
@@ -31,14 +30,14 @@ class RegistryFailed(KprotoError, OSError):
         self.what, self.why = what, why
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}; see {URL}"
+        return f"{self.what}: {self.why}; see {REGISTRY_URL}"
 
 
 class NoSuchSchema(RegistryFailed):
     """The registry answers that it has none."""
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}; see {URL}, and value.subject or key.subject"
+        return f"{self.what}: {self.why}; see {REGISTRY_URL}, and value.subject or key.subject"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +124,25 @@ def _format(form: str) -> str:
 
 def registry(given: Mapping[str, str]) -> Registry | None:
     """The registry that the options name. Raises ConfigError."""
-    text, user = given.get(URL), given.get(USER)
+    text, user = given.get(REGISTRY_URL), given.get(REGISTRY_USER)
     if text is None:
         if user is not None:
-            raise ConfigError(USER, "(given)", f"give {URL}, too")
+            raise ConfigError(REGISTRY_USER, "(given)", f"give {REGISTRY_URL}, too")
         return None
     urls: list[str] = []
     for url in (one.strip().rstrip("/") for one in text.split(",")):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(URL, url, "allowed: http://HOST:PORT or https, several with commas between")
+            raise ConfigError(
+                REGISTRY_URL, url, "allowed: http://HOST:PORT or https, several with commas between"
+            )
         if parts.username is not None:
             raise ConfigError(
-                URL, f"{parts.scheme}://...@{parts.hostname}", f"name and password go into {USER}"
+                REGISTRY_URL,
+                f"{parts.scheme}://...@{parts.hostname}",
+                f"name and password go into {REGISTRY_USER}",
             )
         urls.append(url)
     if user is not None and ":" not in user:
-        raise ConfigError(USER, "(hidden)", "allowed: NAME:PASSWORD")
+        raise ConfigError(REGISTRY_USER, "(hidden)", "allowed: NAME:PASSWORD")
     return Registry(tuple(urls), user)

@@ -10,16 +10,18 @@ from kproto.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from . import Asked, Bad, Column, Decode
+    from .types import Bad, Column, ColumnFormat, Decode
 
 
-def column(asked: Asked) -> str:
+def column_type(column_format: ColumnFormat) -> str:
     return "STRING"
 
 
-def decoder(asked: Asked, kind: DataType) -> Decode:
+def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
     if kind.simpleString() != "string":
-        raise ConfigError("schema", f"{asked.where} {kind.simpleString()}", "the format string makes STRING")
+        raise ConfigError(
+            "schema", f"{column_format.column} {kind.simpleString()}", "the format string makes STRING"
+        )
     return decode
 
 

@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from consumer.spark.values import asked, protobuf
+from consumer.spark.values import protobuf, read_formats
 from consumer.spark.values.lanes import Lanes
 from consumer.spark.values.protobuf_schema import is_map, known, repeated
 from consumer.spark.values.protobuf_schema import message as descriptor
@@ -72,8 +72,8 @@ def files() -> Any:
 @cache
 def top() -> Any:
     given = {"value.format": "protobuf", "value.schema": base64(files()), "value.message": "p.Top"}
-    [one] = asked(given, ("t",))
-    assert protobuf.column(one).startswith("STRUCT<`f1`: DOUBLE, `f2`: ARRAY<DOUBLE>")
+    [one] = read_formats(given, ("t",))
+    assert protobuf.column_type(one).startswith("STRUCT<`f1`: DOUBLE, `f2`: ARRAY<DOUBLE>")
     return descriptor(one)
 
 

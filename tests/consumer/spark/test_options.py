@@ -9,7 +9,7 @@ import pytest
 
 from consumer.spark.options import Options, parse
 from consumer.spark.selection import Assigned, Each, Everywhere, Pattern, Since, SinceEach, Topics
-from consumer.spark.values import Asked
+from consumer.spark.values import ColumnFormat, module_of
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
@@ -447,9 +447,9 @@ def test_a_topic_that_is_named_in_another_way_is_told(name: str, told: str) -> N
 )
 def test_a_schema_that_is_none_is_told_with_its_column(ddl: str) -> None:
     pytest.importorskip("pyspark")
-    asked = Asked("value", "json", schema=ddl)
+    asked = ColumnFormat("value", "json", schema=ddl)
     with pytest.raises(ConfigError, match=r"value\.schema=.* is no name and type"):
-        asked.module.column(asked)
+        module_of(asked).column_type(asked)
 
 
 @pytest.mark.parametrize(
@@ -463,5 +463,5 @@ def test_a_schema_that_is_none_is_told_with_its_column(ddl: str) -> None:
 )
 def test_a_schema_that_spark_reads_is_left_as_it_is(ddl: str) -> None:
     pytest.importorskip("pyspark")
-    asked = Asked("value", "json", schema=ddl)
-    assert asked.module.column(asked) == f"STRUCT<{ddl}>"
+    asked = ColumnFormat("value", "json", schema=ddl)
+    assert module_of(asked).column_type(asked) == f"STRUCT<{ddl}>"

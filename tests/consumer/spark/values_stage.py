@@ -17,7 +17,7 @@ from consumer.spark.arrow import Builder
 from consumer.spark.offsets import Range
 from consumer.spark.options import parse
 from consumer.spark.schema import COLUMNS, full
-from consumer.spark.values import Asked
+from consumer.spark.values import ColumnFormat
 from kproto.records import encode_batch
 from kproto.records.record import Record
 
@@ -36,7 +36,7 @@ def decoded(
     kind: Any,
     options: dict[str, str],
     column: str = "value",
-    asked: Sequence[Asked] = (),
+    asked: Sequence[ColumnFormat] = (),
 ) -> list[dict[str, Any]]:
     """The rows of a batch of these values, or keys; `asked` is what the options say, unless they shall."""
     rows = [Record(n, 0, value if column == "key" else b"", value) for n, value in enumerate(values)]

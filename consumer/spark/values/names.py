@@ -1,0 +1,12 @@
+"""Names of options and columns that the formats share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ERROR: Final = "_error"
+
+COLUMNS: Final = ("key", "value")
+
+REGISTRY_URL: Final = "schema.registry.url"
+REGISTRY_USER: Final = "schema.registry.basic.auth.user.info"

@@ -1,0 +1,67 @@
+"""The types that the formats share: the options of one column, and what a format's module provides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+    from .registry import Registry, Schema
+
+# An Arrow array: pyarrow has no types.
+Column: TypeAlias = Any
+# Row -> why its value cannot be decoded.
+Bad: TypeAlias = Mapping[int, str]
+# Decodes a BinaryArray without nulls into a column of the same length, with null for each bad value.
+Decode: TypeAlias = Callable[[Column], tuple[Column, Bad]]
+
+# Format -> the form in which the registry sends its schemas, as its parameter `format`.
+_SCHEMA_FORMS: Final[Mapping[str, str]] = {"avro": "", "protobuf": "serialized"}
+
+
+class Format(Protocol):
+    """The functions of a format's module."""
+
+    def column_type(self, column_format: ColumnFormat) -> str:
+        """Return the column's type in DDL. Raises ConfigError if the options do not determine it."""
+        ...
+
+    def decoder(self, column_format: ColumnFormat, kind: DataType) -> Decode:
+        """Return a decoder of values into a column of type `kind`. Raises ConfigError if there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFormat:
+    """The options of one of the columns `key` and `value`.
+
+    `latest` is the registry's schema to read with, once `with_latest_schema` has requested it.
+    """
+
+    column: str
+    format: str
+    schema: str | None = None
+    message: str | None = None
+    subject: str | None = None
+    on_error: Literal["fail", "null"] = "fail"
+    registry: Registry | None = field(default=None)
+    latest: Schema | None = None
+
+    def option(self, name: str) -> str:
+        """Return the full name of an option of this column, such as `value.schema`."""
+        return f"{self.column}.{name}"
+
+    def with_latest_schema(self) -> ColumnFormat:
+        """Return the same format with the registry's latest schema, if the options give none.
+
+        The schema is requested once per query: the query's columns stay the same while the registry changes.
+        Raises NoSuchSchema, RegistryFailed.
+        """
+        if self.registry is None or self.subject is None or self.format not in _SCHEMA_FORMS:
+            return self
+        if self.schema is not None or self.latest is not None:
+            return self
+        return replace(self, latest=self.registry.latest(self.subject, _SCHEMA_FORMS[self.format]))
