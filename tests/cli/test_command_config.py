@@ -10,7 +10,7 @@ import pytest
 from kproto.cli import main
 from kproto.testing.certificates import certificates
 from kproto.testing.secured import SecuredKafka, secured
-from tests.testing.test_driver import Member
+from tests.testing.stage import MemberProcess
 
 pytest.importorskip("trustme")
 PASSWORD = "s3cr3t-of-alice"
@@ -38,7 +38,7 @@ def test_a_member_gets_in(kafka: SecuredKafka, tmp_path: Path) -> None:
     kafka.create_topic("t")
     kafka.produce("t", "x")
     with_config = ["--as", "kproto", "--command-config", properties(tmp_path)]
-    member = Member(*with_config, kafka.bootstrap, "me", "g", '{"reset": "earliest"}')
+    member = MemberProcess(*with_config, kafka.bootstrap, "me", "g", '{"reset": "earliest"}')
     member.say("subscribe t")
     assert member.until("R ") == "R t:0 0"
     member.say("close")
@@ -48,7 +48,7 @@ def test_a_member_gets_in(kafka: SecuredKafka, tmp_path: Path) -> None:
 
 def test_a_member_that_is_refused_says_why_and_not_its_password(kafka: SecuredKafka, tmp_path: Path) -> None:
     wrong = properties(tmp_path, "wr0ng")
-    member = Member("--as", "kproto", "--command-config", wrong, kafka.bootstrap, "me", "g")
+    member = MemberProcess("--as", "kproto", "--command-config", wrong, kafka.bootstrap, "me", "g")
     member.say("subscribe t")
     assert "rejects user 'alice'" in member.until("error ")
     member.say("close")

@@ -16,7 +16,7 @@ import pytest
 from tests.conformance import judges
 from tests.conformance.original_clients import SOURCES
 from tests.documents import DOCS, PAGES, Block, blocks, run_python, with_kproto
-from tests.test_examples import OUTPUTS
+from tests.programs import OUTPUTS
 
 NEEDED = [block for page in PAGES for block in blocks(page) if block.kind == "python" and block.needs]
 

@@ -24,7 +24,7 @@ from kproto.records import Record, encode_batch
 from kproto.security.plain import PlainClient
 from kproto.wire.frame import frame
 from tests.conformance import judges
-from tests.testing.test_driver import Member
+from tests.testing.stage import MemberProcess
 
 secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -124,7 +124,7 @@ def test_a_command_authenticates_with_its_command_config(
     with Producer(kafka.places["PLAINTEXT"]) as producer:
         offset = producer.send("flights", value).result(30).offset
     words = ["--as", "kproto", "--command-config", str(file), kafka.places[listener], "me"]
-    member = Member(*words, f"command-{listener}-{mechanism}", '{"reset": "earliest"}')
+    member = MemberProcess(*words, f"command-{listener}-{mechanism}", '{"reset": "earliest"}')
     member.send("subscribe flights")
     member.until(f"R flights:0 {offset}")
     member.send("close")

@@ -6,10 +6,8 @@ import errno
 import io
 import json
 import re
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -28,6 +26,7 @@ from kproto.models import contract as c
 from kproto.models.index import MODELS, load_model
 from kproto.testing.driver import WORDS, Commands, ModelDriver, configuration, print_line
 from kproto.testing.model_connections import ModelConnections
+from tests.testing.stage import MemberProcess
 
 SOON = {
     "group.initial.rebalance.delay.ms": "0",
@@ -41,31 +40,6 @@ def broker() -> Iterator[Server]:
         yield server
 
 
-class Member:
-    """`kproto member` in a process of its own."""
-
-    def __init__(self, *arguments: str) -> None:
-        order = [sys.executable, "-m", "kproto", "member", *arguments]
-        self.process = subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.lines: list[str] = []
-
-    def send(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def until(self, start: str) -> str:
-        """Reads up to the line that begins so, behind its time."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            at, _, rest = line.rstrip("\n").partition(" ")
-            assert abs(float(at) - time.time()) < 60
-            self.lines.append(rest)
-            if rest.startswith(start):
-                return rest
-        raise AssertionError(f"ended without {start!r}: {self.lines}")
-
-
 def produce(bootstrap: str, count: int) -> None:
     from consumer import Producer
 
@@ -77,7 +51,7 @@ def produce(bootstrap: str, count: int) -> None:
 def test_kprotos_consumer_obeys_like_an_original_driver(broker: Server) -> None:
     produce(broker.bootstrap, 4)
     conf = {"reset": "earliest", "session_ms": 3000, "heartbeat_ms": 200, "assignors": ["range"]}
-    member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", json.dumps(conf))
+    member = MemberProcess("--as", "kproto", broker.bootstrap, "A-1", "g", json.dumps(conf))
     member.until("ready")
     member.send("subscribe t")
     member.until("done subscribe t")
@@ -96,7 +70,7 @@ def test_kprotos_consumer_obeys_like_an_original_driver(broker: Server) -> None:
 
 
 def test_the_end_of_input_closes_the_member(broker: Server) -> None:
-    member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", "{}")
+    member = MemberProcess("--as", "kproto", broker.bootstrap, "A-1", "g", "{}")
     member.until("ready")
     assert member.process.stdin is not None
     member.process.stdin.close()
@@ -105,7 +79,7 @@ def test_the_end_of_input_closes_the_member(broker: Server) -> None:
 
 
 def test_an_unknown_command_is_an_error(broker: Server) -> None:
-    member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", "{}")
+    member = MemberProcess("--as", "kproto", broker.bootstrap, "A-1", "g", "{}")
     member.send("dance")
     assert "dance" in member.until("error ConfigException")
     member.send("close")
@@ -309,7 +283,7 @@ def test_a_broker_without_responses_is_reported(capsys: pytest.CaptureFixture[st
     ],
 )
 def test_a_machine_without_a_broker_ends_with_1(name: str) -> None:
-    member = Member("--as", name, "127.0.0.1:1", "A-1", "g")
+    member = MemberProcess("--as", name, "127.0.0.1:1", "A-1", "g")
     for line in ("commit", "close"):
         member.send(line)
     member.until("error ConnectionFailed no broker at 127.0.0.1:1: connection refused")
@@ -319,7 +293,7 @@ def test_a_machine_without_a_broker_ends_with_1(name: str) -> None:
 
 
 def test_a_missing_broker_is_reported_while_input_is_open() -> None:
-    member = Member("--as", "java", "127.0.0.1:1", "A-1", "g")
+    member = MemberProcess("--as", "java", "127.0.0.1:1", "A-1", "g")
     patience = threading.Timer(20, member.process.kill)
     patience.start()
     member.until("error ConnectionFailed")

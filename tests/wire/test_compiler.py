@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import itertools
 import linecache
-import pkgutil
 import struct
 import traceback
 import uuid
@@ -15,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import kproto.messages
 from kproto.errors import DecodeError
 from kproto.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kproto.wire import Message
@@ -24,24 +20,7 @@ from kproto.wire.layouts import LayoutPart, Layouts
 from kproto.wire.runtime import Unpackers, Uuids
 from tests.wire import properties
 from tests.wire.declarations import DECLARED, Arrays, Plain, Tagged
-from tests.wire.properties import Make
-
-REAL = Make(decoder, encoder)
-
-
-def all_messages() -> list[type[Message]]:
-    messages: dict[str, type[Message]] = {}
-    for module in pkgutil.iter_modules(kproto.messages.__path__):
-        for name, value in vars(importlib.import_module(f"kproto.messages.{module.name}")).items():
-            if inspect.isclass(value) and issubclass(value, Message) and value.__versions__:
-                messages[name] = value
-    return [messages[name] for name in sorted(messages)]
-
-
-ALL = [*DECLARED, *all_messages()]
-EVERY_VERSION = [
-    (cls, version) for cls in ALL for version in range(cls.__versions__.min, cls.__versions__.max + 1)
-]
+from tests.wire.stage import ALL, EVERY_VERSION, REAL
 
 
 @pytest.mark.thorough

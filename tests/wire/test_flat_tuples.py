@@ -39,10 +39,9 @@ from kproto.wire import (
     flat_tuples,
 )
 from kproto.wire.flat_tuples import decode_flat, flatten
-from tests.wire.behaviour.test_mutants import mutant
 from tests.wire.declarations import DECLARED, Leaf, Point
 from tests.wire.properties import corruptions, part_of_the_examples, places
-from tests.wire.test_compiler import ALL, EVERY_VERSION
+from tests.wire.stage import ALL, EVERY_VERSION, mutated
 
 
 class Listed(Message, versions="0-2", flexible="1+"):
@@ -352,5 +351,5 @@ MUTANTS: dict[str, tuple[str, str, Callable[[ModuleType], None]]] = {
 def test_each_mutant_of_the_flat_decoder_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
     with pytest.raises(Exception) as caught:  # noqa: PT011  whatever it stumbles over, it is caught
-        check(mutant(flat_tuples, old, new))
+        check(mutated(flat_tuples, old, new))
     assert not isinstance(caught.value, NameError | SyntaxError)

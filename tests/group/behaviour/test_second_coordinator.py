@@ -248,5 +248,6 @@ def test_the_embedded_broker_runs_with_a_second_type_of_group(monkeypatch: pytes
     stage.wait(SESSION)
     assert waiting.answer().generation_id == 2
     assert holder.ask(heartbeat(lease.member_id), 0).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    notices = [action for step in stage.told for action in step.actions if isinstance(action, GroupNotice)]
+    actions = [action for report in stage.reports for action in report.actions]
+    notices = [action for action in actions if isinstance(action, GroupNotice)]
     assert notices == [LeaseExpired("g")]

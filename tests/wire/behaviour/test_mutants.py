@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import Phase, settings
 
 from kproto.wire import compiler as compile_module
-from kproto.wire import decoder_source, encoder_source, layouts, source
 from tests.wire import properties
 from tests.wire.declarations import Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged
 from tests.wire.properties import Make
-
-# In import order: a module comes after those that it imports.
-MODULES = (layouts, source, decoder_source, encoder_source, compile_module)
+from tests.wire.stage import mutated_compiler
 
 pytestmark = pytest.mark.thorough
 
@@ -128,36 +121,10 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
 }
 
 
-def compiler(old: str, new: str) -> ModuleType:
-    """Return the compiler with one change in one of its modules."""
-    places = [Path(str(module.__file__)).read_text().count(old) for module in MODULES]
-    assert sum(places) == 1, f"{sum(places)} places match {old!r}"
-    mutants: list[ModuleType] = []
-    with pytest.MonkeyPatch.context() as patch:
-        for module, matches in zip(MODULES, places, strict=True):
-            mutants.append(mutant(module, old if matches else "", new))
-            # For the following modules, which import it.
-            patch.setitem(sys.modules, module.__name__, mutants[-1])
-    return mutants[-1]
-
-
-def mutant(module: ModuleType, old: str, new: str) -> ModuleType:
-    spec = importlib.util.spec_from_loader(f"{module.__name__}_mutant", loader=None)
-    assert spec is not None
-    mutant_module = importlib.util.module_from_spec(spec)
-    sys.modules[mutant_module.__name__] = mutant_module  # dataclasses look up the names in annotations there.
-    text = Path(str(module.__file__)).read_text()
-    exec(
-        compile(text.replace(old, new) if old else text, f"<{mutant_module.__name__}>", "exec"),
-        vars(mutant_module),
-    )
-    return mutant_module
-
-
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
-    broken = compiler(old, new)
+    broken = mutated_compiler(old, new)
     make = Make(broken.decoder, broken.encoder)
     # The mutant is wrong, but it compiles.
     for cls in (Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged):

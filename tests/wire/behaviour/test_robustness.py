@@ -25,11 +25,10 @@ from kproto.wire import Message, interpreter
 from kproto.wire.message import UNREADABLE, Array
 from kproto.wire.types import Primitive
 from tests.wire import properties
-from tests.wire.behaviour.test_mutants import compiler
 from tests.wire.declarations import DECLARED, Arrays, Nullable, Plain, Ranges, Tagged
 from tests.wire.properties import Make, corruptions, places
 from tests.wire.samples import Length, Place, all_places, broken_bytes, lengths, sample
-from tests.wire.test_compiler import REAL, all_messages
+from tests.wire.stage import REAL, all_messages, mutated_compiler
 
 MESSAGES = all_messages()
 NEWEST_AND_OLDEST = [
@@ -431,7 +430,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
-    broken = compiler(old, new)
+    broken = mutated_compiler(old, new)
     with pytest.raises((AssertionError, DecodeError, pytest.fail.Exception)):
         check(Make(broken.decoder, broken.encoder))
 
