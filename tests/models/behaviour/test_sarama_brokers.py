@@ -1,4 +1,4 @@
-"""sarama with three brokers: leaders and coordinators move, brokers stop, no record is lost."""
+"""sarama with three brokers: leaders and coordinators move, brokers stop, and no record is lost."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ USUAL: dict[str, Any] = {
 }
 
 
-def story(seed: int, assignor: str, *machines: Any) -> World:
-    """Six turns of what befalls a group."""
+def run_with_faults(seed: int, assignor: str, *models: Any) -> World:
+    """Run a group through six rounds of records and a random fault each."""
     random = Random(seed)
     world = World({"t": 4}, seed=seed, brokers=3, latency=(1, 9))
-    for number, machine in enumerate(machines):
-        extra = {"assignors": (assignor,)} if machine is sarama else {}
-        world.join(f"m{number}", machine, topics=["t"], **USUAL, **extra)
-    for turn in range(6):
+    for number, model in enumerate(models):
+        extra = {"assignors": (assignor,)} if model is sarama else {}
+        world.join(f"m{number}", model, topics=["t"], **USUAL, **extra)
+    for round_number in range(6):
         for partition in range(4):
-            world.write("t", partition, f"{turn}")
+            world.write("t", partition, f"{round_number}")
         world.run(random.randint(200, 3_000))
-        befalls = random.randrange(4)
-        if befalls == 0:
+        fault = random.randrange(4)
+        if fault == 0:
             world.elect("t", random.randrange(4), random.randint(1, 3))
-        elif befalls == 1:
+        elif fault == 1:
             world.move_coordinator("g", random.randint(1, 3), loading_ms=random.choice([0, 500]))
-        elif befalls == 2:
+        elif fault == 2:
             world.stop_broker(2)
             world.run(2_000)
             world.start_broker(2)
@@ -47,7 +47,7 @@ def story(seed: int, assignor: str, *machines: Any) -> World:
     return world
 
 
-def read(world: World) -> set[tuple[object, int]]:
+def records_read(world: World) -> set[tuple[object, int]]:
     return {
         (record.partition, record.offset) for member in world.clients.values() for record in member.records
     }
@@ -56,13 +56,13 @@ def read(world: World) -> set[tuple[object, int]]:
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("seed", range(3))
 def test_two_members_lose_no_record_under_random_faults(seed: int, assignor: str) -> None:
-    assert len(read(story(seed, assignor, sarama, sarama))) == 24
+    assert len(records_read(run_with_faults(seed, assignor, sarama, sarama))) == 24
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_sarama_and_sarama_cluster_in_one_group_lose_no_record(seed: int) -> None:
-    assert len(read(story(seed, "range", sarama, sarama_cluster))) == 24
+    assert len(records_read(run_with_faults(seed, "range", sarama, sarama_cluster))) == 24
 
 
 def test_a_run_is_deterministic() -> None:
-    assert story(5, "range", sarama).digest() == story(5, "range", sarama).digest()
+    assert run_with_faults(5, "range", sarama).digest() == run_with_faults(5, "range", sarama).digest()

@@ -48,10 +48,10 @@ def add_second_member(stage: Stage, name: str = "B", **conf: object) -> Member:
 
 
 def inject_offset_fetch_errors(member: Member, *codes: int) -> None:
-    """Put error codes into the partitions of the next OffsetFetch responses, where sarama looks first."""
+    """Put error codes into the partitions of the next OffsetFetch responses, which sarama reads first."""
     remaining, do = list(codes), member.do
 
-    def changed(event: c.ModelEvent) -> None:
+    def respond(event: c.ModelEvent) -> None:
         if (
             remaining
             and isinstance(event, c.ResponseReceived)
@@ -60,7 +60,7 @@ def inject_offset_fetch_errors(member: Member, *codes: int) -> None:
             event.response.groups[0].topics[0].partitions[0].error_code = remaining.pop(0)
         do(event)
 
-    member.do = changed  # type: ignore[method-assign]
+    member.do = respond  # type: ignore[method-assign]
 
 
 def requests_of(member: Member, *apis: str) -> list[str]:

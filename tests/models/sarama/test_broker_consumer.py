@@ -1,4 +1,4 @@
-"""Partition consumers and the fan-out: the cases of sarama's consumer_test.go that are about behaviour."""
+"""Partition consumers and broker consumers: the cases of sarama's consumer_test.go about behaviour."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def fetches(member: Member) -> list[tuple[int, list[tuple[str, int, int]]]]:
-    """Each Fetch: when, and partitions with their offsets."""
+    """Return the time of each Fetch, and its partitions with their offsets."""
     return [
         (
             line.now,
             [
-                (t.topic, partition.partition, partition.fetch_offset)
-                for t in line.request.topics
-                for partition in t.partitions
+                (topic.topic, partition.partition, partition.fetch_offset)
+                for topic in line.request.topics
+                for partition in topic.partitions
             ],
         )
         for line in member.lines
@@ -86,7 +86,7 @@ def test_a_start_that_a_new_leader_may_fix_is_retried(code: int) -> None:
     a.inject("ListOffsets", code)
     a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == 10)
-    # GetOffset itself refreshes the topic and asks once more.
+    # GetOffset itself refreshes the topic and repeats the request once.
     assert len(requests_of(a, "ListOffsets")) == 5
     assert not a.has_printed("error")
 
@@ -115,8 +115,8 @@ def test_an_offset_out_of_range_is_an_error_without_reset_invalid_offsets() -> N
     assert 'reason="a ConsumeClaim handler has exited"' in requests_of(b, "Join")[2]
 
 
-def stalled(limit: int = 1) -> tuple[Stage, Member]:
-    """A member whose application stops taking messages while there are more than the channel holds."""
+def stage_with_stalled_member() -> tuple[Stage, Member]:
+    """Return a stage, and a member that stops polling when more messages exist than the channel holds."""
     stage, a = stage_with_member(2, ChannelBufferSize=4)
     a.polling = False
     stage.run(200)
@@ -126,22 +126,21 @@ def stalled(limit: int = 1) -> tuple[Stage, Member]:
 
 
 def test_s3_12_a_slow_partition_is_left_out_after_twice_the_processing_time() -> None:
-    # TestConsumerExpiryTicker is the other half: progress restarts the time
-    _, a = stalled()
-    sent = fetches(a)
-    without = [time for time, what in sent if [one[1] for one in what] == [1]]
-    last_with = [time for time, what in sent if len(what) == 2][-1]
-    assert without
-    assert 100 <= without[0] - last_with <= 2 * 100 + 210
+    # TestConsumerExpiryTicker tests the opposite: a delivery restarts the time.
+    _, a = stage_with_stalled_member()
+    times_without = [time for time, partitions in fetches(a) if [index for _, index, _ in partitions] == [1]]
+    last_with = [time for time, partitions in fetches(a) if len(partitions) == 2][-1]
+    assert times_without
+    assert 100 <= times_without[0] - last_with <= 2 * 100 + 210
 
 
 def test_s3_12_other_partitions_continue_and_the_slow_one_returns_when_it_is_drained() -> None:
-    stage, a = stalled()
+    stage, a = stage_with_stalled_member()
     stage.produce("t", [1], 3)
     a.polling = True
     stage.run(2_000)
     assert len(a.records) == 10 + 20 + 3
-    assert sorted(one[1] for one in fetches(a)[-1][1]) == [0, 1]
+    assert sorted(index for _, index, _ in fetches(a)[-1][1]) == [0, 1]
 
 
 def test_m187_below_the_processing_time_the_slowest_partition_delays_all() -> None:
@@ -150,9 +149,9 @@ def test_m187_below_the_processing_time_the_slowest_partition_delays_all() -> No
     stage.run(200)
     stage.produce("t", [0], 20)
     stage.run(1_000)
-    before = len(fetches(a))
+    fetch_count = len(fetches(a))
     stage.run(10_000)
-    assert len(fetches(a)) == before
+    assert len(fetches(a)) == fetch_count
 
 
 def test_paused_partitions_are_not_fetched_and_without_others_no_request_is_sent() -> None:
@@ -160,12 +159,12 @@ def test_paused_partitions_are_not_fetched_and_without_others_no_request_is_sent
     stage, a = stage_with_member()
     a.do(c.PauseCalled((T0,)))
     stage.run(500)
-    assert [one[1] for one in fetches(a)[-1][1]] == [1]
+    assert [index for _, index, _ in fetches(a)[-1][1]] == [1]
     a.do(c.PauseCalled((T1,)))
     stage.run(500)
-    before = len(fetches(a))
+    fetch_count = len(fetches(a))
     stage.run(2_000)
-    assert len(fetches(a)) == before
+    assert len(fetches(a)) == fetch_count
     a.do(c.ResumeCalled((T0, T1)))
     stage.run(500)
     assert len(fetches(a)[-1][1]) == 2
@@ -177,7 +176,7 @@ def test_a_paused_partition_stays_paused_when_it_is_assigned_again() -> None:
     a.inject("Heartbeat", 27)
     stage.run(3_000)
     assert a.has_printed("assigned", times=2)
-    assert [one[1] for one in fetches(a)[-1][1]] == [1]
+    assert [index for _, index, _ in fetches(a)[-1][1]] == [1]
 
 
 def test_a_failed_fetch_restarts_each_partition_after_two_seconds_with_an_error() -> None:
@@ -209,7 +208,7 @@ def test_retry_max_ends_the_partition_consumer_and_with_it_the_session() -> None
 
 
 def test_nothing_is_fetched_while_a_cooperative_member_joins() -> None:
-    # One connection for each broker, and one request at a time (M78).
+    # There is one connection to each broker, with one open request at a time (M78).
     stage, a = stage_with_member(2, assignors=["cooperative-sticky"])
     a.inject("Heartbeat", 27)
     a.hold("Join", 2_000)
@@ -223,21 +222,24 @@ def test_nothing_is_fetched_while_a_cooperative_member_joins() -> None:
 
 def never_leave_out_a_slow_partition(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ticker, "take_tick", lambda ticker, now: False)
-    row = dict.fromkeys(partition_consumer.E, lambda feeder, what: None)
+    row = dict.fromkeys(partition_consumer.E, lambda feeder, payload: None)
     patch.setattr(
         partition_consumer.Feeder, "TABLE", {**partition_consumer.Feeder.TABLE, "timer_elapsed": row}
     )
 
 
 def fetch_without_waiting_for_partitions(patch: pytest.MonkeyPatch) -> None:
-    fetched = broker_consumer._on_response
+    on_response = broker_consumer._on_response
 
-    def at_once(fetcher: broker_consumer.BrokerFetcher, answer: object) -> None:
-        fetched(fetcher, answer)  # type: ignore[arg-type]
+    def respond_and_continue(fetcher: broker_consumer.BrokerFetcher, response: object) -> None:
+        on_response(fetcher, response)  # type: ignore[arg-type]
         if fetcher.state is broker_consumer.X.FEEDING:
             broker_consumer._await_batch(fetcher, None)
 
-    row = {**broker_consumer.BrokerFetcher.TABLE["response"], broker_consumer.X.FETCHING: at_once}
+    row = {
+        **broker_consumer.BrokerFetcher.TABLE["response"],
+        broker_consumer.X.FETCHING: respond_and_continue,
+    }
     patch.setattr(
         broker_consumer.BrokerFetcher, "TABLE", {**broker_consumer.BrokerFetcher.TABLE, "response": row}
     )

@@ -1,4 +1,4 @@
-"""sarama's Consumer without a group: ConsumePartition (consumer_test.go, where it is about behaviour)."""
+"""sarama's Consumer without a group: ConsumePartition (the cases of consumer_test.go about behaviour)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kproto.testing.world import Member, World
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def cast(**config: Any) -> tuple[World, Member]:
-    """Two partitions of five records, and a client that has done nothing."""
+def world_with_client(**config: Any) -> tuple[World, Member]:
+    """Return a world with two partitions of five records, and a client that has done nothing."""
     world = World({"t": 2}, seed=1)
-    for one in (0, 1):
-        world.write("t", one, *[f"{one}-{number}" for number in range(5)])
+    for partition in (0, 1):
+        world.write("t", partition, *[f"{partition}-{number}" for number in range(5)])
     return world, world.join("a", sarama, group_id="g", reset="earliest", **config)
 
 
@@ -25,14 +25,14 @@ def errors(member: Member) -> list[str]:
 
 
 def test_a_partition_is_consumed_from_the_requested_offset() -> None:
-    world, a = cast()
+    world, a = world_with_client()
     a.assign({T0: 3, T1: None})
     world.run(2_000)
     assert sorted(a.values()) == ["0-3", "0-4", "1-0", "1-1", "1-2", "1-3", "1-4"]
 
 
 def test_offsets_minus_1_and_minus_2_mean_the_newest_and_the_oldest() -> None:
-    world, a = cast()
+    world, a = world_with_client()
     a.assign({T0: -1, T1: -2})
     world.run(2_000)
     world.write("t", 0, "new")
@@ -42,7 +42,7 @@ def test_offsets_minus_1_and_minus_2_mean_the_newest_and_the_oldest() -> None:
 
 def test_a_partition_can_be_consumed_only_once_at_a_time() -> None:
     # TestConsumerDuplicate
-    world, a = cast()
+    world, a = world_with_client()
     a.assign({T0: 0})
     world.run(2_000)
     a.assign({T0: 2})
@@ -52,15 +52,15 @@ def test_a_partition_can_be_consumed_only_once_at_a_time() -> None:
 
 
 def test_an_offset_after_the_end_of_the_log_is_out_of_range() -> None:
-    # TestConsumerShutsDownOutOfRange is about later; this is ConsumePartition's own
-    world, a = cast()
+    # TestConsumerShutsDownOutOfRange tests later errors; this is the error of ConsumePartition itself.
+    world, a = world_with_client()
     a.assign({T0: 6})
     world.run(2_000)
     assert errors(a) == ["KError(1)"]
 
 
 def test_a_closed_partition_can_be_consumed_again() -> None:
-    world, a = cast()
+    world, a = world_with_client()
     a.assign({T0: 4})
     world.run(1_000)
     a.do(c.AssignCalled({T0: None}, "remove"))
@@ -74,14 +74,14 @@ def test_a_closed_partition_can_be_consumed_again() -> None:
 
 
 def test_a_consumer_without_a_group_neither_joins_nor_commits() -> None:
-    world, a = cast(auto_commit=True, auto_commit_ms=100)
+    world, a = world_with_client(auto_commit=True, auto_commit_ms=100)
     a.assign({T0: 0, T1: 0})
     world.run(5_000)
     a.close()
     world.run(1_000)
     assert a.closed
     assert len(a.records) == 10
-    assert {type(one).__name__ for _, one, _ in world.requests} == {
+    assert {type(request).__name__ for _, request, _ in world.requests} == {
         "MetadataRequest",
         "ListOffsetsRequest",
         "FetchRequest",
@@ -89,7 +89,7 @@ def test_a_consumer_without_a_group_neither_joins_nor_commits() -> None:
 
 
 def test_a_partition_continues_after_a_consumer_error() -> None:
-    world, a = cast()
+    world, a = world_with_client()
     a.assign({T0: 0})
     world.run(2_000)
     world.fault("cut", a)

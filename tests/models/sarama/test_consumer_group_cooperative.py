@@ -1,4 +1,4 @@
-"""A cooperative session: one for all generations; what is kept runs on."""
+"""A cooperative session, which lasts for all generations. Claims that are kept continue."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def test_no_heartbeat_and_no_commit_between_join_and_sync() -> None:
     stage.run(until=lambda: len(requests_of(a, "Join")) == 3)
     a.run_command("commit")
     stage.run(3_000)
-    between = [
+    requests_during_join = [
         line for line in a.lines if time_of_request(a, "Join", 2) < line.now < time_of_request(a, "Sync", 1)
     ]
-    assert {line.api for line in between}.isdisjoint({"Heartbeat", "Commit"})
+    assert {line.api for line in requests_during_join}.isdisjoint({"Heartbeat", "Commit"})
     assert a.has_printed("commit ok")
 
 
@@ -147,26 +147,26 @@ def test_the_protocol_is_cooperative_only_if_all_strategies_are() -> None:
     assert a.has_printed("revoked t:0 t:1")
 
 
-def tp(*indexes: int) -> tuple[TopicPartition, ...]:
+def partitions_of(*indexes: int) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition("t", index) for index in indexes)
 
 
 def test_owned_partitions_are_sorted_and_an_older_claim_loses() -> None:
     # TestSubscriptionMetadata: owned partitions are reported sorted
-    data = balance_strategy.subscription("cooperative-sticky", ["t"], None, tp(2, 0, 1), 7, 7)
-    assert Subscription.decode(data).owned == tp(0, 1, 2)
-    old = Subscription(topics=("t",), owned=tp(0, 1, 2, 3), generation=3)
-    new = Subscription(topics=("t",), owned=tp(0, 1), generation=4)
+    data = balance_strategy.subscription("cooperative-sticky", ["t"], None, partitions_of(2, 0, 1), 7, 7)
+    assert Subscription.decode(data).owned == partitions_of(0, 1, 2)
+    old = Subscription(topics=("t",), owned=partitions_of(0, 1, 2, 3), generation=3)
+    new = Subscription(topics=("t",), owned=partitions_of(0, 1), generation=4)
     plan = balance_strategy.assign_partitions("cooperative-sticky", {"old": old, "new": new}, {"t": 4})
-    assert set(plan["new"]) == set(tp(0, 1))
+    assert set(plan["new"]) == set(partitions_of(0, 1))
 
 
 def test_a_partition_that_changes_its_owner_is_assigned_to_no_member_first() -> None:
-    current = Subscription(topics=("t",), owned=tp(0, 1, 2, 3), generation=1)
+    current = Subscription(topics=("t",), owned=partitions_of(0, 1, 2, 3), generation=1)
     plan = balance_strategy.assign_partitions(
         "cooperative-sticky", {"a": current, "b": Subscription(topics=("t",))}, {"t": 4}
     )
-    assert plan == {"a": list(tp(2, 3)), "b": []}
+    assert plan == {"a": list(partitions_of(2, 3)), "b": []}
 
 
 # -- mutants

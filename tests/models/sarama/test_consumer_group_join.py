@@ -1,4 +1,4 @@
-"""joinSync branch by branch (S3-19), and its retry accounting."""
+"""The branches of joinSync (S3-19), and its retries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_s3_19_a_an_unknown_coordinator_is_looked_up_until_no_retry_is_left(code
     a.inject("Find", *[code] * 7)
     a.run_command("subscribe t")
     stage.run(until=lambda: a.has_printed("error"))
-    # Coordinator at once; then after 2 s each: one lookup for every retry from 4 to 0.
+    # One lookup immediately, then one after each 2 s for the retries 4 to 0.
     assert len(requests_of(a, "Find")) == 6
     assert a.has_printed(f"error KError({code})")
     assert time_of_request(a, "Find", 5) - time_of_request(a, "Find", 0) >= 10_000
@@ -76,11 +76,11 @@ def test_s3_19_d_an_unknown_member_resets_its_id_and_rejoins_without_using_a_ret
     a.inject(api, *([0, *[code] * 9] if api == "Join" else [code] * 9))
     a.run_command("subscribe t")
     stage.run(until=lambda: a.has_printed("assigned"))
-    refused = [line for line in requests_of(a, api) if f"-> {code}!" in line]
-    assert len(refused) == 9
+    failed = [line for line in requests_of(a, api) if f"-> {code}!" in line]
+    assert len(failed) == 9
     assert not a.has_printed("error")
     assert len(requests_of(a, "Find")) == 2  # before the first join, and for the session's offsets
-    index = requests_of(a, "Join", "Sync").index(refused[0])
+    index = requests_of(a, "Join", "Sync").index(failed[0])
     assert "id=- " in requests_of(a, "Join", "Sync")[index + 1]
 
 
@@ -92,9 +92,9 @@ def test_s3_19_e_f_j_retriable_errors_wait_two_seconds_look_up_and_keep_the_id(c
     a.run_command("subscribe t")
     stage.run(until=lambda: a.has_printed("assigned"))
     lines = requests_of(a, "Join", "Sync", "Find")
-    refused = next(place for place, line in enumerate(lines) if f"-> {code}!" in line)
-    assert lines[refused + 1] == "Find v3 g -> 0"
-    assert lines[refused + 2].startswith("Join v8 id=A1 ")
+    position = next(number for number, line in enumerate(lines) if f"-> {code}!" in line)
+    assert lines[position + 1] == "Find v3 g -> 0"
+    assert lines[position + 2].startswith("Join v8 id=A1 ")
     assert (
         2_000 <= time_of_request(a, "Find", 1) - time_of_request(a, api, 1 if api == "Join" else 0) <= 2_010
     )
@@ -137,8 +137,8 @@ def test_s3_19_h_the_leader_refreshes_the_metadata_of_all_topics_of_the_group() 
     b = stage.add_member("B", a.client, **a.conf)
     b.run_command("subscribe u")
     assert stage.run(until=lambda: b.has_printed("assigned u:0"))
-    asked = [line for line in a.requests if line.startswith("Metadata v11")]
-    assert asked[-1] == "Metadata v11 t,u"
+    metadata_requests = [line for line in a.requests if line.startswith("Metadata v11")]
+    assert metadata_requests[-1] == "Metadata v11 t,u"
 
 
 def test_s3_19_i_a_sync_without_a_response_fails_and_the_member_rejoins_with_its_id() -> None:
@@ -155,11 +155,11 @@ def test_s3_19_i_a_sync_without_a_response_fails_and_the_member_rejoins_with_its
 def test_s3_19_k_an_empty_assignment_is_a_session_without_claims() -> None:
     stage, a = stage_with_member(partitions=1)
     b = add_second_member(stage)
-    nobody = next(member for member in (a, b) if member.printed[-1][2] in ("assigned", "assigned "))
-    assert requests_of(nobody, "Sync")[-1].endswith("got=none")
+    member = next(candidate for candidate in (a, b) if candidate.printed[-1][2] in ("assigned", "assigned "))
+    assert requests_of(member, "Sync")[-1].endswith("got=none")
     stage.run(2_000)
     assert (
-        len([line for line in requests_of(nobody, "Heartbeat") if "gen=2" in line and line.endswith("-> 0")])
+        len([line for line in requests_of(member, "Heartbeat") if "gen=2" in line and line.endswith("-> 0")])
         > 5
     )
 
@@ -224,7 +224,7 @@ def test_an_unauthorized_lookup_is_returned_after_its_retries() -> None:
     a.inject("Find", *[30] * 40)
     a.run_command("subscribe t")
     stage.run(until=lambda: a.has_printed("error KError(30)"))
-    # Six rounds (Coordinator, and one per retry from 4 to 0), each of 1 + Metadata.Retry.Max requests.
+    # Six lookups (one immediately, one for each retry from 4 to 0) of 1 + Metadata.Retry.Max requests each.
     assert len(requests_of(a, "Find")) == 24
 
 

@@ -1,4 +1,4 @@
-"""The session: heartbeats, the leader's partition checker, release, Close."""
+"""A session: heartbeats, the leader's partition checker, release, Close."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.models.sarama.stage import (
 from tests.models.stage import Stage
 
 
-def after(member: object, line: str) -> list[str]:
-    """What it said behind the first line that begins so, without heartbeats that are well."""
+def requests_after(member: object, start: str) -> list[str]:
+    """Return the requests after the first one that starts with `start`, without successful heartbeats."""
     requests: list[str] = member.requests  # type: ignore[attr-defined]
-    place = next(number for number, one in enumerate(requests) if one.startswith(line))
+    position = next(number for number, request in enumerate(requests) if request.startswith(start))
     return [
         request
-        for request in requests[place + 1 :]
+        for request in requests[position + 1 :]
         if not (request.startswith("Heartbeat") and request.endswith("-> 0"))
     ]
 
@@ -56,8 +56,8 @@ def test_a_moved_coordinator_is_looked_up_and_the_session_continues(code: int) -
     stage, a = stage_with_member()
     a.inject("Heartbeat", code)
     stage.run(3_000)
-    then = after(a, f"Heartbeat v4 gen=1 id=A1 -> {code}!")
-    assert [line for line in then if not line.startswith("Commit")] == ["Find v3 g -> 0"]
+    later_requests = requests_after(a, f"Heartbeat v4 gen=1 id=A1 -> {code}!")
+    assert [line for line in later_requests if not line.startswith("Commit")] == ["Find v3 g -> 0"]
     assert not a.has_printed("revoked")
     assert not a.has_printed("error")
 
@@ -89,8 +89,10 @@ def test_the_cause_of_the_end_is_the_reason_of_the_next_join(code: int, reason: 
     stage, a = stage_with_member()
     a.inject("Heartbeat", code)
     stage.run(3_000)
-    told = next(line for line in after(a, f"Heartbeat v4 gen=1 id=A1 -> {code}!") if line.startswith("Join"))
-    assert told.startswith(f'Join v8 id=A1 sess=6000 reb=30000 reason="{reason}"')
+    join = next(
+        line for line in requests_after(a, f"Heartbeat v4 gen=1 id=A1 -> {code}!") if line.startswith("Join")
+    )
+    assert join.startswith(f'Join v8 id=A1 sess=6000 reb=30000 reason="{reason}"')
     assert a.has_printed(f"error KError({code})") == (code in (14, 30, 82))
 
 
@@ -166,9 +168,9 @@ def test_the_callback_runs_before_the_commit_and_the_commit_before_the_join() ->
     stage, a = stage_with_member(auto_commit_ms=60_000)
     add_second_member(stage)
     commit = next(line for line in a.lines if line.api == "Commit")
-    told = next(order for _, order, line in a.printed if line.startswith("revoked"))
+    revoked = next(order for _, order, line in a.printed if line.startswith("revoked"))
     join = [line for line in a.lines if line.api == "Join"][2]
-    assert told < commit.number < join.number
+    assert revoked < commit.number < join.number
 
 
 def test_unsubscribe_commits_and_does_not_leave() -> None:
@@ -250,10 +252,10 @@ def test_a_slow_handler_returns_after_the_message_that_it_holds() -> None:
     a = world.join("a", sarama, topics=["t"], group_id="g", reset="earliest", heartbeat_ms=200)
     a.works_ms, a.limit = 1_000, 10
     world.run(4_500)
-    given = len(a.records)
+    record_count = len(a.records)
     world.join("b", sarama, topics=["t"], group_id="g", reset="earliest")
     assert world.run(3_000, until=lambda: "revoked" in [kind for kind, _ in a.calls])
-    assert len(a.records) == given + 1
+    assert len(a.records) == record_count + 1
 
 
 # -- mutants

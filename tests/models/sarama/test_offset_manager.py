@@ -1,4 +1,4 @@
-"""The offset manager: ported are the cases of sarama's offset_manager_test.go that are about behaviour."""
+"""The offset manager: the cases of sarama's offset_manager_test.go about behaviour."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ GOOD = "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"
 
 def test_mark_only_advances_the_offset() -> None:
     # TestPartitionOffsetManagerMarkOffset
-    one = PartitionOffset(5, -1, "original")
-    one.mark(4, "lower")
-    one.mark(5, "equal")
-    assert (one.offset, one.metadata, one.dirty) == (5, "original", False)
-    one.mark(6, "higher")
-    assert (one.offset, one.metadata, one.dirty) == (6, "higher", True)
+    offset = PartitionOffset(5, -1, "original")
+    offset.mark(4, "lower")
+    offset.mark(5, "equal")
+    assert (offset.offset, offset.metadata, offset.dirty) == (5, "original", False)
+    offset.mark(6, "higher")
+    assert (offset.offset, offset.metadata, offset.dirty) == (6, "higher", True)
 
 
 def test_reset_never_advances_the_offset() -> None:
     # TestPartitionOffsetManagerResetOffset
-    one = PartitionOffset(5, -1, "original")
-    one.reset(6, "higher")
-    assert (one.offset, one.dirty) == (5, False)
-    one.reset(5, "equal")
-    assert (one.offset, one.metadata, one.dirty) == (5, "equal", True)
-    one.reset(1, "lower")
-    assert (one.offset, one.metadata) == (1, "lower")
+    offset = PartitionOffset(5, -1, "original")
+    offset.reset(6, "higher")
+    assert (offset.offset, offset.dirty) == (5, False)
+    offset.reset(5, "equal")
+    assert (offset.offset, offset.metadata, offset.dirty) == (5, "equal", True)
+    offset.reset(1, "lower")
+    assert (offset.offset, offset.metadata) == (1, "lower")
 
 
 def test_s3_18_an_offset_marked_since_the_commit_stays_dirty() -> None:
-    one = PartitionOffset(0, -1, "")
-    one.mark(5)
-    one.mark(6)
-    one.on_committed(5, "")
-    assert one.dirty
-    one.on_committed(6, "other")
-    assert one.dirty
-    one.on_committed(6, "")
-    assert not one.dirty
+    offset = PartitionOffset(0, -1, "")
+    offset.mark(5)
+    offset.mark(6)
+    offset.on_committed(5, "")
+    assert offset.dirty
+    offset.on_committed(6, "other")
+    assert offset.dirty
+    offset.on_committed(6, "")
+    assert not offset.dirty
 
 
 def test_offsets_are_fetched_one_by_one_without_require_stable() -> None:
@@ -198,15 +198,15 @@ def test_commit_errors_are_reported_per_partition_and_retried_after_a_lookup(cod
 
 
 @pytest.mark.parametrize(
-    ("code", "finds", "told"), [(14, 0, 0), (15, 1, 0), (16, 1, 0), (6, 1, 0), (12, 0, 2)]
+    ("code", "lookups", "reports"), [(14, 0, 0), (15, 1, 0), (16, 1, 0), (6, 1, 0), (12, 0, 2)]
 )
-def test_some_commit_errors_are_not_reported_or_need_no_lookup(code: int, finds: int, told: int) -> None:
+def test_some_commit_errors_are_not_reported_or_need_no_lookup(code: int, lookups: int, reports: int) -> None:
     stage, a = stage_with_client()
     a.inject("Commit", code)
     a.run_command("subscribe t")
     stage.run(3_000)
-    assert len(requests_of(a, "Find")) == 2 + finds
-    assert len(times_printed(a, f"error KError({code})")) == told
+    assert len(requests_of(a, "Find")) == 2 + lookups
+    assert len(times_printed(a, f"error KError({code})")) == reports
     assert requests_of(a, "Commit")[-1] == GOOD
 
 
@@ -224,8 +224,8 @@ def test_the_last_commit_has_four_attempts() -> None:
     stage, a = stage_with_member(auto_commit_ms=60_000)
     a.inject("Commit", *[27] * 9)
     add_second_member(stage)
-    refused = [line for line in requests_of(a, "Commit") if line.endswith("27!")]
-    assert len(refused) == 4
+    failed = [line for line in requests_of(a, "Commit") if line.endswith("27!")]
+    assert len(failed) == 4
     assert len(times_printed(a, "error KError(27)")) == 8
 
 
@@ -246,8 +246,8 @@ def test_close_looks_up_a_lost_coordinator_and_commits() -> None:
     assert requests_of(a, "Commit")[-1] == GOOD
 
 
-@pytest.mark.parametrize(("hours", "said"), [(0, -1), (1, 3_600_000)])
-def test_the_retention_is_sent_if_the_request_has_the_field(hours: int, said: int) -> None:
+@pytest.mark.parametrize(("hours", "retention_ms"), [(0, -1), (1, 3_600_000)])
+def test_the_retention_is_sent_if_the_request_has_the_field(hours: int, retention_ms: int) -> None:
     # TestConstructRequestRetentionTime
     world = World({"t": 1}, highest={"OffsetCommit": 4})
     world.write("t", 0, "x")
@@ -260,24 +260,26 @@ def test_the_retention_is_sent_if_the_request_has_the_field(hours: int, said: in
         extra={"Offsets.Retention": hours * 3_600_000},
     )
     world.run(3_000)
-    assert [one.retention_time_ms for one in world.requests_of(a, OffsetCommitRequest)] == [said]
+    assert [request.retention_time_ms for request in world.requests_of(a, OffsetCommitRequest)] == [
+        retention_ms
+    ]
 
 
 # -- mutants
 
 
 def mark_lower_offsets(patch: pytest.MonkeyPatch) -> None:
-    def mark(one: offset_manager.PartitionOffset, offset: int, metadata: str = "") -> None:
-        one.offset, one.metadata, one.dirty = offset, metadata, True
+    def mark(self: offset_manager.PartitionOffset, offset: int, metadata: str = "") -> None:
+        self.offset, self.metadata, self.dirty = offset, metadata, True
 
     patch.setattr(offset_manager.PartitionOffset, "mark", mark)
 
 
 def clean_uncommitted_offsets(patch: pytest.MonkeyPatch) -> None:
-    def committed(one: offset_manager.PartitionOffset, offset: int, metadata: str) -> None:
-        one.dirty = False
+    def on_committed(self: offset_manager.PartitionOffset, offset: int, metadata: str) -> None:
+        self.dirty = False
 
-    patch.setattr(offset_manager.PartitionOffset, "on_committed", committed)
+    patch.setattr(offset_manager.PartitionOffset, "on_committed", on_committed)
 
 
 MUTANTS: list[tuple[Mutate, Callable[[], None]]] = [

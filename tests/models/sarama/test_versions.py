@@ -1,4 +1,4 @@
-"""What Config.Version means for each request."""
+"""Config.Version and the request versions that it selects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FETCH, LIST, METADATA, COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 
 
 
 def test_without_a_version_the_newest_requests_are_sent() -> None:
-    # as the real sarama was recorded before Kafka 4.3.1
+    # As recorded from the original against Kafka 4.3.1.
     assert sarama.VERSIONS == {
         FETCH: 12,
         LIST: 6,
@@ -55,8 +55,8 @@ def test_an_old_member_has_an_older_subscription_and_no_instance_id(text: str, v
     world = World({"t": 1})
     a = world.join("a", sarama, topics=["t"], group_id="g", instance="one", extra={"Version": text})
     world.run(3_000)
-    first = world.requests_of(a, JoinGroupRequest)[0]
-    assert int.from_bytes(first.protocols[0].metadata[:2], "big") == version
-    assert Subscription.decode(first.protocols[0].metadata).topics == ("t",)
-    assert first.group_instance_id == ("one" if version else None)
+    join = world.requests_of(a, JoinGroupRequest)[0]
+    assert int.from_bytes(join.protocols[0].metadata[:2], "big") == version
+    assert Subscription.decode(join.protocols[0].metadata).topics == ("t",)
+    assert join.group_instance_id == ("one" if version else None)
     assert len(a.owned) == 1

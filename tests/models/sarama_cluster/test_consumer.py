@@ -1,4 +1,4 @@
-"""sarama-cluster: its consume cycle, its requests, and the changes that it never notices."""
+"""sarama-cluster: its consume cycle, its requests, and the changes that it does not notice."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lines_without_heartbeats(member: Member) -> list[str]:
 
 
 def test_the_first_cycle_sends_the_requests_of_sarama_cluster() -> None:
-    # As recorded of the original (sarama 1.17.0, Version V0_11_0_0) before a Kafka 4.3.1.
+    # As recorded from the original (sarama 1.17.0, Version V0_11_0_0) against Kafka 4.3.1.
     _, a = stage_with_member()
     assert lines_without_heartbeats(a) == [
         "Metadata v1 all",
@@ -69,9 +69,9 @@ def test_a_rebalance_commits_before_it_joins() -> None:
     stage, a = stage_with_member(auto_commit_ms=60_000)
     add_second_member(stage)
     lines = lines_without_heartbeats(a)
-    after = lines[lines.index("Heartbeat v0 gen=1 id=A1 -> 27") + 1 :]
-    assert [line.split()[0] for line in after[:5]] == ["Metadata", "Find", "Commit", "Join", "Sync"]
-    assert after[3].startswith("Join v0 id=A1 ")
+    later_requests = lines[lines.index("Heartbeat v0 gen=1 id=A1 -> 27") + 1 :]
+    assert [line.split()[0] for line in later_requests[:5]] == ["Metadata", "Find", "Commit", "Join", "Sync"]
+    assert later_requests[3].startswith("Join v0 id=A1 ")
 
 
 def test_the_first_heartbeat_follows_one_interval_after_the_sync() -> None:
@@ -102,13 +102,15 @@ def test_s1_10_a_new_topic_of_the_whitelist_causes_a_rebalance() -> None:
     assert stage.now - created_at <= 10_000 + 5_000 + 1_000
 
 
-@pytest.mark.parametrize(("code", "told"), [(27, False), (16, False), (25, True), (22, True), (14, True)])
-def test_any_heartbeat_error_ends_the_cycle_and_two_are_not_reported(code: int, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("code", "is_reported"), [(27, False), (16, False), (25, True), (22, True), (14, True)]
+)
+def test_any_heartbeat_error_ends_the_cycle_and_two_are_not_reported(code: int, is_reported: bool) -> None:
     stage, a = stage_with_member()
     a.inject("Heartbeat", code)
     stage.run(3_000)
     assert len(requests_of(a, "Join")) == 2
-    assert a.has_printed(f"error KError({code})") == told
+    assert a.has_printed(f"error KError({code})") == is_reported
 
 
 def test_an_unknown_member_resets_its_id_and_backs_off() -> None:
