@@ -35,6 +35,7 @@ from consumer import (
     TopicPartition,
 )
 from consumer.clock import now
+from consumer.engine import events as ev
 from consumer.engine.admin import read_metadata
 from consumer.lifecycle import _open_clients as clients_opened
 from kproto.broker.server import running
@@ -513,20 +514,27 @@ def test_a_hundred_cancelled_polls_lose_nothing(broker: str) -> None:
     assert asyncio.run(story()) == list(range(100))
 
 
-def test_an_interrupt_between_taking_and_returning_gives_the_records_back(broker: str) -> None:
-    def interrupt() -> None:
-        # Raised, not signalled: Python swallows a signal's KeyboardInterrupt that meets a garbage collection.
-        raise KeyboardInterrupt
-
+def test_an_interrupt_before_poll_returns_gives_the_records_back(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Consumer(broker, **GROUP) as consumer:
         consumer.subscribe("t")
         assert [record.offset for record in consumer.poll(10, 3)] == [0, 1, 2]
-        operations = consumer._operations
-        run = operations.run_event_callbacks
-        operations.run_event_callbacks = interrupt  # type: ignore[method-assign]
-        with pytest.raises(KeyboardInterrupt):
-            consumer.poll(10, 3)
-        operations.run_event_callbacks = run  # type: ignore[method-assign]
+        runtime = consumer._operations.runtime
+        apply = runtime.apply
+
+        def interrupt(*events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
+            """Interrupt the poll when the engine has handed out records: every poll passes this point."""
+            actions = apply(*events, last=last)
+            if any(isinstance(action, ev.Deliver) for action in actions):
+                # Raised, not signalled: Python swallows a KeyboardInterrupt of a signal during a collection.
+                raise KeyboardInterrupt
+            return actions
+
+        with monkeypatch.context() as patch:
+            patch.setattr(runtime, "apply", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.poll(10, 3)
         assert [record.offset for record in consumer.poll(10, 3)] == [3, 4, 5]
 
 
