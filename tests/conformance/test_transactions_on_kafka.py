@@ -23,7 +23,7 @@ from consumer import AsyncProducer, Cluster, Consumer, TopicPartition
 from kproto.broker.server import running
 from kproto.errors import Fenced, KprotoError
 from tests.conformance import judges
-from tests.consumer.producers import TWINS
+from tests.consumer.producers import PRODUCERS
 
 pytestmark = [pytest.mark.kafka]
 
@@ -113,10 +113,10 @@ def broker(request: pytest.FixtureRequest) -> Iterator[str]:
         yield bootstrap
 
 
-@pytest.fixture(params=TWINS)
+@pytest.fixture(params=PRODUCERS)
 def place(request: pytest.FixtureRequest, broker: str) -> Iterator[Place]:
     with Cluster(broker) as cluster:
-        yield Place(broker, cluster, TWINS[request.param])
+        yield Place(broker, cluster, PRODUCERS[request.param])
 
 
 def test_committed_records_are_seen_and_aborted_ones_are_not(place: Place) -> None:
@@ -220,7 +220,7 @@ asyncio.run(main())
 
 
 def test_the_transaction_of_a_killed_producer_is_aborted_by_the_next_one(place: Place) -> None:
-    code = KILLED if place.kind is TWINS["threads"] else KILLED_IN_A_TASK
+    code = KILLED if place.kind is PRODUCERS["threads"] else KILLED_IN_A_TASK
     for number in range(3):
         arguments = [sys.executable, "-c", code, place.bootstrap, place.name]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}

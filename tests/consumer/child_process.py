@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 
-def said_in_a_child(act: Callable[[], Any], seconds: float = 10) -> str:
-    """Forks, and returns what `act` returned or raised in the child, as text."""
+def result_in_child(act: Callable[[], Any], seconds: float = 10) -> str:
+    """Call `act` in a forked child; return its result or its exception as text."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Both producers under one face, so that one test is about both."""
+"""Both producers behind the same blocking methods, so that one test covers both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from consumer.sarama.loop_thread import LoopThread
 from tests.consumer.scripted_coordinator import Coordinator
 
 
-class Awaited:
+class SynchronousProducer:
     """An AsyncProducer in an event loop of its own, called as a Producer is."""
 
     def __init__(self, bootstrap: str, **options: Any) -> None:
@@ -27,14 +27,14 @@ class Awaited:
 
     def do(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         async def work() -> Any:
-            found = what(*args, **kwargs)
-            return await found if inspect.isawaitable(found) else found
+            result = what(*args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
 
         return self.there.run(work())
 
     def __getattr__(self, name: str) -> Any:
-        what = getattr(self.producer, name)
-        return lambda *args, **kwargs: self.do(what, *args, **kwargs)
+        method = getattr(self.producer, name)
+        return lambda *args, **kwargs: self.do(method, *args, **kwargs)
 
     def send(self, *args: Any, **kwargs: Any) -> Sent:
         return Sent(self, self.do(self.producer.send, *args, **kwargs))
@@ -51,14 +51,14 @@ class Awaited:
         self.do(block.__aexit__, None, None, None)
 
     def end(self) -> None:
-        """Of the loop, too."""
+        """End the producer and its event loop."""
 
         async def there() -> None:
             self.producer.kill()
 
         self.there.close(there())
 
-    def __enter__(self) -> Awaited:
+    def __enter__(self) -> SynchronousProducer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,24 +69,24 @@ class Awaited:
 
 
 class Sent:
-    """A delivery of an Awaited's, whose result is waited for."""
+    """A delivery of a SynchronousProducer; `result` waits for it."""
 
-    def __init__(self, producer: Awaited, delivery: Delivery) -> None:
+    def __init__(self, producer: SynchronousProducer, delivery: Delivery) -> None:
         self.producer, self.delivery = producer, delivery
 
     def result(self) -> RecordMetadata:
         async def there() -> RecordMetadata:
             return await self.delivery
 
-        found: RecordMetadata = self.producer.there.run(there())
-        return found
+        metadata: RecordMetadata = self.producer.there.run(there())
+        return metadata
 
     def done(self) -> bool:
         return self.delivery.done()
 
 
 # How to make a producer that is called as `Producer` is.
-TWINS: Mapping[str, Callable[..., Any]] = {"threads": Producer, "asyncio": Awaited}
+PRODUCERS: Mapping[str, Callable[..., Any]] = {"threads": Producer, "asyncio": SynchronousProducer}
 
 OPTIONS: dict[str, Any] = {"transactional_id": "x", "linger_ms": 0}
 
@@ -95,19 +95,19 @@ def end(producer: Any) -> None:
     getattr(producer, "end", producer.kill)()
 
 
-def later(what: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Runs it in a thread of its own; what it returns or raises stands in the list then."""
-    found: list[Any] = []
+def later(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Run a function in another thread; the list receives what it returns or raises."""
+    results: list[Any] = []
 
     def run() -> None:
         try:
-            found.append(what())
+            results.append(function())
         except BaseException as error:
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    return thread, found
+    return thread, results
 
 
 def machine(producer: Any) -> Any:
@@ -152,15 +152,17 @@ def broker() -> Iterator[Coordinator]:
         yield coordinator
 
 
-@pytest.fixture(params=TWINS)
+@pytest.fixture(params=PRODUCERS)
 def make(request: pytest.FixtureRequest, broker: Coordinator) -> Iterator[Callable[..., Any]]:
-    """Makes a producer of transactions, of either kind; it is ended with the test."""
-    made: list[Any] = []
+    """Return a function that creates a transactional producer of either kind. The producers end with the
+    test.
+    """
+    producers: list[Any] = []
 
     def make(**options: Any) -> Any:
-        made.append(TWINS[request.param](broker.bootstrap, **OPTIONS, **options))
-        return made[-1]
+        producers.append(PRODUCERS[request.param](broker.bootstrap, **OPTIONS, **options))
+        return producers[-1]
 
     yield make
-    for producer in made:
+    for producer in producers:
         end(producer)

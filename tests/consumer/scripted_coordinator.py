@@ -1,5 +1,6 @@
-"""A coordinator of transactions that is a script: it answers as it is told to, else well, and notes what it
-was asked. `Coordinator` speaks it on a socket."""
+"""A transaction coordinator with scripted error codes. `Script` answers requests, `Coordinator` does so on a
+socket.
+"""
 
 from __future__ import annotations
 
@@ -71,14 +72,17 @@ EMPTY = {
 
 
 class Script:
-    """Answers the requests of transactions; as `refusals` says, one code after the other for each kind of
-    request, else well. With `second` it speaks KIP-890's second version."""
+    """Answers requests about transactions, and records them.
+
+    `refusals` holds the next error codes for each kind of request; without a code it succeeds. With `second`
+    it speaks KIP-890's second version.
+    """
 
     def __init__(self, *, second: bool = False, place: tuple[str, int] = ("", 0)) -> None:
         self.second = second
         self.place = place
         self.refusals: dict[type, list[int]] = {}
-        # Kinds of requests whose next answer is well and empty.
+        # Kinds of requests whose next response is empty and without an error.
         self.leaves_out: set[type] = set()
         self.asked: list[Any] = []
         self.epoch = -1
@@ -155,15 +159,15 @@ class Script:
                 return EndTxnResponse(throttle_time_ms=0, error_code=code, **name)
 
     def versions(self) -> ApiVersionsResponse:
-        """What Kafka 4 says; with KIP-890's second version or before it."""
+        """Return the versions of Kafka 4, with or without KIP-890's second version."""
         known = (*STORY, ApiVersionsRequest, MetadataRequest)
         keys = [
             ApiVersion(
-                api_key=one.__api_key__ or 0,
-                min_version=one.__versions__.min,
-                max_version=one.__versions__.max,
+                api_key=kind.__api_key__ or 0,
+                min_version=kind.__versions__.min,
+                max_version=kind.__versions__.max,
             )
-            for one in known
+            for kind in known
         ]
         level = FinalizedFeatureKey(
             name="transaction.version", max_version_level=2 if self.second else 1, min_version_level=1
@@ -171,19 +175,20 @@ class Script:
         return ApiVersionsResponse(error_code=0, api_keys=keys, finalized_features=[level])
 
     def kinds(self) -> list[str]:
-        """What was asked since the last time."""
+        """Return the kinds of the requests since the last call."""
         asked, self.asked[:] = [type(request).__name__.removesuffix("Request") for request in self.asked], []
         return asked
 
     def ends(self) -> list[bool]:
-        """How each transaction ended: True for a commit."""
+        """Return how each transaction ended: True for a commit."""
         return [request.committed for request in self.asked if isinstance(request, EndTxnRequest)]
 
 
 class Coordinator(Script):
-    """The script on a socket: a broker with the topic t of two partitions, until the `with` block ends.
+    """A broker on a socket with the topic `t` of two partitions, until the `with` block ends.
 
-    Requests of kinds in `held` are noted and not answered, until they are `let_go`."""
+    Requests of the kinds in `held` are recorded, and answered only after `let_go`.
+    """
 
     def __init__(self, *, second: bool = False) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -192,7 +197,7 @@ class Coordinator(Script):
         self.bootstrap = f"{host}:{port}"
         self.held: set[type] = set()
         self._changed = threading.Condition()
-        # Answers go out in the order of a connection's requests: behind one that is held all wait.
+        # Responses are sent in the order of a connection's requests: all wait behind one that is held.
         self._waiting: dict[socket.socket, deque[tuple[type, bytes]]] = {}
         self._sockets: list[socket.socket] = []
 
@@ -204,21 +209,21 @@ class Coordinator(Script):
         self.down()
 
     def down(self) -> None:
-        """As if it were killed."""
-        for one in (self._listener, *self._sockets):
+        """Close all sockets, as if the broker was killed."""
+        for sock in (self._listener, *self._sockets):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
 
     def was_asked(self, kind: type, times: int = 1) -> None:
-        """Waits until it was."""
+        """Wait until `times` requests of this kind have arrived."""
         with self._changed:
             assert self._changed.wait_for(
                 lambda: sum(isinstance(request, kind) for request in self.asked) >= times, 20
             ), f"{kind.__name__} never came: {self.asked}"
 
     def let_go(self, kind: type) -> None:
-        """Answers what was held of this kind, and what comes."""
+        """Answer the held requests of this kind, and later ones at once."""
         with self._changed:
             self.held.discard(kind)
             for sock, waiting in self._waiting.items():

@@ -1,5 +1,4 @@
-"""The world of `kproto.testing`, by the name under which the tests of the engine know it; and what their
-schedules of faults have in common."""
+"""The world of `kproto.testing` for tests of the client, and options that its schedules of faults share."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from kproto.testing.world import Client, Consumer, Producer, World, tp
 
 __all__ = ["BEFORE_KIP_890", "QUICK_AGAIN", "Client", "Consumer", "Producer", "World", "tp"]
 
-# Options of a producer that gets over a fault within tenths of a second.
+# Options of a producer that recovers from a fault within tenths of a second.
 QUICK_AGAIN: Final[dict[str, int]] = {
     "retry_backoff_ms": 10,
     "retry_backoff_max_ms": 80,

@@ -1,4 +1,4 @@
-"""Leaving a `with` block: what is closed, and whose error is seen."""
+"""Leaving a `with` block: the client is closed, and one error is raised."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from consumer.context_managers import AsyncBlock, Block
 from kproto.errors import IllegalState
 
 
-class Door(Block):
+class FailingBlock(Block):
     def close(self) -> None:
         raise IllegalState("it is stuck")
 
 
-class AsyncDoor(AsyncBlock):
+class FailingAsyncBlock(AsyncBlock):
     async def close(self) -> None:
         raise IllegalState("it is stuck")
 
 
-def through(door: Door | AsyncDoor, error: Exception | None) -> None:
+def leave_block(block: FailingBlock | FailingAsyncBlock, error: Exception | None) -> None:
     def inside() -> None:
         if error is not None:
             raise error
 
-    async def leave(door: AsyncDoor) -> None:
-        async with door:
+    async def leave(block: FailingAsyncBlock) -> None:
+        async with block:
             inside()
 
-    if isinstance(door, AsyncDoor):
-        asyncio.run(leave(door))
+    if isinstance(block, FailingAsyncBlock):
+        asyncio.run(leave(block))
         return
-    with door:
+    with block:
         inside()
 
 
-@pytest.mark.parametrize("door", [Door, AsyncDoor])
-def test_an_error_of_closing_is_raised(door: type[Door | AsyncDoor]) -> None:
+@pytest.mark.parametrize("block", [FailingBlock, FailingAsyncBlock])
+def test_an_error_of_close_is_raised(block: type[FailingBlock | FailingAsyncBlock]) -> None:
     with pytest.raises(IllegalState, match="stuck"):
-        through(door(), None)
+        leave_block(block(), None)
 
 
-@pytest.mark.parametrize("door", [Door, AsyncDoor])
-def test_the_blocks_own_error_is_raised_and_that_of_closing_is_logged(
-    door: type[Door | AsyncDoor], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("block", [FailingBlock, FailingAsyncBlock])
+def test_the_error_of_the_block_is_raised_and_that_of_close_is_logged(
+    block: type[FailingBlock | FailingAsyncBlock], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ValueError, match="of the block"):
-        through(door(), ValueError("of the block"))
+        leave_block(block(), ValueError("of the block"))
     assert "it is stuck" in caplog.text

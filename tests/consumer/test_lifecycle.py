@@ -1,4 +1,4 @@
-"""Fork, the end of the process, a bug inside, two users at once: nobody hangs, nobody is lied to."""
+"""The life of a client: forks, the end of the process, bugs, two users at once, interrupts, close."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.assignors import Assignor
 from kproto.messages.describe_groups import DescribeGroupsRequest
-from tests.consumer.child_process import said_in_a_child
+from tests.consumer.child_process import result_in_child
 from tests.consumer.producers import ctrl_c
-from tests.consumer.sarama.stage import Notes
+from tests.consumer.sarama.stage import RecordingHandler
 
 P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
@@ -87,11 +87,11 @@ def until(holds: Callable[[], bool], seconds: float = 30) -> None:
         lambda c: c.list_offsets({P0: "latest"}),
     ],
 )
-def test_in_the_child_of_a_fork_every_call_says_whose_it_is(broker: str, call: Any) -> None:
+def test_in_a_forked_child_every_call_raises(broker: str, call: Any) -> None:
     with Consumer(broker, **GROUP) as consumer:
         consumer.subscribe("t")
         assert consumer.poll(10, 5)
-        assert "IllegalState: this consumer was opened before the process forked" in said_in_a_child(
+        assert "IllegalState: this consumer was opened before the process forked" in result_in_child(
             lambda: call(consumer)
         )
         assert consumer.poll(5, 5)[0].offset == 5
@@ -100,15 +100,15 @@ def test_in_the_child_of_a_fork_every_call_says_whose_it_is(broker: str, call: A
 @pytest.mark.parametrize(
     "call",
     [
-        lambda group, _: group.consume(["t"], Notes()),
+        lambda group, _: group.consume(["t"], RecordingHandler()),
         lambda group, _: group.pause_all(),
         lambda group, _: list(group.errors()),
         lambda _, flights: next(iter(flights)),
         lambda _, flights: flights.pause(),
     ],
 )
-def test_so_does_every_call_of_a_client_that_lives_in_a_thread(broker: str, call: Any) -> None:
-    """The child waited for a thread that it doesn't have. Closing does nothing there."""
+def test_in_a_forked_child_every_call_of_a_client_with_a_loop_thread_raises(broker: str, call: Any) -> None:
+    """The child waited for a thread that it does not have. Closing does nothing there."""
     with ConsumerGroup(broker, **GROUP) as group, PartitionConsumers(broker) as consumers:
         flights = consumers.consume_partition("t", 0, OLDEST)
 
@@ -116,12 +116,12 @@ def test_so_does_every_call_of_a_client_that_lives_in_a_thread(broker: str, call
             with consumers, group:
                 call(group, flights)
 
-        said = "IllegalState: this client was opened before the process forked"
-        assert said in said_in_a_child(ends)
+        message = "IllegalState: this client was opened before the process forked"
+        assert message in result_in_child(ends)
         assert next(iter(flights)).offset == 0
 
 
-def test_a_child_that_ends_its_block_takes_nothing_from_the_parent(broker: str) -> None:
+def test_closing_in_a_forked_child_does_not_affect_the_parent(broker: str) -> None:
     with Consumer(broker, **GROUP) as consumer, Cluster(broker) as cluster:
         consumer.subscribe("t")
         assert consumer.poll(10, 5)
@@ -134,15 +134,15 @@ def test_a_child_that_ends_its_block_takes_nothing_from_the_parent(broker: str) 
             cluster.close()
             gc.collect()
 
-        assert said_in_a_child(leave) == "returned None"
-        assert "IllegalState: this cluster" in said_in_a_child(cluster.topics)
+        assert result_in_child(leave) == "returned None"
+        assert "IllegalState: this cluster" in result_in_child(cluster.topics)
         assert cluster.topics() == {"t": 2}
         assert [record.offset for record in consumer.poll(5, 5)] == [5, 6, 7, 8, 9]
         consumer.commit()
         assert consumer.group_metadata().generation == generation
 
 
-def test_a_consumer_made_in_the_child_works(broker: str) -> None:
+def test_a_consumer_created_in_a_forked_child_works(broker: str) -> None:
     def read() -> int:
         with Consumer(broker, auto_offset_reset="earliest") as own:
             own.assign([P0])
@@ -151,15 +151,15 @@ def test_a_consumer_made_in_the_child_works(broker: str) -> None:
     with Consumer(broker, **GROUP) as consumer:
         consumer.subscribe("t")
         assert consumer.poll(10, 5)
-        assert said_in_a_child(read) == "returned 100"
+        assert result_in_child(read) == "returned 100"
 
 
 # ---- the end of the process
 
 
 def ended(code: str, broker: str) -> tuple[str, int, float]:
-    """A process that runs `code`: what it said on stderr, its exit code, and how many seconds after the last
-    line of `code` it ended.
+    """Run `code` in a process; return its stderr, its exit code, and the seconds from its last line to its
+    end.
     """
     lines = ("import asyncio, sys, time", "from consumer import *", f"broker = {broker!r}", code)
     text = "\n".join((*lines, "print(time.monotonic())"))
@@ -167,22 +167,20 @@ def ended(code: str, broker: str) -> tuple[str, int, float]:
     return done.stderr, done.returncode, time.monotonic() - float(done.stdout or "nan")
 
 
-def test_a_consumer_that_was_not_closed_gets_a_word_and_the_process_ends(broker: str) -> None:
+def test_an_unclosed_consumer_is_logged_and_the_process_ends(broker: str) -> None:
     code = "c = Consumer(broker, group_id='forgotten', client_id='me')\nc.subscribe('t')\nc.poll(2)\n"
-    said, status, took = ended(code, broker)
-    assert "the consumer 'me' was not closed before the process ended" in said
-    assert "the group 'forgotten' waits up to 45 s for it" in said
+    stderr, status, took = ended(code, broker)
+    assert "the consumer 'me' was not closed before the process ended" in stderr
+    assert "the group 'forgotten' waits up to 45 s for it" in stderr
     assert (status, took < 10) == (0, True)
 
 
-def test_what_has_nothing_to_lose_ends_without_a_word(broker: str) -> None:
+def test_unclosed_clients_with_nothing_to_lose_are_not_logged(broker: str) -> None:
     code = "c = Cluster(broker)\nc.topics()\nd = Consumer(broker)\nwith Consumer(broker) as e: pass"
     assert ended(code, broker)[:2] == ("", 0)
 
 
-def test_a_consumer_that_is_dropped_is_gone_with_its_thread(
-    broker: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dropped_consumer_ends_its_thread(broker: str, caplog: pytest.LogCaptureFixture) -> None:
     before = threading.active_count()
     consumer = Consumer(broker, **GROUP)
     consumer.subscribe("t")
@@ -195,7 +193,7 @@ def test_a_consumer_that_is_dropped_is_gone_with_its_thread(
     assert "was dropped without close()" in caplog.text
 
 
-def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_thread(
+def test_a_dropped_producer_delivers_its_records_and_ends_its_thread(
     broker: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = threading.active_count()
@@ -208,7 +206,7 @@ def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_t
         return producer._runtime.sockets.wake
 
     wake = leave()
-    gc.collect()  # while the record waits for others
+    gc.collect()  # The batch is still waiting for more records.
     assert called == []
     with monkeypatch.context() as clock:
         clock.setattr("consumer.blocking.producer_runtime.now", lambda: now() + 61_000)
@@ -222,10 +220,10 @@ def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_t
         return threading.active_count() <= before
 
     until(gone)
-    assert "close()" not in caplog.text  # nothing is lost
+    assert "close()" not in caplog.text  # No record is lost.
 
 
-def test_a_producer_that_is_dropped_within_a_transaction_says_how_long_that_stays_open(
+def test_a_dropped_producer_in_a_transaction_logs_how_long_it_stays_open(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def leave() -> None:
@@ -239,13 +237,13 @@ def test_a_producer_that_is_dropped_within_a_transaction_says_how_long_that_stay
 
     leave()
     until(gone)
-    told = "was dropped without close(), and the transaction of 'bills' stays open for up to 7 s"
-    assert caplog.messages == [f"the producer 'me' {told}"]
+    message = "was dropped without close(), and the transaction of 'bills' stays open for up to 7 s"
+    assert caplog.messages == [f"the producer 'me' {message}"]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="the files are counted there")
 @pytest.mark.parametrize("kind", [Consumer, Cluster, Producer])
-def test_a_client_that_gets_no_thread_leaves_nothing_behind(
+def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(thread: Any) -> None:
@@ -254,18 +252,18 @@ def test_a_client_that_gets_no_thread_leaves_nothing_behind(
     monkeypatch.setattr(threading.Thread, "start", start)
     gc.collect()
     opened, files = set(clients_opened), len(os.listdir("/proc/self/fd"))
-    with pytest.raises(RuntimeError, match="can't start") as held:
+    with pytest.raises(RuntimeError, match="can't start") as caught:
         kind("localhost:1")
     assert len(os.listdir("/proc/self/fd")) == files
-    assert set(clients_opened) == opened  # or it would be ended when the process is
-    assert held.value.__traceback__ is not None  # and what it holds is there
+    assert set(clients_opened) == opened  # Otherwise the end of the process would close it.
+    assert caught.value.__traceback__ is not None  # The traceback still refers to the client.
 
 
 # ---- a bug inside
 
 
 class Outcome(BaseException):
-    """As pytest.fail raises."""
+    """An exception like that of `pytest.fail`."""
 
 
 def undivided(*_: Any) -> Any:
@@ -273,7 +271,7 @@ def undivided(*_: Any) -> Any:
 
 
 def fail_from_now(client: Any, error: Exception) -> None:
-    """From now on the engine has a bug."""
+    """Make every step of the client's engine raise this error."""
 
     def step(event: Any, now: int) -> Any:
         raise error
@@ -281,7 +279,7 @@ def fail_from_now(client: Any, error: Exception) -> None:
     client._runtime.driver.step = step
 
 
-def test_when_the_thread_dies_everybody_who_waits_is_told(broker: str) -> None:
+def test_when_the_thread_fails_every_caller_gets_the_error(broker: str) -> None:
     consumer = Consumer(broker, **{**GROUP, "heartbeat_interval_ms": 50})
     consumer.subscribe("t")
     assert consumer.poll(10)
@@ -298,11 +296,11 @@ def test_when_the_thread_dies_everybody_who_waits_is_told(broker: str) -> None:
         consumer.poll()
 
 
-def test_a_bug_ends_the_futures_that_are_open() -> None:
+def test_a_bug_fails_the_open_futures() -> None:
     with running(topics={"t": 1}) as server:
         consumer = Consumer(server.bootstrap, group_id="g", request_timeout_ms=1000)
         consumer.assign([P0])
-        server.slow(60)  # or it is done before the bug
+        server.slow(60)  # Otherwise the commit is done before the bug.
         server.drop_connections()
         future = consumer.commit_async({P0: 1})
         fail_from_now(consumer, ZeroDivisionError("a bug"))
@@ -311,7 +309,7 @@ def test_a_bug_ends_the_futures_that_are_open() -> None:
         consumer.close()
 
 
-def test_a_bug_in_asyncio_is_told_too(broker: str) -> None:
+def test_a_bug_in_asyncio_is_raised(broker: str) -> None:
     async def story() -> None:
         consumer = AsyncConsumer(broker, **{**GROUP, "heartbeat_interval_ms": 50})
         consumer.subscribe("t")
@@ -327,9 +325,10 @@ def test_a_bug_in_asyncio_is_told_too(broker: str) -> None:
 
 
 @pytest.mark.parametrize("error", [LookupError, Outcome])
-def test_a_plan_that_raises_ends_itself_and_nothing_else(broker: str, error: type[BaseException]) -> None:
+def test_a_plan_that_raises_fails_only_itself(broker: str, error: type[BaseException]) -> None:
     def plan(cluster: Cluster) -> Any:
-        yield from read_metadata(cluster.view, None, now)  # on the cluster's own thread from here on
+        # From here on, the plan runs on the cluster's own thread.
+        yield from read_metadata(cluster.view, None, now)
         raise error("in the plan")
 
     with Cluster(broker, timeout=20) as cluster:
@@ -338,7 +337,7 @@ def test_a_plan_that_raises_ends_itself_and_nothing_else(broker: str, error: typ
         assert cluster.topics() == {"t": 2}
 
 
-def test_an_assignor_that_raises_more_than_an_exception_is_told_as_a_bug_is(
+def test_a_base_exception_of_an_assignor_is_reported_as_a_bug(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Consumer(broker, **GROUP, partition_assignment_strategy=Assignor("mine", undivided)) as consumer:
@@ -350,11 +349,11 @@ def test_an_assignor_that_raises_more_than_an_exception_is_told_as_a_bug_is(
     assert "the consumer 'kproto' failed" in caplog.text
 
 
-def test_it_is_told_in_asyncio_too_and_the_loop_hears_of_it(broker: str) -> None:
-    heard: list[Any] = []
+def test_a_base_exception_of_an_assignor_reaches_the_loops_exception_handler(broker: str) -> None:
+    contexts: list[Any] = []
 
     async def story() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: heard.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: contexts.append(context))
         mine = Assignor("mine", undivided)
         async with AsyncConsumer(broker, **GROUP, partition_assignment_strategy=mine) as consumer:
             consumer.subscribe("t")
@@ -363,11 +362,11 @@ def test_it_is_told_in_asyncio_too_and_the_loop_hears_of_it(broker: str) -> None
                     await consumer.poll(20)
 
     asyncio.run(story())
-    assert [type(context["exception"]) for context in heard] == [Outcome]
+    assert [type(context["exception"]) for context in contexts] == [Outcome]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_futures_end_whatever_a_handler_of_logs_raises(broker: str) -> None:
+def test_futures_fail_whatever_a_log_handler_raises(broker: str) -> None:
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise Outcome("of the handler")
@@ -387,12 +386,12 @@ def test_futures_end_whatever_a_handler_of_logs_raises(broker: str) -> None:
 # ---- two at once
 
 
-def test_a_second_thread_is_refused_and_may_close(broker: str) -> None:
+def test_a_second_thread_is_rejected_and_may_close(broker: str) -> None:
     consumer = Consumer(broker, **{**GROUP, "auto_offset_reset": "latest"})
     consumer.subscribe("t")
     while not consumer.assignment():
         consumer.poll(0.1)
-    said: list[str] = []
+    messages: list[str] = []
     polling = threading.Event()
 
     def poll() -> None:
@@ -400,7 +399,7 @@ def test_a_second_thread_is_refused_and_may_close(broker: str) -> None:
         try:
             consumer.poll(20)
         except IllegalState as error:
-            said.append(str(error))
+            messages.append(str(error))
 
     thread = threading.Thread(target=poll)
     thread.start()
@@ -414,10 +413,10 @@ def test_a_second_thread_is_refused_and_may_close(broker: str) -> None:
     consumer.close()
     thread.join(5)
     assert time.monotonic() - began < 4.5
-    assert said == ["this consumer is closed; make a new one"]
+    assert messages == ["this consumer is closed; make a new one"]
 
 
-def test_a_second_task_may_commit_and_is_refused_a_poll(broker: str) -> None:
+def test_a_second_task_may_commit_but_not_poll(broker: str) -> None:
     async def story() -> None:
         async with AsyncConsumer(broker, **{**GROUP, "auto_offset_reset": "latest"}) as consumer:
             consumer.subscribe("t")
@@ -436,7 +435,7 @@ def test_a_second_task_may_commit_and_is_refused_a_poll(broker: str) -> None:
 
 
 def test_leaving_the_block_closes_a_consumer_that_another_thread_polls(broker: str) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     polled = threading.Event()
 
     def work(consumer: Consumer) -> None:
@@ -446,7 +445,7 @@ def test_leaving_the_block_closes_a_consumer_that_another_thread_polls(broker: s
                 if consumer.assignment():
                     polled.set()
         except IllegalState as error:
-            said.append(str(error))
+            messages.append(str(error))
 
     with Consumer(broker, **GROUP) as consumer:
         consumer.subscribe("t")
@@ -454,12 +453,12 @@ def test_leaving_the_block_closes_a_consumer_that_another_thread_polls(broker: s
         thread.start()
         assert polled.wait(60)
     thread.join(60)
-    assert said == ["this consumer is closed; make a new one"]
+    assert messages == ["this consumer is closed; make a new one"]
     with Cluster(broker) as cluster:
         assert not members_of(cluster, "g")
 
 
-def test_leaving_the_block_closes_a_consumer_whose_poll_was_cancelled_and_not_awaited(broker: str) -> None:
+def test_leaving_the_block_closes_a_consumer_whose_poll_was_cancelled(broker: str) -> None:
     async def story() -> None:
         async with AsyncConsumer(broker, **GROUP) as consumer:
             consumer.subscribe("t")
@@ -479,7 +478,7 @@ def members_of(cluster: Cluster, group: str) -> list[Any]:
     return list(answer.groups[0].members)
 
 
-def test_another_event_loop_is_refused(broker: str) -> None:
+def test_another_event_loop_is_rejected(broker: str) -> None:
     consumer = AsyncConsumer(broker)
 
     async def use() -> None:
@@ -496,7 +495,7 @@ def test_another_event_loop_is_refused(broker: str) -> None:
 # ---- interrupts
 
 
-def test_a_hundred_cancelled_polls_lose_nothing(broker: str) -> None:
+def test_a_hundred_cancelled_polls_lose_no_record(broker: str) -> None:
     async def story() -> list[int]:
         seen: list[int] = []
         async with AsyncConsumer(broker, group_id="cancelled", auto_offset_reset="earliest") as consumer:
@@ -538,28 +537,28 @@ def test_an_interrupt_before_poll_returns_gives_the_records_back(
         assert [record.offset for record in consumer.poll(10, 3)] == [3, 4, 5]
 
 
-def test_polls_of_no_seconds_let_the_loop_run(broker: str) -> None:
+def test_polls_with_a_timeout_of_zero_let_the_loop_run(broker: str) -> None:
     async def story() -> int:
         async with AsyncConsumer(broker, **GROUP) as consumer:
             consumer.subscribe("t")
             end = time.monotonic() + 10
-            found = 0
-            while found < 100 and time.monotonic() < end:
-                found += len(await consumer.poll(0))
-            return found
+            count = 0
+            while count < 100 and time.monotonic() < end:
+                count += len(await consumer.poll(0))
+            return count
 
     assert asyncio.run(story()) == 100
 
 
 @pytest.mark.parametrize(("apart_s", "gives"), [(0.0, True), (0.02, False)])
-def test_polls_of_no_seconds_that_follow_each_other_give_threads_time(
+def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
     broker: str, apart_s: float, gives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loop that looks again at once never lets go of the interpreter for long enough."""
+    """A loop that continues at once never releases the interpreter for long enough."""
     slept: list[float] = []
     sleep = asyncio.sleep
 
-    async def told(seconds: float) -> None:
+    async def record_sleep(seconds: float) -> None:
         slept.append(seconds)
         await sleep(seconds)
 
@@ -567,7 +566,7 @@ def test_polls_of_no_seconds_that_follow_each_other_give_threads_time(
         async with AsyncConsumer(broker) as consumer:
             consumer.assign([TopicPartition("t", 1)])
             await consumer.poll(0.1)
-            monkeypatch.setattr("consumer.aio.waiters.asyncio.sleep", told)
+            monkeypatch.setattr("consumer.aio.waiters.asyncio.sleep", record_sleep)
             for _ in range(2_000 if gives else 20):
                 time.sleep(apart_s)
                 await consumer.poll(0)
@@ -581,8 +580,8 @@ def test_polls_of_no_seconds_that_follow_each_other_give_threads_time(
 
 
 @pytest.mark.parametrize("timeout", [0.0, 0.5, 1.5])
-def test_close_keeps_its_time_behind_a_broker_that_is_silent(timeout: float) -> None:
-    # A machine is slow once in a while, a close that takes too long always.
+def test_close_keeps_its_timeout_with_a_silent_broker(timeout: float) -> None:
+    # A slow machine exceeds the limit once in a while; a close that waits too long always does.
     assert any(_closing_behind_silence(timeout) < timeout * 1.1 + 2 for _ in range(3))
 
 
@@ -603,7 +602,7 @@ def _closing_behind_silence(timeout: float) -> float:
     return took
 
 
-def test_two_threads_may_close_and_both_come_back_when_it_is_closed(broker: str) -> None:
+def test_several_threads_may_close_and_return_when_it_is_closed(broker: str) -> None:
     consumer = Consumer(broker, **GROUP)
     consumer.subscribe("t")
     assert consumer.poll(10)
@@ -617,7 +616,7 @@ def test_two_threads_may_close_and_both_come_back_when_it_is_closed(broker: str)
         assert cluster.committed_offsets("g")[P0].offset >= 0  # type: ignore[union-attr]
 
 
-def test_a_second_close_whose_time_is_over_leaves_the_first_its_own() -> None:
+def test_a_second_close_that_times_out_does_not_stop_the_first() -> None:
     with running(topics={"t": 1}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
         with Producer(server.bootstrap) as producer:
             producer.send("t", b"x")
@@ -625,30 +624,30 @@ def test_a_second_close_whose_time_is_over_leaves_the_first_its_own() -> None:
         consumer.subscribe("t")
         until(lambda: bool(consumer.poll(1)))
         server.slow(math.inf)
-        told: list[Exception | None] = []
+        results: list[Exception | None] = []
 
         def close() -> None:
             try:
                 consumer.close(timeout=60)
-                told.append(None)
+                results.append(None)
             except Exception as error:
-                told.append(error)
+                results.append(error)
 
         first = threading.Thread(target=close)
         first.start()
         until(lambda: consumer._operations.closer is not None)
         with pytest.raises(RequestTimedOut, match=r"another close\(\) is under way, and goes on"):
             consumer.close(timeout=0.1)
-        assert not told
+        assert not results
         server.slow(0)
         first.join(30)
-        assert told == [None]
+        assert results == [None]
         with Cluster(server.bootstrap) as cluster:
             assert cluster.committed_offsets("g")[TopicPartition("t", 0)].offset == 1  # type: ignore[union-attr]
         consumer.close()
 
 
-def test_a_second_task_whose_time_to_close_is_over_leaves_the_first_its_own(broker: str) -> None:
+def test_a_second_task_whose_close_times_out_does_not_stop_the_first(broker: str) -> None:
     async def main() -> None:
         consumer = AsyncConsumer(broker, **GROUP)
         goes_on = asyncio.Event()
@@ -671,7 +670,7 @@ def test_a_second_task_whose_time_to_close_is_over_leaves_the_first_its_own(brok
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-def test_ctrl_c_anywhere_in_a_close_leaves_it_to_the_next_one(broker: str) -> None:
+def test_ctrl_c_anywhere_in_close_lets_the_next_call_close(broker: str) -> None:
     for moment in range(1, 100, 3):
         consumer = Consumer(broker, **GROUP)
         consumer.assign({P0: 0})
@@ -689,25 +688,25 @@ def silent() -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_who_waits_for_a_cluster_that_is_closed_is_told(silent: str) -> None:
+def test_a_call_that_waits_for_a_cluster_is_failed_by_close(silent: str) -> None:
     cluster = Cluster(silent)
-    said: list[str] = []
+    messages: list[str] = []
 
     def ask() -> None:
         try:
             cluster.topics()
         except IllegalState as error:
-            said.append(str(error))
+            messages.append(str(error))
 
     thread = threading.Thread(target=ask)
     thread.start()
     time.sleep(0.2)
     cluster.close()
     thread.join(5)
-    assert said == ["this cluster was closed"]
+    assert messages == ["this cluster was closed"]
 
 
-def test_a_task_that_gives_up_asking_leaves_nothing_behind(silent: str) -> None:
+def test_a_cancelled_request_leaves_nothing_behind(silent: str) -> None:
     async def story() -> None:
         async with AsyncCluster(silent) as cluster:
             with pytest.raises(TimeoutError):
@@ -737,7 +736,7 @@ with Consumer(sys.argv[1], group_id="stopped", auto_offset_reset="earliest", ses
 """
 
 
-def test_after_a_stop_longer_than_the_session_no_record_of_a_lost_partition_is_delivered(broker: str) -> None:
+def test_after_a_stop_longer_than_the_session_no_record_of_a_lost_partition_is_returned(broker: str) -> None:
     sleeper = subprocess.Popen(
         [sys.executable, "-c", SLEEPER, broker], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -758,7 +757,7 @@ def test_after_a_stop_longer_than_the_session_no_record_of_a_lost_partition_is_d
                 sleeper.stdin.write("\n")
                 sleeper.stdin.flush()
         assert first[:5] == ["0", "1", "2", "3", "4"]
-        time.sleep(0.3)  # it has fetched ahead
+        time.sleep(0.3)  # The consumer has fetched ahead.
         sleeper.send_signal(signal.SIGSTOP)
         with Consumer(broker, **{**GROUP, "group_id": "stopped"}, max_poll_records=1000) as other:
             other.subscribe("t")
@@ -775,7 +774,7 @@ def test_after_a_stop_longer_than_the_session_no_record_of_a_lost_partition_is_d
         sleeper.wait()
 
 
-def test_a_commit_that_fails_at_close_is_raised_by_close(broker: str) -> None:
+def test_a_failed_commit_is_raised_by_close(broker: str) -> None:
     consumer = Consumer(broker, **GROUP)
     consumer.subscribe("t")
     assert consumer.poll(10)
@@ -790,6 +789,6 @@ def test_a_commit_that_fails_at_close_is_raised_by_close(broker: str) -> None:
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
 @pytest.mark.parametrize("kind", [Consumer, Producer, Cluster])
-def test_a_client_is_neither_copied_nor_pickled(kind: Any, copied: Any, broker: str) -> None:
+def test_a_client_can_neither_be_copied_nor_pickled(kind: Any, copied: Any, broker: str) -> None:
     with kind(broker) as client, pytest.raises(TypeError, match=f"{kind.__name__} can't be copied"):
         copied(client)

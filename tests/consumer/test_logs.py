@@ -1,4 +1,4 @@
-"""What clients log: at which level, of whom, and with which offsets."""
+"""What clients log: level, group and member, offsets, and handlers that fail."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ GROUP: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int, kind: str) -> list[str]:
-    said = [record.getMessage() for record in caplog.records if record.levelno == level]
-    return [line for line in said if line.split()[1] == kind]
+    messages = [record.getMessage() for record in caplog.records if record.levelno == level]
+    return [line for line in messages if line.split()[1] == kind]
 
 
 def fill(bootstrap: str, count: int) -> None:
@@ -34,7 +34,7 @@ def fill(bootstrap: str, count: int) -> None:
             producer.send("t", b"%d" % number)
 
 
-def test_a_jump_over_records_is_a_warning_with_both_offsets_and_the_first_start_is_none(
+def test_a_reset_over_records_is_a_warning_with_both_offsets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "kproto.consumer")
@@ -73,7 +73,7 @@ def test_lines_name_the_group_and_the_member(caplog: pytest.LogCaptureFixture) -
     assert line.startswith(f"kproto assigned group=g member={member} generation=1 t-0")
 
 
-def test_who_was_away_from_poll_for_too_long_hears_which_option_says_so(
+def test_an_expired_poll_interval_names_the_option(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     limits: dict[str, Any] = {
@@ -94,8 +94,8 @@ def test_who_was_away_from_poll_for_too_long_hears_which_option_says_so(
 # ---- handlers that fail
 
 
-class Away(logging.Handler):
-    """A log server that isn't there."""
+class FailingHandler(logging.Handler):
+    """A handler whose log server is unavailable."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise ConnectionError("the log server is away")
@@ -103,14 +103,14 @@ class Away(logging.Handler):
 
 @pytest.fixture
 def away() -> Iterator[None]:
-    logger, handler = logging.getLogger("kproto.consumer"), Away()
+    logger, handler = logging.getLogger("kproto.consumer"), FailingHandler()
     logger.addHandler(handler)
     yield
     logger.removeHandler(handler)
 
 
 def unreachable(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """The client hears that no broker answers, which is a warning."""
+    """Stop the server until the client has reported that no broker answers."""
     server.down()
     deadline = time.monotonic() + 30
     while not any("unreachable" in record.getMessage() for record in caplog.records):
@@ -120,8 +120,8 @@ def unreachable(server: Server, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture
-def heard(away: None, caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What was logged, though a handler before this one failed."""
+def log_records(away: None, caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """The log records, captured after a handler that fails."""
     logger = logging.getLogger("kproto.consumer")
     logger.handlers.insert(0, caplog.handler)
     yield caplog
@@ -136,23 +136,23 @@ def sent_while_unreachable(server: Server, caplog: pytest.LogCaptureFixture, pro
     assert delivery.result(30).offset == 1
 
 
-def test_a_consumer_goes_on_where_a_handler_of_logs_fails(
-    heard: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+def test_a_consumer_continues_if_a_log_handler_fails(
+    log_records: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running({"t": 1}) as server, Consumer(server.bootstrap, **GROUP) as consumer:
         consumer.subscribe("t")
         consumer.poll(0.1)
-        unreachable(server, heard)
+        unreachable(server, log_records)
         assert consumer.position(T0) == 0
     assert "ConnectionError: the log server is away" in capsys.readouterr().err
 
 
-def test_a_producer_goes_on_where_a_handler_of_logs_fails(heard: pytest.LogCaptureFixture) -> None:
+def test_a_producer_continues_if_a_log_handler_fails(log_records: pytest.LogCaptureFixture) -> None:
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
-        sent_while_unreachable(server, heard, producer)
+        sent_while_unreachable(server, log_records, producer)
 
 
-def test_asyncio_clients_go_on_where_a_handler_of_logs_fails(heard: pytest.LogCaptureFixture) -> None:
+def test_asyncio_clients_continue_if_a_log_handler_fails(log_records: pytest.LogCaptureFixture) -> None:
     failed: list[dict[str, Any]] = []
 
     async def main(server: Server) -> None:
@@ -166,7 +166,7 @@ def test_asyncio_clients_go_on_where_a_handler_of_logs_fails(heard: pytest.LogCa
             assert await consumer.poll(30)
             await asyncio.to_thread(server.down)
             delivery = await producer.send("t", b"1")
-            await asyncio.to_thread(unreachable, server, heard)
+            await asyncio.to_thread(unreachable, server, log_records)
             await delivery
             assert await consumer.poll(30)
 
@@ -175,8 +175,8 @@ def test_asyncio_clients_go_on_where_a_handler_of_logs_fails(heard: pytest.LogCa
     assert failed == []
 
 
-def test_delivery_callbacks_go_on_where_a_handler_of_logs_fails(away: None) -> None:
-    told: list[int] = []
+def test_delivery_callbacks_continue_if_a_log_handler_fails(away: None) -> None:
+    called: list[int] = []
 
     def wrong(delivery: Delivery) -> None:
         raise ValueError("a mistake of the application's")
@@ -184,11 +184,11 @@ def test_delivery_callbacks_go_on_where_a_handler_of_logs_fails(away: None) -> N
     with running({"t": 1}) as server, Producer(server.bootstrap, linger_ms=0) as producer:
         producer.send("t", b"0").add_done_callback(wrong)
         producer.flush()
-        producer.send("t", b"1").add_done_callback(lambda delivery: told.append(1))
-    assert told == [1]
+        producer.send("t", b"1").add_done_callback(lambda delivery: called.append(1))
+    assert called == [1]
 
 
-def test_a_line_names_the_place_that_wrote_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_record_names_the_function_that_wrote_it(caplog: pytest.LogCaptureFixture) -> None:
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
         sent_while_unreachable(server, caplog, producer)
     places = {(record.funcName, record.filename) for record in caplog.records}

@@ -1,4 +1,4 @@
-"""help() of a client tells each of its options: there is no other place to look for them at a prompt."""
+"""The documentation of options: in help() of each client, and on the page of client options."""
 
 from __future__ import annotations
 
@@ -34,38 +34,40 @@ CLIENTS = {
 }
 
 
-def shown(client: type) -> str:
+def help_text(client: type) -> str:
     return pydoc.plain(pydoc.render_doc(client))
 
 
-def told(client: type) -> dict[str, str]:
-    """Option -> what stands below it."""
-    found: dict[str, str] = {}
+def documented_options(client: type) -> dict[str, str]:
+    """Return each option of a client's docstring with the text below it."""
+    texts: dict[str, str] = {}
     name = ""
     for line in (client.__doc__ or "").splitlines():
         if line.startswith(8 * " "):
-            found[name] += line.strip() + " "
+            texts[name] += line.strip() + " "
         elif line.startswith(4 * " "):
             name = line.strip().partition(":")[0]
-            found[name] = ""
-    return found
+            texts[name] = ""
+    return texts
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
-def test_every_option_is_told_with_what_it_means(client: Any) -> None:
-    assert set(told(client)) == set(CLIENTS[client].__annotations__)
-    assert all(told(client).values()), [name for name, text in told(client).items() if not text]
+def test_the_docstring_describes_every_option(client: Any) -> None:
+    assert set(documented_options(client)) == set(CLIENTS[client].__annotations__)
+    assert all(documented_options(client).values()), [
+        name for name, text in documented_options(client).items() if not text
+    ]
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
-def test_help_shows_it(client: Any) -> None:
-    text = shown(client)
+def test_help_shows_every_option(client: Any) -> None:
+    text = help_text(client)
     for name in CLIENTS[client].__annotations__:
         assert f"     {name}: " in text
 
 
 def test_defaults_and_types_are_those_of_the_code() -> None:
-    text = shown(Consumer)
+    text = help_text(Consumer)
     assert "max_poll_interval_ms: int = 300_000\n" in text
     assert "auto_offset_reset: str = 'latest'\n" in text
     assert "group_id: str | None = None\n" in text

@@ -1,4 +1,4 @@
-"""Who types another library's name of an option or a method reads what it is here."""
+"""Names of options and methods of other client libraries raise an error that names the counterpart."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ LIBRDKAFKAS = {"bootstrap.servers": NOWHERE, "sasl.username": "alice", "sasl.pas
 
 
 @pytest.mark.parametrize("client", [Consumer, Producer, Cluster, ConsumerGroup])
-def test_a_dict_of_options_is_answered_with_how_they_are_given_and_shows_no_password(client: Any) -> None:
-    """As confluent-kafka takes it: what was wrong with the address was told, with the whole dict."""
-    told = 'options are given each by its name, with "_" for ".", as client_id="me"'
+def test_a_dict_of_options_is_rejected_without_showing_a_password(client: Any) -> None:
+    """confluent-kafka takes a dict. The error about the address showed the whole dict."""
+    message = 'options are given each by its name, with "_" for ".", as client_id="me"'
     for make in (lambda: client(LIBRDKAFKAS), lambda: client(bootstrap_servers=LIBRDKAFKAS)):
-        with pytest.raises(ConfigError, match=re.escape(told)) as raised:
+        with pytest.raises(ConfigError, match=re.escape(message)) as raised:
             make()
         assert "hunter2" not in repr(raised.value)
-    with pytest.raises(ConfigError, match="no such option") as refused:
+    with pytest.raises(ConfigError, match="no such option") as caught:
         client(NOWHERE, **({"group_id": "g"} if client is ConsumerGroup else {}), conf=LIBRDKAFKAS)
-    assert "alice" in str(refused.value)
-    assert "hunter2" not in f"{refused.value!r} {refused.value}"
+    assert "alice" in str(caught.value)
+    assert "hunter2" not in f"{caught.value!r} {caught.value}"
 
 
 @pytest.mark.parametrize(
-    ("client", "option", "told"),
+    ("client", "option", "words"),
     [
         (Producer, "value_serializer", "encode them before send()"),
         (Consumer, "value_deserializer", "decode record.value yourself"),
@@ -70,15 +70,13 @@ def test_a_dict_of_options_is_answered_with_how_they_are_given_and_shows_no_pass
         (Producer, "queue.buffering.max.ms", "use linger_ms"),
     ],
 )
-def test_an_option_of_another_client_is_answered_with_what_there_is(
-    client: type, option: str, told: str
-) -> None:
-    with pytest.raises(ConfigError, match=re.escape(told)):
+def test_an_option_of_another_client_names_the_counterpart(client: type, option: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
         client(NOWHERE, **{option: 1})
 
 
 @pytest.mark.parametrize(
-    ("client", "method", "told"),
+    ("client", "method", "words"),
     [
         (Consumer, "seek_to_beginning", 'seek_to("earliest")'),
         (Consumer, "seekToBeginning", 'seek_to("earliest")'),
@@ -100,19 +98,17 @@ def test_an_option_of_another_client_is_answered_with_what_there_is(
         (Cluster, "seek_to_beginning", 'of a consumer: use seek_to("earliest")'),
     ],
 )
-def test_a_method_of_another_client_is_answered_with_what_there_is(
-    client: type, method: str, told: str
-) -> None:
+def test_a_method_of_another_client_names_the_counterpart(client: type, method: str, words: str) -> None:
     kind = next(kind for kind, clients in KINDS.items() if client in clients)
-    assert told in str(unknown_method(client.__new__(client), kind, method))
+    assert words in str(unknown_method(client.__new__(client), kind, method))
     if kind == "producer" and sys.version_info < (3, 12):
         pytest.skip("before Python 3.12 a __getattr__ would slow `send`")
-    with pytest.raises(AttributeError, match=re.escape(told)):
+    with pytest.raises(AttributeError, match=re.escape(words)):
         getattr(client.__new__(client), method)
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "words"),
     [
         ("get", "use result(seconds)"),
         ("add_callback", "use add_done_callback(function)"),
@@ -120,42 +116,42 @@ def test_a_method_of_another_client_is_answered_with_what_there_is(
         ("remove_done_callback", "asyncio.ensure_future makes one"),
     ],
 )
-def test_a_delivery_says_what_a_future_of_another_client_is_here(name: str, told: str) -> None:
-    nobodys: Any = None
-    delivery = Delivery(nobodys, 0)
-    with pytest.raises(AttributeError, match=re.escape(told)):
+def test_an_attribute_of_another_clients_future_names_the_counterpart(name: str, words: str) -> None:
+    batch: Any = None
+    delivery = Delivery(batch, 0)
+    with pytest.raises(AttributeError, match=re.escape(words)):
         getattr(delivery, name)
     assert not hasattr(delivery, name)
 
 
-async def _waited_for_with_asyncio_wait(bootstrap: str) -> int:
+async def _count_with_asyncio_wait(bootstrap: str) -> int:
     async with AsyncProducer(bootstrap) as producer:
         tasks = {asyncio.ensure_future(await producer.send("t", b"x")) for _ in range(3)}
         done, _ = await asyncio.wait(tasks, timeout=20)
         return len(done)
 
 
-def test_deliveries_are_waited_for_as_the_error_says() -> None:
+def test_deliveries_can_be_awaited_as_the_error_says() -> None:
     with kproto.running({"t": 1}) as server:
-        assert asyncio.run(_waited_for_with_asyncio_wait(server.bootstrap)) == 3
+        assert asyncio.run(_count_with_asyncio_wait(server.bootstrap)) == 3
 
 
-def test_a_missing_argument_is_named_with_what_the_method_needs() -> None:
-    with Consumer(NOWHERE) as one:
-        missing: Any = one
+def test_a_missing_argument_is_named() -> None:
+    with Consumer(NOWHERE) as client:
+        missing_names: Any = client
         with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'offset'"):
-            missing.seek(TopicPartition("t", 0))
+            missing_names.seek(TopicPartition("t", 0))
         with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'partition'"):
-            missing.seek(offset=1)
+            missing_names.seek(offset=1)
 
 
-def test_a_regular_expression_among_topics_is_answered_with_the_argument_for_it() -> None:
-    with Consumer(NOWHERE, group_id="g") as one, pytest.raises(ConfigError, match=r"is pattern='ord\.\*'"):
-        one.subscribe(["^ord.*"])
+def test_a_regular_expression_among_topics_names_the_argument_for_it() -> None:
+    with Consumer(NOWHERE, group_id="g") as client, pytest.raises(ConfigError, match=r"is pattern='ord\.\*'"):
+        client.subscribe(["^ord.*"])
 
 
 @pytest.mark.parametrize("module", [kproto, consumer])
-def test_a_class_of_another_client_is_answered_with_ours(module: Any) -> None:
+def test_a_class_of_another_client_names_the_counterpart(module: Any) -> None:
     with pytest.raises(AttributeError, match="it is called Producer here"):
         _ = module.KafkaProducer
     with pytest.raises(ImportError, match=f"from {module.__name__} import Consumer"):
@@ -165,7 +161,7 @@ def test_a_class_of_another_client_is_answered_with_ours(module: Any) -> None:
 
 
 @pytest.mark.parametrize("client", [Consumer, AsyncConsumer, Producer, AsyncProducer, Cluster, AsyncCluster])
-def test_who_gives_a_topic_first_reads_where_topics_go(client: Any) -> None:
+def test_a_topic_as_the_first_argument_names_subscribe(client: Any) -> None:
     with pytest.raises(TypeError, match=r"topics are for subscribe\(\[topic, ...\]\)"):
         client("t", bootstrap_servers=NOWHERE)
     with pytest.raises(TypeError, match=rf'{client.__name__}\("host:9092", option=value'):
@@ -174,21 +170,21 @@ def test_who_gives_a_topic_first_reads_where_topics_go(client: Any) -> None:
 
 
 @pytest.mark.parametrize("group", [ConsumerGroup, AsyncConsumerGroup])
-def test_who_gives_a_group_its_name_as_sarama_does_reads_how_it_is_given_here(group: Any) -> None:
+def test_a_group_name_given_as_in_sarama_names_the_option(group: Any) -> None:
     with pytest.raises(TypeError, match=r'the group is group_id="name", topics are for consume\('):
         group([NOWHERE], "billing")
 
 
-def test_a_name_that_nobody_has_is_an_attribute_error_as_ever() -> None:
+def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
     consumer = Consumer.__new__(Consumer)
     with pytest.raises(AttributeError, match="'Consumer' object has no attribute 'polll'") as caught:
         _ = consumer.polll  # type: ignore[attr-defined]
-    assert (caught.value.name, caught.value.obj) == ("polll", consumer)  # Python says "Did you mean"
+    assert (caught.value.name, caught.value.obj) == ("polll", consumer)  # Python adds "Did you mean".
     assert not hasattr(consumer, "_started_by_nobody")
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "words"),
     [
         (lambda consumer: consumer.poll(timeout_ms=100), "'timeout_ms'; use timeout, in seconds"),
         (lambda consumer: consumer.poll(1, num_messages=5), "'num_messages'; use max_records"),
@@ -204,20 +200,20 @@ def test_a_name_that_nobody_has_is_an_attribute_error_as_ever() -> None:
         (lambda consumer: consumer.assignment(1), "takes 1 positional argument but 2 were given"),
     ],
 )
-def test_an_argument_that_there_is_not_is_answered_with_those_that_there_are(call: Any, told: str) -> None:
-    with Consumer(NOWHERE) as consumer, pytest.raises(TypeError, match=told):
+def test_an_unknown_argument_names_the_allowed_ones(call: Any, words: str) -> None:
+    with Consumer(NOWHERE) as consumer, pytest.raises(TypeError, match=words):
         call(consumer)
 
 
 @pytest.mark.parametrize("method", ["flush", "close"])
-def test_a_producer_waits_for_seconds(method: str) -> None:
-    told = "'timeout_ms'; use timeout, in seconds"
-    with Producer(NOWHERE) as producer, pytest.raises(TypeError, match=told):
+def test_timeouts_of_a_producer_are_in_seconds(method: str) -> None:
+    words = "'timeout_ms'; use timeout, in seconds"
+    with Producer(NOWHERE) as producer, pytest.raises(TypeError, match=words):
         getattr(producer, method)(timeout_ms=100)
 
     async def story() -> None:
         async with AsyncProducer(NOWHERE) as producer:
-            with pytest.raises(TypeError, match=told):
+            with pytest.raises(TypeError, match=words):
                 await getattr(producer, method)(timeout_ms=100)
 
     asyncio.run(story())
@@ -229,7 +225,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "cluster": (Cluster, AsyncCluster),
     "delivery": (Delivery,),
 }
-# What has the name behind "name(...).".
+# Method name -> the type of its result, for hints such as "name(...).attribute".
 RETURNED: dict[str, object] = {
     "Cluster": Cluster,
     "send": Delivery,
@@ -239,10 +235,10 @@ RETURNED: dict[str, object] = {
 }
 
 
-def missing(told: str, kind: type) -> list[str]:
-    """The names that a hint for `kind` says and that don't exist."""
+def missing_names(hint: str, kind: type) -> list[str]:
+    """Return the names in a hint for `kind` that do not exist."""
     absent: list[str] = []
-    for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", told):
+    for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", hint):
         if name.endswith("Request"):
             absent += [] if name.removesuffix("Request") in API_NAMES.values() else [name]
         elif before or (called and name != "Cluster"):
@@ -250,29 +246,29 @@ def missing(told: str, kind: type) -> list[str]:
     return absent
 
 
-def test_what_is_told_of_a_method_exists_in_the_class_it_is_told_for() -> None:
+def test_the_names_in_hints_about_methods_exist() -> None:
     for kind, names in METHODS.items():
         for name in names.values():
             for client in KINDS[kind]:
-                assert missing(name, client) == [], (client, name)
+                assert missing_names(name, client) == [], (client, name)
 
 
-def test_what_is_told_of_an_option_exists_in_the_client_it_is_told_for() -> None:
-    for what, config in (("a consumer", ConsumerConfig), ("a producer", ProducerConfig)):
-        for told in OPTIONS[what].values():
-            for client in KINDS[what.removeprefix("a ")]:
-                assert missing(told, client) == [], (client, told)
+def test_the_names_in_hints_about_options_exist() -> None:
+    for client_kind, config in (("a consumer", ConsumerConfig), ("a producer", ProducerConfig)):
+        for told in OPTIONS[client_kind].values():
+            for client in KINDS[client_kind.removeprefix("a ")]:
+                assert missing_names(told, client) == [], (client, told)
             option = re.match(r"use (\w+)", told)
             assert option is None or option[1] in config.__annotations__, told
 
 
-def test_no_name_of_ours_is_told_to_be_another() -> None:
+def test_no_hint_exists_for_a_name_of_kproto() -> None:
     assert not any(OURS & option.keys() for option in OPTIONS.values())
     for kind, names in METHODS.items():
         for client in KINDS[kind]:
             assert not [name for name in names if inspect.getattr_static(client, name, None) is not None]
 
 
-def test_a_client_still_refuses_to_be_copied() -> None:
+def test_a_client_still_rejects_copying() -> None:
     with pytest.raises(TypeError, match="can't be copied"):
         copy.copy(Consumer.__new__(Consumer))

@@ -18,7 +18,7 @@ GROUP: dict[str, Any] = {
 
 
 def committed_world() -> World:
-    """Ten records of epoch 0 were read and committed."""
+    """Return a world with ten records of epoch 0 that a group has read and committed."""
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(5)))
     world.write("t", 0, *map(str, range(5, 10)))
@@ -30,12 +30,13 @@ def committed_world() -> World:
     return world
 
 
-def again(world: World, **options: Any) -> Consumer:
+def new_member(world: World, **options: Any) -> Consumer:
+    """Add a consumer of the group, subscribed to `t`."""
     b = world.consumer(**{**GROUP, **options})
     b.subscribe("t")
     return b
 
 
-def cut(world: World, offset: int) -> None:
-    """An unclean election: another epoch begins at this offset."""
+def truncate(world: World, offset: int) -> None:
+    """Truncate the log by an unclean election: a new epoch begins at this offset."""
     world.truncate("t", 0, offset)

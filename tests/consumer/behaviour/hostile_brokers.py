@@ -30,32 +30,33 @@ from tests.consumer.stage import Consumer, World, tp
 KEYS = {name: key for key, name in API_NAMES.items()}
 CODES = [*(code for code in ErrorCode if code), 9999, -32768]
 TELLS = {"lost", "missing", "refused", "reset", "truncated", "uncommitted", "unreachable"}
-# In ten seconds: what a client that waits between its tries asks at most of one kind, of two brokers.
+# The most requests of one kind in ten seconds to two brokers, from a client that backs off between its
+# attempts.
 MOST = 60
-# With the version of the protocol of transactions before KIP-890's second one, or that one.
+# The highest versions of a broker before KIP-890's second transaction version.
 FIRST = {"Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4, "AddPartitionsToTxn": 3}
 WRITES = "Produce responses.partition_responses.error_code"
 GROUP = GroupMetadata("g", -1, "", None)
-# Said only by who has the batch.
+# An error code that only a broker with the batch in its log returns.
 HAS_IT = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 AT_ONCE = {"linger_ms": 0, "delivery_timeout_ms": 20_000, "request_timeout_ms": 5_000}
 
 
 def parts(message: Message, path: list[str]) -> Iterator[Message]:
-    """The structs of an answer in which the last name of a path stands."""
+    """Yield the structs of a message that hold the last name of a path."""
     if len(path) == 1:
         yield message
         return
-    found: Any = getattr(message, path[0])
-    for part in found or ():
+    field: Any = getattr(message, path[0])
+    for part in field or ():
         yield from parts(part, path[1:])
 
 
 class Hostile(World):
-    """Its brokers answer with `code` in one place, while `bad`."""
+    """A world whose brokers answer with `code` in one place, while `bad`."""
 
-    def __init__(self, place: str, code: int, **made: Any) -> None:
-        super().__init__({"t": 2}, brokers=2, **made)
+    def __init__(self, place: str, code: int, **options: Any) -> None:
+        super().__init__({"t": 2}, brokers=2, **options)
         api, _, path = place.partition(" ")
         self.key, self.path, self.code = KEYS[api], path.split("."), code
         self.bad, self.hits = False, 0
@@ -76,12 +77,14 @@ class Hostile(World):
 
 
 def final(a: Consumer) -> bool:
-    """Over for good, and every poll says so."""
+    """Return whether the consumer has failed for good, which every poll raises."""
     return bool(a.errors) and getattr(a.errors[-1], "code", 0) == ErrorCode.FENCED_INSTANCE_ID
 
 
-def waited_out(world: Hostile, late: bool, *, told_of: bool = True) -> None:
-    """A minute of odd brokers, and what comes after. `told_of`: that something is wrong can be known."""
+def check_consumer_recovers(world: Hostile, late: bool, *, told_of: bool = True) -> None:
+    """Check a consumer during a minute of wrong responses, and its recovery. `told_of`: it can notice the
+    errors.
+    """
     world.put()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", session_timeout_ms=20_000)
     world.bad = not late
@@ -89,19 +92,19 @@ def waited_out(world: Hostile, late: bool, *, told_of: bool = True) -> None:
     if late:
         world.run(10_000)
         world.bad = True
-    read, told, raised = len(a.records), len(a.changes), len(a.errors)
+    read, changes, raised = len(a.records), len(a.changes), len(a.errors)
     commits: list[object] = []
     for _ in range(6):
-        asked = len(world.requests)
+        requests = len(world.requests)
         world.put()
         world.run(10_000)
-        per = Counter(type(request).__name__ for _, request, _ in world.requests[asked:])
-        assert max(per.values(), default=0) <= MOST, per
+        counts = Counter(type(request).__name__ for _, request, _ in world.requests[requests:])
+        assert max(counts.values(), default=0) <= MOST, counts
         commits.append(a.commit(timeout_ms=5_000))
     world.run(6_000)
     assert all(commit in a.done for commit in commits)
-    heard = any(change.kind in TELLS for change in a.changes[told:]) or len(a.errors) > raised
-    assert not told_of or not world.hits or heard or len(a.records) - read >= 12
+    reported = any(change.kind in TELLS for change in a.changes[changes:]) or len(a.errors) > raised
+    assert not told_of or not world.hits or reported or len(a.records) - read >= 12
     world.bad = False
     world.put()
     world.run(70_000)
@@ -114,10 +117,10 @@ def waited_out(world: Hostile, late: bool, *, told_of: bool = True) -> None:
 
 
 class Refusing(Hostile):
-    """Its brokers keep nothing of what they refuse to write."""
+    """A world whose brokers do not append the batches that they reject."""
 
-    def __init__(self, place: str, code: int, **made: Any) -> None:
-        super().__init__(place, code, **made)
+    def __init__(self, place: str, code: int, **options: Any) -> None:
+        super().__init__(place, code, **options)
         if place == WRITES and code != HAS_IT:
             self.tamper = self.refuse
 
@@ -139,19 +142,19 @@ class Refusing(Hostile):
         )
 
     def values(self) -> Counter[tuple[int, str]]:
-        """How often each value is in each partition's log."""
-        found: Counter[tuple[int, str]] = Counter()
+        """Count each value in the log of each partition."""
+        counts: Counter[tuple[int, str]] = Counter()
         for partition in self.partitions():
             data = b"".join(self.log(partition).read(0, 2**30, at_least_one=True))
-            found.update((partition.partition, (row.value or b"").decode()) for row in rows(data))
-        return found
+            counts.update((partition.partition, (row.value or b"").decode()) for row in rows(data))
+        return counts
 
     def busiest(self, since: int) -> Counter[str]:
         return Counter(type(request).__name__ for _, request, _ in self.requests[since:])
 
 
 class Application:
-    """Writes one numbered record after the other, to both partitions in turn."""
+    """An application that writes numbered records to both partitions in turn."""
 
     def __init__(self, world: Refusing, **options: Any) -> None:
         self.world = world
@@ -160,7 +163,7 @@ class Application:
         self.count = 0
 
     def send(self, wait_ms: int = 0) -> None:
-        """Two records; a refusal is an answer, too."""
+        """Send two records. An error counts as an answer, too."""
         for partition in (0, 1):
             value, self.count = str(self.count), self.count + 1
             end = self.world.now + wait_ms
@@ -183,18 +186,20 @@ class Application:
         return [(at, value) for one, at, value in self.sent[since:] if one.exception() is None]
 
 
-def outlived(world: Refusing, late: bool, times: int) -> Application:
-    """Who wrote so often while the brokers were bad: each delivery ended, and two came through after."""
+def check_producer_recovers(world: Refusing, late: bool, times: int) -> Application:
+    """Send records to bad brokers: each delivery ends, and the last two records, sent after recovery, are
+    stored.
+    """
     app = Application(world)
     if late:
         app.send(2_000)
     world.bad = True
     for _ in range(times):
-        asked = len(world.requests)
+        requests = len(world.requests)
         app.send()
         world.run(10_000)
-        per = world.busiest(asked)
-        assert max(per.values(), default=0) <= MOST, per
+        counts = world.busiest(requests)
+        assert max(counts.values(), default=0) <= MOST, counts
     world.run(25_000)
     assert app.done()
     world.bad = False
@@ -207,7 +212,7 @@ def outlived(world: Refusing, late: bool, times: int) -> Application:
 
 
 class Clerk(Application):
-    """Writes in transactions, offsets too, and aborts what it can't commit."""
+    """An application that writes in transactions, with offsets, and aborts those that it cannot commit."""
 
     def __init__(self, world: Refusing) -> None:
         super().__init__(world, transactional_id="x", max_block_ms=20_000)
@@ -216,19 +221,19 @@ class Clerk(Application):
         self.machine: TransactionManager = machine
         self.committed: list[tuple[int, str]] = []
 
-    def call(self, what: str, ms: int) -> bool:
-        """Whether it was done; a refusal is told, and one who waits in vain may call again."""
+    def call(self, name: str, ms: int) -> bool:
+        """Return whether the call succeeded. A call that times out may be repeated."""
         try:
-            wish = self.machine.call(what)
+            call = self.machine.call(name)
         except KprotoError:
             return False
         self.producer.tick()
-        if not self.world.run(ms, until=lambda: wish.done):
+        if not self.world.run(ms, until=lambda: call.done):
             assert self.machine.open_reason()
             return False
-        wish.reported = True
-        assert wish.error is None or str(wish.error)
-        return wish.error is None
+        call.reported = True
+        assert call.error is None or str(call.error)
+        return call.error is None
 
     def transaction(self, ms: int) -> bool:
         if not self.call("begin", ms):
@@ -245,7 +250,7 @@ class Clerk(Application):
         return False
 
     def settle(self, ms: int) -> None:
-        """Ends what was begun while the brokers were mad."""
+        """Complete or abort what was in progress while the brokers were bad."""
         for state, call in (
             (ProducerTransactionState.INITIALIZING, "begin"),
             (ProducerTransactionState.COMMITTING_TRANSACTION, "commit"),
@@ -257,17 +262,17 @@ class Clerk(Application):
                 self.call(call, ms)
 
 
-def committed_once(world: Refusing, late: bool, times: int) -> Clerk:
-    """Who tried so many transactions while the brokers were bad; what it committed is there once."""
+def check_transactions_recover(world: Refusing, late: bool, times: int) -> Clerk:
+    """Run transactions on bad brokers: what was committed is in the log exactly once."""
     clerk = Clerk(world)
     if late:
         assert clerk.transaction(5_000)
     world.bad = True
     for _ in range(times):
-        asked, began = len(world.requests), world.now
+        requests, began = len(world.requests), world.now
         clerk.transaction(10_000)
-        per, tens = world.busiest(asked), max(1.0, (world.now - began) / 10_000)
-        assert max(per.values(), default=0) <= MOST * tens, per
+        counts, tens = world.busiest(requests), max(1.0, (world.now - began) / 10_000)
+        assert max(counts.values(), default=0) <= MOST * tens, counts
     world.bad = False
     clerk.settle(40_000)
     world.run(30_000)
@@ -276,7 +281,7 @@ def committed_once(world: Refusing, late: bool, times: int) -> Clerk:
         assert str(clerk.machine.error)
     else:
         assert clerk.transaction(20_000)
-    found = world.values()
-    assert all(found[one] == 1 for one in clerk.committed)
-    assert max(found.values(), default=0) <= 1
+    counts = world.values()
+    assert all(counts[one] == 1 for one in clerk.committed)
+    assert max(counts.values(), default=0) <= 1
     return clerk

@@ -1,4 +1,4 @@
-"""Wrong arguments at the door of every public method: refused at once, and told what is right."""
+"""Wrong arguments of every public method are rejected at once, with what is allowed."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ P0 = TopicPartition("t", 0)
 BATCH = encode_batch([Record(0, 0, None, b"x")])
 
 
-class Foreign(RebalanceListener):
-    """What kafka-python's users write."""
+class KafkaPythonListener(RebalanceListener):
+    """A listener in the style of kafka-python."""
 
     def on_partitions_assigned(self, assigned: Any) -> None: ...
 
 
-class Awaited(RebalanceListener):
+class CoroutineListener(RebalanceListener):
     async def assigned(self, partitions: Any) -> None: ...
 
 
@@ -61,7 +61,7 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("subscribe", ([" "],), {}),
     ("subscribe", ({"t": 1},), {}),
     ("subscribe", (["t"], print), {}),
-    ("subscribe", (["t"], Foreign()), {}),
+    ("subscribe", (["t"], KafkaPythonListener()), {}),
     ("subscribe", (["t"], RebalanceListener), {}),
     ("subscribe", (), {"pattern": "("}),
     ("subscribe", (), {"pattern": 1}),
@@ -166,38 +166,42 @@ WRONG_FOR_PRODUCERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("method", "args", "kwargs"), WRONG)
-def test_a_consumer_refuses(broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_a_consumer_rejects_wrong_arguments(
+    broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     consumer = Consumer(broker, group_id="g")
     try:
         with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
             getattr(consumer, method)(*args, **kwargs)
         assert consumer.subscription() == set()
         assert consumer.assignment() == set()
-        consumer.subscribe(["t"])  # it changed nothing: this is still allowed
+        consumer.subscribe(["t"])  # The rejected call changed nothing: this call is still allowed.
     finally:
         consumer.kill()
 
 
 @pytest.mark.parametrize(("method", "args", "kwargs"), WRONG)
-def test_an_asyncio_consumer_refuses(
+def test_an_asyncio_consumer_rejects_wrong_arguments(
     broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     async def story() -> None:
         consumer = AsyncConsumer(broker, group_id="g")
         with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
-            await _awaited(getattr(consumer, method)(*args, **kwargs))
+            await _await_if_needed(getattr(consumer, method)(*args, **kwargs))
         consumer.subscribe(["t"])
         consumer.kill()
 
     asyncio.run(story())
 
 
-async def _awaited(found: Any) -> Any:
-    return await found if inspect.isawaitable(found) else found
+async def _await_if_needed(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result
 
 
 @pytest.mark.parametrize(("method", "args", "kwargs"), WRONG_FOR_CLUSTERS)
-def test_clusters_refuse(broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_clusters_reject_wrong_arguments(
+    broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     with Cluster(broker) as cluster, pytest.raises(ConfigError, match="is not allowed"):
         getattr(cluster, method)(*args, **kwargs)
 
@@ -210,7 +214,9 @@ def test_clusters_refuse(broker: str, method: str, args: tuple[Any, ...], kwargs
 
 
 @pytest.mark.parametrize(("method", "args", "kwargs"), WRONG_FOR_PRODUCERS)
-def test_producers_refuse(broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_producers_reject_wrong_arguments(
+    broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     with (
         Producer(broker, transactional_id="x") as producer,
         pytest.raises(ConfigError, match="is not allowed"),
@@ -220,26 +226,26 @@ def test_producers_refuse(broker: str, method: str, args: tuple[Any, ...], kwarg
     async def story() -> None:
         async with AsyncProducer(broker, transactional_id="x") as producer:
             with pytest.raises(ConfigError, match="is not allowed"):
-                await _awaited(getattr(producer, method)(*args, **kwargs))
+                await _await_if_needed(getattr(producer, method)(*args, **kwargs))
 
     asyncio.run(story())
 
 
 @pytest.mark.parametrize("bootstrap", [None, 9092, [9092], [None], b"x:1", "", ":1"])
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer, Cluster, AsyncCluster])
-def test_addresses_of_another_type_are_refused(kind: Any, bootstrap: Any) -> None:
+def test_addresses_of_a_wrong_type_are_rejected(kind: Any, bootstrap: Any) -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers"):
         kind(bootstrap)
 
 
-def test_a_coroutine_is_no_callback_of_a_blocking_consumer(broker: str) -> None:
+def test_a_blocking_consumer_rejects_a_coroutine_listener(broker: str) -> None:
     consumer = Consumer(broker, group_id="g")
     with pytest.raises(ConfigError, match=r"assigned\(\) is a coroutine"):
-        consumer.subscribe(["t"], Awaited())
+        consumer.subscribe(["t"], CoroutineListener())
     consumer.kill()
 
 
-def test_two_batches_at_once_are_refused_with_what_brokers_take(broker: str) -> None:
+def test_produce_rejects_two_batches_at_once(broker: str) -> None:
     with (
         Cluster(broker) as cluster,
         pytest.raises(ConfigError, match="more than one batch: one encoded record"),
@@ -247,7 +253,7 @@ def test_two_batches_at_once_are_refused_with_what_brokers_take(broker: str) -> 
         cluster.produce(P0, BATCH + BATCH)
 
 
-def test_the_keys_of_a_mapping_are_partitions(broker: str) -> None:
+def test_a_mapping_counts_as_a_list_of_its_partitions(broker: str) -> None:
     with Cluster(broker) as cluster, Consumer(broker, group_id="keys") as consumer:
         assert cluster.committed_offsets("keys", {P0: 1}) == {P0: None}
         consumer.assign([P0])
@@ -256,13 +262,13 @@ def test_the_keys_of_a_mapping_are_partitions(broker: str) -> None:
         assert consumer.committed({P0: 1}) == {P0: None}
 
 
-def test_a_wrong_value_is_not_told_at_length() -> None:
-    told = str(ConfigError("partitions", ["x" * 10_000] * 10, "a list of partitions"))
-    assert "... (100040 characters) is not allowed; a list of partitions" in told
-    assert len(told) < 300
+def test_a_long_wrong_value_is_shortened_in_the_error() -> None:
+    message = str(ConfigError("partitions", ["x" * 10_000] * 10, "a list of partitions"))
+    assert "... (100040 characters) is not allowed; a list of partitions" in message
+    assert len(message) < 300
 
 
-def test_a_request_that_a_broker_does_not_know_is_told_without_a_version(broker: str) -> None:
+def test_a_request_that_the_broker_does_not_know_raises_unsupported_version(broker: str) -> None:
     request = AlterPartitionReassignmentsRequest(topics=[])
     with Cluster(broker) as cluster, pytest.raises(UnsupportedVersion) as caught:
         cluster.request(request)
@@ -271,12 +277,12 @@ def test_a_request_that_a_broker_does_not_know_is_told_without_a_version(broker:
     )
 
 
-def test_what_is_known_of_a_cluster_can_be_read(broker: str) -> None:
+def test_the_repr_of_cluster_metadata_summarizes_it(broker: str) -> None:
     with Cluster(broker) as cluster:
         assert "brokers 1; controller 1; topics t (2)>" in repr(cluster.metadata())
 
 
-def test_an_answer_has_the_fields_of_its_request(broker: str) -> None:
+def test_a_response_has_the_fields_of_its_message(broker: str) -> None:
     with Cluster(broker) as cluster:
         groups: list[Any] = cluster.request(ListGroupsRequest()).groups
     assert isinstance(groups, list)
@@ -286,7 +292,8 @@ ODD: list[Any] = [
     None, True, 0, -1, 2**70, 1.5, math.nan, math.inf, "", "x", "é" * 300, b"x", [], [1], ["x"], [None], [[]],
     (), ("t", 0), {}, {"x": 1}, {1: 2}, {P0: 1}, {P0: None}, {P0: "latest"}, {P0: -1}, {None: None}, set(),
     object(), print, type, Exception("x"), P0, [P0], TopicPartition("", 0), TopicPartition("t", -1),
-    TopicPartition("t", 99), TopicPartition(None, None), iter([P0]), (n for n in ["x"]), range(3), Foreign(),
+    TopicPartition("t", 99), TopicPartition(None, None), iter([P0]), (n for n in ["x"]), range(3),
+    KafkaPythonListener(),
 ]  # fmt: skip
 EMPTY = inspect.Parameter.empty
 RIGHT: dict[str, Any] = {
@@ -309,8 +316,8 @@ RIGHT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", [Consumer, Cluster])
-def test_no_odd_value_meets_python_from_inside(broker: str, kind: Any) -> None:
-    """Every parameter of every public method x every odd value: done, or an error of ours."""
+def test_no_odd_argument_raises_an_error_of_python(broker: str, kind: Any) -> None:
+    """Pass each odd value for each parameter of each method: it works, or raises an error of kproto."""
     methods = {
         name: method
         for name, method in inspect.getmembers(kind, inspect.isfunction)
@@ -326,15 +333,15 @@ def test_no_odd_value_meets_python_from_inside(broker: str, kind: Any) -> None:
         if kind is Consumer and name not in ("assign", "subscribe"):
             client.assign([P0])
         for wrong, value in itertools.product(parameters, ODD):
-            given = {p.name: RIGHT[p.name] for p in parameters if p.default is EMPTY and p is not wrong}
+            arguments = {p.name: RIGHT[p.name] for p in parameters if p.default is EMPTY and p is not wrong}
             if any(p.name == "timeout" for p in parameters):
-                given["timeout"] = 0.002
+                arguments["timeout"] = 0.002
             if name == "create_topics":
-                given["topics"] = {"t": 1}
+                arguments["topics"] = {"t": 1}
             if wrong.name == "timeout" and (value is True or value in (math.inf, 2**70, 1.5)):
-                continue  # these are right, and long
+                continue  # These values are allowed, and would wait for long.
             tried += 1
             with contextlib.suppress(KprotoError):
-                getattr(client, name)(**given | {wrong.name: value})
+                getattr(client, name)(**arguments | {wrong.name: value})
         client.kill()
     assert tried > 700

@@ -1,5 +1,7 @@
-"""Who is let in no more, or gets an answer that nobody can read, in the middle of its life: it is told,
-loses nothing, and goes on when it is let in again. One that has just started may not know passwords yet."""
+"""Clients whose authentication fails later, or that receive an unreadable response.
+
+The error is raised, nothing is lost, and the client continues after it is accepted again.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,13 @@ from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.wire.frame import frame
 from tests.consumer.stage import Client, Consumer, World, tp
-from tests.consumer.truncated_log import GROUP, again, committed_world, cut
+from tests.consumer.truncated_log import GROUP, committed_world, new_member, truncate
 
 T0 = tp("t", 0)
 
 
-def asking(world: World, client: Consumer, request: Any) -> int:
-    """The connection on which such a request is under way, as soon as one is."""
+def connection_in_flight(world: World, client: Consumer, request: Any) -> int:
+    """Run until such a request is in flight, and return the key of its connection."""
     network = client.engine.core.network
 
     def keys() -> list[int]:
@@ -43,12 +45,12 @@ def asking(world: World, client: Consumer, request: Any) -> int:
 
 
 @pytest.mark.parametrize("error", [AuthenticationFailed, ConnectionFailed])
-def test_a_heartbeat_is_followed_by_the_next_one(error: type[Exception]) -> None:
+def test_a_failed_heartbeat_is_followed_by_the_next_one(error: type[Exception]) -> None:
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
     assert world.run(until=lambda: a.owned == {T0})
-    key = asking(world, a, HeartbeatRequest)
+    key = connection_in_flight(world, a, HeartbeatRequest)
     denied = Broken(key, "the password is another one", denied=True)
     a.do(denied if error is AuthenticationFailed else Data(key, frame(bytes(8))))
     world.run(10_000)
@@ -57,20 +59,26 @@ def test_a_heartbeat_is_followed_by_the_next_one(error: type[Exception]) -> None
     assert [type(error) for error in a.errors] == [error]
 
 
-def test_a_position_is_checked_later_and_not_believed() -> None:
+def test_a_failed_position_validation_is_repeated() -> None:
     world = committed_world()
-    cut(world, 5)
+    truncate(world, 5)
     world.write("t", 0, *(f"new {number}" for number in range(8)))
-    b = again(world)
-    b.do(Broken(asking(world, b, OffsetForLeaderEpochRequest), "the password is another one", denied=True))
+    b = new_member(world)
+    b.do(
+        Broken(
+            connection_in_flight(world, b, OffsetForLeaderEpochRequest),
+            "the password is another one",
+            denied=True,
+        )
+    )
     assert world.run(5_000, until=lambda: len(b.records) == 8)
     assert [change.offset for change in b.changes_of("truncated")] == [5]
     assert [type(error) for error in b.errors] == [AuthenticationFailed]
 
 
 @pytest.mark.parametrize("assignors", [["range"], ["cooperative-sticky"]])
-def test_a_topic_that_metadata_deny_once_is_never_planned_without(assignors: list[str]) -> None:
-    """Java's leader plans without it, and then once more."""
+def test_a_topic_denied_once_stays_in_the_assignment(assignors: list[str]) -> None:
+    """Java's leader computes an assignment without it, and then another one."""
     world = World({"t": 2})
     options = {**GROUP, "partition_assignment_strategy": assignors}
     a = world.consumer(**options)
@@ -98,12 +106,16 @@ def test_a_topic_that_metadata_deny_once_is_never_planned_without(assignors: lis
     assert all(len(change.owned) == 2 for change in a.changes_of("assigned"))
 
 
-def test_a_start_is_saved_later_and_nothing_is_handed_out_before() -> None:
+def test_a_failed_commit_of_the_start_is_repeated_before_records_are_returned() -> None:
     world = World({"t": 1})
     world.write("t", 0, "x")
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})
     a.subscribe("t")
-    a.do(Broken(asking(world, a, OffsetCommitRequest), "the password is another one", denied=True))
+    a.do(
+        Broken(
+            connection_in_flight(world, a, OffsetCommitRequest), "the password is another one", denied=True
+        )
+    )
     assert world.run(5_000, until=lambda: len(a.records) == 1)
     assert len(world.requests_of(a, OffsetCommitRequest)) == 2
     assert [type(error) for error in a.errors] == [AuthenticationFailed]

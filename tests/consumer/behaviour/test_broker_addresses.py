@@ -1,4 +1,4 @@
-"""Brokers that change addresses. The whole engines in virtual time."""
+"""Brokers that swap addresses, with whole engines in virtual time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from kproto.broker.call import Node
 from tests.consumer.stage import World, tp
 
 
-def swap(world: World, one: int, other: int) -> None:
-    """Each is where the other one was; what is connected stays so, as behind a proxy."""
-    first, second = world.nodes[one], world.nodes[other]
-    for node, place in ((one, second), (other, first)):
+def swap(world: World, node_id: int, other_id: int) -> None:
+    """Swap the addresses of two brokers. Open connections stay where they are, as behind a proxy."""
+    first, second = world.nodes[node_id], world.nodes[other_id]
+    for node, place in ((node_id, second), (other_id, first)):
         world.nodes[node] = world.cluster.nodes[node] = Node(node, place.host, place.port)
 
 
-def test_what_was_connected_to_another_broker_is_not_asked_for_who_has_its_address_now() -> None:
-    """It is at the end of that connection still, and leads nothing of what it is asked for."""
+def test_after_brokers_swap_addresses_requests_use_new_connections() -> None:
+    """The old connection still ends at the other broker, which does not lead the partitions."""
     world = World({"t": 2}, brokers=2)
     for partition in (0, 1):
         world.elect("t", partition, partition + 1)

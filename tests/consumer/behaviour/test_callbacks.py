@@ -1,4 +1,4 @@
-"""The application's code, called back: what it raises, what it may call, and what it can't take down."""
+"""Callbacks of the application: what they may raise and call, and how long close waits for them."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def broker() -> Iterator[str]:
 
 
 def read(consumer: Consumer, count: int = 100, seconds: float = 30) -> set[tuple[int, int]]:
-    """Polls until so many different records came."""
-    found: set[tuple[int, int]] = set()
+    """Poll until `count` different records have been read."""
+    records: set[tuple[int, int]] = set()
     end = time.monotonic() + seconds
-    while len(found) < count and time.monotonic() < end:
-        found |= {(record.partition, record.offset) for record in consumer.poll(0.1)}
-    return found
+    while len(records) < count and time.monotonic() < end:
+        records |= {(record.partition, record.offset) for record in consumer.poll(0.1)}
+    return records
 
 
 # ---- what it raises
 
 
-def test_an_events_callback_that_always_raises_stops_nothing(
+def test_an_events_callback_that_raises_is_logged_and_stops_nothing(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def callback(change: GroupChange) -> None:
@@ -56,12 +56,12 @@ def test_an_events_callback_that_always_raises_stops_nothing(
         consumer.events(callback)
         consumer.subscribe("t")
         assert len(read(consumer)) == 100
-    told = [record for record in caplog.records if "events()" in record.message]
-    assert told
-    assert told[0].exc_info is not None
+    log_records = [record for record in caplog.records if "events()" in record.message]
+    assert log_records
+    assert log_records[0].exc_info is not None
 
 
-def test_the_next_events_callback_is_called_all_the_same(broker: str) -> None:
+def test_an_events_callback_that_raises_does_not_affect_the_next_one(broker: str) -> None:
     kinds: list[str] = []
     with Consumer(broker, group_id="events-next", **GROUP) as consumer:
         consumer.events(lambda change: 1 / 0)  # type: ignore[arg-type, return-value]
@@ -72,9 +72,9 @@ def test_the_next_events_callback_is_called_all_the_same(broker: str) -> None:
     assert kinds[-1] == "closed"
 
 
-def test_ctrl_c_in_an_events_callback_keeps_nothing_from_the_next_one(broker: str) -> None:
+def test_ctrl_c_in_an_events_callback_does_not_affect_the_next_one(broker: str) -> None:
     called: list[str] = []
-    heard: list[str] = []
+    received: list[str] = []
 
     def interrupted(change: GroupChange) -> None:
         called.append(change.kind)
@@ -83,17 +83,17 @@ def test_ctrl_c_in_an_events_callback_keeps_nothing_from_the_next_one(broker: st
 
     with Consumer(broker, group_id="events-ctrl-c", **GROUP) as consumer:
         consumer.events(interrupted)
-        consumer.events(lambda change: heard.append(change.kind))
+        consumer.events(lambda change: received.append(change.kind))
         consumer.subscribe("t")
         with pytest.raises(KeyboardInterrupt):
             read(consumer)
         read(consumer)
     assert called.count("assigned") == 1
-    assert heard == called
+    assert received == called
 
 
 @pytest.mark.parametrize("kind", ["assigned", "revoked"])
-def test_what_a_listener_raises_reaches_the_caller_and_the_group_goes_on(broker: str, kind: str) -> None:
+def test_an_error_of_a_listener_is_raised_by_poll_and_the_group_continues(broker: str, kind: str) -> None:
     class Listener(RebalanceListener):
         raised = False
 
@@ -148,7 +148,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("where", ["assigned", "revoked", "events"])
 @pytest.mark.parametrize("call", CALLS)
-def test_a_callback_may_call_back(broker: str, where: str, call: str) -> None:
+def test_a_callback_may_call_methods_that_do_not_wait_for_it(broker: str, where: str, call: str) -> None:
     act, expected = CALLS[call]
     outcome: list[Any] = []
     box: list[Consumer] = []
@@ -168,7 +168,7 @@ def test_a_callback_may_call_back(broker: str, where: str, call: str) -> None:
         def revoked(self, partitions: Any) -> None:
             once("revoked")
 
-    # What waited for its time to run out would find no end in this test's.
+    # A call that waited for these timeouts would exceed the limit of the test.
     waits = {"default_api_timeout_ms": 600_000, "request_timeout_ms": 300_000}
     with Consumer(broker, group_id=f"callback-{where}-{call}", **GROUP, **waits) as consumer:
         box.append(consumer)
@@ -183,7 +183,7 @@ def test_a_callback_may_call_back(broker: str, where: str, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", [name for name, (_, expected) in CALLS.items() if expected != "either"])
-def test_so_may_the_callback_of_a_close_while_another_thread_polls(broker: str, call: str) -> None:
+def test_a_callback_of_close_may_call_them_while_another_thread_polls(broker: str, call: str) -> None:
     act, expected = CALLS[call]
     outcome: list[Any] = []
     polling = threading.Event()
@@ -197,7 +197,7 @@ def test_so_may_the_callback_of_a_close_while_another_thread_polls(broker: str, 
                 outcome.append(str(error))
 
     def poll() -> None:
-        with contextlib.suppress(IllegalState):  # it is closed
+        with contextlib.suppress(IllegalState):  # The consumer was closed.
             while True:
                 consumer.poll(30)
                 polling.set()
@@ -216,8 +216,8 @@ def test_so_may_the_callback_of_a_close_while_another_thread_polls(broker: str, 
         assert "inside the listener's revoked()" in outcome[0] or call == "assign"
 
 
-def test_what_hangs_on_a_future_may_not_wait_but_may_do_the_rest(broker: str) -> None:
-    said: list[Any] = []
+def test_a_done_callback_of_a_future_may_call_what_does_not_wait(broker: str) -> None:
+    results: list[Any] = []
     done = threading.Event()
     with Consumer(broker, group_id="future", **GROUP) as consumer:
         consumer.subscribe("t")
@@ -228,24 +228,24 @@ def test_what_hangs_on_a_future_may_not_wait_but_may_do_the_rest(broker: str) ->
                 try:
                     act()
                 except IllegalState as error:
-                    said.append(str(error))
+                    results.append(str(error))
             consumer.seek(P0, 7)
-            said.append(consumer.commit_async({P0: 7}))
+            results.append(consumer.commit_async({P0: 7}))
             done.set()
             raise ValueError("and then it raises")
 
         future = consumer.commit_async()
         future.add_done_callback(hanging)
         assert done.wait(10)
-        assert [("own thread" in text) for text in said[:3]] == [True] * 3
-        assert said[3].result(5) is None
+        assert [("own thread" in text) for text in results[:3]] == [True] * 3
+        assert results[3].result(5) is None
         assert consumer.poll(5)[0].offset == 7
 
 
 # ---- in asyncio
 
 
-def test_a_coroutine_of_a_listener_runs_to_its_end_when_its_poll_is_cancelled(broker: str) -> None:
+def test_a_listener_coroutine_completes_although_its_poll_is_cancelled(broker: str) -> None:
     steps: list[str] = []
     go_on = asyncio.Event()
 
@@ -269,8 +269,8 @@ def test_a_coroutine_of_a_listener_runs_to_its_end_when_its_poll_is_cancelled(br
     asyncio.run(story())
 
 
-async def left_behind(consumer: AsyncConsumer, error: Exception | None = None) -> asyncio.Event:
-    """The coroutine of a poll that was cancelled is under way; it ends when what is returned is set."""
+async def cancel_poll_in_callback(consumer: AsyncConsumer, error: Exception | None = None) -> asyncio.Event:
+    """Leave the listener's coroutine of a cancelled poll running until the returned event is set."""
     began, go_on = asyncio.Event(), asyncio.Event()
 
     class Listener(RebalanceListener):
@@ -289,10 +289,10 @@ async def left_behind(consumer: AsyncConsumer, error: Exception | None = None) -
     return go_on
 
 
-def test_what_a_cancelled_polls_coroutine_raises_is_raised_by_the_next_poll(broker: str) -> None:
+def test_an_error_of_a_cancelled_polls_coroutine_is_raised_by_the_next_poll(broker: str) -> None:
     async def story() -> None:
         async with AsyncConsumer(broker, group_id="late", **GROUP) as consumer:
-            go_on = await left_behind(consumer, RuntimeError("late"))
+            go_on = await cancel_poll_in_callback(consumer, RuntimeError("late"))
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(consumer.poll(10), 0.05)
             go_on.set()
@@ -304,8 +304,8 @@ def test_what_a_cancelled_polls_coroutine_raises_is_raised_by_the_next_poll(brok
 
 
 @pytest.mark.parametrize("name", ["poll", "unsubscribe", "close"])
-def test_a_coroutine_that_would_wait_for_itself_is_refused(broker: str, name: str) -> None:
-    said: list[str] = []
+def test_a_coroutine_that_would_wait_for_itself_is_rejected(broker: str, name: str) -> None:
+    messages: list[str] = []
 
     class Listener(RebalanceListener):
         async def assigned(self, partitions: Any) -> None:
@@ -314,7 +314,7 @@ def test_a_coroutine_that_would_wait_for_itself_is_refused(broker: str, name: st
             try:
                 await getattr(consumer, name)()
             except IllegalState as error:
-                said.append(str(error))
+                messages.append(str(error))
 
     consumer: AsyncConsumer
 
@@ -325,8 +325,8 @@ def test_a_coroutine_that_would_wait_for_itself_is_refused(broker: str, name: st
             assert await consumer.poll(10)
 
     asyncio.run(story())
-    assert said
-    assert "inside the listener's assigned()" in said[0]
+    assert messages
+    assert "inside the listener's assigned()" in messages[0]
 
 
 WAITING: dict[str, Callable[[AsyncConsumer], Any]] = {
@@ -339,17 +339,15 @@ WAITING: dict[str, Callable[[AsyncConsumer], Any]] = {
 
 
 @pytest.mark.parametrize("call", WAITING)
-def test_so_is_a_task_of_such_a_coroutine_also_behind_a_poll_that_was_cancelled(
-    broker: str, call: str
-) -> None:
-    said: list[str] = []
+def test_a_task_of_such_a_coroutine_is_rejected_after_its_poll_was_cancelled(broker: str, call: str) -> None:
+    messages: list[str] = []
     began, go_on = asyncio.Event(), asyncio.Event()
 
     async def waits() -> None:
         try:
             await WAITING[call](consumer)
         except IllegalState as error:
-            said.append(str(error))
+            messages.append(str(error))
 
     class Listener(RebalanceListener):
         async def assigned(self, partitions: Any) -> None:
@@ -370,11 +368,11 @@ def test_so_is_a_task_of_such_a_coroutine_also_behind_a_poll_that_was_cancelled(
 
     consumer: AsyncConsumer
     asyncio.run(asyncio.wait_for(story(), 30))
-    assert said
-    assert "inside the listener's assigned()" in said[0]
+    assert messages
+    assert "inside the listener's assigned()" in messages[0]
 
 
-def test_a_task_that_a_callback_began_may_wait_once_that_has_returned(broker: str) -> None:
+def test_a_task_of_a_callback_may_wait_after_the_callback_has_returned(broker: str) -> None:
     tasks: list[asyncio.Task[Any]] = []
     returned = asyncio.Event()
 
@@ -400,8 +398,8 @@ def test_a_task_that_a_callback_began_may_wait_once_that_has_returned(broker: st
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
-def test_handlers_of_logs_run_without_the_lock(broker: str) -> None:
-    """A handler may wait for another thread that asks the consumer something."""
+def test_log_handlers_run_without_the_lock(broker: str) -> None:
+    """A handler may wait for another thread that calls the consumer."""
     free: list[bool] = []
 
     def ask() -> None:
@@ -431,7 +429,7 @@ def test_handlers_of_logs_run_without_the_lock(broker: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["another task", "its own callback"])
-def test_closing_ends_in_its_time_whatever_a_coroutine_waits_for(broker: str, how: str) -> None:
+def test_close_ends_within_its_timeout_whatever_a_coroutine_awaits(broker: str, how: str) -> None:
     began, never = asyncio.Event(), asyncio.Event()
 
     class Listener(RebalanceListener):
@@ -463,7 +461,7 @@ def test_closing_ends_in_its_time_whatever_a_coroutine_waits_for(broker: str, ho
     assert asyncio.run(asyncio.wait_for(story(), 20)) < 5
 
 
-def test_what_a_coroutine_raised_between_two_polls_is_raised_by_the_next_one(broker: str) -> None:
+def test_an_error_of_a_coroutine_between_two_polls_is_raised_by_the_next_poll(broker: str) -> None:
     ended = asyncio.Event()
 
     class Listener(RebalanceListener):
@@ -489,10 +487,10 @@ def test_what_a_coroutine_raised_between_two_polls_is_raised_by_the_next_one(bro
     asyncio.run(story())
 
 
-def test_who_waits_for_the_coroutine_of_a_cancelled_poll_keeps_its_own_time(broker: str) -> None:
+def test_calls_that_wait_for_a_cancelled_polls_coroutine_keep_their_timeout(broker: str) -> None:
     async def story() -> None:
         async with AsyncConsumer(broker, group_id="keeps-time", **GROUP) as consumer:
-            go_on = await left_behind(consumer)
+            go_on = await cancel_poll_in_callback(consumer)
             assert await consumer.poll(0.05) == []
             assert await consumer.poll_columns(0) == []
             with pytest.raises(RequestTimedOut, match="unsubscribe"):
@@ -504,10 +502,10 @@ def test_who_waits_for_the_coroutine_of_a_cancelled_poll_keeps_its_own_time(brok
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
-def test_a_closed_consumer_says_so_at_once_whatever_its_callback_does(broker: str) -> None:
+def test_a_closed_consumer_raises_at_once_while_its_callback_runs(broker: str) -> None:
     async def story() -> None:
         consumer = AsyncConsumer(broker, group_id="closed-at-once", **GROUP)
-        go_on = await left_behind(consumer)
+        go_on = await cancel_poll_in_callback(consumer)
         await consumer.close(timeout=0.1)
         for call in (lambda: consumer.poll(60), lambda: consumer.unsubscribe(60)):
             with pytest.raises(IllegalState, match="closed"):
@@ -518,12 +516,12 @@ def test_a_closed_consumer_says_so_at_once_whatever_its_callback_does(broker: st
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
-def test_unsubscribing_raises_what_the_coroutine_of_a_cancelled_poll_raised_and_has_unsubscribed(
+def test_unsubscribe_raises_the_error_of_a_cancelled_polls_coroutine(
     broker: str,
 ) -> None:
     async def story() -> None:
         async with AsyncConsumer(broker, group_id="raises-late", **GROUP) as consumer:
-            (await left_behind(consumer, RuntimeError("late"))).set()
+            (await cancel_poll_in_callback(consumer, RuntimeError("late"))).set()
             with pytest.raises(RuntimeError, match="late"):
                 await consumer.unsubscribe()
             assert (consumer.subscription(), consumer.assignment()) == (set(), set())
@@ -531,7 +529,7 @@ def test_unsubscribing_raises_what_the_coroutine_of_a_cancelled_poll_raised_and_
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
-def test_a_seek_while_a_poll_lets_others_have_their_turn_wins(broker: str) -> None:
+def test_a_seek_while_a_poll_yields_to_other_tasks_wins(broker: str) -> None:
     async def story() -> None:
         async with AsyncConsumer(broker, **{**GROUP, "max_poll_records": 20}) as consumer:
             consumer.assign({P0: 0})

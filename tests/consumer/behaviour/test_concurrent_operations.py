@@ -1,6 +1,7 @@
-"""Promises that something else happens to meanwhile: a loss, a callback, another subscription, a transaction.
+"""Operations during which something else happens: a loss, a callback, another subscription, a re-created
+topic.
 
-The whole engine in virtual time, against the embedded broker.
+The whole engine runs in virtual time, against the embedded broker.
 """
 
 from __future__ import annotations
@@ -35,14 +36,16 @@ from tests.consumer.stage import Client, World, tp
 T0 = tp("t", 0)
 
 
-def answer_fetches(**said: Any) -> Any:
-    """Whatever is asked of `t-0` is answered with this, of a log that ends at 10."""
+def answer_fetches(**fields: Any) -> Any:
+    """Return a `tamper` function that answers each Fetch of `t-0` with these fields, of a log that ends at
+    10.
+    """
 
     def answer(client: Client, request: Any, version: int) -> Any:
         if not isinstance(request, FetchRequest) or not request.topics:
             return None
-        known = {"partition_index": 0, "error_code": 0, "high_watermark": 10, "aborted_transactions": None}
-        entry = PartitionData(**{**known, **said})
+        defaults = {"partition_index": 0, "error_code": 0, "high_watermark": 10, "aborted_transactions": None}
+        entry = PartitionData(**{**defaults, **fields})
         topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
         return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
 
@@ -53,7 +56,7 @@ def answer_fetches(**said: Any) -> Any:
 
 
 @pytest.mark.parametrize("before", [{"pattern": "t.*"}, {"topics": ("t",)}], ids=["a pattern", "topics"])
-def test_a_pattern_that_matches_nothing_takes_the_place_of_what_was_subscribed(before: Any) -> None:
+def test_a_pattern_without_matches_replaces_the_subscription(before: Any) -> None:
     world = filled()
     a = world.consumer(**GROUP)
     a.subscribe(*before.get("topics", ()), pattern=before.get("pattern"))
@@ -76,7 +79,7 @@ def test_a_pattern_is_matched_when_all_topics_are_known() -> None:
     assert len(world.requests_of(a, JoinGroupRequest)) == joined + 1
 
 
-def test_who_subscribes_before_each_poll_commits_in_time_all_the_same() -> None:
+def test_auto_commit_commits_although_subscribe_is_called_before_each_poll() -> None:
     world = filled()
     a = world.consumer(**AUTO)
     a.subscribe("t")
@@ -89,7 +92,7 @@ def test_who_subscribes_before_each_poll_commits_in_time_all_the_same() -> None:
 # ---- commits
 
 
-def test_a_commit_from_before_a_loss_is_not_sent_by_who_has_the_partition_again() -> None:
+def test_a_commit_from_before_a_loss_is_not_sent_after_the_partition_is_assigned_again() -> None:
     world = filled()
     a = reading(world, retry_backoff_ms=10_000, retry_backoff_max_ms=10_000)
     answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -97,29 +100,30 @@ def test_a_commit_from_before_a_loss_is_not_sent_by_who_has_the_partition_again(
     world.run(300)
     forget_the_member(world)
     assert world.run(until=lambda: a.owns() == set())
-    assert world.run(until=lambda: a.owns() == {T0})  # between the two somebody else may have committed more
+    # In between, another member may have committed a later offset.
+    assert world.run(until=lambda: a.owns() == {T0})
     world.run(20_000)
     assert isinstance(a.done[late][1], CommitFailed)
     assert world.committed("g", T0) == 0
 
 
-def test_commits_that_wait_for_less_than_an_answer_takes_cost_no_partition() -> None:
+def test_commits_that_time_out_before_the_response_lose_no_partition() -> None:
     world = filled()
     a = reading(world)
     world.run(1_000)
     world.fault("delay", a, ms=100)
-    told = []
+    tokens = []
     for offset in range(20):
-        told.append(a.commit({T0: offset}, timeout_ms=100))
+        tokens.append(a.commit({T0: offset}, timeout_ms=100))
         world.run(300)
     world.run(3_000)
-    assert {type(a.done[token][1]) for token in told} == {RequestTimedOut}
+    assert {type(a.done[token][1]) for token in tokens} == {RequestTimedOut}
     assert world.committed("g", T0) == 19
     assert len(a.changes_of("coordinator")) == 1
     assert a.changes_of("lost") == []
 
 
-def test_look_ups_that_wait_for_less_than_an_answer_takes_fail_no_commit() -> None:
+def test_lookups_that_time_out_before_the_response_fail_no_commit() -> None:
     world = filled()
     a = reading(world)
     world.run(1_000)
@@ -135,7 +139,7 @@ def test_look_ups_that_wait_for_less_than_an_answer_takes_fail_no_commit() -> No
     assert a.changes_of("lost") == []
 
 
-def test_who_gives_up_what_was_assigned_by_hand_commits_what_was_processed() -> None:
+def test_unsubscribing_from_manual_assignment_commits_what_was_processed() -> None:
     world = filled()
     a = world.consumer(**AUTO)
     a.assign({T0: 0})
@@ -146,7 +150,7 @@ def test_who_gives_up_what_was_assigned_by_hand_commits_what_was_processed() -> 
     assert world.committed("g", T0) == 10
 
 
-def test_who_assigns_other_partitions_commits_what_was_processed_of_those_before() -> None:
+def test_assigning_other_partitions_commits_what_was_processed_of_the_old_ones() -> None:
     world = filled(2)
     a = world.consumer(**AUTO)
     a.assign({T0: 0})
@@ -157,7 +161,7 @@ def test_who_assigns_other_partitions_commits_what_was_processed_of_those_before
     assert world.committed("g", T0) == 10
 
 
-def test_a_commit_of_what_was_assigned_by_hand_that_fails_is_told_by_unsubscribe() -> None:
+def test_unsubscribe_raises_a_failed_commit_of_manual_assignment() -> None:
     world = filled()
     a = world.consumer(**AUTO)
     a.assign({T0: 0})
@@ -173,7 +177,9 @@ def test_a_commit_of_what_was_assigned_by_hand_that_fails_is_told_by_unsubscribe
 @pytest.mark.parametrize(
     ("callback_ms", "timeout_ms"), [(5_000, 1_000), (0, 0)], ids=["a callback", "no time"]
 )
-def test_closing_without_time_for_the_last_commit_tells(callback_ms: int, timeout_ms: int) -> None:
+def test_close_without_time_for_the_last_commit_raises_and_reports_it(
+    callback_ms: int, timeout_ms: int
+) -> None:
     world = filled()
     a = world.consumer(**AUTO)
     a.subscribe("t")
@@ -186,7 +192,7 @@ def test_closing_without_time_for_the_last_commit_tells(callback_ms: int, timeou
     assert [change.partitions for change in a.changes_of("uncommitted")] == [(T0,)]
 
 
-def test_a_waiting_poll_that_only_passes_over_offsets_commits_them() -> None:
+def test_a_waiting_poll_that_only_skips_offsets_commits_them() -> None:
     world = filled()
     a = world.consumer(**AUTO)
     a.poll_timeout_ms = 3_600_000
@@ -199,22 +205,22 @@ def test_a_waiting_poll_that_only_passes_over_offsets_commits_them() -> None:
 # ---- standing, and lag
 
 
-def test_who_was_fenced_may_read_by_hand() -> None:
+def test_a_fenced_consumer_may_read_by_manual_assignment() -> None:
     world = filled()
     a = reading(world)
     forget_the_member(world, ErrorCode.FENCED_INSTANCE_ID)
     assert world.run(until=lambda: a.has_final_error and bool(a.errors))
     a.unsubscribe()
     world.run(1_000)
-    told = len(a.errors)
+    errors = len(a.errors)
     a.assign({T0: 0})
     world.run(5_000)
     assert len(a.records) == 20
-    assert len(a.errors) == told
+    assert len(a.errors) == errors
 
 
 @pytest.mark.parametrize(("level", "lag"), [("read_uncommitted", 7), ("read_committed", 1)])
-def test_lag_counts_what_this_consumer_will_be_handed_out(level: str, lag: int) -> None:
+def test_lag_counts_the_records_that_this_consumer_will_return(level: str, lag: int) -> None:
     world = filled()
     ten = encode_batch([Record(offset=at, timestamp=0, key=None, value=b"") for at in range(10)])
     world.tamper = answer_fetches(last_stable_offset=4, records=ten)
@@ -228,7 +234,7 @@ def test_lag_counts_what_this_consumer_will_be_handed_out(level: str, lag: int) 
 # ---- answers that lead nowhere
 
 
-def test_a_replica_that_metadata_do_not_know_is_looked_for_and_not_asked_about_all_the_time() -> None:
+def test_an_unknown_preferred_replica_is_looked_up_without_constant_requests() -> None:
     world = filled()
     world.tamper = answer_fetches(preferred_read_replica=99, records=b"")
     a = world.consumer(client_rack="here")
@@ -241,7 +247,7 @@ def test_a_replica_that_metadata_do_not_know_is_looked_for_and_not_asked_about_a
 
 
 @pytest.mark.parametrize(("policy", "start"), [("latest", 10), ("earliest", 0)])
-def test_a_leader_that_tells_no_offset_is_asked_less_and_less(policy: str, start: int) -> None:
+def test_a_leader_that_returns_no_offset_is_asked_less_and_less_often(policy: str, start: int) -> None:
     world = filled()
 
     def nowhere(client: Client, request: Any, version: int) -> Any:
@@ -260,12 +266,12 @@ def test_a_leader_that_tells_no_offset_is_asked_less_and_less(policy: str, start
 
 
 @pytest.mark.parametrize("anew", [True, False])
-def test_a_commit_of_a_topic_that_went_holds_no_other_up(anew: bool) -> None:
+def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) -> None:
     world = World({"t": 1, "u": 1})
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300_000})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.owns()) == 2)
-    a.pause(T0)  # nobody fetches it, who would see it first
+    a.pause(T0)  # Pause it: a fetch would notice the deletion first.
     world.run(1_000)
     world.delete_topic("t")
     world.run(100)
@@ -274,13 +280,14 @@ def test_a_commit_of_a_topic_that_went_holds_no_other_up(anew: bool) -> None:
     first, second = a.commit({T0: 2}), a.commit({tp("u", 0): 5})
     world.run(3_000)
     assert isinstance(a.done[first][1], UnknownTopic)
-    assert world.committed("g", T0) == (0 if anew else None)  # where it starts anew, and not 2
+    # The re-created topic has its start offset, not 2.
+    assert world.committed("g", T0) == (0 if anew else None)
     assert a.done[second][1] is None
     assert world.committed("g", tp("u", 0)) == 5
 
 
-def test_an_offset_is_not_stored_in_a_topic_that_was_created_anew() -> None:
-    """Whoever starts there later would pass over what the new topic has below it."""
+def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
+    """A member that starts at this offset later would skip the records below it."""
     world = filled()
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})
     a.assign({T0: None})
@@ -289,7 +296,7 @@ def test_an_offset_is_not_stored_in_a_topic_that_was_created_anew() -> None:
     world.delete_topic("t")
     world.create("t", 1)
     world.write("t", 0, "new 0", "new 1", "new 2")
-    done = a.commit()  # as nothing has been heard of that yet
+    done = a.commit()  # The client has not noticed the new topic yet.
     assert world.run(until=lambda: len(a.records) == 13 and done in a.done)
     assert isinstance(a.done[done][1], UnknownTopic)
     assert "re-created" in str(a.done[done][1])
@@ -299,13 +306,13 @@ def test_an_offset_is_not_stored_in_a_topic_that_was_created_anew() -> None:
     assert world.committed("g", T0) == 3
 
 
-def test_what_a_callback_commits_of_a_topic_that_went_is_not_stored_in_the_next_one_of_its_name() -> None:
+def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "0", "1")
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.records) == 2)
-    a.pause(T0)  # nobody fetches it, who would see it first
+    a.pause(T0)  # Pause it: a fetch would notice the deletion first.
     world.run(1_000)
     a.callback_ms = 100
     world.delete_topic("t")
@@ -318,8 +325,8 @@ def test_what_a_callback_commits_of_a_topic_that_went_is_not_stored_in_the_next_
 
 
 @pytest.mark.parametrize("asks", ["list_offsets", "partitions_of"])
-def test_what_a_plan_hears_of_a_topic_that_was_created_anew_its_reader_hears_too(asks: str) -> None:
-    """Else it is fetched by its new id, from a position in the old one's log."""
+def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str) -> None:
+    """Otherwise the topic is fetched by its new id, at a position of the old log."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
     world.write("t", 0, "old 0", "old 1", "old 2")
@@ -330,7 +337,7 @@ def test_what_a_plan_hears_of_a_topic_that_was_created_anew_its_reader_hears_too
     world.run(1_000)
     world.delete_topic("t")
     world.create("t", 1)
-    world.elect("t", 0, 2)  # who led the old one knows no such partition
+    world.elect("t", 0, 2)  # The leader of the old topic has no such partition any more.
     world.write("t", 0, *(f"new {i}" for i in range(5)))
     core = a.engine.core
     plan: Any = admin.partitions_of(core.view, "t", core.clock)
@@ -344,8 +351,8 @@ def test_what_a_plan_hears_of_a_topic_that_was_created_anew_its_reader_hears_too
     assert a.values()[3:] == [f"new {i}" for i in range(5)]
 
 
-def test_a_topics_partitions_are_those_that_it_has_now() -> None:
-    """Nothing else keeps a topic fresh that is not read."""
+def test_partitions_of_returns_the_current_partitions() -> None:
+    """No other request refreshes the metadata of a topic that is not read."""
     world = World({"t": 1})
     a = world.consumer()
 
@@ -363,10 +370,10 @@ def test_a_topics_partitions_are_those_that_it_has_now() -> None:
 
 @pytest.mark.parametrize(("start", "policy"), [(3, "earliest"), (None, "latest")])
 @pytest.mark.parametrize("others", [[], [tp("u", 0)]], ids=["alone", "beside another"])
-def test_who_takes_a_topic_in_again_means_the_one_that_there_is(
+def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
     others: list[Any], start: int | None, policy: str
 ) -> None:
-    """Not the one that had its name when it was read the last time."""
+    """An earlier topic had this name when it was last read."""
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "old")
     a = world.consumer(auto_offset_reset=policy)
@@ -387,8 +394,8 @@ def test_who_takes_a_topic_in_again_means_the_one_that_there_is(
 
 
 @pytest.mark.parametrize("highest", [{}, {"OffsetFetch": 9, "OffsetCommit": 9}], ids=["by ids", "by names"])
-def test_what_another_member_read_of_a_topic_that_was_created_anew_is_not_read_again(highest: Any) -> None:
-    """Who takes it over may hear last that it is another one."""
+def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_again(highest: Any) -> None:
+    """The member that takes the partition over may be the last to notice the new topic."""
     world = World({"t": 1, "u": 1}, highest=highest)
     members = [world.consumer(**{**AUTO, "metadata_max_age_ms": 300_000}) for _ in range(2)]
     for one in members:
@@ -411,8 +418,8 @@ def test_what_another_member_read_of_a_topic_that_was_created_anew_is_not_read_a
     assert b.values("t") == ["new 2"]
 
 
-def test_a_member_that_waits_in_a_topic_reads_the_one_that_is_made_in_its_place_from_the_start() -> None:
-    """Also where it went on behind what was committed, and has read nothing of it: no commit is left."""
+def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_start() -> None:
+    """The member started at the committed offset and has read nothing, so that no commit is left."""
     world = filled()
     options: dict[str, Any] = {**AUTO, "auto_offset_reset": "latest"}
     first = world.consumer(**options)
@@ -432,12 +439,12 @@ def test_a_member_that_waits_in_a_topic_reads_the_one_that_is_made_in_its_place_
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
-def test_a_commit_of_a_topic_that_is_only_asked_about_is_tried_again_as_any(code: ErrorCode) -> None:
-    """What was heard of it once is no reason to take it for another one."""
+def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode) -> None:
+    """Metadata of a single lookup must not make the client treat the topic as re-created."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
-    asked = a.run(admin.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
-    assert world.run(until=lambda: asked in a.done)
+    lookup = a.run(admin.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
+    assert world.run(until=lambda: lookup in a.done)
     answer_commits(world, code)
     done = a.commit({T0: 5})
     world.run(500)
@@ -447,8 +454,8 @@ def test_a_commit_of_a_topic_that_is_only_asked_about_is_tried_again_as_any(code
     assert world.committed("g", T0) == 5
 
 
-def test_a_commit_of_a_topic_that_was_read_once_is_of_the_one_that_there_is() -> None:
-    """Nothing keeps it fresh since: the id that it had then was asked for until the time was over."""
+def test_a_commit_of_a_topic_that_was_read_earlier_refers_to_the_topic_that_exists_now() -> None:
+    """Its metadata is not refreshed any more: the client asked for the old id until the timeout."""
     world = World({"t": 1, "u": 1})
     a = world.consumer(**GROUP)
     a.assign({T0: 0})

@@ -1,5 +1,7 @@
-"""A broker that answers any request with any error, for a minute: the client neither hangs nor spins, its
-application is told, and goes on when the broker is itself again."""
+"""Brokers that answer any request with any error for a minute.
+
+The client neither hangs nor busy-loops, tells the application, and continues when the brokers have recovered.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.messages.metadata import MetadataResponse
 from kproto.records import Record, encode_batch
 from kproto.testing.world.network import Wire
-from tests.consumer.behaviour.hostile_brokers import CODES, KEYS, Hostile, waited_out
+from tests.consumer.behaviour.hostile_brokers import CODES, KEYS, Hostile, check_consumer_recovers
 from tests.consumer.stage import Client, World, tp
 
 PLACES = [
@@ -44,7 +46,7 @@ PLACES = [
     "Fetch error_code",
     "Fetch responses.partitions.error_code",
 ]
-# What an answer counts or names, in place of what it means.
+# Fields that hold a count, an id or an offset.
 NUMBERS = [
     "ApiVersions api_keys.api_key",
     "ApiVersions api_keys.max_version",
@@ -72,7 +74,7 @@ WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 
 class Restored(World):
-    """Broker 9 led in epoch 5, until it was made anew as broker 1, which leads in epoch 0."""
+    """Broker 9 led in epoch 5; it was restored as broker 1, which leads in epoch 0."""
 
     restored = False
 
@@ -97,8 +99,8 @@ class Restored(World):
 @example(place="JoinGroup error_code", late=False, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 @example(place="SyncGroup error_code", late=False, code=ErrorCode.UNKNOWN_MEMBER_ID)
 @example(place="SyncGroup error_code", late=False, code=ErrorCode.REBALANCE_IN_PROGRESS)
-def test_any_error_in_any_place_is_waited_out_and_told(place: str, late: bool, code: int) -> None:
-    waited_out(Hostile(place, code), late)
+def test_any_error_code_in_any_field_is_waited_out_and_reported(place: str, late: bool, code: int) -> None:
+    check_consumer_recovers(Hostile(place, code), late)
 
 
 @pytest.mark.thorough
@@ -108,11 +110,11 @@ def test_any_error_in_any_place_is_waited_out_and_told(place: str, late: bool, c
 @example(place="FindCoordinator coordinators.node_id", late=False, code=-1)
 @example(place="FindCoordinator coordinators.port", late=False, code=7)
 @example(place="ApiVersions api_keys.api_key", late=False, code=7)
-def test_any_number_in_any_place_is_waited_out_and_told(place: str, late: bool, code: int) -> None:
-    waited_out(Hostile(place, code), late)
+def test_any_number_in_any_field_is_waited_out_and_reported(place: str, late: bool, code: int) -> None:
+    check_consumer_recovers(Hostile(place, code), late)
 
 
-def test_a_leader_to_whom_every_start_is_out_of_range_is_asked_less_and_less() -> None:
+def test_a_leader_that_finds_every_offset_out_of_range_is_asked_less_and_less_often() -> None:
     world = Hostile("Fetch responses.partitions.error_code", ErrorCode.OFFSET_OUT_OF_RANGE)
     world.put()
     a = world.consumer(auto_offset_reset="earliest")
@@ -125,23 +127,23 @@ def test_a_leader_to_whom_every_start_is_out_of_range_is_asked_less_and_less() -
     assert world.run(2_000, until=lambda: len(a.records) == 2)
 
 
-def test_brokers_that_send_on_to_each_other_are_asked_less_and_less() -> None:
+def test_brokers_that_name_each_other_as_leader_are_asked_less_and_less_often() -> None:
     """KIP-951: each names the other one as the leader, in an epoch that is newer each time."""
     world = World({"t": 1}, brokers=2)
-    told = 0
+    responses = 0
 
     def send_on(client: Client, request: Any, version: int) -> Any:
-        nonlocal told
+        nonlocal responses
         if not isinstance(request, FetchRequest) or not asks_for(request, 0):
             return None
-        told += 1
+        responses += 1
         entry = PartitionData(
             partition_index=0,
             error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
             high_watermark=-1,
             aborted_transactions=None,
             records=None,
-            current_leader=LeaderIdAndEpoch(leader_id=1 + told % 2, leader_epoch=100 + told),
+            current_leader=LeaderIdAndEpoch(leader_id=1 + responses % 2, leader_epoch=100 + responses),
         )
         topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
         return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
@@ -151,7 +153,7 @@ def test_brokers_that_send_on_to_each_other_are_asked_less_and_less() -> None:
     a = world.consumer(auto_offset_reset="earliest")
     a.assign(dict.fromkeys(world.partitions()))
     world.run(10_000)
-    assert 2 <= told <= 30
+    assert 2 <= responses <= 30
     assert "Fetch has failed for 5 s: NOT_LEADER" in a.changes_of("refused")[0].reason
     world.tamper = None
     assert world.run(60_000, until=lambda: a.values() == ["x"])
@@ -159,8 +161,8 @@ def test_brokers_that_send_on_to_each_other_are_asked_less_and_less() -> None:
 
 @pytest.mark.parametrize("forgotten", [True, False])
 @pytest.mark.parametrize("read", [True, False])
-def test_an_epoch_that_never_was_costs_seconds(read: bool, forgotten: bool) -> None:
-    """One answer of a broker that is out of its mind, or a cluster that was restored: epochs go back."""
+def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool, forgotten: bool) -> None:
+    """A broker may answer wrongly once, or the cluster was restored: the epochs go back."""
     world = Hostile("Metadata topics.partitions.leader_epoch", 2**31 - 1)
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)
     a.assign(dict.fromkeys(world.partitions()))
@@ -177,12 +179,13 @@ def test_an_epoch_that_never_was_costs_seconds(read: bool, forgotten: bool) -> N
     assert world.run(60_000, until=lambda: len(a.records) == before + 2)
 
 
-@pytest.mark.parametrize("what", ["consumer", "producer"])
-def test_a_cluster_that_is_restored_with_other_broker_ids_costs_seconds(what: str) -> None:
-    """The same topic, by its id, has another leader in an epoch that is lower."""
-    world = Restored({"t": 1}, highest={"Fetch": 8, "ListOffsets": 3})  # which don't say in what epoch
+@pytest.mark.parametrize("client", ["consumer", "producer"])
+def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(client: str) -> None:
+    """The topic has the same id, and another leader in a lower epoch."""
+    # These versions do not contain the leader epoch.
+    world = Restored({"t": 1}, highest={"Fetch": 8, "ListOffsets": 3})
     world.write("t", 0, "x")
-    if what == "consumer":
+    if client == "consumer":
         a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)
         a.assign({tp("t", 0): None})
         assert world.run(5_000, until=lambda: a.values() == ["x"])
@@ -207,28 +210,28 @@ def asks_for(request: FetchRequest, partition: int) -> bool:
     return any(one.partition == partition for topic in request.topics for one in topic.partitions)
 
 
-def told(request: Any, records: list[bytes]) -> FetchResponse:
-    """These records of partition 0, 1, ... for whoever asks from their beginning."""
-    asked = {partition.partition: partition.fetch_offset for partition in request.topics[0].partitions}
+def records_from_the_start(request: Any, records: list[bytes]) -> FetchResponse:
+    """Return these records of partition 0, 1, ... if the request fetches from their start."""
+    offsets = {partition.partition: partition.fetch_offset for partition in request.topics[0].partitions}
     entries = [
         PartitionData(
             partition_index=index, error_code=0, high_watermark=1, aborted_transactions=None, records=data
         )
         for index, data in enumerate(records)
-        if asked.get(index) == 0
+        if offsets.get(index) == 0
     ]
     topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=entries)
     return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
 
 
-def test_a_partition_whose_bytes_hold_no_batch_harms_nobody_else_of_the_same_answer() -> None:
+def test_a_partition_without_a_complete_batch_does_not_affect_others_of_the_response() -> None:
     world = World({"t": 2})
 
     def cut(client: Client, request: Any, version: int) -> Any:
-        """A batch that is cut of one partition beside a thousand records of the other."""
+        """Answer with an incomplete batch of one partition and a thousand records of the other."""
         if not isinstance(request, FetchRequest) or not request.topics:
             return None
-        return told(request, [many[:-1], many])
+        return records_from_the_start(request, [many[:-1], many])
 
     many = encode_batch([Record(offset, 0, None, b"x") for offset in range(1_000)])
     world.tamper = cut
@@ -239,8 +242,8 @@ def test_a_partition_whose_bytes_hold_no_batch_harms_nobody_else_of_the_same_ans
     assert isinstance(a.errors[0], RecordError)
 
 
-def test_a_record_at_the_last_offset_that_there_is_stops_its_own_partition_only() -> None:
-    """Behind it there is none to fetch from, or to commit: no request could be made any more."""
+def test_a_record_at_the_largest_offset_stops_only_its_own_partition() -> None:
+    """No offset after it can be fetched or committed: no request could be made any more."""
     world = World({"t": 2})
     last = (2**63 - 1).to_bytes(8, "big") + encode_batch([Record(0, 0, None, b"x")])[8:]
 
@@ -248,7 +251,7 @@ def test_a_record_at_the_last_offset_that_there_is_stops_its_own_partition_only(
         if not isinstance(request, FetchRequest) or not asks_for(request, 0):
             return None
         world.tamper = None
-        return told(request, [last, b""])
+        return records_from_the_start(request, [last, b""])
 
     world.tamper = tell
     a = world.consumer(group_id="g", auto_offset_reset="earliest")

@@ -1,4 +1,6 @@
-"""Event loops of others, tasks that are cancelled from outside, clients that nobody closed."""
+"""Clients in asyncio: other event loops, tasks that are cancelled from outside, and clients that are never
+closed.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,9 @@ def run(story: Coroutine[Any, Any, Any], loop: Loop = asyncio.new_event_loop) ->
         return runner.run(story)
 
 
-def test_what_is_written_is_read_in_any_loop(broker: str, new_loop: Loop) -> None:
-    written = [b"%d" % number + bytes(200_000) for number in range(50)]  # an answer takes many reads
+def test_records_are_written_and_read_in_any_loop(broker: str, new_loop: Loop) -> None:
+    # A response takes many reads of the socket.
+    written = [b"%d" % number + bytes(200_000) for number in range(50)]
 
     async def story() -> list[Any]:
         async with AsyncProducer(broker, max_request_size=4 << 20) as producer:
@@ -50,16 +53,16 @@ def test_what_is_written_is_read_in_any_loop(broker: str, new_loop: Loop) -> Non
         options = {**GROUP, "max_partition_fetch_bytes": 8 << 20}
         async with AsyncConsumer(broker, **options) as consumer, asyncio.timeout(60):
             consumer.subscribe(["t"])
-            found: list[Any] = []
-            while len(found) < len(written):
-                found += [record.value for record in await consumer.poll(1)]
-            return found
+            values: list[Any] = []
+            while len(values) < len(written):
+                values += [record.value for record in await consumer.poll(1)]
+            return values
 
     assert run(story(), new_loop) == written
 
 
-class Slow(RebalanceListener):
-    """Says when it has begun, and takes as long as it may."""
+class SlowListener(RebalanceListener):
+    """A listener whose `assigned` sets `begun`, and returns when `may_end` is set."""
 
     def __init__(self) -> None:
         self.begun, self.may_end = asyncio.Event(), asyncio.Event()
@@ -69,8 +72,8 @@ class Slow(RebalanceListener):
         await self.may_end.wait()
 
 
-async def cancelled(others: Iterable[asyncio.Task[Any]]) -> None:
-    """As many programs do when they end: all tasks at once."""
+async def cancel_all(others: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel all tasks at once, as many programs do when they end."""
     for task in others:
         task.cancel()
     await asyncio.wait(list(others))
@@ -80,15 +83,15 @@ def others() -> list[asyncio.Task[Any]]:
     return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-def test_a_callback_that_is_cancelled_from_outside_is_an_error_of_the_next_call_and_not_its_end(
+def test_a_callback_that_is_cancelled_from_outside_fails_the_next_call_only(
     broker: str,
 ) -> None:
     async def story() -> None:
-        consumer, listener = AsyncConsumer(broker, **GROUP), Slow()
+        consumer, listener = AsyncConsumer(broker, **GROUP), SlowListener()
         consumer.subscribe(["t"], listener=listener)
         polling = asyncio.create_task(consumer.poll(30))
         await listener.begun.wait()
-        await cancelled(others())
+        await cancel_all(others())
         assert polling.cancelled()
         with pytest.raises(IllegalState, match=r"the listener's assigned\(\) was cancelled before its end"):
             await consumer.poll(0)
@@ -97,8 +100,10 @@ def test_a_callback_that_is_cancelled_from_outside_is_an_error_of_the_next_call_
     run(story())
 
 
-def test_a_callback_that_is_cancelled_before_it_began_has_returned_and_warns_of_nothing(broker: str) -> None:
-    """Whoever cancels all tasks may come between the callback's task and its first line."""
+def test_a_callback_that_is_cancelled_before_it_starts_has_returned(broker: str) -> None:
+    """A program that cancels all tasks may do so between the creation of the callback's task and its first
+    line.
+    """
 
     class Never(RebalanceListener):
         def assigned(self, partitions: Iterable[TopicPartition]) -> Any:
@@ -126,12 +131,12 @@ def test_a_callback_that_is_cancelled_before_it_began_has_returned_and_warns_of_
         gc.collect()
 
 
-@pytest.mark.parametrize("made", [AsyncConsumer, AsyncCluster])
-def test_a_client_that_is_dropped_is_gone_with_its_connections(
-    broker: str, made: Any, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("client_class", [AsyncConsumer, AsyncCluster])
+def test_a_dropped_client_closes_its_connections(
+    broker: str, client_class: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
-        if made is AsyncConsumer:
+        if client_class is AsyncConsumer:
             client = AsyncConsumer(broker, **GROUP)
             client.subscribe(["t"])
             while not client.assignment():
@@ -152,10 +157,10 @@ def test_a_client_that_is_dropped_is_gone_with_its_connections(
         assert not others()
 
     run(story())
-    assert ("was dropped without close()" in caplog.text) == (made is AsyncConsumer)
+    assert ("was dropped without close()" in caplog.text) == (client_class is AsyncConsumer)
 
 
-def test_a_consumer_whose_loop_ended_before_it_was_closed_says_what_is_lost(
+def test_a_consumer_whose_loop_ended_before_close_logs_what_is_lost(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def leave() -> AsyncConsumer:
@@ -172,7 +177,7 @@ def test_a_consumer_whose_loop_ended_before_it_was_closed_says_what_is_lost(
     assert "the consumer 'me' was dropped without close(): what it processed last is not" in caplog.text
 
 
-def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_connections(
+def test_a_dropped_producer_delivers_its_records_and_closes_its_connections(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[int | None] = []
@@ -185,7 +190,7 @@ def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_c
 
     async def story() -> None:
         gone, streams = await leave()
-        gc.collect()  # while the record waits for others
+        gc.collect()  # The batch is still waiting for more records.
         assert (called, gone() is None) == ([], False)
         async with asyncio.timeout(30):
             while gone() is not None or streams._transports or streams._opening:
@@ -196,14 +201,14 @@ def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_c
 
     run(story())
     assert called == [0]
-    assert "close()" not in caplog.text  # nothing is lost
+    assert "close()" not in caplog.text  # No record is lost.
 
 
-def test_a_close_that_is_cancelled_leaves_no_error_that_nobody_takes() -> None:
-    said: list[Any] = []
+def test_a_cancelled_close_leaves_no_unretrieved_error() -> None:
+    contexts: list[Any] = []
 
     async def story(server: Server) -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: contexts.append(context))
         consumer = AsyncConsumer(server.bootstrap, **GROUP)
         consumer.subscribe(["t"])
         while not consumer.assignment():
@@ -216,10 +221,10 @@ def test_a_close_that_is_cancelled_leaves_no_error_that_nobody_takes() -> None:
     with running(topics={"t": 1}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
         run(story(server))
     gc.collect()
-    assert said == []
+    assert contexts == []
 
 
-def test_a_producer_whose_loop_ended_before_its_records_were_sent_says_how_many(
+def test_a_producer_whose_loop_ended_logs_how_many_records_are_lost(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def leave() -> None:
@@ -232,7 +237,7 @@ def test_a_producer_whose_loop_ended_before_its_records_were_sent_says_how_many(
     assert "the producer 'me' was dropped without close(), and 3 records are lost" in caplog.text
 
 
-def test_a_delivery_whose_loop_ended_says_so_and_calls_back_at_its_producers_end(broker: str) -> None:
+def test_a_delivery_of_another_loop_raises_and_is_called_back_at_the_end_of_its_producer(broker: str) -> None:
     called: list[Delivery] = []
 
     async def leave() -> tuple[AsyncProducer, Delivery]:
@@ -254,33 +259,35 @@ def test_a_delivery_whose_loop_ended_says_so_and_calls_back_at_its_producers_end
         delivery.result()
 
 
-def test_a_send_that_is_cancelled_has_sent_nothing(broker: str) -> None:
-    """Also where it gave others their turn, as a loop of sends does now and then."""
+def test_a_cancelled_send_has_sent_nothing(broker: str) -> None:
+    """This includes a send that yielded to other tasks, as a loop of sends does from time to time."""
 
     async def story() -> None:
-        async with AsyncProducer(broker, batch_size=100, linger_ms=60_000, delivery_timeout_ms=120_000) as it:
-            await it.send("t", bytes(100))
-            await it.flush()  # nothing else would send it for a minute
-            kept: list[Delivery] = []
+        async with AsyncProducer(
+            broker, batch_size=100, linger_ms=60_000, delivery_timeout_ms=120_000
+        ) as producer:
+            await producer.send("t", bytes(100))
+            await producer.flush()  # Without the flush the record would wait for a minute.
+            deliveries: list[Delivery] = []
 
             async def one() -> None:
-                kept.append(await it.send("t", bytes(60)))
+                deliveries.append(await producer.send("t", bytes(60)))
 
             for _ in range(20):
                 task = asyncio.create_task(one())
                 await asyncio.sleep(0)
                 task.cancel()
                 await asyncio.wait([task])
-            await it.flush()
+            await producer.flush()
         async with AsyncCluster(broker) as cluster:
             ends = await cluster.list_offsets({TopicPartition("t", 0): "latest"})
-        assert ends[TopicPartition("t", 0)].offset == 1 + len(kept)
+        assert ends[TopicPartition("t", 0)].offset == 1 + len(deliveries)
 
     run(story())
 
 
-def test_a_commit_of_a_callback_that_outlives_its_client_leaves_no_future_behind(broker: str) -> None:
-    told: list[Any] = []
+def test_a_commit_of_a_callback_that_outlives_its_client_leaves_no_future(broker: str) -> None:
+    contexts: list[Any] = []
 
     class Commits(RebalanceListener):
         async def revoked(self, partitions: Iterable[TopicPartition]) -> None:  # type: ignore[override]
@@ -289,7 +296,7 @@ def test_a_commit_of_a_callback_that_outlives_its_client_leaves_no_future_behind
 
     async def story() -> None:
         nonlocal consumer
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: contexts.append(context))
         consumer = AsyncConsumer(broker, **GROUP)
         consumer.subscribe(["t"], listener=Commits())
         while not consumer.assignment():
@@ -300,4 +307,4 @@ def test_a_commit_of_a_callback_that_outlives_its_client_leaves_no_future_behind
 
     consumer: Any = None
     run(story())
-    assert told == []
+    assert contexts == []

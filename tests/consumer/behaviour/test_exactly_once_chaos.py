@@ -1,10 +1,10 @@
-"""Consume, transform, produce, through random schedules of faults in virtual time: whatever happens to some
-workers of a group, each record that goes in comes out once, and in order.
+"""Consume, transform and produce through random schedules of faults in virtual time: each input record comes
+out once, in order.
 
-Each worker has a consumer in the group and a producer of transactions, and commits the offsets of what it
-read together with what it wrote (KIP-447). Workers are killed, stay away until the group has put them out,
-and end what they were at afterwards; members come and go, brokers and coordinators move. Some schedules run
-by default; KPROTO_SCHEDULES=5000 runs as many. Each mutant below has to be found out.
+Each worker has a consumer in the group and a transactional producer, and commits the offsets of its input
+together with its output (KIP-447). Workers are killed, or pause until the group has removed them and then
+complete their transaction. Members join and leave; brokers and coordinators move. KPROTO_SCHEDULES sets the
+number of schedules. The schedules must detect each mutant below.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "30"))
 
 
 class Worker:
-    """One process: a loop of polls, each followed by a transaction."""
+    """A process that polls in a loop, with a transaction for each poll."""
 
     def __init__(self, chaos: Chaos, name: str) -> None:
         self.chaos, self.random, self.name = chaos, chaos.random, name
@@ -56,7 +56,7 @@ class Worker:
             transactional_id=name,
             transaction_timeout_ms=random.choice([1_500, 10_000]),
             linger_ms=0,
-            batch_size=random.choice([200, 2_000]),  # smaller ones are never in time
+            batch_size=random.choice([200, 2_000]),  # Smaller batches would never be sent in time.
             request_timeout_ms=400,
             delivery_timeout_ms=random.choice([600, 3_000]),
             **QUICK_AGAIN,
@@ -68,23 +68,23 @@ class Worker:
         self.rows: list[Any] = []
         self.written = False
         self.away_until = 0
-        self.reader.worker = self.works
+        self.reader.worker = self.receive
         self.reader.subscribe("in")
 
-    def works(self, rows: list[Any]) -> None:
-        """A poll has brought these: it doesn't poll again before they are done."""
+    def receive(self, rows: list[Any]) -> None:
+        """Keep the records of a poll, and do not poll again before they are done."""
         self.rows += rows
         self.reader.pause_polling()
 
     def act(self) -> None:
-        """What comes next, if there is something."""
+        """Take the next step, if there is one."""
         if self.chaos.world.now < self.away_until or not self.rows:
             return
         if self.current_call is not None:
             if self.current_call.done:
-                wish, self.current_call = self.current_call, None
-                wish.reported = True
-                self.ended(wish)
+                call, self.current_call = self.current_call, None
+                call.reported = True
+                self.on_call_done(call)
         elif self.machine.state is ProducerTransactionState.ABORTABLE_ERROR:
             self.call("abort")
         elif self.machine.state is ProducerTransactionState.IN_TRANSACTION and not self.written:
@@ -106,37 +106,37 @@ class Worker:
         try:
             for row in self.rows:
                 delivery = self.writer.send("out", row.value, partition=row.partition)
-                if delivery is None:  # no metadata, or no room: it gives up, and begins anew
+                if delivery is None:  # Metadata is missing or the buffer is full: abort, and start again.
                     self.call("abort")
                     return
             # The same as the consumer's group_metadata().
             member_id, generation = self.reader.engine.group_status.assigned_member_and_generation
             self.machine.send_offsets(GroupMetadata("g", generation, member_id, None), offsets)
         except KprotoError:
-            return  # it is spoiled, which the next look finds
+            return  # The transaction has failed: the next `act` aborts it.
         self.written = True
         self.writer.flush()
         if self.random.random() < self.chaos.slow:
             self.away_until = self.chaos.world.now + self.random.choice([10, 100, 1_200, 2_500])
 
-    def ended(self, wish: PendingCall) -> None:
+    def on_call_done(self, call: PendingCall) -> None:
         self.written = False
-        if wish.name == "begin":
+        if call.name == "begin":
             return
-        if wish.error is not None and self.machine.state in (
+        if call.error is not None and self.machine.state in (
             ProducerTransactionState.ABORTABLE_ERROR,
             ProducerTransactionState.FATAL_ERROR,
         ):
             return
         self.rows = []
-        if wish.name == "abort" or wish.error is not None:
+        if call.name == "abort" or call.error is not None:
             with contextlib.suppress(IllegalState):
                 self.reader.seek_to("committed")
         self.reader.resume_polling()
 
 
 class Chaos:
-    """One schedule, all of it from its seed."""
+    """One schedule, derived from its seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(f"{seed}/exactly once")
@@ -155,20 +155,20 @@ class Chaos:
         self.written: dict[int, list[str]] = {index: [] for index in self.partitions}
         self.names = 0
         self.workers: list[Worker] = []
-        self.come()
+        self.add_worker()
 
-    def come(self, name: str | None = None) -> None:
+    def add_worker(self, name: str | None = None) -> None:
         if name is None:
             self.names += 1
             name = f"w{self.names}"
         self.workers.append(Worker(self, name))
 
-    def replace(self, one: Worker) -> None:
-        """It dies, and a new process comes in its place."""
-        self.workers.remove(one)
-        self.world.kill(one.reader)
-        self.world.kill(one.writer)
-        self.come(one.name if self.random.random() < 0.7 else None)
+    def replace(self, worker: Worker) -> None:
+        """Kill a worker and start a new process in its place."""
+        self.workers.remove(worker)
+        self.world.kill(worker.reader)
+        self.world.kill(worker.writer)
+        self.add_worker(worker.name if self.random.random() < 0.7 else None)
 
     def feed(self) -> None:
         index = self.random.choice(self.partitions)
@@ -177,39 +177,39 @@ class Chaos:
             self.world.write("in", index, *values)
             self.written[index] += values
 
-    def something(self) -> None:
+    def random_action(self) -> None:
         random, world = self.random, self.world
-        what = random.random()
-        one = random.choice(self.workers)
-        if what < 0.3:
+        choice = random.random()
+        worker = random.choice(self.workers)
+        if choice < 0.3:
             self.feed()
-        elif what < 0.35 and len(self.workers) < 3:
-            self.come()
-        elif what < 0.4:
-            self.replace(one)
-        elif what < 0.45:
-            one.away_until = world.now + random.choice([100, 1_500, 3_000])
-        elif what < 0.65:
-            who = random.choice([None, one.reader, one.writer])
+        elif choice < 0.35 and len(self.workers) < 3:
+            self.add_worker()
+        elif choice < 0.4:
+            self.replace(worker)
+        elif choice < 0.45:
+            worker.away_until = world.now + random.choice([100, 1_500, 3_000])
+        elif choice < 0.65:
+            client = random.choice([None, worker.reader, worker.writer])
             random.choice(
                 [
-                    lambda: world.fault(random.choice(["cut", "half_close"]), who),
-                    lambda: world.fault("stall", who, lasts=random.choice([20, 200, 600])),
-                    lambda: world.fault("drop", who, chance=0.3, lasts=30),
-                    lambda: world.fault("delay", who, ms=50, chance=0.3, lasts=100),
+                    lambda: world.fault(random.choice(["cut", "half_close"]), client),
+                    lambda: world.fault("stall", client, lasts=random.choice([20, 200, 600])),
+                    lambda: world.fault("drop", client, chance=0.3, lasts=30),
+                    lambda: world.fault("delay", client, ms=50, chance=0.3, lasts=100),
                     lambda: world.move_coordinator("g", loading_ms=random.choice([0, 100])),
                     lambda: world.stop_broker(random.choice([1, 2])) if len(world.brokers) == 2 else None,
-                    self.start,
-                    self.start,
+                    self.start_brokers,
+                    self.start_brokers,
                 ]
             )()
 
-    def start(self) -> None:
+    def start_brokers(self) -> None:
         for node in self.world.nodes.keys() - self.world.brokers.keys():
             self.world.start_broker(node)
 
     def pass_time(self, ms: int) -> None:
-        """So long, in which the workers work."""
+        """Let the workers run for `ms` milliseconds."""
         for _ in range(-(-ms // 5)):
             for worker in list(self.workers):
                 worker.act()
@@ -217,10 +217,10 @@ class Chaos:
 
     def run(self) -> None:
         for _ in range(self.random.randrange(10, 60)):
-            self.something()
+            self.random_action()
             self.pass_time(self.random.choice([0, 5, 20, 100, 400]))
         self.world.heal()
-        self.start()
+        self.start_brokers()
         self.slow = 0
         for _ in range(60):
             self.pass_time(1_000)
@@ -243,7 +243,7 @@ def check(seed: int) -> Chaos:
     return chaos
 
 
-def test_what_goes_in_comes_out_once_and_in_order() -> None:
+def test_every_input_record_comes_out_once_and_in_order() -> None:
     for seed in seeds(SCHEDULES):
         with repeatable(seed, "KPROTO_SCHEDULES=1"):
             check(seed)
@@ -252,8 +252,8 @@ def test_what_goes_in_comes_out_once_and_in_order() -> None:
 # ---- mutants
 
 
-def offsets_of_an_open_transaction_are_passed_over(patch: pytest.MonkeyPatch) -> None:
-    """Who takes a partition over begins before what another one is about to commit."""
+def offsets_of_an_open_transaction_are_fetched(patch: pytest.MonkeyPatch) -> None:
+    """The new owner of a partition starts before the offset that another member is about to commit."""
     patch.setattr(
         offset_lookup,
         "offset_fetch_request",
@@ -261,7 +261,7 @@ def offsets_of_an_open_transaction_are_passed_over(patch: pytest.MonkeyPatch) ->
     )
 
 
-def who_lost_its_partitions_is_nobody(patch: pytest.MonkeyPatch) -> None:
+def a_member_without_partitions_has_no_generation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         GroupStatus, "assigned_member_and_generation", property(lambda self: self.member_and_generation)
     )
@@ -274,12 +274,12 @@ def an_aborted_transaction_is_not_read_again(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "mutant",
     [
-        offsets_of_an_open_transaction_are_passed_over,
-        who_lost_its_partitions_is_nobody,
+        offsets_of_an_open_transaction_are_fetched,
+        a_member_without_partitions_has_no_generation,
         an_aborted_transaction_is_not_read_again,
     ],
 )
-def test_a_mutant_does_not_live_through_these_schedules(
+def test_the_schedules_detect_a_mutant(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)

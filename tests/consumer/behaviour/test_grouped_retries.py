@@ -1,4 +1,4 @@
-"""Partitions that are refused in one answer ask again in one request, however many there are."""
+"""Partitions that fail in one response are retried in one request, however many there are."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ MANY = 50
 CODES = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_LEADER_EPOCH]
 
 
-def refused_once(world: World, kind: type, code: ErrorCode) -> None:
-    left = [code]
+def reject_once(world: World, kind: type, code: ErrorCode) -> None:
+    codes = [code]
 
     def once(client: Client, request: Any, version: int) -> Any:
-        if not isinstance(request, kind) or not isinstance(client, Consumer) or not left:
+        if not isinstance(request, kind) or not isinstance(client, Consumer) or not codes:
             return None
-        return refusal(request, left.pop())
+        return error_response(request, codes.pop())
 
     world.tamper = once
 
 
-def refusal(request: Any, code: ErrorCode) -> Any:
+def error_response(request: Any, code: ErrorCode) -> Any:
     if isinstance(request, ListOffsetsRequest):
         listed = [
             ListOffsetsTopicResponse(
@@ -60,7 +60,7 @@ def refusal(request: Any, code: ErrorCode) -> Any:
         ]
         return ListOffsetsResponse(topics=listed)
     if isinstance(request, OffsetFetchRequest):
-        return offsets_refused(request, code)
+        return offset_fetch_errors(request, code)
     ends = [
         OffsetForLeaderTopicResult(
             topic=topic.topic,
@@ -74,7 +74,7 @@ def refusal(request: Any, code: ErrorCode) -> Any:
     return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=ends)
 
 
-def offsets_refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+def offset_fetch_errors(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
     groups = [
         OffsetFetchResponseGroup(
             group_id=group.group_id,
@@ -98,12 +98,12 @@ def offsets_refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetch
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_offsets_that_a_leader_does_not_tell_are_asked_for_together_again(code: ErrorCode) -> None:
-    """As Java's: one request for each leader."""
+def test_failed_list_offsets_are_retried_in_one_request(code: ErrorCode) -> None:
+    """As in Java: one request for each leader."""
     world = World({"t": MANY})
-    refused_once(world, ListOffsetsRequest, code)
+    reject_once(world, ListOffsetsRequest, code)
     a = world.consumer(auto_offset_reset="earliest", group_id="g")
-    a.assign(dict.fromkeys(tp("t", one) for one in range(MANY)))
+    a.assign(dict.fromkeys(tp("t", index) for index in range(MANY)))
     assert world.run(until=lambda: all(s.has_position for s in a.engine.core.partitions.states.values()))
     assert [len(request.topics[0].partitions) for request in world.requests_of(a, ListOffsetsRequest)] == [
         MANY,
@@ -111,37 +111,37 @@ def test_offsets_that_a_leader_does_not_tell_are_asked_for_together_again(code: 
     ]
 
 
-def committed(world: World, every: list[TopicPartition]) -> None:
-    """With epochs, which whoever reads on has to check."""
+def commit_with_epochs(world: World, partitions: list[TopicPartition]) -> None:
+    """Commit offsets with epochs, which a consumer must validate."""
     before = world.consumer(group_id="g")
-    before.assign(dict.fromkeys(every, 0))
-    before.do(ev.Commit("c", dict.fromkeys(every, (0, 0, "")), 5000))
+    before.assign(dict.fromkeys(partitions, 0))
+    before.do(ev.Commit("c", dict.fromkeys(partitions, (0, 0, "")), 5000))
     assert world.run(until=lambda: "c" in before.done)
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_positions_that_a_leader_does_not_check_are_checked_together_again(code: ErrorCode) -> None:
+def test_failed_position_validations_are_retried_in_one_request(code: ErrorCode) -> None:
     world = World({"t": MANY})
-    every = [tp("t", one) for one in range(MANY)]
-    committed(world, every)
-    refused_once(world, OffsetForLeaderEpochRequest, code)
+    partitions = [tp("t", index) for index in range(MANY)]
+    commit_with_epochs(world, partitions)
+    reject_once(world, OffsetForLeaderEpochRequest, code)
     a = world.consumer(group_id="g")
-    a.assign(dict.fromkeys(every))
+    a.assign(dict.fromkeys(partitions))
     world.run(3000)
-    asked = world.requests_of(a, OffsetForLeaderEpochRequest)
-    assert [len(request.topics[0].partitions) for request in asked] == [MANY, MANY]
+    requests = world.requests_of(a, OffsetForLeaderEpochRequest)
+    assert [len(request.topics[0].partitions) for request in requests] == [MANY, MANY]
 
 
 @pytest.mark.parametrize("kind", [ListOffsetsRequest, OffsetForLeaderEpochRequest, OffsetFetchRequest])
-def test_partitions_that_one_answer_refuses_are_one_error(kind: type) -> None:
-    """As Java's TopicAuthorizationException; it was one error in one poll for each."""
+def test_partitions_that_fail_in_one_response_are_one_error(kind: type) -> None:
+    """As Java's TopicAuthorizationException. Each partition was one error in one poll."""
     world = World({"t": MANY})
-    every = [tp("t", one) for one in range(MANY)]
+    partitions = [tp("t", index) for index in range(MANY)]
     if kind is OffsetForLeaderEpochRequest:
-        committed(world, every)
-    refused_once(world, kind, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        commit_with_epochs(world, partitions)
+    reject_once(world, kind, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     a = world.consumer(auto_offset_reset="earliest", group_id="g", enable_auto_commit=False)
-    a.assign(dict.fromkeys(every))
+    a.assign(dict.fromkeys(partitions))
     assert world.run(5_000, until=lambda: bool(a.errors))
     world.run(2_000)
     assert [type(error) for error in a.errors] == [NotAuthorized]

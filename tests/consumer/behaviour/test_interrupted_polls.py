@@ -1,4 +1,4 @@
-"""Ctrl-C at any line of the engine: what a poll had begun to take comes again, all of it, and once."""
+"""Ctrl-C at any line of the engine during a poll: the next poll returns the same records, each once."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from consumer.blocking.runtime import _Claim
 from kproto.broker.server import running
 
 ENGINE = str(Path(consumer.engine.__file__).parent)
-# Signals come where something is called, and here nothing is once the step's actions are together.
+# Python checks for signals at calls; these functions call nothing once the actions of the step are collected.
 WHOLE = ("take_actions", "step")
 P0 = TopicPartition("t", 0)
 ALL = list(range(12))
-# A poll is some hundred lines of the engine; each eleventh of them is tried.
+# A poll runs some hundred lines of the engine. Every eleventh is tried.
 STEP = 11
 
 
-class CtrlC:
-    """Raises KeyboardInterrupt before the n-th line that runs in this thread of the code `within`."""
+class LineInterrupt:
+    """Raise KeyboardInterrupt before the n-th line that this thread runs in the files `within`."""
 
     def __init__(self, line: int, within: tuple[str, ...]) -> None:
         self.left = line
@@ -48,8 +48,8 @@ class CtrlC:
 
 
 @contextmanager
-def ctrl_c(line: int, *within: str) -> Iterator[CtrlC]:
-    before, tracer = sys.gettrace(), CtrlC(line, within or (ENGINE,))
+def ctrl_c(line: int, *within: str) -> Iterator[LineInterrupt]:
+    before, tracer = sys.gettrace(), LineInterrupt(line, within or (ENGINE,))
     sys.settrace(tracer)
     try:
         yield tracer
@@ -77,7 +77,7 @@ def columns(reader: Consumer) -> list[int]:
 
 
 @pytest.mark.parametrize("read", [rows, pytest.param(columns, marks=pytest.mark.thorough)])
-def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_nothing(
+def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
     bootstrap: str, read: Callable[[Consumer], list[int]]
 ) -> None:
     with Consumer(bootstrap, max_partition_fetch_bytes=150) as reader:
@@ -85,7 +85,8 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_nothing(
         state = reader._operations.engine.partitions[P0]
         for line in count(1, STEP):
             reader.seek(P0, 0)
-            seen = [] if line % 2 else read(reader)  # of this poll, or of one that was over
+            # The records of this poll, or of an earlier one that was complete.
+            seen = [] if line % 2 else read(reader)
             while len(state.fetches) < 2:
                 time.sleep(0.001)
             with ctrl_c(line) as tracer:
@@ -101,8 +102,8 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_nothing(
                 return
 
 
-def test_ctrl_c_at_any_line_of_waiting_is_what_the_caller_hears_of(bootstrap: str) -> None:
-    """A lock that was not there to be given back was a RuntimeError instead."""
+def test_ctrl_c_at_any_line_of_waiting_raises_keyboard_interrupt(bootstrap: str) -> None:
+    """Releasing a lock that was not held raised RuntimeError instead."""
     waiting = consumer.blocking.waiters.__file__, threading.__file__
     with Consumer(bootstrap, auto_offset_reset="latest") as reader:
         reader.assign([P0])
@@ -117,7 +118,7 @@ def test_ctrl_c_at_any_line_of_waiting_is_what_the_caller_hears_of(bootstrap: st
         assert rows(reader) == ALL[:4]
 
 
-def test_so_it_is_where_somebody_waits_for_an_answer(bootstrap: str) -> None:
+def test_ctrl_c_at_any_line_of_waiting_for_a_response_raises_keyboard_interrupt(bootstrap: str) -> None:
     waiting = concurrent.futures._base.__file__, threading.__file__
     with Consumer(bootstrap, group_id="asks") as reader:
         for line in count(1):
@@ -129,7 +130,7 @@ def test_so_it_is_where_somebody_waits_for_an_answer(bootstrap: str) -> None:
         assert reader.committed([P0]) == {P0: None}
 
 
-def test_ctrl_c_before_a_poll_has_begun_leaves_processed_what_the_one_before_it_returned(
+def test_ctrl_c_before_a_poll_starts_keeps_the_last_poll_processed(
     bootstrap: str,
 ) -> None:
     with Consumer(bootstrap, group_id="processed", enable_auto_commit=False) as reader:
@@ -141,7 +142,7 @@ def test_ctrl_c_before_a_poll_has_begun_leaves_processed_what_the_one_before_it_
 
 
 @pytest.mark.parametrize("read", [rows, columns, lambda reader: [next(reader).offset]])
-def test_ctrl_c_on_the_way_out_of_a_poll_gives_its_records_back(
+def test_ctrl_c_while_a_poll_returns_gives_its_records_back(
     bootstrap: str, read: Callable[[Consumer], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(claim: _Claim, *error: Any) -> None:

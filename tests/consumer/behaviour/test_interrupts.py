@@ -1,6 +1,6 @@
-"""Ctrl-C at any moment of any call: the next call goes on as if nothing had been, and loses nothing.
+"""Ctrl-C at any moment of any call: the next call continues, and loses nothing.
 
-Real signals, at each place where Python looks for them, in virtual time: see `by_turns`.
+Real signals are raised at each point where Python checks for them, in virtual time: see `virtual_threads`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from consumer import RebalanceListener, TopicPartition
 from kproto.testing.world import World
-from tests.consumer.behaviour.virtual_threads import CtrlC, by_turns
+from tests.consumer.behaviour.virtual_threads import CtrlC, virtual_consumer
 
 SOME = 24
 GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "max_partition_fetch_bytes": 300}
 
 
 class Application:
-    """Calls the consumer; where Ctrl-C ends a call it goes on with the next."""
+    """An application that continues with the next call after Ctrl-C."""
 
     def __init__(self, consumer: Any, ctrl_c: CtrlC) -> None:
         self.consumer = consumer
         self.ctrl_c = ctrl_c
-        self.interrupted = ""  # the call that was
+        self.interrupted = ""  # The name of the call that Ctrl-C ended.
         self.read: dict[int, list[int]] = {0: [], 1: []}
 
     def call(self, name: str, *args: Any) -> Any:
@@ -42,14 +42,14 @@ class Application:
             sys.settrace(None)
         return None
 
-    def sure(self, name: str, *args: Any) -> Any:
-        """Calls it again if it was interrupted."""
+    def call_until_done(self, name: str, *args: Any) -> Any:
+        """Call a method, again if it was interrupted."""
         before = self.interrupted
-        found = self.call(name, *args)
-        return self.call(name, *args) if self.interrupted != before else found
+        result = self.call(name, *args)
+        return self.call(name, *args) if self.interrupted != before else result
 
     def read_all(self, how: str) -> None:
-        """Within seconds, as nothing stands in the way."""
+        """Read all records within seconds, as nothing delays them."""
         end = self.consumer._runtime.there.world.now + 10_000
         while sum(map(len, self.read.values())) < 2 * SOME:
             assert self.consumer._runtime.there.world.now < end, "it stands still"
@@ -88,20 +88,20 @@ def written(seed: int = 1) -> World:
 @pytest.mark.parametrize("uses_tls", [False, True], ids=["its thread reads", "it reads itself"])
 @pytest.mark.parametrize("how", HOW)
 @given(at=st.integers(1, 6_000))
-def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, uses_tls: bool, at: int) -> None:
+def test_after_ctrl_c_every_record_is_read_once_and_committed(how: str, uses_tls: bool, at: int) -> None:
     world = written()
     ctrl_c = CtrlC(at)
-    with by_turns(world, "c", uses_tls=uses_tls, **GROUP) as consumer:
+    with virtual_consumer(world, "c", uses_tls=uses_tls, **GROUP) as consumer:
         application = Application(consumer, ctrl_c)
-        application.sure("subscribe", ["t"])
+        application.call_until_done("subscribe", ["t"])
         application.read_all(how)
-        application.sure("commit")
-        committed = application.sure("committed")
-        application.sure("close")
+        application.call_until_done("commit")
+        committed = application.call_until_done("committed")
+        application.call_until_done("close")
     everything = list(range(SOME))
     assert application.read == {0: everything, 1: everything}, ctrl_c.where
     assert {p.partition: known.offset for p, known in committed.items()} == {0: SOME, 1: SOME}, ctrl_c.where
-    if application.interrupted != "close":  # which ends at once then
+    if application.interrupted != "close":  # After Ctrl-C in close(), the second call ends at once.
         assert world.cluster.classic_coordinator.groups["g"].members == {}, ctrl_c.where
 
 
@@ -109,34 +109,36 @@ def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, uses
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("uses_tls", [False, True], ids=["its thread reads", "it reads itself"])
 @given(at=st.integers(1, 12_000))
-def test_while_another_member_comes_and_goes_every_record_is_read_once(uses_tls: bool, at: int) -> None:
+def test_after_ctrl_c_every_record_is_read_once_while_a_member_joins_and_leaves(
+    uses_tls: bool, at: int
+) -> None:
     world = written()
     ctrl_c = CtrlC(at)
-    told: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
 
     class Listener(RebalanceListener):
         def assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
-            told.append(("assigned", len(partitions)))
+            calls.append(("assigned", len(partitions)))
 
         def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
-            told.append(("revoked", len(partitions)))
+            calls.append(("revoked", len(partitions)))
 
     def come() -> None:
-        other = world.join("other", topics=["t"], **GROUP, max_poll_records=1, enable_auto_commit=True)
-        other.works_ms = 100
-        world.call_later(6_000, other.close)
+        member = world.join("other", topics=["t"], **GROUP, max_poll_records=1, enable_auto_commit=True)
+        member.works_ms = 100
+        world.call_later(6_000, member.close)
 
     world.call_later(200, come)
-    with by_turns(world, "c", uses_tls=uses_tls, **GROUP) as consumer:
+    with virtual_consumer(world, "c", uses_tls=uses_tls, **GROUP) as consumer:
         application = Application(consumer, ctrl_c)
-        application.sure("subscribe", ["t"], Listener())
+        application.call_until_done("subscribe", ["t"], Listener())
         while world.now < 1_030_000:
             for record in application.call("poll", 1.0, 1) or ():
                 application.read[record.partition].append(record.offset)
-            world.run(100)  # its work
-        owned = sum(number if what == "assigned" else -number for what, number in told)
+            world.run(100)  # The application processes the record.
+        owned = sum(number if kind == "assigned" else -number for kind, number in calls)
         assert owned == len(consumer.assignment()) == 2, ctrl_c.where
-        application.sure("close")
+        application.call_until_done("close")
     other = [record.offset for record in world.clients["other"].records if record.partition == 0]
     assert sorted(application.read[0] + other) == list(range(SOME)), ctrl_c.where
     other = [record.offset for record in world.clients["other"].records if record.partition == 1]

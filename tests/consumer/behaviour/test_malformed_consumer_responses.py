@@ -17,7 +17,7 @@ from kproto.messages.list_offsets import ListOffsetsPartitionResponse, ListOffse
 from kproto.messages.offset_commit import OffsetCommitResponsePartition
 from kproto.messages.offset_fetch import OffsetFetchResponsePartitions
 from kproto.records import Record, encode_batch
-from tests.consumer.behaviour.hostile_brokers import waited_out
+from tests.consumer.behaviour.hostile_brokers import check_consumer_recovers
 from tests.consumer.behaviour.malformed_responses import Mad, Odd, odd
 from tests.consumer.stage import Consumer, tp
 
@@ -40,7 +40,7 @@ FETCHES = "groups.topics.partitions"
 @example(change=("OffsetFetch", "groups", "empty"), late=False)
 @example(change=("OffsetCommit", COMMITS, "empty"), late=False)
 def test_any_odd_answer_is_waited_out_and_told(change: Odd, late: bool) -> None:
-    waited_out(Mad(change), late, told_of=change not in PLAUSIBLE)
+    check_consumer_recovers(Mad(change), late, told_of=change not in PLAUSIBLE)
 
 
 def reader(world: Mad, **options: Any) -> Consumer:

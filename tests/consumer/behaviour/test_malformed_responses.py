@@ -23,8 +23,8 @@ from kproto.testing.world.clients import EngineClient
 from tests.consumer.behaviour.hostile_brokers import (
     FIRST,
     MOST,
-    committed_once,
-    outlived,
+    check_producer_recovers,
+    check_transactions_recover,
 )
 from tests.consumer.behaviour.malformed_responses import (
     Mad,
@@ -43,7 +43,7 @@ WRITES = odd("ApiVersions", "Metadata", "InitProducerId", "Produce")
 @example(change=("Produce", "responses.partition_responses", "left out"), late=False)
 def test_what_a_producer_claims_of_odd_answers_is_true(change: Odd, late: bool) -> None:
     world = Mad(change)
-    app = outlived(world, late, 3)
+    app = check_producer_recovers(world, late, 3)
     found, there = world.values(), world.offsets()
     assert max(found.values()) == 1
     for delivery, at, value in app.sent:
@@ -61,7 +61,7 @@ TRANSACTIONS = odd(
 @example(change=("AddPartitionsToTxn", "results_by_topic_v3_and_below", "empty"), late=False, second=False)
 @example(change=("EndTxn", "", "cut"), late=True, second=True)
 def test_what_is_committed_over_odd_answers_is_there_once(change: Odd, late: bool, second: bool) -> None:
-    committed_once(Mad(change, highest=None if second else FIRST), late, 3)
+    check_transactions_recover(Mad(change, highest=None if second else FIRST), late, 3)
 
 
 # ---- a cluster

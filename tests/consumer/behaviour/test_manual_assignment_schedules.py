@@ -1,7 +1,8 @@
-"""Consumers that read by hand, whatever happens in whatever order: when all is well again, each has read its
-partitions to their end, and has committed what it read; and where nothing was wrong, nothing says so.
+"""Consumers with manual assignment in random schedules of faults: each reads its partitions to the end and
+commits.
 
-A schedule is a seed, as in `test_consumer_chaos`. KPROTO_SCHEDULES=5000 runs as many.
+Where nothing was wrong, nothing is reported as wrong. A schedule is drawn from a seed, as in
+`test_consumer_chaos`. KPROTO_SCHEDULES sets the number of schedules.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "60"))
 
 
 class Schedule:
-    """The lives of some consumers, each with a group of its own, drawn from a seed."""
+    """Some consumers, each with its own group, and their random actions, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(f"{seed}/by hand")
@@ -48,9 +49,9 @@ class Schedule:
     def living(self) -> list[Consumer]:
         return [reader for reader in self.readers if reader.alive and not reader.is_closing]
 
-    def come(self) -> None:
+    def add_consumer(self) -> None:
         random = self.random
-        one = self.world.consumer(
+        consumer = self.world.consumer(
             group_id=f"g{len(self.readers)}",
             auto_offset_reset="earliest",
             metadata_max_age_ms=2000,
@@ -61,41 +62,41 @@ class Schedule:
             max_poll_records=random.choice([1, 3, 500]),
             policy=random.choice(["kproto", "kproto", "java"]),
         )
-        one.works_ms = random.choice([0, 5, 30, 300])
-        self.readers.append(one)
-        assign(self, one)
+        consumer.works_ms = random.choice([0, 5, 30, 300])
+        self.readers.append(consumer)
+        assign(self, consumer)
 
-    def something(self) -> None:
+    def random_action(self) -> None:
         random, living = self.random, self.living()
         if random.random() < 0.3 and self.world.brokers:
             self.world.write("t", random.choice(self.partitions).partition, *["x"] * random.randrange(1, 20))
         elif not living or (random.random() < 0.1 and len(living) < 3):
-            self.come()
+            self.add_consumer()
         else:
             move = random.choice(CALM if self.calm else CALM + TROUBLE)
-            one = random.choice(living)
-            if one.owns() or move not in NEED_SOME:
-                move(self, one)
+            consumer = random.choice(living)
+            if consumer.owns() or move not in NEED_SOME:
+                move(self, consumer)
 
-    def ask(self, one: Consumer, what: str, token: object) -> None:
-        self.tokens.append((one, what, token))
+    def expect_result(self, consumer: Consumer, operation: str, token: object) -> None:
+        self.tokens.append((consumer, operation, token))
 
     def play(self) -> None:
         world = self.world
-        self.come()
+        self.add_consumer()
         for _ in range(self.random.randrange(5, 40)):
-            with contextlib.suppress(IllegalState):  # it is closed already
-                self.something()
+            with contextlib.suppress(IllegalState):  # The consumer is already closed.
+                self.random_action()
             world.run(self.random.choice([0, 1, 10, 100, 1000]))
         world.heal()
         for node in world.nodes.keys() - world.brokers.keys():
             world.start_broker(node)
         world.run(8000)
-        for one in self.living():
-            one.works_ms = 0
-            if one.owns():
-                one.resume(*one.owns())
-            one.resume_polling()
+        for consumer in self.living():
+            consumer.works_ms = 0
+            if consumer.owns():
+                consumer.resume(*consumer.owns())
+            consumer.resume_polling()
         for partition in self.partitions:
             world.write("t", partition.partition, "last")
         world.run(12_000)
@@ -104,113 +105,117 @@ class Schedule:
     def end(self) -> None:
         ends = {partition: self.world.log(partition).end_offset for partition in self.partitions}
         last: list[object] = []
-        for one in self.living():
-            assert one.owns() == self.assigned[one]
-            for partition in one.owns():
-                assert one.position(partition) == ends[partition], (one.name, partition)
-        for one in self.living():
-            if not one.options.enable_auto_commit:
-                last.append(one.commit())
-                self.ask(one, "commit", last[-1])
+        for consumer in self.living():
+            assert consumer.owns() == self.assigned[consumer]
+            for partition in consumer.owns():
+                assert consumer.position(partition) == ends[partition], (consumer.name, partition)
+        for consumer in self.living():
+            if not consumer.options.enable_auto_commit:
+                last.append(consumer.commit())
+                self.expect_result(consumer, "commit", last[-1])
         self.world.run(2000)
-        for one in self.living():
-            last.append(one.close(timeout_ms=self.random.choice([3000, 30_000])))
-            self.ask(one, "close", last[-1])
+        for consumer in self.living():
+            last.append(consumer.close(timeout_ms=self.random.choice([3000, 30_000])))
+            self.expect_result(consumer, "close", last[-1])
         self.world.run(4000)
-        for one, what, token in self.tokens:
-            assert token in one.done, f"{what} of {one.name} never ended"
-            error = one.done[token][1]
+        for consumer, operation, token in self.tokens:
+            assert token in consumer.done, f"{operation} of {consumer.name} never ended"
+            error = consumer.done[token][1]
             assert error is None or isinstance(error, KprotoError)
             if self.calm or token in last:
-                assert error is None, f"{what} of {one.name}: {error}"
-        for one, what, token in self.tokens:
-            if what == "close" and token in last:
-                group = one.options.group_id
-                assert {p: self.world.committed(group, p) for p in self.assigned[one]} == {
-                    p: ends[p] for p in self.assigned[one]
-                }, one.name
+                assert error is None, f"{operation} of {consumer.name}: {error}"
+        for consumer, operation, token in self.tokens:
+            if operation == "close" and token in last:
+                group = consumer.options.group_id
+                assert {p: self.world.committed(group, p) for p in self.assigned[consumer]} == {
+                    p: ends[p] for p in self.assigned[consumer]
+                }, consumer.name
 
 
-def assign(schedule: Schedule, who: Consumer) -> None:
+def assign(schedule: Schedule, consumer: Consumer) -> None:
     random = schedule.random
     chosen = random.sample(schedule.partitions, random.randrange(1, len(schedule.partitions) + 1))
-    who.assign({partition: random.choice([None, None, 0]) for partition in chosen})
-    schedule.assigned[who] = set(chosen)
+    consumer.assign({partition: random.choice([None, None, 0]) for partition in chosen})
+    schedule.assigned[consumer] = set(chosen)
 
 
-def commit(schedule: Schedule, who: Consumer) -> None:
-    schedule.ask(who, "commit", who.commit())
+def commit(schedule: Schedule, consumer: Consumer) -> None:
+    schedule.expect_result(consumer, "commit", consumer.commit())
 
 
-def commit_one(schedule: Schedule, who: Consumer) -> None:
-    schedule.ask(who, "commit", who.commit({min(who.owns()): schedule.random.randrange(5)}))
+def commit_one(schedule: Schedule, consumer: Consumer) -> None:
+    schedule.expect_result(
+        consumer, "commit", consumer.commit({min(consumer.owns()): schedule.random.randrange(5)})
+    )
 
 
-def close(schedule: Schedule, who: Consumer) -> None:
+def close(schedule: Schedule, consumer: Consumer) -> None:
     if schedule.random.random() < 0.3:
-        seek_to(schedule, who)
-    schedule.ask(who, "close", who.close(timeout_ms=schedule.random.choice([1000, 5000])))
+        seek_to(schedule, consumer)
+    schedule.expect_result(consumer, "close", consumer.close(timeout_ms=schedule.random.choice([1000, 5000])))
 
 
-def unsubscribe(schedule: Schedule, who: Consumer) -> None:
-    schedule.ask(who, "unsubscribe", who.unsubscribe())
-    schedule.assigned[who] = set()
+def unsubscribe(schedule: Schedule, consumer: Consumer) -> None:
+    schedule.expect_result(consumer, "unsubscribe", consumer.unsubscribe())
+    schedule.assigned[consumer] = set()
 
 
-def seek(schedule: Schedule, who: Consumer) -> None:
-    who.seek(min(who.owns()), 0)
+def seek(schedule: Schedule, consumer: Consumer) -> None:
+    consumer.seek(min(consumer.owns()), 0)
 
 
-def seek_to(schedule: Schedule, who: Consumer) -> None:
-    random, owned = schedule.random, sorted(who.owns())
+def seek_to(schedule: Schedule, consumer: Consumer) -> None:
+    random, owned = schedule.random, sorted(consumer.owns())
     where = random.choice(["earliest", "latest", "committed", schedule.world.now - 1000])
-    who.seek_to(where, *random.sample(owned, random.randrange(len(owned) + 1)))
+    consumer.seek_to(where, *random.sample(owned, random.randrange(len(owned) + 1)))
 
 
-def pause(schedule: Schedule, who: Consumer) -> None:
-    who.pause(min(who.owns()))
+def pause(schedule: Schedule, consumer: Consumer) -> None:
+    consumer.pause(min(consumer.owns()))
 
 
-def stay_away(schedule: Schedule, who: Consumer) -> None:
-    who.pause_polling()
+def pause_polling(schedule: Schedule, consumer: Consumer) -> None:
+    consumer.pause_polling()
     wait = schedule.random.choice([20, 500, 3000])
-    schedule.world.call_later(wait, lambda: who.resume_polling() if who in schedule.living() else None)
+    schedule.world.call_later(
+        wait, lambda: consumer.resume_polling() if consumer in schedule.living() else None
+    )
 
 
-def cut(schedule: Schedule, who: Consumer) -> None:
-    schedule.world.fault(schedule.random.choice(["cut", "half_close"]), who)
+def cut(schedule: Schedule, consumer: Consumer) -> None:
+    schedule.world.fault(schedule.random.choice(["cut", "half_close"]), consumer)
 
 
-def delay(schedule: Schedule, who: Consumer) -> None:
+def delay(schedule: Schedule, consumer: Consumer) -> None:
     random = schedule.random
-    schedule.world.fault("delay", who, ms=random.choice([50, 2000]), lasts=random.choice([500, 4000]))
+    schedule.world.fault("delay", consumer, ms=random.choice([50, 2000]), lasts=random.choice([500, 4000]))
 
 
-def elect(schedule: Schedule, who: Consumer) -> None:
+def elect(schedule: Schedule, consumer: Consumer) -> None:
     if schedule.world.brokers:
         index = schedule.random.choice(schedule.partitions).partition
         schedule.world.elect("t", index, schedule.random.choice(sorted(schedule.world.brokers)))
 
 
-def move_coordinator(schedule: Schedule, who: Consumer) -> None:
-    group = who.options.group_id
+def move_coordinator(schedule: Schedule, consumer: Consumer) -> None:
+    group = consumer.options.group_id
     if group is not None and schedule.world.brokers:
         schedule.world.move_coordinator(group, loading_ms=schedule.random.choice([0, 500]))
 
 
-def stop_broker(schedule: Schedule, who: Consumer) -> None:
+def stop_broker(schedule: Schedule, consumer: Consumer) -> None:
     if schedule.world.brokers:
         schedule.world.stop_broker(schedule.random.choice(sorted(schedule.world.brokers)))
 
 
-def start_broker(schedule: Schedule, who: Consumer) -> None:
+def start_broker(schedule: Schedule, consumer: Consumer) -> None:
     for node in schedule.world.nodes.keys() - schedule.world.brokers.keys():
         schedule.world.start_broker(node)
 
 
 Move = Callable[[Schedule, Consumer], None]
 CALM: list[Move] = [
-    assign, commit, commit, commit_one, close, unsubscribe, seek, seek_to, pause, stay_away
+    assign, commit, commit, commit_one, close, unsubscribe, seek, seek_to, pause, pause_polling
 ]  # fmt: skip
 TROUBLE: list[Move] = [cut, delay, elect, move_coordinator, stop_broker, start_broker, start_broker]
 NEED_SOME: list[Move] = [commit_one, seek, pause]
@@ -221,7 +226,7 @@ def check(seed: int) -> None:
         Schedule(seed).play()
 
 
-def test_all_is_read_and_committed_and_nothing_says_otherwise() -> None:
+def test_every_partition_is_read_and_committed_to_its_end() -> None:
     for seed in seeds(SCHEDULES):
         check(seed)
 
@@ -229,17 +234,17 @@ def test_all_is_read_and_committed_and_nothing_says_otherwise() -> None:
 # ---- mutants
 
 
-def commits_in_time_come_beside_that_of_close(patch: pytest.MonkeyPatch) -> None:
+def interval_commits_continue_during_close(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "prepare_close", lambda self: None)
 
 
-def nothing_is_saved(patch: pytest.MonkeyPatch) -> None:
+def close_commits_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         ConsumerShutdown, "_commit_processed", lambda self, partitions, timeout_ms, proceed: proceed()
     )
 
 
-def what_was_asked_for_stays_so(patch: pytest.MonkeyPatch) -> None:
+def commits_in_progress_are_never_reset(patch: pytest.MonkeyPatch) -> None:
     def on_committed(self: Any, offset: int, by: object = None) -> None:
         self.committed = offset
         self._home.update_uncommitted(self)
@@ -250,12 +255,12 @@ def what_was_asked_for_stays_so(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "mutant",
     [
-        commits_in_time_come_beside_that_of_close,
-        nothing_is_saved,
-        what_was_asked_for_stays_so,
+        interval_commits_continue_during_close,
+        close_commits_nothing,
+        commits_in_progress_are_never_reset,
     ],
 )
-def test_a_mutant_does_not_live_through_these_schedules(
+def test_the_schedules_detect_a_mutant(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)

@@ -1,4 +1,6 @@
-"""However many partitions there are, and however slow the application is: what waits in memory is bounded."""
+"""The memory for fetched records is bounded, however many partitions there are and however slow the
+application is.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def filled(**options: Any) -> tuple[World, Consumer]:
-    """A consumer that took one record of many partitions, and is away since."""
+    """Return a consumer that has returned one record of many partitions and has not polled since."""
     world = World({"t": PARTITIONS})
     for partition in range(PARTITIONS):
         for _ in range(EACH // BATCH):
@@ -40,7 +42,9 @@ def filled(**options: Any) -> tuple[World, Consumer]:
 
 
 def buffered(a: Consumer, *, paused: bool | None = None) -> int:
-    """Bytes of what is fetched and not handed out: of all partitions, or of those that are (not) paused."""
+    """Return the number of fetched bytes that were not returned: of all partitions, or only of (un)paused
+    ones.
+    """
     states = a.engine.core.partitions.states.values()
     return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.fetches)
 
@@ -51,28 +55,28 @@ def decoded(a: Consumer) -> int:
 
 
 def read_on(world: World, a: Consumer) -> None:
-    """All that is left, as fast as it comes."""
+    """Read all remaining records as fast as they arrive."""
     a.works_ms, a.limit = 0, 500
     a.poll()
     a.resume_polling()
     world.run(60_000)
 
 
-def test_a_slow_application_has_two_answers_of_a_broker_waiting_and_no_more() -> None:
+def test_a_slow_application_has_at_most_two_responses_of_a_broker_buffered() -> None:
     world, a = filled()
     assert ANSWER < buffered(a) <= 2 * ANSWER + PIECE
     read_on(world, a)
     assert len(a.records) == PARTITIONS * EACH
 
 
-def test_one_answer_is_fetched_ahead_however_little_it_may_hold() -> None:
+def test_one_response_is_fetched_ahead_however_small_the_limit_is() -> None:
     world, a = filled(fetch_max_bytes=PIECE)
     assert PIECE < buffered(a) <= 3 * PIECE
     read_on(world, a)
     assert len(a.records) == PARTITIONS * EACH
 
 
-def test_what_is_paused_doesnt_stand_in_the_way_of_the_others() -> None:
+def test_paused_partitions_do_not_block_the_others() -> None:
     world, a = filled()
     first = a.records[0].partition
     a.pause(*(tp("t", number) for number in range(PARTITIONS) if number != first))
@@ -80,21 +84,21 @@ def test_what_is_paused_doesnt_stand_in_the_way_of_the_others() -> None:
     assert [record.offset for record in a.records if record.partition == first] == list(range(EACH))
 
 
-def test_of_what_is_paused_one_answer_is_kept_and_the_rest_is_fetched_again() -> None:
+def test_one_response_of_paused_partitions_is_kept_and_the_others_are_fetched_again() -> None:
     world, a = filled()
-    for number in range(PARTITIONS):  # each is paused when others have been fetched
+    for number in range(PARTITIONS):  # Each partition is paused after others have been fetched.
         a.pause(tp("t", number))
         world.run(1_000)
     assert 0 < buffered(a, paused=True) <= ANSWER
     a.resume(*world.partitions())
     read_on(world, a)
-    found: dict[int, list[int]] = {}
+    offsets: dict[int, list[int]] = {}
     for record in a.records:
-        found.setdefault(record.partition, []).append(record.offset)
-    assert found == {number: list(range(EACH)) for number in range(PARTITIONS)}
+        offsets.setdefault(record.partition, []).append(record.offset)
+    assert offsets == {number: list(range(EACH)) for number in range(PARTITIONS)}
 
 
-def test_only_some_pieces_are_decoded_at_a_time_and_each_is_used_up() -> None:
+def test_few_fetches_are_decoded_at_a_time_and_each_is_used_up() -> None:
     world, a = filled(fetch_max_bytes=10 * ANSWER)
     a.works_ms = 0
     for _ in range(2 * PARTITIONS):
@@ -103,12 +107,12 @@ def test_only_some_pieces_are_decoded_at_a_time_and_each_is_used_up() -> None:
     order = [record.partition for record in a.records[1:]]
     assert (
         len({*order[:MAX_OPEN_FETCHES]}) == len({*order[: 2 * MAX_OPEN_FETCHES]}) == MAX_OPEN_FETCHES
-    )  # they take turns
+    )  # The partitions take turns.
     read_on(world, a)
     assert len(a.records) == PARTITIONS * EACH
 
 
-def test_a_piece_of_a_paused_partition_makes_room_for_others_and_is_decoded_again() -> None:
+def test_a_fetch_of_a_paused_partition_is_discarded_and_decoded_again() -> None:
     world, a = filled(fetch_max_bytes=10 * ANSWER)
     a.works_ms = 0
     for _ in range(PARTITIONS):
@@ -126,21 +130,23 @@ def test_a_piece_of_a_paused_partition_makes_room_for_others_and_is_decoded_agai
 
 
 @pytest.mark.parametrize("count", [2, 2_000])
-@pytest.mark.parametrize("taken", [1, 3, 1_100])
-def test_a_piece_that_was_folded_goes_on_where_it_was(count: int, taken: int) -> None:
+@pytest.mark.parametrize("returned", [1, 3, 1_100])
+def test_a_fetch_whose_decoded_records_were_discarded_continues_at_its_position(
+    count: int, returned: int
+) -> None:
     batches = [
         encode_batch([Record(100 * at + n, 0, b"", b"v%d" % n) for n in range(count)], compression="gzip")
         for at in (0, 100)
     ]
-    chunk, other = (CompletedFetch(b"".join(batches), 0, None, True) for _ in range(2))
-    expected = other.rows("t", 0, 10**6)
-    found = chunk.rows("t", 0, taken)
+    chunk, whole = (CompletedFetch(b"".join(batches), 0, None, True) for _ in range(2))
+    expected = whole.rows("t", 0, 10**6)
+    first = chunk.rows("t", 0, returned)
     chunk.discard_decoded()
-    assert found + chunk.rows("t", 0, 10**6) == expected
+    assert first + chunk.rows("t", 0, 10**6) == expected
     assert chunk.exhausted
 
 
-def test_what_is_opened_as_columns_at_once_is_bounded_however_well_it_was_compressed(
+def test_columns_decoded_at_once_are_bounded_whatever_the_compression_ratio_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = 200_000

@@ -1,5 +1,8 @@
-"""Brokers that answer a producer with any error, or any number, in any place: each delivery and each call
-ends, nobody is asked all the time, and what was claimed is in the log when they are themselves again."""
+"""Brokers that answer a producer with any error, or any number, in any field.
+
+Each delivery and each call ends, no broker is asked all the time, and acknowledged records are in the log
+after recovery.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ from tests.consumer.behaviour.hostile_brokers import (
     WRITES,
     Hostile,
     Refusing,
-    committed_once,
-    outlived,
+    check_producer_recovers,
+    check_transactions_recover,
 )
 from tests.consumer.stage import World
 
@@ -53,7 +56,7 @@ NUMBERS_OF_TRANSACTIONS = [
     "EndTxn producer_epoch",
     "TxnOffsetCommit topics.partitions.partition_index",
 ]
-# No larger: who is told to be quiet for weeks is quiet for weeks, as in Java.
+# No larger numbers: a throttle time of weeks is kept for weeks, as in Java.
 WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 
@@ -66,26 +69,28 @@ WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 @example(WRITES, True, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, False)
 @example(WRITES, False, ErrorCode.INVALID_PRODUCER_EPOCH, False)
 @example(WRITES, True, ErrorCode.MESSAGE_TOO_LARGE, False)
-def test_any_error_in_any_place_is_waited_out_or_told(place: str, late: bool, code: int, lies: bool) -> None:
-    check_writing(place, late, code, lies=lies)
+def test_any_error_code_in_any_field_is_waited_out_or_reported(
+    place: str, late: bool, code: int, lies: bool
+) -> None:
+    check_producer(place, late, code, lies=lies)
 
 
 @given(place=st.sampled_from(NUMBERS), late=st.booleans(), number=st.sampled_from(WILD))
 @example("Metadata topics.partitions.partition_index", False, 7)
-def test_any_number_in_any_place_is_outlived(place: str, late: bool, number: int) -> None:
-    check_writing(place, late, number, lies=True)
+def test_a_producer_recovers_from_any_number_in_any_field(place: str, late: bool, number: int) -> None:
+    check_producer(place, late, number, lies=True)
 
 
-def check_writing(place: str, late: bool, code: int, *, lies: bool) -> None:
+def check_producer(place: str, late: bool, code: int, *, lies: bool) -> None:
     world = Refusing(place, code)
     if lies:
         world.tamper = None
-    app = outlived(world, late, 6)
+    app = check_producer_recovers(world, late, 6)
     if lies:
         return
-    found = world.values()
-    assert all(found[one] == 1 for one in app.delivered())
-    assert max(found.values()) == 1
+    counts = world.values()
+    assert all(counts[one] == 1 for one in app.delivered())
+    assert max(counts.values()) == 1
     assert (app.producer.engine.open_records, app.producer.engine.buffered) == (0, 0)
 
 
@@ -100,7 +105,9 @@ def check_writing(place: str, late: bool, code: int, *, lies: bool) -> None:
 @example("TxnOffsetCommit topics.partitions.error_code", True, ErrorCode.CONCURRENT_TRANSACTIONS, False)
 @example("AddPartitionsToTxn " + PLACES[7].split()[1], True, ErrorCode.CONCURRENT_TRANSACTIONS, False)
 @example(WRITES, True, ErrorCode.TRANSACTION_ABORTABLE, True)
-def test_a_transaction_meets_any_error_in_any_place(place: str, late: bool, code: int, second: bool) -> None:
+def test_a_transaction_survives_any_error_code_in_any_field(
+    place: str, late: bool, code: int, second: bool
+) -> None:
     check_transactions(place, late, code, second)
 
 
@@ -112,20 +119,20 @@ def test_a_transaction_meets_any_error_in_any_place(place: str, late: bool, code
 )
 @example("TxnOffsetCommit topics.partitions.partition_index", False, 7, True)
 @example("InitProducerId producer_id", False, -1, True)
-def test_a_transaction_meets_any_number_in_any_place(
+def test_a_transaction_survives_any_number_in_any_field(
     place: str, late: bool, number: int, second: bool
 ) -> None:
     check_transactions(place, late, number, second)
 
 
 def check_transactions(place: str, late: bool, code: int, second: bool) -> None:
-    clerk = committed_once(Refusing(place, code, highest=None if second else FIRST), late, 4)
+    clerk = check_transactions_recover(Refusing(place, code, highest=None if second else FIRST), late, 4)
     if clerk.machine.state is not ProducerTransactionState.FATAL_ERROR:
         assert (clerk.producer.engine.open_records, clerk.producer.engine.buffered) == (0, 0)
 
 
-def test_a_refusal_is_not_told_to_who_sends_long_after_it() -> None:
-    """Who had waited for the topic gave up before brokers said often enough that it isn't there."""
+def test_an_error_is_not_raised_by_a_send_long_after_it() -> None:
+    """The earlier send gave up before enough responses said that the topic does not exist."""
     world = Hostile("Metadata topics.error_code", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     producer = world.producer()
     world.bad = True
@@ -135,7 +142,7 @@ def test_a_refusal_is_not_told_to_who_sends_long_after_it() -> None:
     assert producer.deliver("t", "x", partition=0) is not None
 
 
-def test_a_partition_is_looked_for_anew_by_who_comes_long_after_somebody_else() -> None:
+def test_a_send_long_after_an_earlier_one_looks_up_the_partition_again() -> None:
     world = World({"t": 1})
     producer = world.producer(metadata_max_age_ms=60_000)
     producer.deliver("t", "x", partition=0)

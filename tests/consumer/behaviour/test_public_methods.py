@@ -1,4 +1,4 @@
-"""The API, written once: what people read in help(), in both kinds of client."""
+"""Public methods of the blocking and the asyncio clients: the same names, signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
 
 TWINS = [(Consumer, AsyncConsumer), (Cluster, AsyncCluster), (Producer, AsyncProducer)]
-# What each kind says in its own words.
+# Methods whose docstrings differ.
 OWN = {"commit_async", "send", "transaction"}
 DOES_NOT_WAIT = {
     "assign", "assignment", "assignment_lost", "commit_async", "events",
@@ -31,9 +31,7 @@ def methods(kind: type) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("blocking", "awaited"), TWINS)
-def test_twins_have_the_same_methods_with_the_same_signatures_and_words(
-    blocking: type, awaited: type
-) -> None:
+def test_both_clients_have_the_same_methods_signatures_and_docstrings(blocking: type, awaited: type) -> None:
     threads, tasks = methods(blocking), methods(awaited)
     assert threads.keys() == tasks.keys()
     for name, method in threads.items():
@@ -43,14 +41,14 @@ def test_twins_have_the_same_methods_with_the_same_signatures_and_words(
 
 
 @pytest.mark.parametrize(("blocking", "awaited"), TWINS)
-def test_what_waits_is_awaited_in_asyncio_and_only_there(blocking: type, awaited: type) -> None:
+def test_methods_that_wait_are_coroutines_in_asyncio(blocking: type, awaited: type) -> None:
     assert not any(inspect.iscoroutinefunction(method) for method in methods(blocking).values())
     plain = {name for name, method in methods(awaited).items() if not inspect.iscoroutinefunction(method)}
     assert plain == DOES_NOT_WAIT & methods(awaited).keys()
 
 
 @pytest.mark.parametrize("kind", [kind for twins in TWINS for kind in twins])
-def test_every_public_method_is_explained(kind: type) -> None:
+def test_every_public_method_has_a_docstring(kind: type) -> None:
     assert [name for name, method in methods(kind).items() if not inspect.getdoc(method)] == []
 
 
@@ -60,15 +58,15 @@ def test_every_public_method_is_defined_in_its_class_which_has_few_bases(kind: t
     assert len(kind.__mro__) <= 4
 
 
-def test_help_reads_as_if_it_were_written_there() -> None:
-    text = pydoc.plain(pydoc.render_doc(Consumer)).replace("'", "")  # Python 3.14 quotes no annotations
+def test_help_shows_signatures_and_docstrings() -> None:
+    text = pydoc.plain(pydoc.render_doc(Consumer)).replace("'", "")  # Python 3.14 does not quote annotations.
     assert "poll(self, timeout: float = 1.0, max_records: int | None = None, **unknown: Never)" in text
     assert "Return the next records, at most max_poll_records" in text
     assert Consumer.poll.__qualname__ == "Consumer.poll"
     assert AsyncConsumer.poll.__module__ == "consumer.aio.consumer"
 
 
-def test_a_class_of_ones_own_may_override(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subclass_may_override_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     class Mine(Consumer):
         def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Any:
             return "mine"
@@ -80,20 +78,20 @@ def test_a_class_of_ones_own_may_override(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def imported(code: str) -> list[str]:
-    """The modules that a new interpreter has after running `code`."""
+    """Return the modules that a new interpreter has imported after `code`."""
     text = f"{code}\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
     return done.stdout.split()
 
 
-def test_importing_the_package_imports_none_of_it() -> None:
+def test_importing_the_package_imports_none_of_its_modules() -> None:
     heavy = imported("import consumer")
     assert "consumer" in heavy
     ours = [name for name in heavy if name.startswith(("consumer.", "kproto.", "asyncio"))]
     assert sorted(ours) == ["kproto.lazy_imports", "kproto.version"]
 
 
-def test_a_blocking_client_needs_no_asyncio() -> None:
+def test_a_blocking_client_does_not_import_asyncio() -> None:
     heavy = imported("from consumer import Consumer, Cluster")
     assert "consumer.blocking.consumer" in heavy
     assert "asyncio" not in heavy
@@ -102,9 +100,9 @@ def test_a_blocking_client_needs_no_asyncio() -> None:
 @pytest.mark.parametrize(
     "client", ["from consumer import AsyncProducer as C", "from consumer import AsyncConsumer as C"]
 )
-def test_an_event_loop_waits_for_no_package_at_its_first_batch(client: str) -> None:
-    """It would stand still for 40 ms of CPU while crc32c looks its version up, with the service's traffic."""
-    made = "import asyncio\nasync def main(): return C('127.0.0.1:1')\nasyncio.run(main())"
-    heavy = imported(f"{client}\n{made}")
+def test_crc32c_is_imported_with_the_client_and_not_at_the_first_batch(client: str) -> None:
+    """The import looks up package metadata, which would stop the event loop for 40 ms."""
+    program = "import asyncio\nasync def main(): return C('127.0.0.1:1')\nasyncio.run(main())"
+    heavy = imported(f"{client}\n{program}")
     assert {"crc32c", "importlib.metadata"} <= set(heavy)
     assert "crc32c" not in imported(client)

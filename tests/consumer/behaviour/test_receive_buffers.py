@@ -1,7 +1,7 @@
-"""What the application keeps stays as it was, while the memory that answers are received into is used again.
+"""Records that the application holds do not change when the receive buffers are reused.
 
-Against a server and sockets, over both shells: answers are larger than `ReceiveBuffer.MIN_SIZE`, and arrive
-in pieces of any size.
+Both runtimes read from a server by sockets. Responses are larger than `ReceiveBuffer.MIN_SIZE`, and arrive in
+pieces of any size.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ TOPICS = {"mixed": "none", "even": "none", "squeezed": "lz4"}
 
 
 def value(topic: str, partition: int, offset: int) -> bytes:
-    """Those of "even" have one size, and so have the answers that bring them."""
-    made = b"%d/%d %s " % (partition, offset, topic.encode())
-    return made.ljust(400) if topic == "even" else made * (1 + offset % 60)
+    """Return the value of a record. In "even" all have one size, and so have the responses."""
+    text = b"%d/%d %s " % (partition, offset, topic.encode())
+    return text.ljust(400) if topic == "even" else text * (1 + offset % 60)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def broker() -> Iterator[str]:
             with Producer(server.bootstrap, **options) as producer:
                 for partition in range(PARTITIONS):
                     for offset in range(COUNT):
-                        made = value(topic, partition, offset)
-                        producer.send(topic, made, made[:9], partition, 0, headers=[("h", made[:5])])
+                        content = value(topic, partition, offset)
+                        producer.send(topic, content, content[:9], partition, 0, headers=[("h", content[:5])])
         yield server.bootstrap
 
 
@@ -58,67 +58,72 @@ PLAY = st.fixed_dictionaries(
 )
 
 
-class Kept:
-    """All that a play was given and did not forget."""
+class HeldRecords:
+    """All records that a run received and did not drop."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.found: list[Any] = []
 
     def check(self) -> None:
-        for one in self.found:
-            for partition, offset, key, content, headers in seen(one):
-                made = value(self.topic, partition, offset)
-                assert (key, content, headers) == (made[:9], made, (("h", made[:5]),))
+        for item in self.found:
+            for partition, offset, key, content, headers in fields_of(item):
+                expected = value(self.topic, partition, offset)
+                assert (key, content, headers) == (expected[:9], expected, (("h", expected[:5]),))
 
 
-def seen(one: Any) -> Iterator[tuple[int, int, Any, Any, Any]]:
-    if hasattr(one, "columns"):
-        some = one.columns
-        contents = some.offset.tolist(), some.key.to_pylist(), some.value.to_pylist(), some.headers
+def fields_of(item: Any) -> Iterator[tuple[int, int, Any, Any, Any]]:
+    if hasattr(item, "columns"):
+        columns = item.columns
+        contents = (
+            columns.offset.tolist(),
+            columns.key.to_pylist(),
+            columns.value.to_pylist(),
+            columns.headers,
+        )
         for row in zip(*contents, strict=True):
-            yield one.partition, *row
+            yield item.partition, *row
     else:
-        yield one.partition, one.offset, one.key, one.value, tuple(one.headers)
+        yield item.partition, item.offset, item.key, item.value, tuple(item.headers)
 
 
-async def play(consumer: Any, wait: Any, told: dict[str, Any]) -> None:
-    """`wait` awaits what an asyncio consumer's methods return."""
-    places = [TopicPartition(told["topic"], index) for index in range(PARTITIONS)]
+async def run_steps(consumer: Any, wait: Any, plan: dict[str, Any]) -> None:
+    """Run the steps on a consumer. `wait` awaits the results of an asyncio consumer's methods."""
+    places = [TopicPartition(plan["topic"], index) for index in range(PARTITIONS)]
     consumer.assign(dict.fromkeys(places, 0))
-    kept = Kept(told["topic"])
-    for number, (what, much) in enumerate(told["steps"]):
-        if what == "rows":
-            kept.found += await wait(consumer.poll(0.02, much))
-        elif what == "columns":
-            kept.found += await wait(consumer.poll_columns(0.02))
-        elif what == "seek":
-            consumer.seek(places[number % PARTITIONS], much)
+    held = HeldRecords(plan["topic"])
+    for number, (action, argument) in enumerate(plan["steps"]):
+        if action == "rows":
+            held.found += await wait(consumer.poll(0.02, argument))
+        elif action == "columns":
+            held.found += await wait(consumer.poll_columns(0.02))
+        elif action == "seek":
+            consumer.seek(places[number % PARTITIONS], argument)
         else:
-            del kept.found[:: much + 1]
-    kept.check()
+            del held.found[:: argument + 1]
+    held.check()
 
 
-async def given_already(result: Any) -> Any:
+async def return_result(result: Any) -> Any:
     return result
 
 
-async def awaited(result: Any) -> Any:
+async def await_result(result: Any) -> Any:
     return await result
 
 
 @settings(max_examples=EACH)
 @given(PLAY)
-def test_what_a_blocking_consumer_gave_never_changes(broker: str, told: dict[str, Any]) -> None:
-    with Consumer(broker, max_partition_fetch_bytes=told["size"]) as consumer:
-        asyncio.run(play(consumer, given_already, told))
+def test_records_of_a_blocking_consumer_never_change(broker: str, plan: dict[str, Any]) -> None:
+    with Consumer(broker, max_partition_fetch_bytes=plan["size"]) as consumer:
+        asyncio.run(run_steps(consumer, return_result, plan))
 
 
 @settings(max_examples=EACH)
 @given(PLAY)
-def test_what_an_asyncio_consumer_gave_never_changes(broker: str, told: dict[str, Any]) -> None:
+def test_records_of_an_asyncio_consumer_never_change(broker: str, plan: dict[str, Any]) -> None:
     async def read() -> None:
-        async with AsyncConsumer(broker, max_partition_fetch_bytes=told["size"]) as consumer:
-            await play(consumer, awaited, told)
+        async with AsyncConsumer(broker, max_partition_fetch_bytes=plan["size"]) as consumer:
+            await run_steps(consumer, await_result, plan)
 
     asyncio.run(read())

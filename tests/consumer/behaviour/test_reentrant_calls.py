@@ -1,5 +1,7 @@
-"""Every public method of a client, found by looking at its class, called by what the client itself called:
-each call ends in a moment, done or refused, and the client goes on or is closed."""
+"""Every public method, called from a callback of its own client, returns or is rejected within a moment.
+
+The methods are found by inspecting the class. Afterwards the client continues, or is closed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from kproto.errors import IllegalState, KprotoError
 
 P0 = TopicPartition("t", 0)
 SENT = 20
-# What deliveries ask of their producer, and what a test of its own is for.
+# Methods for deliveries, and those with a test of their own.
 INSIDE = {"await_it", "call_back", "looked_at", "run", "wait_for"}
 PRODUCING: dict[str, tuple[Any, ...]] = {
     "send": ("t", b"again"),
@@ -62,7 +64,7 @@ def broker() -> Iterator[str]:
 
 @pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("method", methods(Producer))
-def test_a_delivery_callback_may_call_all_there_is(broker: str, method: str, transactional: bool) -> None:
+def test_a_delivery_callback_may_call_every_method(broker: str, method: str, transactional: bool) -> None:
     called: list[BaseException | None] = []
     done = threading.Event()
     producer = Producer(broker, **({"transactional_id": "x"} if transactional else {}))
@@ -79,7 +81,7 @@ def test_a_delivery_callback_may_call_all_there_is(broker: str, method: str, tra
     producer.send("t", b"x").add_done_callback(callback)
     assert done.wait(20)
     assert all(isinstance(error, IllegalState) for error in called)
-    with suppress(IllegalState):  # closed, or between two transactions
+    with suppress(IllegalState):  # The producer is closed, or between two transactions.
         assert producer.send("t", b"y").result(10).topic == "t"
     producer.close(10)
     assert not producer._runtime.thread.is_alive()
@@ -87,7 +89,9 @@ def test_a_delivery_callback_may_call_all_there_is(broker: str, method: str, tra
 
 @pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("method", methods(AsyncProducer))
-def test_a_task_of_a_delivery_callback_may_too(broker: str, method: str, transactional: bool) -> None:
+def test_a_task_of_a_delivery_callback_may_call_every_method(
+    broker: str, method: str, transactional: bool
+) -> None:
     async def story() -> None:
         producer = AsyncProducer(broker, **({"transactional_id": "x"} if transactional else {}))
         loop = asyncio.get_running_loop()
@@ -113,11 +117,11 @@ def test_a_task_of_a_delivery_callback_may_too(broker: str, method: str, transac
 
 @pytest.mark.parametrize("where", ["assigned", "revoked", "events"])
 @pytest.mark.parametrize("method", methods(Consumer))
-def test_what_a_consumer_calls_may_call_all_there_is(broker: str, method: str, where: str) -> None:
+def test_callbacks_of_a_consumer_may_call_every_method(broker: str, method: str, where: str) -> None:
     called: list[BaseException | None] = []
 
-    def calls(here: str) -> None:
-        if here != where or called or not reader.assignment():
+    def calls(place: str) -> None:
+        if place != where or called or not reader.assignment():
             return
         called.append(None)
         try:
@@ -135,25 +139,25 @@ def test_what_a_consumer_calls_may_call_all_there_is(broker: str, method: str, w
     reader = Consumer(broker, group_id=f"{method}-{where}", **GROUP)
     reader.events(lambda change: calls("events") if change.kind == "assigned" else None)
     reader.subscribe("t", Listener())
-    found: set[tuple[int, int]] = set()
-    with suppress(IllegalState):  # it was killed
-        while len(found) < SENT:
-            found |= {(one.partition, one.offset) for one in reader.poll(10)}
+    read: set[tuple[int, int]] = set()
+    with suppress(IllegalState):  # The consumer was killed.
+        while len(read) < SENT:
+            read |= {(record.partition, record.offset) for record in reader.poll(10)}
             reader.resume(reader.paused())
         reader.unsubscribe()
     reader.close(timeout=10)
     assert called
     assert all(error is None or isinstance(error, IllegalState) for error in called)
-    assert len(found) >= SENT or method == "kill"
+    assert len(read) >= SENT or method == "kill"
 
 
 @pytest.mark.parametrize("where", ["assigned", "revoked"])
 @pytest.mark.parametrize("method", methods(AsyncConsumer))
-def test_what_a_consumer_awaits_may_too(broker: str, method: str, where: str) -> None:
+def test_coroutines_of_a_listener_may_call_every_method(broker: str, method: str, where: str) -> None:
     called: list[BaseException | None] = []
 
-    async def calls(here: str) -> None:
-        if here != where or called:
+    async def calls(place: str) -> None:
+        if place != where or called:
             return
         called.append(None)
         try:
@@ -174,14 +178,14 @@ def test_what_a_consumer_awaits_may_too(broker: str, method: str, where: str) ->
         nonlocal reader
         reader = AsyncConsumer(broker, group_id=f"async-{method}-{where}", **GROUP)
         reader.subscribe("t", Listener())
-        found: set[tuple[int, int]] = set()
+        read: set[tuple[int, int]] = set()
         with suppress(IllegalState):
-            while len(found) < SENT:
-                found |= {(one.partition, one.offset) for one in await reader.poll(10)}
+            while len(read) < SENT:
+                read |= {(record.partition, record.offset) for record in await reader.poll(10)}
                 reader.resume(reader.paused())
             await reader.unsubscribe()
         await reader.close(timeout=10)
-        assert len(found) >= SENT or method == "kill"
+        assert len(read) >= SENT or method == "kill"
 
     reader: AsyncConsumer
     asyncio.run(asyncio.wait_for(story(), 30))

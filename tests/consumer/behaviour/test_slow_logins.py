@@ -8,18 +8,17 @@ from consumer.engine.network.transport import Broken, Open, Write
 from consumer.security.failures import CLOSED
 from kproto.messages.metadata import MetadataRequest
 from kproto.wire.frame import Frames
+from tests.consumer.engine.network.login_stage import LoginStage
 
-from ..engine.network.test_login import Stage
 
-
-def stalled() -> Stage:
+def stalled() -> LoginStage:
     """Where nobody answers a password."""
-    stage = Stage(sasl_mechanism="PLAIN")
+    stage = LoginStage(sasl_mechanism="PLAIN")
     stage.answers_no = ("SaslAuthenticate",)
     return stage
 
 
-def ended(stage: Stage, call: Any) -> str:
+def ended(stage: LoginStage, call: Any) -> str:
     """What became of a call."""
     while not call.done:
         due = stage.network.next_deadline()

@@ -1,6 +1,7 @@
-"""A blocking consumer in a world: `consumer.Consumer` itself, whose thread has its turns when the virtual
-clock says so, always between two lines of the application. So each line can be the one before which Ctrl-C
-comes, and every run of a line is like the one before.
+"""A blocking `Consumer` in virtual time.
+
+Its background thread runs when the virtual clock says so, and always between two lines of the application.
+Every run is the same, so that Ctrl-C can be raised at each line in turn.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ CLOCKS = (
 )
 
 
-class Thread(EngineClient):
-    """What the consumer's thread is here: its sockets, and when it looks."""
+class VirtualThread(EngineClient):
+    """Replace the sockets and the background thread of the consumer."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
         self.runtime: Any = None
         self.stopped = False
-        self.uses_tls = False  # the application's thread looks itself
+        self.uses_tls = False  # With TLS the application's thread reads the sockets itself.
         self.looked_at = self.woken = False
         self.happened: list[NetworkEvent] = []
 
@@ -64,7 +65,7 @@ class Thread(EngineClient):
         return happened
 
     def poll(self, timeout: float) -> None:
-        """By the application, where it reads itself."""
+        """Wait for events; called by the application's thread if it reads the sockets itself."""
         self.looked_at = True
         try:
             with untraced():
@@ -114,10 +115,10 @@ class Thread(EngineClient):
         self.turn((event,))
 
 
-class FreeOwner(SocketOwner):
-    """The client has no thread of its own that would own the sockets."""
+class UncontendedSocketOwner(SocketOwner):
+    """A socket owner without a background thread."""
 
-    there: Thread
+    there: VirtualThread
 
     def recall(self) -> None:
         self.there.wake()
@@ -125,7 +126,7 @@ class FreeOwner(SocketOwner):
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """It isn't the application that runs in here."""
+    """Suspend tracing: this code is not part of the application."""
     tracer = sys.gettrace()
     sys.settrace(None)
     try:
@@ -134,19 +135,19 @@ def untraced() -> Iterator[None]:
         sys.settrace(tracer)
 
 
-class ByTurns(BlockingRuntime):
-    """Its thread runs while the application waits; or the application has its turns then (`uses_tls`)."""
+class VirtualBlockingRuntime(BlockingRuntime):
+    """Its thread runs while the application waits; with `uses_tls` the application polls itself."""
 
-    there: Thread
+    there: VirtualThread
 
     async def wait(self, seen: int, deadline: int) -> bool:
         if not self.there.uses_tls:
-            return self._others(seen, deadline)
-        found = await super().wait(seen, deadline)
+            return self._run_world(seen, deadline)
+        changed = await super().wait(seen, deadline)
         self.there.plan()
-        return found
+        return changed
 
-    def _others(self, seen: int, deadline: int) -> bool:
+    def _run_world(self, seen: int, deadline: int) -> bool:
         with untraced():
             self.there.world.run(deadline - self.there.world.now, until=lambda: self.changes != seen)
         return self.changes != seen
@@ -155,28 +156,30 @@ class ByTurns(BlockingRuntime):
         end = self.there.world.now + 300_000
         while not future.done():
             assert self.there.world.now < end, "a future that never ends"
-            self._others(self.changes, self.there.world.now + 60_000)
+            self._run_world(self.changes, self.there.world.now + 60_000)
         return future.result(0)
 
 
-# Python looks for signals where a function begins, behind each call of one that isn't Python's, and where a
-# loop goes round.
+# Python checks for signals where a function begins, after each call of a function that is not written in
+# Python, and where a loop repeats.
 LOOKS = frozenset(dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"))
 
 
 class CtrlC:
-    """Raises KeyboardInterrupt where Python looks for signals the n-th time in the client's code, or that of
-    others, which the application runs."""
+    """Raise KeyboardInterrupt at the n-th point where Python checks for signals.
+
+    Only points in the client's code count, and in the files `others`, which the application runs.
+    """
 
     def __init__(self, at: int, *others: str) -> None:
         self.left = at
         self.within = CLIENT, *others
         self.where = ""
-        self._last: dict[FrameType, int] = {}  # the instruction that ran last, in each frame
+        self._last: dict[FrameType, int] = {}  # The instruction that ran last in each frame.
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "call" and frame.f_back in self._last:
-            self._last[frame.f_back] = 0  # it is Python's
+            self._last[frame.f_back] = 0  # The called function is written in Python.
         if not frame.f_code.co_filename.startswith(self.within):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
@@ -201,32 +204,35 @@ class CtrlC:
 
 
 @contextmanager
-def by_turns(world: World, name: str, *, uses_tls: bool = False, **options: Any) -> Iterator[Consumer]:
+def virtual_consumer(
+    world: World, name: str, *, uses_tls: bool = False, **options: Any
+) -> Iterator[Consumer]:
+    """Yield a blocking consumer whose background thread runs in the world's virtual time."""
     with pytest.MonkeyPatch.context() as patch:
         for module in CLOCKS:
             patch.setattr(f"consumer.{module}.now", lambda: world.now)
-        there = Thread(world, name)
-        world.clients[name] = there
-        there.uses_tls = uses_tls
-        owner = FreeOwner()
-        owner.there = there
-        patch.setattr("consumer.blocking.runtime.Sockets", lambda: there)
+        thread = VirtualThread(world, name)
+        world.clients[name] = thread
+        thread.uses_tls = uses_tls
+        owner = UncontendedSocketOwner()
+        owner.there = thread
+        patch.setattr("consumer.blocking.runtime.Sockets", lambda: thread)
         patch.setattr("consumer.blocking.runtime.SocketOwner", lambda: owner)
-        patch.setattr("consumer.blocking.runtime.threading.Thread", lambda **_: there)
-        patch.setattr("consumer.blocking.consumer.BlockingRuntime", ByTurns)
-        made = Consumer(
+        patch.setattr("consumer.blocking.runtime.threading.Thread", lambda **_: thread)
+        patch.setattr("consumer.blocking.consumer.BlockingRuntime", VirtualBlockingRuntime)
+        blocking_consumer = Consumer(
             ",".join(f"{host}:{port}" for host, port in world.addresses), client_id=name, **options
         )
-        runtime: Any = made._runtime
-        runtime.there = there
-        there.runtime = runtime
+        runtime: Any = blocking_consumer._runtime
+        runtime.there = thread
+        thread.runtime = runtime
         runtime.wakes_at = runtime.driver.due()
-        there.plan()
+        thread.plan()
         before = signal.signal(
             signal.SIGINT, signal.default_int_handler
-        )  # a job in the background ignores it
+        )  # A shell's background job ignores SIGINT.
         try:
-            yield made
+            yield blocking_consumer
         finally:
             signal.signal(signal.SIGINT, before)
-            made.kill()
+            blocking_consumer.kill()

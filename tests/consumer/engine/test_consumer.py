@@ -1,4 +1,4 @@
-"""The consumer's engine in virtual time, against the embedded broker."""
+"""The engine of a consumer in virtual time, against the embedded broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GROUP: dict[str, Any] = {
 }
 
 DAY = 24 * 3600 * 1000
-# A day in few steps: what is asked regularly is asked seldom.
+# Options for a day of virtual time in few steps: everything periodic happens rarely.
 SLOW: dict[str, Any] = {
     "session_timeout_ms": 1_800_000,
     "heartbeat_interval_ms": 600_000,
@@ -60,7 +60,7 @@ def numbers(*ends: int) -> list[str]:
 
 
 def settled(world: World, *members: Consumer) -> bool:
-    """Every partition of every topic has exactly one owner among the members, and each member is stable."""
+    """Return whether each partition of each topic has exactly one owner, and each member is stable."""
     owned = [partition for member in members for partition in member.owns()]
     total = sum(len(topic.partitions) for topic in world.broker.topics)
     return len(owned) == len(set(owned)) == total and all(
@@ -72,7 +72,7 @@ def settled(world: World, *members: Consumer) -> bool:
 # ---- reading
 
 
-def test_a_member_reads_everything_once_and_in_order() -> None:
+def test_a_member_reads_every_record_once_and_in_order() -> None:
     world = World({"t": 3})
     for partition in range(3):
         world.write("t", partition, *numbers(0, 700))
@@ -101,8 +101,8 @@ def test_a_poll_returns_at_most_its_limit() -> None:
     assert max(after - before for before, after in itertools.pairwise(seen)) == 7
 
 
-def test_partitions_that_come_after_a_second_subscription_are_found() -> None:
-    """Found by the story of seed 134: unsubscribing put the metadata to sleep, for good."""
+def test_partitions_added_after_a_second_subscription_are_assigned() -> None:
+    """Found by the schedule of seed 134: unsubscribing stopped the metadata refresh for good."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -129,7 +129,7 @@ def test_columns_hold_the_same_records_as_rows() -> None:
     assert a.engine.partitions[tp("t", 0)].position == 50
 
 
-def test_records_written_later_arrive_without_another_metadata_request() -> None:
+def test_new_records_arrive_without_another_metadata_request() -> None:
     world = World({"t": 1})
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 10**6})
     a.subscribe("t")
@@ -155,7 +155,7 @@ def test_an_idle_consumer_sends_empty_incremental_fetches() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-def test_members_share_and_take_over(strategy: str) -> None:
+def test_members_share_partitions_and_take_over_those_of_members_that_leave(strategy: str) -> None:
     world = World({"t": 6})
     options = {**GROUP, "partition_assignment_strategy": strategy}
     a, b, c = (world.consumer(**options) for _ in range(3))
@@ -171,7 +171,7 @@ def test_members_share_and_take_over(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_nothing_is_read_twice_over_clean_rebalances(strategy: str) -> None:
+def test_no_record_is_read_twice_over_clean_rebalances(strategy: str) -> None:
     world = World({"t": 4})
     options = {**GROUP, "partition_assignment_strategy": strategy}
     a, b = world.consumer(**options), world.consumer(**options)
@@ -190,10 +190,10 @@ def test_nothing_is_read_twice_over_clean_rebalances(strategy: str) -> None:
     assert len(set(everything)) == 1600
 
 
-def test_after_revoked_returns_nothing_of_that_partition_is_delivered() -> None:
+def test_no_record_of_a_partition_is_returned_after_its_revoked_callback() -> None:
     world = World({"t": 4})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
-    gone: dict[Any, int] = {}  # revoked partitions, and how many records there were until then
+    gone: dict[Any, int] = {}  # Revoked partition -> the number of records that were read until then.
 
     def listen(kind: str, partitions: Any) -> None:
         for partition in partitions:
@@ -219,24 +219,24 @@ def test_after_revoked_returns_nothing_of_that_partition_is_delivered() -> None:
 
 
 @pytest.mark.rule("M88")
-def test_kept_partitions_are_read_on_during_a_cooperative_rebalance() -> None:
+def test_retained_partitions_are_read_during_a_cooperative_rebalance() -> None:
     world = World({"t": 4})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
     a.subscribe("t")
     world.run(1000)
-    kept_before = len(a.records)
-    b.callback_ms = 2000  # b's assigned callback holds nothing up but b
+    records_before = len(a.records)
+    b.callback_ms = 2000  # The assigned callback of b delays only b.
     b.subscribe("t")
     for _ in range(100):
         world.write("t", 0, "x")
         world.run(10)
     assert settled(world, a, b)
-    stayed = a.owns()
-    assert len(stayed) == 2
-    assert len(a.records) - kept_before + len(b.records) >= 50
+    retained = a.owns()
+    assert len(retained) == 2
+    assert len(a.records) - records_before + len(b.records) >= 50
 
 
-def test_heartbeats_go_on_while_a_callback_runs() -> None:
+def test_heartbeats_continue_while_a_callback_runs() -> None:
     world = World({"t": 2})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
     a.subscribe("t")
@@ -249,7 +249,7 @@ def test_heartbeats_go_on_while_a_callback_runs() -> None:
     assert world.run(until=lambda: settled(world, a, b))
 
 
-def test_a_member_that_does_not_poll_is_dropped_and_comes_back() -> None:
+def test_a_member_that_does_not_poll_leaves_the_group_and_rejoins() -> None:
     world = World({"t": 2})
     a = world.consumer(**GROUP, max_poll_interval_ms=4000)
     b = world.consumer(**GROUP, max_poll_interval_ms=4000)
@@ -267,7 +267,7 @@ def test_a_member_that_does_not_poll_is_dropped_and_comes_back() -> None:
 
 
 @pytest.mark.rule("M112")
-def test_a_poll_that_waits_longer_than_max_poll_interval_loses_nothing() -> None:
+def test_a_poll_that_waits_longer_than_max_poll_interval_keeps_its_partitions() -> None:
     world = World({"t": 2})
     a = world.consumer(**GROUP, max_poll_interval_ms=2000)
     a.subscribe("t")
@@ -276,12 +276,13 @@ def test_a_poll_that_waits_longer_than_max_poll_interval_loses_nothing() -> None
     world.run(6900)
     world.write("t", 0, "x")
     world.run(100)
-    assert len(world.requests_of(a, JoinGroupRequest)) == 2  # the first is told its member id
+    # The first JoinGroup is answered with the member id.
+    assert len(world.requests_of(a, JoinGroupRequest)) == 2
     assert a.changes_of("lost") == []
     assert a.values() == ["x"]
 
 
-def test_a_day_on_a_quiet_topic_is_one_join() -> None:
+def test_a_member_joins_once_in_a_day_on_a_topic_without_records() -> None:
     world = World({"t": 2})
     a = world.consumer(**{**GROUP, **SLOW})
     a.subscribe("t")
@@ -291,7 +292,7 @@ def test_a_day_on_a_quiet_topic_is_one_join() -> None:
     assert [change.kind for change in a.changes if change.kind in ("assigned", "lost")] == ["assigned"]
 
 
-def test_after_poll_the_interval_counts_from_its_end() -> None:
+def test_max_poll_interval_counts_from_the_end_of_a_poll() -> None:
     world = World({"t": 2})
     a = world.consumer(**GROUP, max_poll_interval_ms=2000)
     a.subscribe("t")
@@ -303,7 +304,7 @@ def test_after_poll_the_interval_counts_from_its_end() -> None:
     assert [change.reason for change in a.changes_of("lost")] == ["consumer poll timeout has expired."]
 
 
-def test_a_callback_that_takes_longer_than_max_poll_interval_loses() -> None:
+def test_a_callback_that_takes_longer_than_max_poll_interval_loses_the_partitions() -> None:
     world = World({"t": 2})
     a = world.consumer(**GROUP, max_poll_interval_ms=2000)
     a.subscribe("t")
@@ -316,7 +317,7 @@ def test_a_callback_that_takes_longer_than_max_poll_interval_loses() -> None:
     ]
 
 
-def test_a_lost_member_rejoins_and_says_why() -> None:
+def test_a_member_that_lost_its_partitions_rejoins_and_reports_why() -> None:
     world = World({"t": 2})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -335,7 +336,7 @@ def test_a_lost_member_rejoins_and_says_why() -> None:
     assert len(a.owns()) == 2
 
 
-def test_a_broken_connection_loses_nothing() -> None:
+def test_a_broken_connection_loses_no_record() -> None:
     world = World({"t": 2})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -349,7 +350,7 @@ def test_a_broken_connection_loses_nothing() -> None:
     assert a.changes_of("lost") == []
 
 
-def test_a_pattern_finds_new_topics_and_loses_none_of_their_records() -> None:
+def test_a_pattern_subscribes_to_new_topics_from_their_first_record() -> None:
     world = World({"a.one": 1, "b.one": 1})
     a = world.consumer(**{**GROUP, "auto_offset_reset": "latest"})
     a.subscribe(pattern=r"a\..*")
@@ -364,7 +365,7 @@ def test_a_pattern_finds_new_topics_and_loses_none_of_their_records() -> None:
 # ---- start positions
 
 
-def test_latest_skips_what_was_there_and_earliest_does_not() -> None:
+def test_latest_skips_existing_records_and_earliest_reads_them() -> None:
     world = World({"t": 1})
     world.write("t", 0, "old")
     a = world.consumer(**{**GROUP, "auto_offset_reset": "latest"})
@@ -379,8 +380,8 @@ def test_latest_skips_what_was_there_and_earliest_does_not() -> None:
 
 
 @pytest.mark.parametrize("wait", [0, 1, 5, 50, 400, 900])
-def test_no_record_of_a_new_partition_is_skipped_with_latest(wait: int) -> None:
-    """M209: whatever the moment of growth, from the partition's first record on."""
+def test_latest_skips_no_record_of_a_new_partition(wait: int) -> None:
+    """M209: partitions are read from their first record, whenever they are added."""
     world = World({"t": 1})
     a, b = (world.consumer(**{**GROUP, "auto_offset_reset": "latest"}) for _ in range(2))
     a.subscribe("t")
@@ -396,7 +397,9 @@ def test_no_record_of_a_new_partition_is_skipped_with_latest(wait: int) -> None:
 
 
 def test_a_crash_before_the_first_commit_of_a_new_partition_loses_nothing() -> None:
-    """M203 (c): killed after reading, before any interval commit; more is written during the absence."""
+    """M203 (c): the consumer is killed after reading and before its first interval commit. More records are
+    written while it is away.
+    """
     world = World({"t": 1})
     options = {**GROUP, "auto_offset_reset": "latest", "auto_commit_interval_ms": 10**6}
     a = world.consumer(**options)
@@ -412,7 +415,7 @@ def test_a_crash_before_the_first_commit_of_a_new_partition_loses_nothing() -> N
     assert b.values() == numbers(0, 600)
 
 
-def test_the_start_is_committed_before_the_first_record_is_handed_out() -> None:
+def test_the_start_offset_is_committed_before_the_first_record_is_returned() -> None:
     world = World({"t": 1})
     world.write("t", 0, "x")
     a = world.consumer(**GROUP)
@@ -437,7 +440,7 @@ def test_the_start_is_committed_before_the_first_record_is_handed_out() -> None:
     assert world.run(3000, until=lambda: a.values() == ["x"])
 
 
-def test_an_error_of_offset_fetch_is_never_a_reset() -> None:
+def test_an_offset_fetch_error_never_resets_the_position() -> None:
     """I7."""
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
@@ -467,7 +470,7 @@ def test_an_error_of_offset_fetch_is_never_a_reset() -> None:
     assert any(isinstance(error, NotAuthorized) for error in b.errors)
 
 
-def test_out_of_range_follows_its_own_policy_and_is_reported() -> None:
+def test_an_offset_out_of_range_follows_its_own_policy_and_is_reported() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 100))
     a = world.consumer(**{**GROUP, "auto_offset_reset": "latest", "on_out_of_range": "earliest"})
@@ -482,7 +485,7 @@ def test_out_of_range_follows_its_own_policy_and_is_reported() -> None:
     assert "offset 10 is out of range" in a.changes_of("reset")[-1].reason
 
 
-def test_without_a_policy_out_of_range_is_raised_until_the_application_seeks() -> None:
+def test_without_a_policy_offset_out_of_range_is_raised_until_a_seek() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 5))
     a = world.consumer(auto_offset_reset="none")
@@ -497,7 +500,7 @@ def test_without_a_policy_out_of_range_is_raised_until_the_application_seeks() -
     assert len(a.errors) == count
 
 
-def test_no_commit_without_a_policy_is_an_error() -> None:
+def test_a_missing_commit_without_a_reset_policy_is_an_error() -> None:
     world = World({"t": 1})
     a = world.consumer(**{**GROUP, "auto_offset_reset": "none"})
     a.subscribe("t")
@@ -506,8 +509,8 @@ def test_no_commit_without_a_policy_is_an_error() -> None:
     assert str(a.errors[0]).startswith("t-0: no committed offset, and the policy is none")
 
 
-def test_who_commits_where_there_was_no_commit_begins_there() -> None:
-    """As Java's, which asks the group again with each poll."""
+def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
+    """As with Java's consumer, which fetches the committed offsets again with each poll."""
     world = World({"t": 2})
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**{**GROUP, "auto_offset_reset": "none"})
@@ -518,7 +521,7 @@ def test_who_commits_where_there_was_no_commit_begins_there() -> None:
     assert {str(error)[:3] for error in a.errors[-3:]} == {"t-1"}
 
 
-def test_by_duration_starts_at_the_first_record_that_young() -> None:
+def test_by_duration_starts_at_the_first_record_within_the_duration() -> None:
     world = World({"t": 1})
     for at in range(10):
         world.write("t", 0, str(at))
@@ -529,7 +532,7 @@ def test_by_duration_starts_at_the_first_record_that_young() -> None:
     assert a.values() == ["6", "7", "8", "9"]
 
 
-def test_a_topic_that_is_created_anew_is_read_from_its_start() -> None:
+def test_a_re_created_topic_is_read_from_its_start() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**GROUP)
@@ -543,16 +546,18 @@ def test_a_topic_that_is_created_anew_is_read_from_its_start() -> None:
 
 
 @pytest.mark.parametrize(("policy", "read"), [("kproto", True), ("java", False)])
-def test_what_a_static_member_was_giving_back_when_it_was_put_out_is_nobodys_for_long(
+def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon(
     policy: str, read: bool
 ) -> None:
-    """The broker takes a static member back without a rebalance, and the plan took partitions from it."""
+    """The broker takes the static member back without a rebalance, although the plan moved partitions away
+    from it.
+    """
     world = World({"t": 4})
     options = {**GROUP, "max_poll_interval_ms": 5000, "session_timeout_ms": 60_000, "policy": policy}
     a = world.consumer(**options, group_instance_id="a")
     a.subscribe("t")
     assert world.run(until=lambda: len(a.owned) == 4)
-    a.callback_ms = 9000  # longer than it may be outside of poll
+    a.callback_ms = 9000  # Longer than `max_poll_interval_ms`.
     b = world.consumer(**options)
     b.subscribe("t")
     assert world.run(20_000, until=lambda: ("lost", a.calls[0][1]) in a.calls)
@@ -564,8 +569,8 @@ def test_what_a_static_member_was_giving_back_when_it_was_put_out_is_nobodys_for
 # ---- seeks and pauses
 
 
-def test_the_last_seek_wins_over_everything_under_way() -> None:
-    """I8: at every moment of the start, a seek decides alone."""
+def test_the_last_seek_overrides_everything_in_progress() -> None:
+    """I8: a seek at any moment of the start decides the position alone."""
     for moment in range(40):
         world = World({"t": 1})
         world.write("t", 0, *numbers(0, 100))
@@ -579,7 +584,7 @@ def test_the_last_seek_wins_over_everything_under_way() -> None:
         assert a.values()[before:] == numbers(40, 100), f"seek after {moment} ms"
 
 
-def test_a_seek_in_the_assigned_callback_comes_before_the_first_record() -> None:
+def test_a_seek_in_the_assigned_callback_applies_before_the_first_record() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**GROUP)
@@ -595,8 +600,10 @@ def test_a_seek_in_the_assigned_callback_comes_before_the_first_record() -> None
     assert a.values() == ["7", "8", "9"]
 
 
-def test_a_seek_in_what_is_lost_already_says_nothing_of_the_next_assignment() -> None:
-    """The application hears of the loss in its next poll; until then it believes that it seeks in its own."""
+def test_a_seek_in_a_lost_partition_does_not_affect_the_next_assignment() -> None:
+    """The next poll tells the application of the loss. Until then the application believes that it still owns
+    the partition.
+    """
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**GROUP)
@@ -604,7 +611,7 @@ def test_a_seek_in_what_is_lost_already_says_nothing_of_the_next_assignment() ->
     assert world.run(until=lambda: len(a.records) == 10)
     world.run(until=lambda: world.committed("g", tp("t", 0)) == 10)
     stalled = world.fault("stall", a)
-    a.freeze(4000)  # no poll: nobody looks whether the session is over
+    a.freeze(4000)  # Without a poll nothing checks whether the session has expired.
     world.run(3999)
     a.seek(tp("t", 0), 2)
     world.network.heal(stalled)
@@ -614,7 +621,7 @@ def test_a_seek_in_what_is_lost_already_says_nothing_of_the_next_assignment() ->
     assert a.values()[10:] == ["10"]
 
 
-def test_pause_keeps_what_is_buffered_and_resume_does_not_fetch_it_again() -> None:
+def test_a_pause_keeps_buffered_records_and_a_resume_does_not_fetch_them_again() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 100))
     a = world.consumer(**GROUP)
@@ -639,7 +646,7 @@ def test_pause_keeps_what_is_buffered_and_resume_does_not_fetch_it_again() -> No
 
 
 @pytest.mark.parametrize(("policy", "wait"), [("kproto", 0), ("java", 300_000)])
-def test_only_the_first_fetch_of_a_broker_is_answered_at_once(policy: str, wait: int) -> None:
+def test_only_the_first_fetch_of_a_broker_does_not_wait(policy: str, wait: int) -> None:
     world = World({"t": 2})
     a = world.consumer(**SLOW, policy=policy)
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
@@ -650,7 +657,7 @@ def test_only_the_first_fetch_of_a_broker_is_answered_at_once(policy: str, wait:
     assert waits[:3] == [wait, 300_000, 300_000]
 
 
-def test_the_lag_of_quiet_partitions_is_known_at_once() -> None:
+def test_the_lag_of_partitions_without_new_records_is_known_at_once() -> None:
     world = World({"t": 2})
     a = world.consumer(**SLOW)
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
@@ -660,10 +667,10 @@ def test_the_lag_of_quiet_partitions_is_known_at_once() -> None:
 
 
 def filled(world: World, **options: Any) -> Consumer:
-    """A consumer that has buffered all it may of three partitions, ten records in each piece."""
+    """Return a consumer with full buffers of three partitions, ten records in each batch."""
     for partition, number in itertools.product(range(3), range(20)):
         world.write("t", partition, *numbers(10 * number, 10 * number + 10))
-    a = world.consumer(max_partition_fetch_bytes=200, **options)  # a batch at a time
+    a = world.consumer(max_partition_fetch_bytes=200, **options)  # One batch at a time.
     a.limit = 0
     a.assign({tp("t", partition): 0 for partition in range(3)})
     states = a.engine.partitions
@@ -671,18 +678,18 @@ def filled(world: World, **options: Any) -> Consumer:
     return a
 
 
-def test_the_next_pieces_of_several_partitions_come_in_one_answer() -> None:
+def test_the_next_batches_of_several_partitions_are_fetched_in_one_request() -> None:
     world = World({"t": 3})
     a = filled(world)
     before = len(world.requests_of(a, FetchRequest))
     for _ in range(3):
         a.do(ev.Take(10))
         world.run(100)
-    [asked] = world.requests_of(a, FetchRequest)[before:]
-    assert [len(topic.partitions) for topic in asked.topics] == [3]
+    [request] = world.requests_of(a, FetchRequest)[before:]
+    assert [len(topic.partitions) for topic in request.topics] == [3]
 
 
-def test_a_partition_of_which_nothing_is_buffered_is_fetched_however_much_there_is_of_others() -> None:
+def test_a_partition_without_buffered_records_is_fetched_while_others_are_full() -> None:
     world = World({"t": 3})
     a = filled(world)
     a.do(ev.Seek(tp("t", 1), 50))
@@ -690,22 +697,22 @@ def test_a_partition_of_which_nothing_is_buffered_is_fetched_however_much_there_
 
 
 @pytest.mark.parametrize(("least", "beside"), [(1, set()), (100_000, {2})])
-def test_who_is_drained_is_asked_for_beside_an_open_fetch_only_if_the_broker_may_wait_with_that(
+def test_a_drained_partition_is_fetched_beside_an_open_fetch_only_if_the_broker_may_hold_that(
     least: int, beside: set[int]
 ) -> None:
     world = World({"t": 3})
     a = filled(world, fetch_min_bytes=least)
     before = len(world.requests_of(a, FetchRequest))
-    a.do(ev.Seek(tp("t", 1), 50))  # which is asked for at once
+    a.do(ev.Seek(tp("t", 1), 50))  # This partition is fetched at once.
     a.do(ev.Take(40))
     world.run(200)
-    asked = world.requests_of(a, FetchRequest)[before:]
+    requests = world.requests_of(a, FetchRequest)[before:]
     assert {
-        len(topic.partitions) for request in asked if request.session_epoch < 0 for topic in request.topics
+        len(topic.partitions) for request in requests if request.session_epoch < 0 for topic in request.topics
     } == beside
 
 
-def test_what_a_leader_no_longer_has_makes_nobody_wait_for_it_again() -> None:
+def test_a_high_watermark_that_the_leader_no_longer_has_delays_no_other_partition() -> None:
     world = World({"t": 2})
     a = world.consumer(**SLOW)
     world.write("t", 0, *numbers(0, 10))
@@ -713,14 +720,14 @@ def test_what_a_leader_no_longer_has_makes_nobody_wait_for_it_again() -> None:
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
     assert world.run(until=lambda: len(a.records) == 20)
     state = a.engine.partitions[tp("t", 0)]
-    state.high_watermark = state.last_stable_offset = 100  # so said a leader that is gone
+    state.high_watermark = state.last_stable_offset = 100  # Reported by an earlier leader.
     state.mark_dirty()
     world.run(700_000)
     a.do(ev.Seek(tp("t", 1), 0))
     assert world.run(1000, until=lambda: len(a.records) == 30)
 
 
-def test_seek_to_latest_then_committed_comes_back() -> None:
+def test_a_seek_to_committed_undoes_a_seek_to_latest() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**GROUP)
@@ -743,13 +750,13 @@ def test_seek_to_latest_then_committed_comes_back() -> None:
 
 
 def committed(world: World, group: str = "g") -> dict[Any, int]:
-    """What the coordinator has, asked as an outsider."""
+    """Return the committed offsets of the group, as fetched by a client outside of it."""
     probe = world.consumer(group_id=group)
-    wanted = [
+    partitions = [
         tp(topic.name, index) for topic in world.broker.topics for index in range(len(topic.partitions))
     ]
     core = probe.engine.core
-    probe.do(ev.Run("x", admin.committed_offsets(core.view, group, wanted, core.clock), 5000))
+    probe.do(ev.Run("x", admin.committed_offsets(core.view, group, partitions, core.clock), 5000))
     world.run(500)
     probe.alive = False
     value, error = probe.done["x"]
@@ -758,19 +765,19 @@ def committed(world: World, group: str = "g") -> dict[Any, int]:
 
 
 @pytest.mark.rule("M122")
-def test_automatic_commits_say_what_earlier_polls_returned() -> None:
+def test_auto_commit_commits_what_earlier_polls_returned() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 30))
     a = world.consumer(**GROUP, auto_commit_interval_ms=100)
     a.limit = 10
     a.subscribe("t")
     assert world.run(until=lambda: len(a.records) == 20)
-    a.pause_polling()  # the application works on the second ten
+    a.pause_polling()  # The application processes the second ten records.
     world.run(500)
     assert committed(world) == {tp("t", 0): 10}
 
 
-def test_nothing_new_means_no_commit_request() -> None:
+def test_auto_commit_sends_nothing_without_new_records() -> None:
     world = World({"t": 1})
     world.write("t", 0, "x")
     a = world.consumer(**GROUP, auto_commit_interval_ms=100)
@@ -783,7 +790,7 @@ def test_nothing_new_means_no_commit_request() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("automatic", [True, False])
-def test_what_a_reader_without_a_group_committed_is_not_forgotten_while_it_reads(automatic: bool) -> None:
+def test_the_commit_of_a_reader_without_a_group_does_not_expire_while_it_reads(automatic: bool) -> None:
     world = World({"t": 1}, settings={"offsets.retention.minutes": 65})
     world.write("t", 0, "x")
     options = {**GROUP, "enable_auto_commit": automatic, "auto_commit_interval_ms": 60_000}
@@ -798,7 +805,7 @@ def test_what_a_reader_without_a_group_committed_is_not_forgotten_while_it_reads
     assert committed(world) == {tp("t", 0): 1}
 
 
-def test_closing_commits_and_leaves_within_its_time() -> None:
+def test_close_commits_and_leaves_at_once() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 30))
     a = world.consumer(**GROUP)
@@ -812,7 +819,7 @@ def test_closing_commits_and_leaves_within_its_time() -> None:
     assert len(world.requests_of(a, LeaveGroupRequest)) == 1
 
 
-def test_closing_without_leaving_keeps_the_membership() -> None:
+def test_close_without_leaving_keeps_the_membership() -> None:
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -823,8 +830,8 @@ def test_closing_without_leaving_keeps_the_membership() -> None:
 
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 8, 12, 20, 50, 300])
-def test_closing_ends_in_time_from_every_state_of_a_start(moment: int) -> None:
-    """I16; the broker goes silent at once."""
+def test_close_ends_in_time_at_every_moment_of_the_start(moment: int) -> None:
+    """I16: the broker becomes silent immediately."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -839,7 +846,7 @@ def test_closing_ends_in_time_from_every_state_of_a_start(moment: int) -> None:
 
 
 @pytest.mark.rule("M95")
-def test_a_commit_during_a_rebalance_waits_and_succeeds_for_what_is_kept() -> None:
+def test_a_commit_of_retained_partitions_during_a_rebalance_waits_and_succeeds() -> None:
     world = World({"t": 4})
     for partition in range(4):
         world.write("t", partition, *numbers(0, 10))
@@ -851,8 +858,8 @@ def test_a_commit_during_a_rebalance_waits_and_succeeds_for_what_is_kept() -> No
     tokens: list[int] = []
     for at in range(60):
         if a.engine.partitions:
-            kept = min(a.engine.partitions)
-            a.do(ev.Commit(at, {kept: (at % 10, None, "")}, 5000))
+            retained = min(a.engine.partitions)
+            a.do(ev.Commit(at, {retained: (at % 10, None, "")}, 5000))
             tokens.append(at)
         world.run(5)
     world.run(6000)
@@ -878,8 +885,10 @@ def refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
     )
 
 
-def test_a_commit_that_is_overtaken_by_a_join_is_sent_again_and_loses_nothing() -> None:
-    """They travel on two connections: the group may have a new generation before the commit is read."""
+def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> None:
+    """JoinGroup and OffsetCommit travel on two connections: the group may be in a new generation before it
+    reads the commit.
+    """
     world = World({"t": 2})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -896,8 +905,8 @@ def test_a_commit_that_is_overtaken_by_a_join_is_sent_again_and_loses_nothing() 
     assert len(a.owns()) == 2
 
 
-def test_a_member_that_the_group_forgot_learns_it_from_a_commit() -> None:
-    """I3: it stops delivering and rejoins at once."""
+def test_a_commit_tells_a_member_that_the_group_has_removed_it() -> None:
+    """I3: the member stops delivering and rejoins at once."""
     world = World({"t": 2})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -913,21 +922,21 @@ def test_a_member_that_the_group_forgot_learns_it_from_a_commit() -> None:
     assert len(a.owns()) == 2
 
 
-def test_a_commit_for_a_partition_that_went_away_fails() -> None:
+def test_a_commit_of_a_revoked_partition_fails() -> None:
     world = World({"t": 2})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
     a.subscribe("t")
     world.run(1000)
     b.subscribe("t")
     assert world.run(until=lambda: settled(world, a, b))
-    [taken] = b.owns()
-    a.do(ev.Commit("c", {taken: (1, None, "")}, 1000))
+    [revoked] = b.owns()
+    a.do(ev.Commit("c", {revoked: (1, None, "")}, 1000))
     world.run(2000)
     assert isinstance(a.done["c"][1], CommitFailed)
 
 
 @pytest.mark.rule("M129")
-def test_a_commit_without_a_coordinator_ends_at_its_time() -> None:
+def test_a_commit_without_a_coordinator_fails_after_its_timeout() -> None:
     world = World({"t": 1})
     a = world.consumer(group_id="g")
     a.assign({tp("t", 0): 0})
@@ -941,7 +950,7 @@ def test_a_commit_without_a_coordinator_ends_at_its_time() -> None:
     assert world.now - at <= 701
 
 
-def test_commit_on_revoke_that_fails_does_not_stop_the_rebalance() -> None:
+def test_a_failed_commit_on_revoke_does_not_stop_the_rebalance() -> None:
     """I9."""
     world = World({"t": 2})
     world.write("t", 0, "x")
@@ -976,7 +985,7 @@ def test_commit_on_revoke_that_fails_does_not_stop_the_rebalance() -> None:
 # ---- manual, and misuse
 
 
-def test_a_consumer_without_a_group_never_looks_for_a_coordinator() -> None:
+def test_a_consumer_without_a_group_never_looks_up_a_coordinator() -> None:
     world = World({"t": 1})
     world.write("t", 0, "x")
     a = world.consumer(auto_offset_reset="earliest")
@@ -986,7 +995,7 @@ def test_a_consumer_without_a_group_never_looks_for_a_coordinator() -> None:
     assert world.requests_of(a, FindCoordinatorRequest) == []
 
 
-def test_a_broken_batch_is_raised_again_and_again_until_a_seek_passes_it() -> None:
+def test_a_corrupt_batch_is_raised_at_each_poll_until_a_seek_passes_it() -> None:
     world = World({"t": 1})
     world.write("t", 0, "good 0", "good 1")
     world.write("t", 0, "bad")
@@ -1003,7 +1012,7 @@ def test_a_broken_batch_is_raised_again_and_again_until_a_seek_passes_it() -> No
     assert a.values()[2:] == ["good 3"]
 
 
-def test_a_missing_topic_is_reported_once_and_read_when_it_comes() -> None:
+def test_a_missing_topic_is_reported_once_and_read_when_it_exists() -> None:
     world = World({})
     a = world.consumer(**GROUP)
     a.subscribe("later")
@@ -1014,7 +1023,7 @@ def test_a_missing_topic_is_reported_once_and_read_when_it_comes() -> None:
     assert world.run(10_000, until=lambda: a.values() == ["x"])
 
 
-def test_a_new_leader_epoch_costs_no_record() -> None:
+def test_a_new_leader_epoch_loses_no_record() -> None:
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -1027,7 +1036,7 @@ def test_a_new_leader_epoch_costs_no_record() -> None:
     assert a.values() == numbers(0, 50)
 
 
-def test_a_fenced_member_says_so_at_every_poll_and_can_be_closed() -> None:
+def test_a_fenced_member_raises_at_every_poll_and_can_be_closed() -> None:
     world = World({"t": 2})
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**GROUP, group_instance_id="one")
@@ -1056,15 +1065,17 @@ def test_a_fenced_member_says_so_at_every_poll_and_can_be_closed() -> None:
         lambda a: (a.do(ev.Assign({tp("t", 0): None})), a.do(ev.Subscribe(frozenset({"t"})))),
     ],
 )
-def test_calls_that_do_not_fit_are_refused(misuse: Any) -> None:
+def test_calls_in_the_wrong_state_are_rejected(misuse: Any) -> None:
     world = World({"t": 1})
     with pytest.raises(IllegalState):
         misuse(world.consumer(group_id="g"))
 
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
-def test_a_static_leader_that_was_away_finds_what_grew_meanwhile(assignor: str) -> None:
-    """Found by the story of seed 198: told to keep its plan, it took new metadata for that plan's."""
+def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
+    """Found by the schedule of seed 198: the leader was told to keep its plan, and took new metadata for that
+    of the plan.
+    """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}
     a = world.consumer(**{**GROUP, **mine}, group_instance_id="i")
@@ -1078,8 +1089,10 @@ def test_a_static_leader_that_was_away_finds_what_grew_meanwhile(assignor: str) 
     assert world.run(10_000, until=lambda: a.owned == {tp("t", 0), tp("t", 1)})
 
 
-def test_who_unsubscribes_before_the_coordinator_is_found_can_subscribe_again() -> None:
-    """Found by the story of seed 37: the answer came when nobody wanted it, and was never asked for again."""
+def test_a_member_that_unsubscribes_before_the_coordinator_is_found_can_subscribe_again() -> None:
+    """Found by the schedule of seed 37: the unneeded response was dropped, and the request was never
+    repeated.
+    """
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")

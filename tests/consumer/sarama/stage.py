@@ -1,4 +1,4 @@
-"""Handlers that write down what happens, and what plays with them."""
+"""Handlers for sarama's ConsumerGroup that record their calls, and a loop that consumes with them."""
 
 from __future__ import annotations
 
@@ -19,85 +19,88 @@ FAST: dict[str, Any] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms"
 
 @contextmanager
 def four_partitions() -> Iterator[Server]:
-    """A broker with the topic that `Loop` consumes."""
+    """Yield a broker with the topic that `ConsumeLoop` consumes."""
     with running(topics={"t": 4}, settings={"group.min.session.timeout.ms": "100"}) as server:
         yield server
 
 
 def fill(server: Server, count: int, *, partition: int = 0) -> None:
+    """Write `count` numbered records to a partition."""
     with Producer(server.bootstrap) as producer:
         for number in range(count):
             producer.send("t", b"%d" % number, partition=partition)
 
 
 def committed(server: Server, group: str = "g") -> dict[int, int]:
+    """Return the committed offset of each partition."""
     with Cluster(server.bootstrap) as cluster:
-        found = cluster.committed_offsets(group)
-    return {place.partition: value.offset for place, value in found.items() if value is not None}
+        offsets = cluster.committed_offsets(group)
+    return {place.partition: value.offset for place, value in offsets.items() if value is not None}
 
 
-class Notes:
-    """A handler that writes down what happens; `each` is what it does with a record."""
+class RecordingHandler:
+    """A handler that records its calls. `each` is called for each record; by default it marks it."""
 
     def __init__(self, each: Callable[[Any, Any, ConsumerRecord], object] | None = None) -> None:
         self.each = each or (lambda session, claim, record: session.mark_message(record))
-        self.told: list[tuple[str, Any]] = []
+        self.calls: list[tuple[str, Any]] = []
         self.records: list[ConsumerRecord] = []
         self.claims: list[Any] = []
         self.changed = threading.Condition()
 
-    def note(self, what: str, of: Any) -> None:
+    def record_call(self, kind: str, detail: Any) -> None:
         with self.changed:
-            self.told.append((what, of))
+            self.calls.append((kind, detail))
             self.changed.notify_all()
 
     def until(self, done: Callable[[], bool], seconds: float = 10) -> None:
+        """Wait until the condition holds after a call."""
         with self.changed:
-            assert self.changed.wait_for(done, seconds), (self.told, len(self.records))
+            assert self.changed.wait_for(done, seconds), (self.calls, len(self.records))
 
-    def take(self, session: Any, claim: Any, record: ConsumerRecord) -> Any:
+    def receive(self, session: Any, claim: Any, record: ConsumerRecord) -> Any:
         with self.changed:
             self.records.append(record)
             self.changed.notify_all()
         return self.each(session, claim, record)
 
     def setup(self, session: Any) -> None:
-        self.note("setup", session.claims)
+        self.record_call("setup", session.claims)
 
     def consume_claim(self, session: Any, claim: Any) -> None:
         self.claims.append(claim)
-        self.note("claim", claim.partition)
+        self.record_call("claim", claim.partition)
         for record in claim:
-            self.take(session, claim, record)
-        self.note("over", claim.partition)
+            self.receive(session, claim, record)
+        self.record_call("over", claim.partition)
 
     def cleanup(self, session: Any) -> None:
-        self.note("cleanup", session.claims)
+        self.record_call("cleanup", session.claims)
 
 
-class AsyncNotes(Notes):
+class AsyncRecordingHandler(RecordingHandler):
     async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
         self.claims.append(claim)
-        self.note("claim", claim.partition)
+        self.record_call("claim", claim.partition)
         async for record in claim:
-            done = self.take(session, claim, record)
+            done = self.receive(session, claim, record)
             if asyncio.iscoroutine(done):
                 await done
-        self.note("over", claim.partition)
+        self.record_call("over", claim.partition)
 
 
-class Once(Notes):
-    """Ends the session with the first record of "t"."""
+class FirstRecordHandler(RecordingHandler):
+    """A handler that ends the session with the first record of the topic `t`."""
 
     def consume_claim(self, session: Any, claim: Any) -> None:
         for record in claim:
             if record.topic == "t":
-                self.take(session, claim, record)
+                self.receive(session, claim, record)
                 return
 
 
-class Stuck(Notes):
-    """Marks what comes, and does not end with the record at offset 2 until it is let go."""
+class StuckHandler(RecordingHandler):
+    """A handler that marks records, and blocks at offset 2 until `never` is set."""
 
     def __init__(self) -> None:
         super().__init__(self._each)
@@ -109,28 +112,28 @@ class Stuck(Notes):
             self.never.wait(20)
 
 
-class Loop:
-    """`consume` in a loop in a thread, as every program has it."""
+class ConsumeLoop:
+    """A thread that calls `consume` in a loop, as applications do."""
 
-    def __init__(self, server: Server, notes: Notes, **config: Any) -> None:
+    def __init__(self, server: Server, handler: RecordingHandler, **config: Any) -> None:
         self.group = ConsumerGroup(server.bootstrap, **{"group_id": "g", **FAST, **config})
         self.returns = 0
         self.error: BaseException | None = None
-        self.notes = notes
+        self.handler = handler
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
         try:
             while True:
-                self.group.consume(["t"], self.notes)
+                self.group.consume(["t"], self.handler)
                 self.returns += 1
         except IllegalState:
             pass
         except BaseException as error:
             self.error = error
 
-    def __enter__(self) -> Loop:
+    def __enter__(self) -> ConsumeLoop:
         return self
 
     def __exit__(self, *_: object) -> None:

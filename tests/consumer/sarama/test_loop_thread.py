@@ -1,4 +1,4 @@
-"""What lives in an event loop in a thread of its own: who waits for it, and how it ends."""
+"""LoopThread: an event loop in its own thread, its callers, and its end."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from kproto.errors import IllegalState
 
 
 @pytest.fixture
-def there() -> Iterator[LoopThread[None]]:
-    there: LoopThread[None] = LoopThread("tested", lambda: None)
-    yield there
-    there.close(asyncio.sleep(0))
+def loop_thread() -> Iterator[LoopThread[None]]:
+    loop_thread: LoopThread[None] = LoopThread("tested", lambda: None)
+    yield loop_thread
+    loop_thread.close(asyncio.sleep(0))
 
 
 @pytest.fixture
 def ctrl_c() -> Iterator[Callable[[], None]]:
-    """From any thread to this one. (A job in the background ignores it.)"""
+    """Return a function that interrupts this thread. (A background job of a shell ignores SIGINT.)"""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    here = threading.get_ident()
-    yield lambda: signal.pthread_kill(here, signal.SIGINT)
+    thread_id = threading.get_ident()
+    yield lambda: signal.pthread_kill(thread_id, signal.SIGINT)
     signal.signal(signal.SIGINT, before)
 
 
-class Beside(threading.Thread):
-    """Does it in another thread, and keeps what it raises."""
+class BackgroundCall(threading.Thread):
+    """Call a function in another thread, and keep what it raises."""
 
-    def __init__(self, what: Callable[[], object]) -> None:
+    def __init__(self, function: Callable[[], object]) -> None:
         super().__init__(daemon=True)
-        self.what = what
+        self.what = function
         self.told: list[BaseException] = []
         self.start()
 
@@ -46,7 +46,7 @@ class Beside(threading.Thread):
         except BaseException as error:
             self.told.append(error)
 
-    def ends(self) -> list[BaseException]:
+    def wait(self) -> list[BaseException]:
         self.join(10)
         assert not self.is_alive()
         return self.told
@@ -59,8 +59,8 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def begun(there: LoopThread[None], work: Callable[[], None]) -> None:
-    """Something that is at work there until it is cancelled; it calls `work` then."""
+def start_work(loop_thread: LoopThread[None], work: Callable[[], None]) -> None:
+    """Start work in the loop that runs until it is cancelled, and calls `work` then."""
 
     async def at_work() -> None:
         try:
@@ -75,13 +75,13 @@ def begun(there: LoopThread[None], work: Callable[[], None]) -> None:
 
     tasks: list[Any] = []
     began = asyncio.Event()
-    there.run(begin())
+    loop_thread.run(begin())
 
 
-def test_who_calls_while_the_loop_ends_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that has stopped, and isn't closed yet, takes work that it never does."""
-    there: LoopThread[None] = LoopThread("ending", lambda: None)
-    loop: Any = there._loop
+def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that has stopped, and is not closed yet, accepts work that it never runs."""
+    loop_thread: LoopThread[None] = LoopThread("ending", lambda: None)
+    loop: Any = loop_thread._loop
     stopped, go_on, close = threading.Event(), threading.Event(), loop.close
 
     def closes_late() -> None:
@@ -92,43 +92,45 @@ def test_who_calls_while_the_loop_ends_does_not_wait_for_ever(monkeypatch: pytes
     monkeypatch.setattr(loop, "close", closes_late)
     loop.call_soon_threadsafe(loop.stop)
     assert stopped.wait(10)
-    calling = Beside(lambda: there.run(asyncio.sleep(0)))
-    until(lambda: bool(loop._ready))  # it was taken
+    calling = BackgroundCall(lambda: loop_thread.run(asyncio.sleep(0)))
+    until(lambda: bool(loop._ready))  # The loop has accepted the call.
     go_on.set()
-    assert [type(error) for error in calling.ends()] == [IllegalState]
+    assert [type(error) for error in calling.wait()] == [IllegalState]
 
 
-def test_close_behind_a_close_that_ctrl_c_ended(there: LoopThread[None], ctrl_c: Callable[[], None]) -> None:
-    """The block's, say: it found a loop that nobody could close, or waited for one that had stopped."""
-    begun(there, ctrl_c)  # as the thread ends, and is waited for
-    with pytest.raises(KeyboardInterrupt):
-        there.close(asyncio.sleep(0))
-    assert Beside(lambda: there.close(asyncio.sleep(0))).ends() == []
-    until(lambda: there.ended)
-
-
-def test_a_loop_ends_by_itself_where_ctrl_c_ended_close(
-    there: LoopThread[None], ctrl_c: Callable[[], None]
+def test_close_after_a_close_that_ctrl_c_interrupted_returns(
+    loop_thread: LoopThread[None], ctrl_c: Callable[[], None]
 ) -> None:
-    begun(there, ctrl_c)
+    """It found a loop that could not be closed, or waited for one that had stopped."""
+    start_work(loop_thread, ctrl_c)  # Ctrl-C arrives while close() waits for the thread's end.
     with pytest.raises(KeyboardInterrupt):
-        there.close(asyncio.sleep(0))
-    until(lambda: there.ended)
+        loop_thread.close(asyncio.sleep(0))
+    assert BackgroundCall(lambda: loop_thread.close(asyncio.sleep(0))).wait() == []
+    until(lambda: loop_thread.ended)
+
+
+def test_a_loop_ends_by_itself_if_ctrl_c_interrupted_close(
+    loop_thread: LoopThread[None], ctrl_c: Callable[[], None]
+) -> None:
+    start_work(loop_thread, ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        loop_thread.close(asyncio.sleep(0))
+    until(lambda: loop_thread.ended)
     with pytest.raises(IllegalState, match="closed"):
-        there.run(asyncio.sleep(0))
+        loop_thread.run(asyncio.sleep(0))
 
 
-def test_two_may_close_it_at_once(there: LoopThread[None]) -> None:
-    """The second one had RuntimeError, AttributeError or ValueError from inside of asyncio."""
+def test_two_threads_may_close_it_at_once(loop_thread: LoopThread[None]) -> None:
+    """The second call raised RuntimeError, AttributeError or ValueError from inside asyncio."""
     began = threading.Event()
 
     async def long() -> None:
         began.set()
         await asyncio.sleep(60)
 
-    first = Beside(lambda: there.close(long()))
+    first = BackgroundCall(lambda: loop_thread.close(long()))
     assert began.wait(10)
-    there.close(asyncio.sleep(0))
-    assert first.ends() == []
-    there._stop()  # who had come so far when the other one was through
-    assert there.ended
+    loop_thread.close(asyncio.sleep(0))
+    assert first.wait() == []
+    loop_thread._stop()  # A second call may have come this far when the first one was complete.
+    assert loop_thread.ended

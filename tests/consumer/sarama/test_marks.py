@@ -1,4 +1,4 @@
-"""What is marked and what of it is committed, without a group."""
+"""Marks: which marked offsets are committed, without a group."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from kproto.group.subscription import TopicPartition
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_a_mark_goes_forward_and_back_only_by_reset() -> None:
+def test_a_mark_moves_forward_and_back_only_by_reset() -> None:
     marks = Marks()
     for offset, reset, then in ((5, False, 5), (4, False, 5), (5, False, 5), (7, False, 7), (2, True, 2)):
         marks.mark(A, 0, offset, "", reset=reset)
         assert marks.offset(A) == then
 
 
-def test_where_the_claim_began_is_no_mark() -> None:
+def test_the_initial_offset_of_a_claim_is_not_committed() -> None:
     marks = Marks()
     marks.mark(A, 5, 5, "", reset=False)
     assert marks.uncommitted(None) == {}
 
 
-def test_what_was_marked_during_a_commit_is_still_to_be_committed() -> None:
+def test_offsets_marked_during_a_commit_remain_uncommitted() -> None:
     marks = Marks()
     marks.mark(A, 0, 5, "", reset=False)
     sent = marks.uncommitted(None)
@@ -31,7 +31,7 @@ def test_what_was_marked_during_a_commit_is_still_to_be_committed() -> None:
     assert (marks.committed_offset(A), marks.uncommitted(None)) == (5, {A: (8, "")})
 
 
-def test_another_text_is_another_mark() -> None:
+def test_another_metadata_text_is_another_mark() -> None:
     marks = Marks()
     marks.mark(A, 0, 5, "", reset=False)
     sent = marks.uncommitted(None)
@@ -40,7 +40,7 @@ def test_another_text_is_another_mark() -> None:
     assert marks.uncommitted(None) == {A: (5, "half of 5")}
 
 
-def test_a_mark_of_setup_counts_where_it_is_ahead_of_the_commit() -> None:
+def test_a_mark_in_setup_counts_only_if_it_is_above_the_commit() -> None:
     marks = Marks()
     for place in (A, B):
         marks.mark(place, None, 3, "", reset=False)
@@ -50,7 +50,7 @@ def test_a_mark_of_setup_counts_where_it_is_ahead_of_the_commit() -> None:
     assert (marks.unverified(), marks.uncommitted(None)) == (set(), {B: (4, "")})
 
 
-def test_a_reset_of_setup_is_not_in_doubt() -> None:
+def test_a_reset_in_setup_needs_no_verification() -> None:
     marks = Marks()
     marks.mark(A, None, 3, "", reset=True)
     marks.mark(A, None, 4, "", reset=False)
@@ -59,7 +59,7 @@ def test_a_reset_of_setup_is_not_in_doubt() -> None:
     assert marks.offset(A) == 4
 
 
-def test_only_the_partitions_that_are_asked_for_are_committed() -> None:
+def test_only_the_requested_partitions_are_committed() -> None:
     marks = Marks()
     for place in (A, B):
         marks.mark(place, 0, 1, "", reset=False)

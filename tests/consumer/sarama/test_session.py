@@ -1,4 +1,4 @@
-"""Sessions and claims: what a handler is promised, on the embedded broker."""
+"""Sessions and claims of sarama's ConsumerGroup on the embedded broker: what a handler may rely on."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from kproto.errors import ConfigError, IllegalState
 from tests.consumer.sarama.stage import (
     FAST,
     T0,
-    AsyncNotes,
-    Loop,
-    Notes,
-    Once,
-    Stuck,
+    AsyncRecordingHandler,
+    ConsumeLoop,
+    FirstRecordHandler,
+    RecordingHandler,
+    StuckHandler,
     committed,
     fill,
     four_partitions,
@@ -38,31 +38,31 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_a_session_is_setup_claims_and_cleanup_and_marks_are_committed(server: Server) -> None:
+def test_a_session_is_setup_claims_and_cleanup_and_commits_the_marks(server: Server) -> None:
     fill(server, 10)
-    notes = Notes()
-    with Loop(server, notes):
-        notes.until(lambda: len(notes.records) == 10)
-    assert notes.told[0] == ("setup", {"t": [0, 1, 2, 3]})
-    assert notes.told[-1] == ("cleanup", {"t": [0, 1, 2, 3]})
-    assert sorted(of for what, of in notes.told if what == "over") == [0, 1, 2, 3]
+    handler = RecordingHandler()
+    with ConsumeLoop(server, handler):
+        handler.until(lambda: len(handler.records) == 10)
+    assert handler.calls[0] == ("setup", {"t": [0, 1, 2, 3]})
+    assert handler.calls[-1] == ("cleanup", {"t": [0, 1, 2, 3]})
+    assert sorted(of for what, of in handler.calls if what == "over") == [0, 1, 2, 3]
     assert committed(server)[0] == 10
 
 
-def test_only_what_is_marked_is_committed(server: Server) -> None:
+def test_only_marked_offsets_are_committed(server: Server) -> None:
     fill(server, 10)
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
         if record.offset < 4:
             session.mark_message(record, "done")
 
-    notes = Notes(each)
-    with Loop(server, notes):
-        notes.until(lambda: len(notes.records) == 10)
+    handler = RecordingHandler(each)
+    with ConsumeLoop(server, handler):
+        handler.until(lambda: len(handler.records) == 10)
     assert committed(server)[0] == 4
 
 
-def test_a_mark_never_goes_back_but_by_reset(server: Server) -> None:
+def test_a_mark_moves_back_only_by_reset(server: Server) -> None:
     fill(server, 10)
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
@@ -73,14 +73,14 @@ def test_a_mark_never_goes_back_but_by_reset(server: Server) -> None:
             assert committed(server)[0] == 10
             session.reset_offset("t", 0, 3)
 
-    notes = Notes(each)
-    with Loop(server, notes):
-        notes.until(lambda: len(notes.records) == 10)
+    handler = RecordingHandler(each)
+    with ConsumeLoop(server, handler):
+        handler.until(lambda: len(handler.records) == 10)
     assert committed(server)[0] == 3
 
 
-def test_a_mark_of_what_is_not_claimed_harms_no_other(server: Server) -> None:
-    """A thread that marks late, or wrongly: the partition is another's, and every commit had failed."""
+def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Server) -> None:
+    """A thread may mark a partition that another member owns by now. Every commit failed then."""
     fill(server, 5)
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
@@ -89,15 +89,15 @@ def test_a_mark_of_what_is_not_claimed_harms_no_other(server: Server) -> None:
         session.mark_message(record)
         session.commit()
 
-    notes = Notes(each)
-    with Loop(server, notes) as loop:
-        notes.until(lambda: len(notes.records) == 5)
-        assert loop.returns == 0  # what a handler raises ends the session
+    handler = RecordingHandler(each)
+    with ConsumeLoop(server, handler) as loop:
+        handler.until(lambda: len(handler.records) == 5)
+        assert loop.returns == 0  # An error that a handler raises ends the session.
     assert list(loop.group.errors()) == []
     assert committed(server)[0] == 5
 
 
-def test_a_mark_of_a_session_that_is_over_is_left_out(server: Server) -> None:
+def test_a_mark_of_an_earlier_session_is_ignored(server: Server) -> None:
     fill(server, 5)
     sessions: list[Any] = []
 
@@ -107,32 +107,32 @@ def test_a_mark_of_a_session_that_is_over_is_left_out(server: Server) -> None:
             sessions[0].mark_offset("t", 0, 5)
             session.commit()
 
-    first = Notes(each)
-    with Loop(server, first, partition_assignment_strategy="range"):
+    first = RecordingHandler(each)
+    with ConsumeLoop(server, first, partition_assignment_strategy="range"):
         first.until(lambda: len(first.records) == 5)
-        with Loop(server, Notes(), partition_assignment_strategy="range"):
-            first.until(lambda: len([1 for what, _ in first.told if what == "setup"]) == 2)
+        with ConsumeLoop(server, RecordingHandler(), partition_assignment_strategy="range"):
+            first.until(lambda: len([1 for what, _ in first.calls if what == "setup"]) == 2)
             sessions[0].mark_offset("t", 0, 1)
             assert committed(server)[0] == 5
 
 
-def test_a_claim_begins_where_setup_put_it(server: Server) -> None:
-    """sarama's users seek like that."""
+def test_a_claim_starts_at_the_offset_that_setup_reset_to(server: Server) -> None:
+    """Users of sarama seek like this."""
     fill(server, 10)
 
-    class Back(Notes):
+    class Back(RecordingHandler):
         def setup(self, session: Any) -> None:
             session.reset_offset("t", 0, 6)
 
-    notes = Back()
-    with Loop(server, notes):
-        notes.until(lambda: len(notes.records) >= 4)
-    assert [record.offset for record in notes.records] == [6, 7, 8, 9]
-    assert next(claim for claim in notes.claims if claim.partition == 0).initial_offset == 6
+    handler = Back()
+    with ConsumeLoop(server, handler):
+        handler.until(lambda: len(handler.records) >= 4)
+    assert [record.offset for record in handler.records] == [6, 7, 8, 9]
+    assert next(claim for claim in handler.claims if claim.partition == 0).initial_offset == 6
 
 
 @pytest.mark.parametrize(
-    ("call", "given"),
+    ("call", "args"),
     [
         ("mark_message", (None,)),
         ("mark_offset", ("t", "0", 5)),
@@ -143,118 +143,118 @@ def test_a_claim_begins_where_setup_put_it(server: Server) -> None:
         ("reset_offset", ("t", 0, "5")),
     ],
 )
-def test_a_mark_that_cannot_be_committed_is_refused(
-    call: str, given: tuple[Any, ...], server: Server
+def test_a_mark_that_cannot_be_committed_is_rejected(
+    call: str, args: tuple[Any, ...], server: Server
 ) -> None:
-    refused: list[Exception] = []
+    errors: list[Exception] = []
 
-    class Marks(Notes):
+    class Marks(RecordingHandler):
         def setup(self, session: Any) -> None:
             try:
-                getattr(session, call)(*given)
+                getattr(session, call)(*args)
             except ConfigError as error:
-                refused.append(error)
+                errors.append(error)
             super().setup(session)
 
-    notes = Marks()
-    with Loop(server, notes):
-        notes.until(lambda: len(notes.claims) == 4)
-    assert len(refused) == 1
+    handler = Marks()
+    with ConsumeLoop(server, handler):
+        handler.until(lambda: len(handler.claims) == 4)
+    assert len(errors) == 1
 
 
-def test_a_commit_in_a_handler_is_done_when_it_returns(server: Server) -> None:
+def test_commit_in_a_handler_has_committed_when_it_returns(server: Server) -> None:
     fill(server, 5)
-    seen: list[int] = []
+    offsets: list[int] = []
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
         session.mark_message(record)
         session.commit()
-        seen.append(committed(server)[0])
+        offsets.append(committed(server)[0])
 
-    notes = Notes(each)
-    with Loop(server, notes, enable_auto_commit=False):
-        notes.until(lambda: len(notes.records) == 5)
-    assert seen == [1, 2, 3, 4, 5]
+    handler = RecordingHandler(each)
+    with ConsumeLoop(server, handler, enable_auto_commit=False):
+        handler.until(lambda: len(handler.records) == 5)
+    assert offsets == [1, 2, 3, 4, 5]
 
 
 def test_an_eager_rebalance_ends_the_session(server: Server) -> None:
-    first, second = Notes(), Notes()
-    with Loop(server, first, partition_assignment_strategy="range") as one:
+    first, second = RecordingHandler(), RecordingHandler()
+    with ConsumeLoop(server, first, partition_assignment_strategy="range") as loop:
         first.until(lambda: len(first.claims) == 4)
-        with Loop(server, second, partition_assignment_strategy="range"):
+        with ConsumeLoop(server, second, partition_assignment_strategy="range"):
             second.until(lambda: len(second.claims) == 2)
             first.until(lambda: len(first.claims) == 6)
-            assert one.returns == 1
-            setups = [of["t"] for what, of in first.told if what == "setup"]
+            assert loop.returns == 1
+            setups = [of["t"] for what, of in first.calls if what == "setup"]
             assert [len(partitions) for partitions in setups] == [4, 2]
 
 
-def test_closing_beside_a_handler_that_does_not_end_commits_what_is_marked(server: Server) -> None:
+def test_close_with_a_handler_that_does_not_end_commits_the_marks(server: Server) -> None:
     fill(server, 3)
-    notes = Stuck()
-    with Loop(server, notes, auto_commit_interval_ms=60_000) as loop:
-        notes.until(lambda: len(notes.records) == 3)
+    handler = StuckHandler()
+    with ConsumeLoop(server, handler, auto_commit_interval_ms=60_000) as loop:
+        handler.until(lambda: len(handler.records) == 3)
         before = time.monotonic()
         loop.group.close(1)
         assert time.monotonic() - before < 5
-        notes.never.set()
+        handler.never.set()
     assert committed(server)[0] == 3
 
 
-def test_after_a_setup_that_failed_the_next_session_begins_where_the_group_is(server: Server) -> None:
-    """It began at the first offset, of which there may be no record any more."""
+def test_the_session_after_a_failed_setup_starts_at_the_committed_offset(server: Server) -> None:
+    """It started at offset 0, whose record may be deleted already."""
     fill(server, 10)
     with Cluster(server.bootstrap) as cluster:
         cluster.commit_offsets("g", {T0: 5})
 
-    class Fails(Once):
+    class Fails(FirstRecordHandler):
         def setup(self, session: Any) -> None:
             raise RuntimeError("no database")
 
     with ConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
         with pytest.raises(RuntimeError):
             group.consume(["t"], Fails())
-        notes = Once()
-        group.consume(["t"], notes)
-    assert [record.offset for record in notes.records] == [5]
+        handler = FirstRecordHandler()
+        group.consume(["t"], handler)
+    assert [record.offset for record in handler.records] == [5]
 
 
-def test_a_session_of_other_topics_claims_what_stays(server: Server) -> None:
-    """A cooperative member keeps it, and no callback tells of it again: its records went to nobody."""
+def test_a_session_of_other_topics_claims_the_retained_partitions(server: Server) -> None:
+    """A cooperative member keeps them without another callback: their records reached no handler."""
     with Cluster(server.bootstrap) as cluster:
         cluster.create_topics({"u": 1})
     strategy: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
     with ConsumerGroup(server.bootstrap, group_id="g", **FAST, **strategy) as group:
         for count, topics in enumerate((["t"], ["t", "u"])):
             fill(server, 1)
-            notes = Once()
-            group.consume(topics, notes)
-            assert [record.offset for record in notes.records] == [count]
+            handler = FirstRecordHandler()
+            group.consume(topics, handler)
+            assert [record.offset for record in handler.records] == [count]
 
 
-def test_a_cooperative_rebalance_leaves_kept_claims_alone(server: Server) -> None:
-    first, second = Notes(), Notes()
+def test_a_cooperative_rebalance_does_not_end_the_claims_of_retained_partitions(server: Server) -> None:
+    first, second = RecordingHandler(), RecordingHandler()
     strategy = {"partition_assignment_strategy": "cooperative-sticky"}
-    with Loop(server, first, **strategy) as one:
+    with ConsumeLoop(server, first, **strategy) as loop:
         first.until(lambda: len(first.claims) == 4)
-        with Loop(server, second, **strategy):
+        with ConsumeLoop(server, second, **strategy):
             second.until(lambda: len(second.claims) == 2)
-            taken = {of for what, of in first.told if what == "over"}
-            assert len(taken) == 2
-            assert [what for what, _ in first.told].count("setup") == 1
-            assert one.returns == 0
-            kept = next(claim for claim in first.claims if claim.partition not in taken)
+            revoked = {of for what, of in first.calls if what == "over"}
+            assert len(revoked) == 2
+            assert [what for what, _ in first.calls].count("setup") == 1
+            assert loop.returns == 0
+            kept = next(claim for claim in first.claims if claim.partition not in revoked)
             fill(server, 3, partition=kept.partition)
             first.until(lambda: len(first.records) == 3)
 
 
-def test_nothing_is_lost_and_nothing_doubled_when_members_come_and_go(server: Server) -> None:
-    first, second = Notes(), Notes()
+def test_no_record_is_lost_or_repeated_when_members_join_and_leave(server: Server) -> None:
+    first, second = RecordingHandler(), RecordingHandler()
     total = 0
-    with Loop(server, first, partition_assignment_strategy="range"):
+    with ConsumeLoop(server, first, partition_assignment_strategy="range"):
         for partition in range(4):
             fill(server, 200, partition=partition)
-        with Loop(server, second, partition_assignment_strategy="range"):
+        with ConsumeLoop(server, second, partition_assignment_strategy="range"):
             for partition in range(4):
                 fill(server, 200, partition=partition)
         for partition in range(4):
@@ -265,24 +265,26 @@ def test_nothing_is_lost_and_nothing_doubled_when_members_come_and_go(server: Se
     assert read == [(partition, offset) for partition in range(4) for offset in range(500)]
 
 
-def test_a_handler_that_returns_ends_the_session_and_what_it_did_not_mark_comes_again(server: Server) -> None:
+def test_a_handler_that_returns_ends_the_session_and_unmarked_records_come_again(server: Server) -> None:
     fill(server, 10)
 
-    class Once(Notes):
+    class FirstFourHandler(RecordingHandler):
         def consume_claim(self, session: Any, claim: Any) -> None:
-            self.note("claim", claim.partition)
+            self.record_call("claim", claim.partition)
             for record in claim:
-                self.take(session, claim, record)
+                self.receive(session, claim, record)
                 if record.offset == 3 and len(self.records) == 4:
                     return
 
-    notes = Once(lambda session, claim, record: session.mark_message(record) if record.offset < 2 else None)
-    with Loop(server, notes):
-        notes.until(lambda: len(notes.records) >= 12)
-    assert [record.offset for record in notes.records] == [0, 1, 2, 3, *range(2, 10)]
+    handler = FirstFourHandler(
+        lambda session, claim, record: session.mark_message(record) if record.offset < 2 else None
+    )
+    with ConsumeLoop(server, handler):
+        handler.until(lambda: len(handler.records) >= 12)
+    assert [record.offset for record in handler.records] == [0, 1, 2, 3, *range(2, 10)]
 
 
-def test_what_a_handler_raises_is_told_and_ends_the_session(server: Server) -> None:
+def test_an_error_of_a_handler_is_reported_and_ends_the_session(server: Server) -> None:
     fill(server, 3)
     failed = threading.Event()
 
@@ -292,73 +294,75 @@ def test_what_a_handler_raises_is_told_and_ends_the_session(server: Server) -> N
             raise ValueError("no such flight")
         session.mark_message(record)
 
-    notes = Notes(each)
-    with Loop(server, notes) as loop:
-        notes.until(lambda: len(notes.records) == 4)
+    handler = RecordingHandler(each)
+    with ConsumeLoop(server, handler) as loop:
+        handler.until(lambda: len(handler.records) == 4)
         assert loop.returns == 1
         assert isinstance(next(loop.group.errors()), ValueError)
     assert committed(server)[0] == 3
 
 
-def test_errors_end_with_the_group(server: Server) -> None:
-    notes = Notes()
+def test_the_errors_iterator_ends_with_the_group(server: Server) -> None:
+    handler = RecordingHandler()
     ended: list[Exception] = []
-    with Loop(server, notes) as loop:
+    with ConsumeLoop(server, handler) as loop:
         drain = threading.Thread(target=lambda: ended.extend(loop.group.errors()))
         drain.start()
-        notes.until(lambda: len(notes.claims) == 4)
+        handler.until(lambda: len(handler.claims) == 4)
     drain.join(5)
     assert not drain.is_alive()
     assert ended == []
 
 
-def test_who_comes_late_still_hears_what_went_wrong(server: Server) -> None:
+def test_errors_are_kept_for_a_late_reader(server: Server) -> None:
     fill(server, 1)
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
         raise ValueError("oh")
 
     with ConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
-        group.consume(["t"], Notes(each))
+        group.consume(["t"], RecordingHandler(each))
     assert [str(error) for error in group.errors()] == ["oh"]
     assert list(group.errors()) == []
 
 
-def test_a_slow_handler_holds_few_records(server: Server) -> None:
+def test_a_slow_handler_buffers_few_records(server: Server) -> None:
     fill(server, 5000)
     go = threading.Event()
-    notes = Notes(lambda session, claim, record: (go.wait(10), session.mark_message(record)))
-    with Loop(server, notes, max_poll_records=100) as loop:
-        notes.until(lambda: len(notes.records) == 1)
+    handler = RecordingHandler(lambda session, claim, record: (go.wait(10), session.mark_message(record)))
+    with ConsumeLoop(server, handler, max_poll_records=100) as loop:
+        handler.until(lambda: len(handler.records) == 1)
         time.sleep(0.5)
-        claim = next(claim for claim in notes.claims if claim.partition == 0)
+        claim = next(claim for claim in handler.claims if claim.partition == 0)
         assert len(claim._claim.items) < 600
         assert T0 in loop.group._group.consumer.paused()
         go.set()
-        notes.until(lambda: len(notes.records) == 5000)
+        handler.until(lambda: len(handler.records) == 5000)
     assert committed(server)[0] == 5000
 
 
-def test_claims_go_on_while_a_commit_waits_for_the_coordinator(server: Server) -> None:
-    """As sarama's, whose commits have a goroutine of their own; what was marked meanwhile is committed."""
+def test_claims_receive_records_while_a_commit_waits_for_the_coordinator(server: Server) -> None:
+    """As in sarama, whose commits have their own goroutine. Offsets that are marked meanwhile are committed
+    later.
+    """
     fill(server, 10)
-    notes = Notes()
-    with Loop(server, notes, auto_commit_interval_ms=50):
-        notes.until(lambda: len(notes.records) == 10)
+    handler = RecordingHandler()
+    with ConsumeLoop(server, handler, auto_commit_interval_ms=50):
+        handler.until(lambda: len(handler.records) == 10)
         server.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", 1_000_000)
         fill(server, 5000)
-        notes.until(lambda: len(notes.records) == 5010)
+        handler.until(lambda: len(handler.records) == 5010)
         assert committed(server)[0] < 5010
         server.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", 0)
     assert committed(server)[0] == 5010
 
 
-def test_claims_know_where_they_are(server: Server) -> None:
+def test_a_claim_has_its_initial_offset_and_high_water_mark(server: Server) -> None:
     fill(server, 7)
-    notes = Notes()
-    with Loop(server, notes):
-        notes.until(lambda: len(notes.records) == 7)
-        claim = next(claim for claim in notes.claims if claim.partition == 0)
+    handler = RecordingHandler()
+    with ConsumeLoop(server, handler):
+        handler.until(lambda: len(handler.records) == 7)
+        claim = next(claim for claim in handler.claims if claim.partition == 0)
         assert (claim.topic, claim.partition, claim.initial_offset, claim.high_water_mark) == ("t", 0, 0, 7)
 
 
@@ -369,61 +373,61 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
-def test_the_same_in_asyncio(server: Server) -> None:
+def test_an_asyncio_session_commits_its_marks(server: Server) -> None:
     fill(server, 10)
-    notes = AsyncNotes()
+    handler = AsyncRecordingHandler()
 
     async def main() -> None:
         async with AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
-            task = asyncio.ensure_future(group.consume(["t"], notes))
-            while len(notes.records) < 10:
+            task = asyncio.ensure_future(group.consume(["t"], handler))
+            while len(handler.records) < 10:
                 await asyncio.sleep(0.02)
         await task
 
     run(main())
-    assert notes.told[-1][0] == "cleanup"
+    assert handler.calls[-1][0] == "cleanup"
     assert committed(server)[0] == 10
 
 
-def test_a_cancelled_consume_ends_its_session_and_the_next_goes_on(server: Server) -> None:
+def test_a_cancelled_consume_ends_its_session_and_the_next_one_continues(server: Server) -> None:
     fill(server, 10)
-    notes = AsyncNotes()
+    handler = AsyncRecordingHandler()
 
     async def main() -> None:
         async with AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
-            task = asyncio.ensure_future(group.consume("t", notes))
-            while len(notes.records) < 10:
+            task = asyncio.ensure_future(group.consume("t", handler))
+            while len(handler.records) < 10:
                 await asyncio.sleep(0.02)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert notes.told[-1][0] == "cleanup"
+            assert handler.calls[-1][0] == "cleanup"
             generation = group.consumer.group_metadata().generation
-            task = asyncio.ensure_future(group.consume("t", notes))
-            while [what for what, _ in notes.told].count("claim") < 8:
+            task = asyncio.ensure_future(group.consume("t", handler))
+            while [what for what, _ in handler.calls].count("claim") < 8:
                 await asyncio.sleep(0.02)
             assert group.consumer.group_metadata().generation == generation
         await task
 
     run(main())
-    assert [record.offset for record in notes.records] == list(range(10))
+    assert [record.offset for record in handler.records] == list(range(10))
 
 
-def test_a_session_ends_whole_however_often_consume_is_cancelled(server: Server) -> None:
-    """The third time left its handlers at work beside those of the next one, and nobody cleaned up."""
+def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Server) -> None:
+    """The third cancellation left handlers running beside those of the next session, without a cleanup."""
     ends = asyncio.Event()
 
-    class Slow(AsyncNotes):
+    class Slow(AsyncRecordingHandler):
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
-            self.note("claim", claim.partition)
+            self.record_call("claim", claim.partition)
             await session.done.wait()
             await ends.wait()
-            self.note("over", claim.partition)
+            self.record_call("over", claim.partition)
 
     async def main() -> None:
         async with AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
-            task = asyncio.ensure_future(group.consume("t", notes))
-            while len(notes.told) < 5:
+            task = asyncio.ensure_future(group.consume("t", handler))
+            while len(handler.calls) < 5:
                 await asyncio.sleep(0.02)
             for _ in range(4):
                 task.cancel()
@@ -433,40 +437,40 @@ def test_a_session_ends_whole_however_often_consume_is_cancelled(server: Server)
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-    notes = Slow()
+    handler = Slow()
     run(main())
-    assert [what for what, _ in notes.told] == ["setup", *["claim"] * 4, *["over"] * 4, "cleanup"]
+    assert [what for what, _ in handler.calls] == ["setup", *["claim"] * 4, *["over"] * 4, "cleanup"]
 
 
-def test_partitions_that_came_between_two_sessions_have_one_handler_each(server: Server) -> None:
-    """The assignment is known before its callback runs, and the next consume may begin in between."""
-    notes, second = AsyncNotes(), Notes()
+def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: Server) -> None:
+    """The assignment is known before its callback runs, and the next `consume` may begin in between."""
+    handler, second = AsyncRecordingHandler(), RecordingHandler()
 
     async def main() -> None:
         async with AsyncConsumerGroup(
             server.bootstrap, group_id="g", partition_assignment_strategy="range", **FAST
         ) as group:
-            task = asyncio.ensure_future(group.consume("t", notes))
-            while len(notes.claims) < 4:
+            task = asyncio.ensure_future(group.consume("t", handler))
+            while len(handler.claims) < 4:
                 await asyncio.sleep(0.02)
-            server.slow(0.4)  # the poll in which the claims end is over before the group has gathered
-            with Loop(server, second, partition_assignment_strategy="range"):
+            server.slow(0.4)  # The poll in which the claims end returns before all members have joined.
+            with ConsumeLoop(server, second, partition_assignment_strategy="range"):
                 await task
                 while len(group.consumer.assignment()) != 2:
                     await asyncio.sleep(0.02)
                 server.slow(0)
-                task = asyncio.ensure_future(group.consume("t", notes))
-                while len(second.claims) < 2 or len(notes.claims) < 6:
+                task = asyncio.ensure_future(group.consume("t", handler))
+                while len(second.claims) < 2 or len(handler.claims) < 6:
                     await asyncio.sleep(0.02)
                 await asyncio.sleep(0.2)
-                assert len(notes.claims) == 6
+                assert len(handler.claims) == 6
                 await group.close()
         await task
 
     run(main())
 
 
-def test_what_is_wrong_is_refused_at_the_door(server: Server) -> None:
+def test_wrong_arguments_are_rejected(server: Server) -> None:
     with pytest.raises(ConfigError, match="group_id"):
         ConsumerGroup(server.bootstrap)
     with pytest.raises(ConfigError, match="session_timeout_ms"):
@@ -474,17 +478,17 @@ def test_what_is_wrong_is_refused_at_the_door(server: Server) -> None:
     with ConsumerGroup(server.bootstrap, group_id="g") as group:
         with pytest.raises(ConfigError, match="setup, consume_claim and cleanup"):
             group.consume(["t"], print)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match=r"an object, as Notes\(\), and not its class"):
-            group.consume(["t"], Notes)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"an object, as RecordingHandler\(\), and not its class"):
+            group.consume(["t"], RecordingHandler)  # type: ignore[arg-type]
         for topics in ([], None, [1], ""):
             with pytest.raises(ConfigError, match="topics"):
-                group.consume(topics, Notes())  # type: ignore[arg-type]
+                group.consume(topics, RecordingHandler())  # type: ignore[arg-type]
     with pytest.raises(IllegalState, match="closed"):
-        group.consume(["t"], Notes())
+        group.consume(["t"], RecordingHandler())
 
 
-class Stopped:
-    """The fourth record of all takes longer than the session: as if the process had been stopped there."""
+class SlowFourthRecord:
+    """The fourth record of all takes longer than the session timeout, as if the process had been stopped."""
 
     config: ClassVar[dict[str, Any]] = {"session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}
 
@@ -492,8 +496,8 @@ class Stopped:
         fill(server, 200)
         self.slept = 0
         self.taken: list[tuple[Any, int]] = []
-        shells = (consumer.runtime, consumer.aio.runtime, consumer.aio.waiters)
-        for module in (*shells, consumer.operations.consumer, consumer.operations.polls):
+        modules = (consumer.runtime, consumer.aio.runtime, consumer.aio.waiters)
+        for module in (*modules, consumer.operations.consumer, consumer.operations.polls):
             monkeypatch.setattr(module, "now", lambda: clock.now() + self.slept)
 
     def each(self, session: Any, claim: Any, record: ConsumerRecord) -> None:
@@ -510,24 +514,26 @@ class Stopped:
         assert next(offset for claim, offset in self.taken if claim is not first) == 0
 
 
-def test_after_a_stop_longer_than_the_session_a_claim_hands_out_nothing_that_it_held(
+def test_a_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped = Stopped(server, monkeypatch)
-    notes = Notes(stopped.each)
-    with Loop(server, notes, **stopped.config):
-        notes.until(lambda: stopped.claims() == 2)
+    stopped = SlowFourthRecord(server, monkeypatch)
+    handler = RecordingHandler(stopped.each)
+    with ConsumeLoop(server, handler, **stopped.config):
+        handler.until(lambda: stopped.claims() == 2)
     stopped.check()
 
 
-@pytest.mark.thorough  # it waits as long as the one above
-def test_nor_does_a_claim_in_asyncio(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = Stopped(server, monkeypatch)
+@pytest.mark.thorough  # It waits as long as the test above.
+def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = SlowFourthRecord(server, monkeypatch)
 
     async def main() -> None:
         async with AsyncConsumerGroup(server.bootstrap, group_id="g", **{**FAST, **stopped.config}) as group:
             while stopped.claims() < 2:
-                consuming = asyncio.ensure_future(group.consume(["t"], AsyncNotes(stopped.each)))
+                consuming = asyncio.ensure_future(group.consume(["t"], AsyncRecordingHandler(stopped.each)))
                 while not consuming.done() and stopped.claims() < 2:
                     await asyncio.sleep(0.02)
                 consuming.cancel()
@@ -537,20 +543,20 @@ def test_nor_does_a_claim_in_asyncio(server: Server, monkeypatch: pytest.MonkeyP
     stopped.check()
 
 
-def test_what_fails_again_and_again_is_told_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Also to who takes each error as it comes."""
-    told: list[Exception] = []
-    notes = Notes()
-    loop = Loop(server, notes, retry_backoff_max_ms=100)
-    listening = threading.Thread(target=lambda: told.extend(loop.group.errors()))
+def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """This includes an application that reads each error as it comes."""
+    reported: list[Exception] = []
+    handler = RecordingHandler()
+    loop = ConsumeLoop(server, handler, retry_backoff_max_ms=100)
+    listening = threading.Thread(target=lambda: reported.extend(loop.group.errors()))
     listening.start()
-    notes.until(lambda: len(notes.claims) == 4)
+    handler.until(lambda: len(handler.claims) == 4)
     server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)
     fill(server, 1)
-    notes.until(lambda: len(notes.records) == 1)  # all five have failed
+    handler.until(lambda: len(handler.records) == 1)  # All five requests have failed.
     loop.group.close()
     listening.join()
     denied = "the principal of this client needs an ACL that allows READ on the topic"
-    errors = [str(error) for error in told if denied in str(error)]
+    errors = [str(error) for error in reported if denied in str(error)]
     lines = [line for line in caplog.messages if denied in line]
-    assert len(errors) == len(lines) == len({*errors}) > 0  # each partition has its own
+    assert len(errors) == len(lines) == len({*errors}) > 0  # Each partition has its own error.

@@ -1,4 +1,4 @@
-"""How sessions end: what a handler raises, who may close, what is committed by whom; as sarama's."""
+"""How sessions of sarama's ConsumerGroup end: errors of handlers, close, and the last commit."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kproto.errors import CommitFailed, ConfigError, IllegalState, RequestTimedO
 from tests.consumer.sarama.stage import (
     FAST,
     T0,
-    AsyncNotes,
-    Loop,
-    Notes,
-    Once,
-    Stuck,
+    AsyncRecordingHandler,
+    ConsumeLoop,
+    FirstRecordHandler,
+    RecordingHandler,
+    StuckHandler,
     committed,
     fill,
     four_partitions,
@@ -36,8 +36,8 @@ def server() -> Iterator[Server]:
 # ---- marks
 
 
-def test_without_auto_commit_only_commit_commits(server: Server) -> None:
-    """Seed 003's second example: marked is not committed, not even when the session ends."""
+def test_without_auto_commit_only_commit_commits_marks(server: Server) -> None:
+    """The second example of seed 003: marks are not committed, not even at the end of the session."""
     fill(server, 10)
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
@@ -45,27 +45,27 @@ def test_without_auto_commit_only_commit_commits(server: Server) -> None:
         if record.offset == 5:
             session.commit()
 
-    notes = Notes(each)
-    with Loop(server, notes, enable_auto_commit=False):
-        notes.until(lambda: len(notes.records) == 10)
+    handler = RecordingHandler(each)
+    with ConsumeLoop(server, handler, enable_auto_commit=False):
+        handler.until(lambda: len(handler.records) == 10)
     assert committed(server)[0] == 6
 
 
-def test_without_auto_commit_not_even_beside_a_handler_that_does_not_end(server: Server) -> None:
+def test_without_auto_commit_close_with_a_running_handler_commits_nothing(server: Server) -> None:
     fill(server, 3)
-    notes = Stuck()
-    with Loop(server, notes, enable_auto_commit=False) as loop:
-        notes.until(lambda: len(notes.records) == 3)
+    handler = StuckHandler()
+    with ConsumeLoop(server, handler, enable_auto_commit=False) as loop:
+        handler.until(lambda: len(handler.records) == 3)
         loop.group.close(1)
-        notes.never.set()
+        handler.never.set()
     assert committed(server)[0] == 0
 
 
-def test_without_auto_commit_the_next_session_begins_at_the_last_commit(server: Server) -> None:
-    """Marks of a batch that failed are not to be gone over, by this session or by a later commit."""
+def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: Server) -> None:
+    """Marks of a failed batch are committed neither by this session nor by a later commit."""
     fill(server, 10)
 
-    class Fails(Notes):
+    class Fails(RecordingHandler):
         def consume_claim(self, session: Any, claim: Any) -> None:
             for record in claim:
                 self.records.append(record)
@@ -75,7 +75,7 @@ def test_without_auto_commit_the_next_session_begins_at_the_last_commit(server: 
                 if record.offset == 7:
                     raise ValueError("the batch is not written")
 
-    class Commits(Once):
+    class Commits(FirstRecordHandler):
         def setup(self, session: Any) -> None:
             session.commit()
 
@@ -88,12 +88,12 @@ def test_without_auto_commit_the_next_session_begins_at_the_last_commit(server: 
     assert committed(server)[0] == 4
 
 
-def test_a_mark_of_setup_does_not_go_back_behind_the_commit(server: Server) -> None:
+def test_a_mark_in_setup_below_the_commit_does_not_move_it_back(server: Server) -> None:
     fill(server, 10)
     with Cluster(server.bootstrap) as cluster:
         cluster.commit_offsets("g", {T0: 5})
 
-    class Marks(Once):
+    class Marks(FirstRecordHandler):
         def __init__(self, offset: int) -> None:
             super().__init__()
             self.offset = offset
@@ -105,24 +105,24 @@ def test_a_mark_of_setup_does_not_go_back_behind_the_commit(server: Server) -> N
     read: list[int] = []
     with ConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
         for offset in (3, 8):
-            notes = Marks(offset)
-            group.consume(["t"], notes)
-            read.append(notes.records[0].offset)
+            handler = Marks(offset)
+            group.consume(["t"], handler)
+            read.append(handler.records[0].offset)
             assert committed(server)[0] == read[-1] + 1
     assert read == [5, 8]
 
 
-def test_claims_that_were_lost_in_setup_do_not_begin(server: Server) -> None:
-    """Each was told as an error. Cleanup knows as whom it worked, and what was marked is over."""
+def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None:
+    """Each was reported as an error. Cleanup knows its generation, and the marks are dropped."""
     fill(server, 10)
     with Cluster(server.bootstrap) as cluster:
         cluster.commit_offsets("g", {T0: 8})
-    seen: list[tuple[str, int]] = []
+    identities: list[tuple[str, int]] = []
 
-    class Slow(Once):
+    class Slow(FirstRecordHandler):
         def setup(self, session: Any) -> None:
-            seen.append((session.member_id, session.generation_id))
-            if len(seen) == 1:
+            identities.append((session.member_id, session.generation_id))
+            if len(identities) == 1:
                 session.reset_offset("t", 0, 2)
                 while (
                     session._session._group.consumer._operations.engine.group_status.member_and_generation[1]
@@ -131,22 +131,22 @@ def test_claims_that_were_lost_in_setup_do_not_begin(server: Server) -> None:
                     time.sleep(0.02)
 
         def cleanup(self, session: Any) -> None:
-            seen.append((session.member_id, session.generation_id))
+            identities.append((session.member_id, session.generation_id))
 
-    notes = Slow()
-    with Loop(server, notes, max_poll_interval_ms=300) as loop:
-        notes.until(lambda: bool(notes.records))
+    handler = Slow()
+    with ConsumeLoop(server, handler, max_poll_interval_ms=300) as loop:
+        handler.until(lambda: bool(handler.records))
         assert not loop.group._group.error_channel.items
-    assert [record.offset for record in notes.records][:1] == [8]
-    assert seen[0] == seen[1] != seen[2]
+    assert [record.offset for record in handler.records][:1] == [8]
+    assert identities[0] == identities[1] != identities[2]
 
 
-def test_a_claim_is_never_ahead_of_its_high_water_mark(server: Server) -> None:
-    """It was 0 before the first fetch, so that an application had a lag below zero."""
+def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -> None:
+    """The high water mark was 0 before the first fetch, so that an application computed a negative lag."""
     fill(server, 10)
     lags: list[int] = []
 
-    class Lags(Notes):
+    class Lags(RecordingHandler):
         def setup(self, session: Any) -> None:
             session.reset_offset("t", 0, 6)
 
@@ -154,38 +154,38 @@ def test_a_claim_is_never_ahead_of_its_high_water_mark(server: Server) -> None:
             lags.append(claim.high_water_mark - claim.initial_offset)
             super().consume_claim(session, claim)
 
-    notes = Lags()
-    with Loop(server, notes):
-        notes.until(lambda: len(notes.claims) == 4)
+    handler = Lags()
+    with ConsumeLoop(server, handler):
+        handler.until(lambda: len(handler.claims) == 4)
     assert min(lags) >= 0
 
 
 # ---- errors
 
 
-def test_what_a_handler_raises_behind_its_loop_is_told(
+def test_an_error_after_the_loop_of_a_handler_is_reported(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its last flush, say; nobody heard of it."""
+    """The last flush of a handler may fail, for instance. That error was lost."""
 
-    class Flushes(Notes):
+    class Flushes(RecordingHandler):
         def consume_claim(self, session: Any, claim: Any) -> None:
             super().consume_claim(session, claim)
             if claim.partition == 2:
                 raise ValueError("the last flush failed")
 
-    notes = Flushes()
-    with caplog.at_level(logging.ERROR), Loop(server, notes) as loop:
-        notes.until(lambda: len(notes.claims) == 4)
+    handler = Flushes()
+    with caplog.at_level(logging.ERROR), ConsumeLoop(server, handler) as loop:
+        handler.until(lambda: len(handler.claims) == 4)
     (error,) = loop.group.errors()
     assert (str(error), error.__notes__) == ("the last flush failed", ["consume_claim of t-2"])
     (line,) = (record for record in caplog.records if "the last flush failed" in record.getMessage())
     assert "consume_claim of t-2" in line.getMessage()
-    assert line.exc_info is not None  # where in the handler
+    assert line.exc_info is not None  # The traceback shows where in the handler.
 
 
-def test_what_cleanup_raises_is_told_and_raised(server: Server) -> None:
-    class Fails(Once):
+def test_an_error_of_cleanup_is_reported_and_raised(server: Server) -> None:
+    class Fails(FirstRecordHandler):
         def cleanup(self, session: Any) -> None:
             raise ValueError("no disk")
 
@@ -194,147 +194,149 @@ def test_what_cleanup_raises_is_told_and_raised(server: Server) -> None:
         with pytest.raises(ValueError, match="no disk"):
             group.consume(["t"], Fails())
         fill(server, 1)
-        group.consume(["t"], Once())  # the next session is as any
+        group.consume(["t"], FirstRecordHandler())  # The next session is not affected.
     assert [str(error) for error in group.errors()] == ["no disk"]
     assert committed(server)[0] == 2
 
 
-def test_what_cleanup_raises_in_a_rebalance_is_raised_by_consume(server: Server) -> None:
-    class Fails(Notes):
+def test_an_error_of_cleanup_in_a_rebalance_is_raised_by_consume(server: Server) -> None:
+    class Fails(RecordingHandler):
         def cleanup(self, session: Any) -> None:
             super().cleanup(session)
             raise ValueError("no disk")
 
-    first, second = Fails(), Notes()
-    with Loop(server, first, partition_assignment_strategy="range") as loop:
+    first, second = Fails(), RecordingHandler()
+    with ConsumeLoop(server, first, partition_assignment_strategy="range") as loop:
         first.until(lambda: len(first.claims) == 4)
-        with Loop(server, second, partition_assignment_strategy="range"):
+        with ConsumeLoop(server, second, partition_assignment_strategy="range"):
             loop.thread.join(10)
             assert isinstance(loop.error, ValueError)
 
 
-def test_a_commit_in_cleanup_behind_a_loss_is_told_and_the_loop_goes_on(server: Server) -> None:
-    """Its partitions are another's; the next call of consume is all that is to be done."""
+def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continues(server: Server) -> None:
+    """The partitions belong to another member. The application only has to call `consume` again."""
     fill(server, 3)
 
-    class Commits(Notes):
+    class Commits(RecordingHandler):
         def cleanup(self, session: Any) -> None:
             session.commit()
 
-    notes = Commits()
-    with Loop(server, notes, enable_auto_commit=False, session_timeout_ms=500) as loop:
-        notes.until(lambda: len(notes.records) == 3)
+    handler = Commits()
+    with ConsumeLoop(server, handler, enable_auto_commit=False, session_timeout_ms=500) as loop:
+        handler.until(lambda: len(handler.records) == 3)
         server.fail("Heartbeat", "UNKNOWN_MEMBER_ID", 1)
-        notes.until(lambda: len(notes.records) == 6)
+        handler.until(lambda: len(handler.records) == 6)
         assert (loop.returns, loop.error) == (1, None)
         assert isinstance(next(loop.group.errors()), CommitFailed)
 
 
-@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
+@pytest.mark.parametrize("error_type", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
 @pytest.mark.parametrize("where", ["setup", "consume_claim", "cleanup"])
-def test_what_a_thread_may_raise_ends_the_session_and_not_the_loop(
-    server: Server, where: str, raised: type[BaseException]
+def test_exits_and_interrupts_in_a_handler_end_the_session_only(
+    server: Server, where: str, error_type: type[BaseException]
 ) -> None:
-    """sys.exit() in a handler, or next() at an end: consume and close waited for ever."""
+    """A handler may call `sys.exit()`, or `next()` at an end: `consume` and `close` waited for ever."""
     fill(server, 1)
 
     def fails(*_: Any) -> None:
-        raise raised("oh")
+        raise error_type("oh")
 
-    notes = Once()
-    setattr(notes, where, fails)
+    handler = FirstRecordHandler()
+    setattr(handler, where, fails)
     with ConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
         if where == "consume_claim":
-            group.consume(["t"], notes)
+            group.consume(["t"], handler)
         else:
-            with pytest.raises(RuntimeError, match=f"{where} raised {raised.__name__}"):
-                group.consume(["t"], notes)
+            with pytest.raises(RuntimeError, match=f"{where} raised {error_type.__name__}"):
+                group.consume(["t"], handler)
     if where != "setup":
-        assert {str(error) for error in group.errors()} == {f"{where} raised {raised('oh')!r}"}
+        assert {str(error) for error in group.errors()} == {f"{where} raised {error_type('oh')!r}"}
 
 
 # ---- who ends it
 
 
 @pytest.mark.parametrize("where", ["setup", "consume_claim", "cleanup"])
-def test_close_in_a_handler_is_refused_at_once(server: Server, where: str) -> None:
-    """It waits for the handlers, so for itself: sarama's never returns."""
-    refused: list[IllegalState] = []
+def test_close_in_a_handler_is_rejected_at_once(server: Server, where: str) -> None:
+    """`close` waits for the handlers, and so for itself. sarama's never returns."""
+    errors: list[IllegalState] = []
 
-    class Closes(Notes):
+    class Closes(RecordingHandler):
         def close(self, *_: Any) -> None:
             try:
                 group.close()
             except IllegalState as error:
-                refused.append(error)
+                errors.append(error)
 
-    notes = Closes()
-    setattr(notes, where, notes.close)
+    handler = Closes()
+    setattr(handler, where, handler.close)
     if where != "consume_claim":
-        notes.consume_claim = lambda *_: None  # type: ignore[method-assign]
+        handler.consume_claim = lambda *_: None  # type: ignore[method-assign]
     with ConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
-        group.consume(["t"], notes)
-    assert "close() in a handler" in str(refused[0])
+        group.consume(["t"], handler)
+    assert "close() in a handler" in str(errors[0])
 
 
-def test_close_in_a_coroutine_of_the_handler_is_refused_at_once(server: Server) -> None:
-    class Closes(AsyncNotes):
+def test_close_in_a_coroutine_of_the_handler_is_rejected_at_once(server: Server) -> None:
+    class Closes(AsyncRecordingHandler):
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
             with pytest.raises(IllegalState, match="close\\(\\) in a handler"):
                 await group.close()
-            self.beside = asyncio.ensure_future(group.close())  # a task of its own may
+            self.beside = asyncio.ensure_future(group.close())  # Another task may call it.
 
     async def main() -> None:
         nonlocal group
         group = AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST)
-        notes = Closes()
-        await group.consume(["t"], notes)
-        await notes.beside
+        handler = Closes()
+        await group.consume(["t"], handler)
+        await handler.beside
 
     group: Any = None
     asyncio.run(main())
 
 
-def test_a_coroutine_that_does_not_end_is_cancelled_by_close(server: Server) -> None:
-    """Whoever awaited consume did so for max_poll_interval_ms."""
+def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> None:
+    """A caller that awaited `consume` waited for `max_poll_interval_ms`."""
 
-    class Sleeps(AsyncNotes):
+    class Sleeps(AsyncRecordingHandler):
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
-            self.note("claim", claim.partition)
+            self.record_call("claim", claim.partition)
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
-                self.note("cancelled", claim.partition)
+                self.record_call("cancelled", claim.partition)
                 raise
 
     async def main() -> None:
         group = AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST)
-        task = asyncio.ensure_future(group.consume(["t"], notes))
-        while len(notes.told) < 5:
+        task = asyncio.ensure_future(group.consume(["t"], handler))
+        while len(handler.calls) < 5:
             await asyncio.sleep(0.02)
         await group.close(0.4)
         async with asyncio.timeout(10):
             await task
 
-    notes = Sleeps()
+    handler = Sleeps()
     asyncio.run(main())
-    assert [what for what, _ in notes.told].count("cancelled") == 4
-    assert notes.told[-1][0] == "cleanup"
+    assert [what for what, _ in handler.calls].count("cancelled") == 4
+    assert handler.calls[-1][0] == "cleanup"
 
 
-def test_a_close_that_is_cancelled_leaves_the_group(server: Server) -> None:
-    """By a timeout, say. It stayed a member, with heartbeats, and nobody read its partitions."""
+def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
+    """A timeout may cancel it. The client stayed a member with heartbeats, and no handler read its
+    partitions.
+    """
 
-    class Sleeps(AsyncNotes):
+    class Sleeps(AsyncRecordingHandler):
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
-            self.note("claim", claim.partition)
+            self.record_call("claim", claim.partition)
             session.mark_offset("t", claim.partition, 1)
             await asyncio.sleep(60)
 
     async def main() -> None:
         group = AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST)
-        consuming = asyncio.ensure_future(group.consume(["t"], notes))
-        while len(notes.told) < 5:
+        consuming = asyncio.ensure_future(group.consume(["t"], handler))
+        while len(handler.calls) < 5:
             await asyncio.sleep(0.02)
         closing = asyncio.ensure_future(group.close())
         await asyncio.sleep(0)
@@ -348,91 +350,91 @@ def test_a_close_that_is_cancelled_leaves_the_group(server: Server) -> None:
             await group.close()
 
     fill(server, 1)
-    notes = Sleeps()
+    handler = Sleeps()
     asyncio.run(main())
-    assert notes.told[-1][0] == "cleanup"
+    assert handler.calls[-1][0] == "cleanup"
     assert committed(server)[0] == 1
 
 
-def test_a_handler_may_wait_for_the_end_of_its_session(server: Server) -> None:
-    """sarama's session.Context().Done(), in threads."""
+def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
+    """The counterpart of sarama's `session.Context().Done()`, for threads."""
     sessions: list[Any] = []
 
-    class Waits(Notes):
+    class Waits(RecordingHandler):
         def setup(self, session: Any) -> None:
             sessions.append(session)
 
         def consume_claim(self, session: Any, claim: Any) -> None:
             assert not session.done.is_set()
             self.claims.append(claim)
-            self.note("claim", claim.partition)
+            self.record_call("claim", claim.partition)
             assert session.done.wait(20)
-            self.note("over", claim.partition)
+            self.record_call("over", claim.partition)
 
         def cleanup(self, session: Any) -> None:
             sessions.append(session)
 
-    notes = Waits()
-    with Loop(server, notes):
-        notes.until(lambda: len(notes.claims) == 4)
-    assert [what for what, _ in notes.told].count("over") == 4
+    handler = Waits()
+    with ConsumeLoop(server, handler):
+        handler.until(lambda: len(handler.claims) == 4)
+    assert [what for what, _ in handler.calls].count("over") == 4
     assert sessions[0] is sessions[1]
 
 
-def test_coroutines_are_refused_where_threads_run_the_handler(server: Server) -> None:
-    """Nobody would await them, and each session ended at once."""
+def test_a_coroutine_handler_is_rejected_by_the_threaded_group(server: Server) -> None:
+    """The coroutines would never be awaited: each session ended at once."""
     with (
         ConsumerGroup(server.bootstrap, group_id="g") as group,
         pytest.raises(ConfigError, match="consume_claim is a coroutine: AsyncConsumerGroup"),
     ):
-        group.consume(["t"], AsyncNotes())
+        group.consume(["t"], AsyncRecordingHandler())
 
 
 def test_a_close_without_a_broker_does_not_blame_the_handlers(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(server, 3)
-    notes = Notes()
-    with Loop(server, notes, auto_commit_interval_ms=60_000) as loop:
-        notes.until(lambda: len(notes.records) == 3)
+    handler = RecordingHandler()
+    with ConsumeLoop(server, handler, auto_commit_interval_ms=60_000) as loop:
+        handler.until(lambda: len(handler.records) == 3)
         server.down()
         try:
             with pytest.raises(RequestTimedOut, match="OffsetCommit"):
                 loop.group.close(1)
         finally:
             server.up()
-    assert [what for what, _ in notes.told].count("over") == 4
+    assert [what for what, _ in handler.calls].count("over") == 4
     assert "the last commit of ['t'] did not end within 0.75 s" in caplog.messages
 
 
 # ---- pausing
 
 
-def test_paused_partitions_stay_claimed_and_quiet(server: Server) -> None:
-    notes = Notes()
-    with Loop(server, notes) as loop:
-        notes.until(lambda: len(notes.claims) == 4)
+def test_paused_partitions_stay_claimed_without_records(server: Server) -> None:
+    handler = RecordingHandler()
+    with ConsumeLoop(server, handler) as loop:
+        handler.until(lambda: len(handler.claims) == 4)
         loop.group.pause(T0)
         for partition in (0, 1):
             fill(server, 3, partition=partition)
-        notes.until(lambda: len(notes.records) == 3)
+        handler.until(lambda: len(handler.records) == 3)
         loop.group.pause_all()
         fill(server, 3, partition=1)
         fill(server, 1, partition=2)
         loop.group.resume([T0])
-        notes.until(lambda: len(notes.records) == 6)
-        assert {record.partition for record in notes.records} == {0, 1}
+        handler.until(lambda: len(handler.records) == 6)
+        assert {record.partition for record in handler.records} == {0, 1}
         loop.group.resume_all()
-        notes.until(lambda: len(notes.records) == 10)
-        assert [what for what, _ in notes.told].count("setup") == 1
+        handler.until(lambda: len(handler.records) == 10)
+        assert [what for what, _ in handler.calls].count("setup") == 1
 
 
-def test_a_paused_partition_stays_so_in_the_next_session(server: Server) -> None:
-    first, second = Notes(), Notes()
-    with Loop(server, first, partition_assignment_strategy="range") as loop:
+def test_a_paused_partition_stays_paused_in_the_next_session(server: Server) -> None:
+    first, second = RecordingHandler(), RecordingHandler()
+    with ConsumeLoop(server, first, partition_assignment_strategy="range") as loop:
         first.until(lambda: len(first.claims) == 4)
         loop.group.pause_all()
-        with Loop(server, second, partition_assignment_strategy="range"):
+        with ConsumeLoop(server, second, partition_assignment_strategy="range"):
             first.until(lambda: len(first.claims) == 6)
             for partition in range(4):
                 fill(server, 2, partition=partition)
@@ -442,21 +444,21 @@ def test_a_paused_partition_stays_so_in_the_next_session(server: Server) -> None
             first.until(lambda: len(first.records) == 4)
 
 
-def test_pausing_in_asyncio(server: Server) -> None:
-    notes = AsyncNotes()
+def test_pause_and_resume_in_asyncio(server: Server) -> None:
+    handler = AsyncRecordingHandler()
 
     async def main() -> None:
         async with AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
-            task = asyncio.ensure_future(group.consume(["t"], notes))
-            while len(notes.claims) < 4:
+            task = asyncio.ensure_future(group.consume(["t"], handler))
+            while len(handler.claims) < 4:
                 await asyncio.sleep(0.02)
             group.pause_all()
             group.resume(T0)
             await asyncio.to_thread(fill, server, 3, partition=1)
             await asyncio.to_thread(fill, server, 3)
-            while len(notes.records) < 3:
+            while len(handler.records) < 3:
                 await asyncio.sleep(0.02)
-            assert {record.partition for record in notes.records} == {0}
+            assert {record.partition for record in handler.records} == {0}
             with pytest.raises(ConfigError, match="partitions"):
                 group.pause("t")  # type: ignore[arg-type]
         await task

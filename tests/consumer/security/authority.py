@@ -1,4 +1,4 @@
-"""Certificates as odd as they come: what trustme, which makes good ones, has no words for."""
+"""Certificates that trustme cannot make: expired, for other uses, or without intermediates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Named:
-    """A certificate with its key. `sent`: those of the authorities in between, which go with it."""
+    """A certificate with its key. `sent` holds the intermediate certificates that are sent with it."""
 
     name: str
     key: Any = field(repr=False)
@@ -40,14 +40,14 @@ class Named:
         return self.certificate.public_bytes(form.Encoding.PEM).decode()
 
     def secret(self, password: str = "", how: form.PrivateFormat = form.PrivateFormat.PKCS8) -> str:
-        """The key."""
-        closed = form.BestAvailableEncryption(password.encode()) if password else form.NoEncryption()
-        text: bytes = self.key.private_bytes(form.Encoding.PEM, how, closed)
+        """Return the private key as PEM text."""
+        encryption = form.BestAvailableEncryption(password.encode()) if password else form.NoEncryption()
+        text: bytes = self.key.private_bytes(form.Encoding.PEM, how, encryption)
         return text.decode()
 
     @property
     def own(self) -> str:
-        """Key and certificates, as a broker or a client shows them."""
+        """Return key and certificates, as a broker or a client presents them."""
         return self.secret() + self.pem + self.sent
 
 
@@ -62,12 +62,14 @@ def named(
     authority: bool = False,
     sends: bool = True,
 ) -> Named:
-    """A certificate that holds between two days, counted from today; signed by itself, or `by` another."""
+    """Return a certificate that is valid between two days, counted from today; self-signed, or signed `by`
+    another.
+    """
     key = KEYS[kind]()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     today = datetime.datetime.now(datetime.UTC)
     begin, end = (today + datetime.timedelta(days=day) for day in days)
-    made = x509.CertificateBuilder(
+    builder = x509.CertificateBuilder(
         issuer_name=by.certificate.subject if by else subject,
         subject_name=subject,
         public_key=key.public_key(),
@@ -77,11 +79,11 @@ def named(
     ).add_extension(x509.BasicConstraints(authority, None), critical=True)
     names = [] if authority else [_alternative(host) for host in hosts]
     if names:
-        made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     if use is not None:
-        made = made.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
     signer = by.key if by else key
-    signed = made.sign(signer, None if isinstance(signer, ed25519.Ed25519PrivateKey) else hashes.SHA256())
+    signed = builder.sign(signer, None if isinstance(signer, ed25519.Ed25519PrivateKey) else hashes.SHA256())
     between = by is not None and by.certificate.issuer != by.certificate.subject and sends
     return Named(name, key, signed, by.pem if by is not None and between else "")
 

@@ -1,4 +1,4 @@
-"""Listeners that close the connection without a word: each client ends as `docs/how-to/secured.md` says."""
+"""Listeners that close the connection: each client ends as `docs/how-to/secured.md` says."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NO_TLS = "does this port speak TLS?"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
-    made = certificates(tmp_path_factory.mktemp("certificates"))
+    files = certificates(tmp_path_factory.mktemp("certificates"))
     listen = ["SASL_PLAINTEXT://127.0.0.1:0", "SASL_SSL://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0"]
-    with running({"t": 1}, listen=listen, users={"a": "b"}, tls=made.context()) as server:
-        yield server, made.ca
+    with running({"t": 1}, listen=listen, users={"a": "b"}, tls=files.context()) as server:
+        yield server, files.ca
 
 
 def options(protocol: str, ca: str) -> dict[str, Any]:
@@ -38,7 +38,9 @@ def options(protocol: str, ca: str) -> dict[str, Any]:
         ("PLAINTEXT", "SSL", NO_TLS),
     ],
 )
-def test_a_cluster_ends_at_once(server: tuple[Server, str], listener: str, protocol: str, asks: str) -> None:
+def test_a_cluster_raises_at_once(
+    server: tuple[Server, str], listener: str, protocol: str, asks: str
+) -> None:
     broker, ca = server
     with (
         Cluster(broker.places[listener], **options(protocol, ca)) as cluster,
@@ -48,7 +50,7 @@ def test_a_cluster_ends_at_once(server: tuple[Server, str], listener: str, proto
     assert asks in str(caught.value)
 
 
-def test_a_consumer_ends_in_poll(server: tuple[Server, str]) -> None:
+def test_a_consumer_raises_in_poll(server: tuple[Server, str]) -> None:
     broker, ca = server
     with Consumer(broker.places["SASL_SSL"], group_id="g", **options("SSL", ca)) as consumer:
         consumer.subscribe("t")
@@ -57,7 +59,7 @@ def test_a_consumer_ends_in_poll(server: tuple[Server, str]) -> None:
     assert WANTS_SASL in str(caught.value)
 
 
-def test_a_producer_ends_after_max_block_ms(server: tuple[Server, str]) -> None:
+def test_a_producer_raises_after_max_block_ms(server: tuple[Server, str]) -> None:
     broker, ca = server
     with (
         Producer(broker.places["SASL_SSL"], max_block_ms=4_000, **options("SSL", ca)) as producer,
@@ -67,7 +69,7 @@ def test_a_producer_ends_after_max_block_ms(server: tuple[Server, str]) -> None:
     assert WANTS_SASL in str(caught.value)
 
 
-def test_the_page_has_these_questions() -> None:
+def test_the_page_contains_the_hints_of_the_errors() -> None:
     page = PAGE.read_text()
     assert WANTS_SASL in page
     assert NO_TLS in page

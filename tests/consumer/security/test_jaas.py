@@ -1,4 +1,4 @@
-"""JAAS lines, as Java reads them: `tests/conformance/test_properties_like_java.py` asks Java itself."""
+"""JAAS lines, read as in Java (`tests/conformance/test_properties_like_java.py` compares with Java)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
     ],
 )
 def test_a_line_is_read_as_java_reads_it(options: str, expected: dict[str, str] | None) -> None:
-    module, found = read_jaas(f"\n{MODULE} REQUIRED{options};\n")
+    module, options_read = read_jaas(f"\n{MODULE} REQUIRED{options};\n")
     assert module == MODULE
-    assert found == (expected if expected is not None else {"username": "alice", "password": "a//b"})
+    assert options_read == (expected if expected is not None else {"username": "alice", "password": "a//b"})
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ def test_a_line_is_read_as_java_reads_it(options: str, expected: dict[str, str] 
         MODULE,
         f"{MODULE} required",
         f"{MODULE} needed;",
-        f"{MODULE} required username=1secret;",  # a number begins like that
-        f"{MODULE} required username=secret/secret;",  # a comment
+        f"{MODULE} required username=1secret;",  # Java reads the start of a number.
+        f"{MODULE} required username=secret/secret;",  # Java reads the start of a comment.
         f"{MODULE} required username=secret!;",
         f"{MODULE} required username;",
         f'{MODULE} required username="secret',
         f'{MODULE} required username="secret"; {MODULE} required;',
     ],
 )
-def test_what_java_refuses_is_refused_and_not_shown(line: str) -> None:
+def test_a_line_that_java_rejects_is_rejected_without_being_shown(line: str) -> None:
     with pytest.raises(ConfigError, match=r"one module, as in .* with values in double quotes") as caught:
         read_jaas(line)
     assert "secret" not in repr(caught.value).replace('="..."', "")

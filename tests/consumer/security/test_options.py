@@ -1,4 +1,6 @@
-"""The options of TLS and SASL: what is allowed, what helps, and that no secret is told."""
+"""Options of TLS and SASL: which values are allowed, what the errors suggest, and that no error shows a
+secret.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ SCRAM = {
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("config", "words"),
     [
         ({"security_protocol": "TLS"}, "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"security_protocol": "SASL_SSL"}, "sasl_mechanism=None is not allowed; .* needs one of PLAIN"),
@@ -53,27 +55,27 @@ SCRAM = {
         ({"security_protocl": "SSL"}, "did you mean security_protocol"),
     ],
 )
-def test_wrong_options_are_refused_with_what_helps(given: Any, words: str) -> None:
-    for options in (consumer_options, producer_options, lambda given: Cluster("a:1", **given)):
+def test_wrong_options_are_rejected_with_a_suggestion(config: Any, words: str) -> None:
+    for options in (consumer_options, producer_options, lambda config: Cluster("a:1", **config)):
         with pytest.raises(ConfigError, match=words):
-            options(given)
+            options(config)
 
 
 @pytest.mark.parametrize("name", ["sasl_username", "sasl_password"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_half_a_character_is_refused_before_it_is_to_be_sent(name: str, mechanism: str) -> None:
-    given = {**SCRAM, "sasl_mechanism": mechanism, name: f"{SECRET}\udc80"}
+def test_an_unpaired_surrogate_is_rejected(name: str, mechanism: str) -> None:
+    config = {**SCRAM, "sasl_mechanism": mechanism, name: f"{SECRET}\udc80"}
     with pytest.raises(ConfigError, match="a text with a UTF-8 form") as caught:
-        consumer_options(given)
+        consumer_options(config)
     assert caught.value.option == name
     if name == "sasl_password":
         assert SECRET not in repr(caught.value)
 
 
 def test_pem_text_may_have_any_comments(tmp_path: Path) -> None:
-    made = certificates(tmp_path)
+    files_made = certificates(tmp_path)
     text = "# Fő \N{GRINNING FACE}\n"
-    authority, own = (text + Path(file).read_text() for file in (made.ca, made.client))
+    authority, own = (text + Path(file).read_text() for file in (files_made.ca, files_made.client))
     options = consumer_options({"security_protocol": "SSL", "ssl_cafile": authority, "ssl_certfile": own})
     assert options.security.tls is not None
     assert len(options.security.tls.context.get_ca_certs()) == 1
@@ -82,13 +84,13 @@ def test_pem_text_may_have_any_comments(tmp_path: Path) -> None:
     assert "BEGIN" not in repr(caught.value)
 
 
-def test_files_may_be_paths(tmp_path: Path) -> None:
-    made = certificates(tmp_path)
-    files = {"ssl_cafile": Path(made.ca), "ssl_certfile": Path(made.client)}
+def test_files_may_be_given_as_path_objects(tmp_path: Path) -> None:
+    certificate_files = certificates(tmp_path)
+    files = {"ssl_cafile": Path(certificate_files.ca), "ssl_certfile": Path(certificate_files.client)}
     assert consumer_options({"security_protocol": "SSL", **files}).security.tls is not None
 
 
-def test_a_folder_is_believed_only_where_openssl_finds_certificates_in_it(tmp_path: Path) -> None:
+def test_a_folder_must_hold_certificates_in_the_layout_of_openssl(tmp_path: Path) -> None:
     folder = {"security_protocol": "SSL", "ssl_cafile": tmp_path}
     certificates(tmp_path)
     with pytest.raises(ConfigError, match="in this folder OpenSSL finds none"):
@@ -109,7 +111,7 @@ def test_a_folder_is_believed_only_where_openssl_finds_certificates_in_it(tmp_pa
         ({"ssl_context": ssl.create_default_context()}, "^your ssl_context has no authority"),
     ],
 )
-def test_what_does_not_vouch_for_a_broker_is_what_was_given(
+def test_an_unknown_authority_names_the_source_of_the_trusted_ones(
     tmp_path: Path, own: dict[str, Any], words: str
 ) -> None:
     ca = certificates(tmp_path).ca
@@ -126,7 +128,7 @@ def test_what_does_not_vouch_for_a_broker_is_what_was_given(
 OAUTH = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
 
 
-def test_a_function_that_gives_tokens_may_be_named() -> None:
+def test_a_token_provider_may_be_given_by_name() -> None:
     named = consumer_options({**OAUTH, "sasl_oauth_token_provider": "getpass:getuser"})
     assert named.security.tokens.provider is getpass.getuser
     within = consumer_options({**OAUTH, "sasl_oauth_token_provider": "pathlib:Path.cwd"})
@@ -143,13 +145,13 @@ def test_a_function_that_gives_tokens_may_be_named() -> None:
         ("a:b:c", "its name as MODULE:FUNCTION"),
     ],
 )
-def test_a_function_that_is_not_there_is_told_when_the_client_is_made(name: str, words: str) -> None:
+def test_a_missing_token_provider_is_reported_when_the_client_is_created(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         consumer_options({**OAUTH, "sasl_oauth_token_provider": name})
     assert str(caught.value).startswith("sasl_oauth_token_provider=")
 
 
-def test_what_a_module_says_when_it_fails_is_not_repeated(
+def test_the_message_of_a_failing_module_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "failing_tokens.py").write_text(f"raise RuntimeError({SECRET!r})")
@@ -159,14 +161,16 @@ def test_what_a_module_says_when_it_fails_is_not_repeated(
     assert SECRET not in repr(caught.value)
 
 
-@pytest.mark.parametrize("given", ["eyJhbGciOiJub25lIn0.eyJzdWIi.x", SECRET, f"Bearer {SECRET}", "", 5, b"x"])
-def test_a_token_instead_of_the_function_that_gives_it_is_not_shown(given: Any) -> None:
+@pytest.mark.parametrize(
+    "provider", ["eyJhbGciOiJub25lIn0.eyJzdWIi.x", SECRET, f"Bearer {SECRET}", "", 5, b"x"]
+)
+def test_a_token_passed_as_its_provider_is_not_shown(provider: Any) -> None:
     with pytest.raises(ConfigError, match=r"='\[hidden\]' is not allowed; a function that returns a token"):
-        consumer_options({**OAUTH, "sasl_oauth_token_provider": given})
+        consumer_options({**OAUTH, "sasl_oauth_token_provider": provider})
 
 
 @pytest.mark.parametrize("name", [*SPELLINGS, *(name.replace("_", ".") for name in SPELLINGS)])
-def test_spellings_of_other_clients_name_ours(name: str) -> None:
+def test_spellings_of_other_clients_name_the_option(name: str) -> None:
     with pytest.raises(ConfigError, match="use ") as caught:
         consumer_options({name: SECRET})
     assert name.replace(".", "_") not in consumer_options({}).__slots__
@@ -174,7 +178,7 @@ def test_spellings_of_other_clients_name_ours(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "config",
     [
         {**SCRAM, "sasl_pasword": SECRET},
         {**SCRAM, "sasl.password": SECRET},
@@ -186,16 +190,16 @@ def test_spellings_of_other_clients_name_ours(name: str) -> None:
         {**SCRAM, "security_protocol": "SASL_SSL", "ssl_password": SECRET, "ssl_certfile": "/nowhere"},
     ],
 )
-def test_no_error_tells_a_secret(given: Any) -> None:
+def test_no_error_shows_a_secret(config: Any) -> None:
     with pytest.raises(ConfigError) as caught:
-        consumer_options(given)
+        consumer_options(config)
     assert SECRET not in f"{caught.value} {caught.value!r} {caught.value.args}"
 
 
-def test_a_password_in_the_token_endpoint_s_address_is_refused_and_not_shown() -> None:
-    given = {"sasl_oauthbearer_token_endpoint_url": f"https://me:{SECRET}@login.example.com/token"}
+def test_a_password_in_the_token_endpoints_url_is_rejected_and_not_shown() -> None:
+    oauth = {"sasl_oauthbearer_token_endpoint_url": f"https://me:{SECRET}@login.example.com/token"}
     with pytest.raises(ConfigError, match="without a password") as caught:
-        consumer_options({**OAUTH, **given, "sasl_oauthbearer_client_id": "me"})
+        consumer_options({**OAUTH, **oauth, "sasl_oauthbearer_client_id": "me"})
     assert SECRET not in repr(caught.value)
 
 
@@ -203,30 +207,30 @@ def test_a_password_in_the_token_endpoint_s_address_is_refused_and_not_shown() -
     "url",
     ["https://a/token\n", "https://a/to ken", "https://", "https://:1/", "https://a:x/", "https://[::1/"],
 )
-def test_an_address_that_is_none_is_refused_before_anybody_is_asked_there(url: str) -> None:
-    given = {"sasl_oauthbearer_client_id": "me", "sasl_oauthbearer_client_secret": SECRET}
+def test_an_invalid_token_endpoint_url_is_rejected(url: str) -> None:
+    oauth = {"sasl_oauthbearer_client_id": "me", "sasl_oauthbearer_client_secret": SECRET}
     with pytest.raises(ConfigError, match="an address such as https"):
-        consumer_options({**OAUTH, **given, "sasl_oauthbearer_token_endpoint_url": url})
+        consumer_options({**OAUTH, **oauth, "sasl_oauthbearer_token_endpoint_url": url})
 
 
-def test_what_is_sent_beside_a_token_is_not_shown() -> None:
-    given = {"sasl_oauth_token_provider": "getpass:getuser", "sasl_extensions": {"key": SECRET}}
-    assert SECRET not in repr(consumer_options({**OAUTH, **given}))
+def test_sasl_extensions_are_not_shown() -> None:
+    oauth = {"sasl_oauth_token_provider": "getpass:getuser", "sasl_extensions": {"key": SECRET}}
+    assert SECRET not in repr(consumer_options({**OAUTH, **oauth}))
 
 
-def test_options_show_who_comes_but_not_how_it_proves_it() -> None:
+def test_the_repr_of_options_shows_the_user_but_no_secret() -> None:
     options = consumer_options(SCRAM)
     assert "alice" in repr(options)
     assert SECRET not in repr(options) + repr(options.security.password) + str(options.security.password)
 
 
-def test_options_with_a_secret_can_not_be_pickled() -> None:
-    for what in (consumer_options(SCRAM), consumer_options(SCRAM).security.password):
+def test_options_with_a_secret_cannot_be_pickled() -> None:
+    for object_ in (consumer_options(SCRAM), consumer_options(SCRAM).security.password):
         with pytest.raises(TypeError, match="pickled"):
-            pickle.dumps(what)
+            pickle.dumps(object_)
 
 
-def test_options_without_one_can() -> None:
+def test_options_without_a_secret_can_be_pickled() -> None:
     options = consumer_options({"group_id": "g"})
     assert pickle.loads(pickle.dumps(options)) == copy.copy(options)
     assert options.security is None

@@ -1,4 +1,4 @@
-"""Java's client.properties as options."""
+"""Java's client.properties as options of kproto."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRAM = (
 )
 
 
-def test_a_file_as_it_is_at_work(tmp_path: Path) -> None:
+def test_a_typical_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
         "# ours\nsecurity.protocol=SASL_SSL\nsasl.mechanism : SCRAM-SHA-512\n"
@@ -37,7 +37,7 @@ def test_a_file_as_it_is_at_work(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_an_option_of_a_client_is_taken_for_that_client(tmp_path: Path) -> None:
+def test_each_kind_of_client_takes_its_own_options(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
         "bootstrap.servers=a:1\nclient.id=jens\nrequest.timeout.ms=7000\nsecurity.protocol=PLAINTEXT\n"
@@ -48,10 +48,10 @@ def test_what_is_an_option_of_a_client_is_taken_for_that_client(tmp_path: Path) 
         "acks=all\ncompression.type=zstd\ncompression.zstd.level=5\nlinger.ms=20\nretries=3\n"
         "key.deserializer=a.B\nvalue.serializer=a.C\ntransactional.id=\n"
     )
-    both = {"client_id": "jens", "request_timeout_ms": 7000, "security_protocol": "PLAINTEXT"}
+    common = {"client_id": "jens", "request_timeout_ms": 7000, "security_protocol": "PLAINTEXT"}
     read = client_properties(file)
     assert read == {
-        **both,
+        **common,
         "group_id": "g",
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
@@ -62,7 +62,7 @@ def test_what_is_an_option_of_a_client_is_taken_for_that_client(tmp_path: Path) 
     assert not consumer_options(read).enable_auto_commit
     written = client_properties(file, "producer")
     assert written == {
-        **both,
+        **common,
         "acks": "all",
         "compression_type": "zstd",
         "compression_level": 5,
@@ -72,14 +72,14 @@ def test_what_is_an_option_of_a_client_is_taken_for_that_client(tmp_path: Path) 
     assert client_properties(file, "cluster") == {"security_protocol": "PLAINTEXT"}
 
 
-def test_what_is_left_out_of_a_file_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_properties_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=a:1\nacks=all\nkey.deserializer=a.B\nschema.registry.url=http://a\n")
     with caplog.at_level("INFO", "kproto.consumer"):
         assert client_properties(file) == {}
-    (left, unknown) = caplog.records
-    assert (left.levelname, unknown.levelname) == ("INFO", "WARNING")
-    assert left.getMessage().endswith(": bootstrap.servers (its first argument), acks, key.deserializer")
+    (ignored, unknown) = caplog.records
+    assert (ignored.levelname, unknown.levelname) == ("INFO", "WARNING")
+    assert ignored.getMessage().endswith(": bootstrap.servers (its first argument), acks, key.deserializer")
     assert unknown.getMessage() == f"{file}: ignored, as unknown: schema.registry.url"
 
 
@@ -100,7 +100,7 @@ def test_what_is_left_out_of_a_file_is_named(tmp_path: Path, caplog: pytest.LogC
         ("ssl.ca.location=a.pem", "cluster", r"use ssl\.cafile$"),
     ],
 )
-def test_what_would_change_what_happens_is_refused_by_the_file_s_own_name(
+def test_properties_that_change_the_behaviour_are_rejected_by_the_name_in_the_file(
     tmp_path: Path, line: str, client: Any, words: str
 ) -> None:
     file = tmp_path / "client.properties"
@@ -110,40 +110,40 @@ def test_what_would_change_what_happens_is_refused_by_the_file_s_own_name(
     assert caught.value.option == line.partition("=")[0]
 
 
-def test_a_byte_order_mark_hides_no_line(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\n", encoding="utf-8-sig")
     assert client_properties(file) == {"security_protocol": "SSL"}
 
 
 @pytest.mark.parametrize(
-    "given",
+    "properties",
     [
         'sasl.jaas.config=x.PlainLoginModule required password="sasl-secret";',
         "sasl.password: sasl-secret",
         {"sasl.password": "sasl-secret"},
     ],
 )
-def test_a_file_s_text_instead_of_its_path_is_not_shown(given: Any) -> None:
+def test_the_text_of_a_file_passed_as_its_path_is_not_shown(properties: Any) -> None:
     with pytest.raises(ConfigError, match="the path of a file of Java's client properties") as caught:
-        client_properties(given)
+        client_properties(properties)
     assert "sasl-secret" not in repr(caught.value)
 
 
-def test_a_file_that_is_not_there_is_called_a_path(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_as_a_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file") as caught:
         client_properties(tmp_path / "nope")
     assert (caught.value.option, caught.value.value) == ("path", str(tmp_path / "nope"))
 
 
 @pytest.mark.parametrize("store", ["ssl.truststore", "ssl.keystore"])
-def test_a_store_that_is_not_there_is_told_as_that(store: str) -> None:
+def test_a_missing_store_is_reported_by_its_property(store: str) -> None:
     with pytest.raises(ConfigError, match="it does not exist") as caught:
         from_java({"security.protocol": "SSL", f"{store}.location": "missing.jks"})
     assert (caught.value.option, caught.value.value) == (f"{store}.location", "missing.jks")
 
 
-def test_a_function_that_gives_tokens_is_named() -> None:
+def test_a_token_provider_is_named_by_module_and_function() -> None:
     java = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",
@@ -152,12 +152,12 @@ def test_a_function_that_gives_tokens_is_named() -> None:
     assert from_java(java)["sasl_oauth_token_provider"] == "a.b:c"
 
 
-def test_an_empty_algorithm_switches_the_check_of_names_off() -> None:
+def test_an_empty_endpoint_identification_algorithm_disables_the_host_name_check() -> None:
     java = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""}
     assert from_java(java)["ssl_check_hostname"] is False
 
 
-def test_certificates_may_stand_in_the_file_itself() -> None:
+def test_certificates_may_be_in_the_file_itself() -> None:
     java = {
         "security.protocol": "SSL",
         "ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----",
@@ -174,7 +174,7 @@ def test_certificates_may_stand_in_the_file_itself() -> None:
     }
 
 
-def test_a_store_is_what_its_content_says_where_java_reads_both(tmp_path: Path) -> None:
+def test_the_format_of_a_store_is_detected_from_its_content(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
     from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
     from cryptography.x509 import load_pem_x509_certificate
@@ -194,7 +194,7 @@ def test_a_store_is_what_its_content_says_where_java_reads_both(tmp_path: Path) 
         from_java(java)
 
 
-def test_blanks_at_the_end_of_a_line_are_none_of_a_value_as_in_java() -> None:
+def test_blanks_at_the_end_of_a_value_are_stripped_as_in_java() -> None:
     java = read_properties(
         "security.protocol=SASL_SSL \nsasl.mechanism=SCRAM-SHA-512\t\n"
         'sasl.jaas.config=ScramLoginModule required username="alice" password="sasl-secret "; \n'
@@ -213,10 +213,10 @@ def test_blanks_at_the_end_of_a_line_are_none_of_a_value_as_in_java() -> None:
         "ssl_check_hostname": False,
     }
     ours = {"security.protocol": "SASL_SSL", "sasl.password": "ends with one "}
-    assert from_java(ours)["sasl_password"] == "ends with one "  # Java knows no such property
+    assert from_java(ours)["sasl_password"] == "ends with one "  # Java has no property of this name.
 
 
-def test_a_trust_store_with_nothing_in_it_is_told_by_its_name(tmp_path: Path) -> None:
+def test_an_empty_trust_store_is_reported_by_its_property(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
     from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
@@ -225,9 +225,9 @@ def test_a_trust_store_with_nothing_in_it_is_told_by_its_name(tmp_path: Path) ->
     store = tmp_path / "trust.p12"
     store.write_bytes(serialize_key_and_certificates(b"a key", key, None, None, how))
     java = {"security.protocol": "SSL", "ssl.truststore.location": str(store), "ssl.truststore.password": "s"}
-    with pytest.raises(ConfigError, match="it has none") as told:
+    with pytest.raises(ConfigError, match="it has none") as caught:
         from_java(java)
-    assert told.value.option == "ssl.truststore.location"
+    assert caught.value.option == "ssl.truststore.location"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,9 @@ def test_a_trust_store_with_nothing_in_it_is_told_by_its_name(tmp_path: Path) ->
         ({"sasl.unheard.password": "sasl-secret"}, "has no such option"),
     ],
 )
-def test_what_can_not_be_honoured_is_refused_without_a_secret(java: dict[str, str], words: str) -> None:
+def test_unsupported_properties_are_rejected_without_showing_a_secret(
+    java: dict[str, str], words: str
+) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         from_java(java)
     assert "sasl-secret" not in str(caught.value)
@@ -257,30 +259,30 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"], min_codepoint=33), min_
 
 
 def _escaped(text: str) -> str:
-    """As Java writes it: what lies beyond \\uffff in two halves."""
+    r"""Escape text as Java does: a character above \\uffff becomes two surrogates."""
     halves = text.encode("utf-16-be")
     return "".join(f"\\u{halves[at : at + 2].hex()}" for at in range(0, len(halves), 2))
 
 
 @given(st.dictionaries(WORDS, WORDS))
-def test_properties_come_back_as_they_were_written(known: dict[str, str]) -> None:
+def test_written_properties_are_read_back(known: dict[str, str]) -> None:
     text = "\n".join(f"{_escaped(name)} = {_escaped(value)}" for name, value in known.items())
     assert read_properties(text) == known
 
 
 @given(st.text())
-def test_any_text_is_properties(text: str) -> None:
+def test_any_text_can_be_read_as_properties(text: str) -> None:
     assert all(isinstance(value, str) for value in read_properties(text).values())
 
 
 @pytest.mark.parametrize("line", [r"sasl.password=sasl-secret\user", r"sasl.password\u00=sasl-secret"])
-def test_an_escape_without_its_digits_is_refused_as_by_java(line: str) -> None:
+def test_an_incomplete_escape_is_rejected_as_by_java(line: str) -> None:
     with pytest.raises(ConfigError, match=r"\\u with four hexadecimal digits") as caught:
         read_properties(line)
     assert "sasl-secret" not in repr(caught.value)
 
 
-def test_a_comment_behind_a_line_of_nothing_but_a_backslash_is_one() -> None:
+def test_a_comment_after_a_line_with_only_a_backslash_is_a_comment() -> None:
     assert read_properties("\\\n# it goes on \\\na=\\\n# no comment\n\\\n\nb=1\n") == {
         "a": "# no comment",
         "b": "1",

@@ -1,4 +1,4 @@
-"""Who was let in, and is not any more: told by name, nothing is lost unsaid, and it goes on when it may."""
+"""Clients whose credentials are changed later: errors name the options, and no loss is silent."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def kafka(files: Certificates) -> Iterator[SecuredKafka]:
         yield kafka
 
 
-def forever(ask: Callable[[], object]) -> None:
+def repeat(ask: Callable[[], object]) -> None:
     while True:
         ask()
 
 
-def test_a_renewal_that_is_refused_loses_nothing_that_was_acknowledged_and_tells_the_rest(
+def test_a_rejected_renewal_loses_no_acknowledged_record_and_fails_the_others(
     kafka: SecuredKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """While a fetch and a produce are always under way."""
+    """A fetch and a produce request are always in flight."""
     how: Any = kafka.options("alice", "secret")
     sent: list[Delivery] = []
     with (
@@ -64,16 +64,16 @@ def test_a_renewal_that_is_refused_loses_nothing_that_was_acknowledged_and_tells
         sent += [producer.send("t", b"last") for _ in range(3)]
         with pytest.raises(NotDelivered, match=REFUSED):
             producer.flush()
-    there = {record.offset: record.value for record in kafka.records("t")}
-    told = [delivery.exception() for delivery in sent]
-    assert all(error is None or isinstance(error, AuthenticationFailed) for error in told)
+    stored = {record.offset: record.value for record in kafka.records("t")}
+    errors = [delivery.exception() for delivery in sent]
+    assert all(error is None or isinstance(error, AuthenticationFailed) for error in errors)
     acknowledged = [delivery.result().offset for delivery in sent if delivery.exception() is None]
-    assert set(acknowledged) <= there.keys()
+    assert set(acknowledged) <= stored.keys()
     lines = [line for line in caplog.messages if "undelivered" in line]
-    assert len(lines) == 1, lines  # of hundreds of batches
+    assert len(lines) == 1, lines  # One line for hundreds of batches.
 
 
-def test_who_comes_back_after_the_password_changed_is_refused_and_goes_on_when_it_is_right(
+def test_clients_continue_after_the_password_is_correct_again(
     kafka: SecuredKafka,
 ) -> None:
     how: Any = kafka.options("alice", "secret")
@@ -88,30 +88,31 @@ def test_who_comes_back_after_the_password_changed_is_refused_and_goes_on_when_i
         kafka.drop_connections()
         for ask in (lambda: consumer.poll(30), lambda: producer.send("t", b"lost").result(30)):
             with pytest.raises(AuthenticationFailed, match=REFUSED):
-                forever(ask)
+                repeat(ask)
         kafka.set_password("alice", "secret")
         delivery = producer.send("t", b"after")
-        while isinstance(delivery.exception(30), AuthenticationFailed):  # of the last try before
+        # The error of the last attempt with the old password may still be raised.
+        while isinstance(delivery.exception(30), AuthenticationFailed):
             delivery = producer.send("t", b"after")
-        found: list[bytes | None] = []
-        while b"after" not in found:
+        values: list[bytes | None] = []
+        while b"after" not in values:
             with contextlib.suppress(AuthenticationFailed):
-                found += [record.value for record in consumer.poll(1.0)]
-    assert found == [b"after"]
+                values += [record.value for record in consumer.poll(1.0)]
+    assert values == [b"after"]
 
 
 @pytest.mark.thorough
-def test_tokens_that_end_soon_are_renewed_without_a_word(
+def test_short_lived_tokens_are_renewed_without_an_error(
     files: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     with secured("SASL_SSL", files) as kafka:
         kafka.create_topic("t")
-        asked: list[str] = []
+        tokens: list[str] = []
 
         def token() -> str:
-            # Renewed when 85 to 95 % of their time are over: what is left a busy machine needs.
-            asked.append(kafka.token("alice", 3.0))
-            return asked[-1]
+            # Tokens are renewed after 85 to 95 % of their lifetime. A busy machine needs the remaining time.
+            tokens.append(kafka.token("alice", 3.0))
+            return tokens[-1]
 
         how: Any = {**kafka.options("alice", mechanism="OAUTHBEARER"), "sasl_oauth_token_provider": token}
         with (
@@ -120,7 +121,7 @@ def test_tokens_that_end_soon_are_renewed_without_a_word(
         ):
             consumer.assign([T0])
             sent, read = list[Delivery](), list[bytes | None]()
-            while len(asked) < 6:  # two clients, three tokens each
+            while len(tokens) < 6:  # Two clients, three tokens each.
                 sent.append(producer.send("t", b"%d" % len(sent)))
                 read += [record.value for record in consumer.poll(0.01)]
             producer.flush()

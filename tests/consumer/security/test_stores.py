@@ -1,4 +1,4 @@
-"""Certificates and keys as files and texts come: what is read, which option is told to be wrong, and why."""
+"""Certificates and keys from files and texts: which forms are read, and which option an error names."""
 
 from __future__ import annotations
 
@@ -34,37 +34,40 @@ FORMS: dict[str, Callable[[str], str | bytes]] = {
 }
 
 
-def made(folder: Path, **texts: str | bytes) -> dict[str, str]:
-    """Options whose texts are in files; passwords are as they are."""
-    given = {"security_protocol": "SSL"}
+def write_files(folder: Path, **texts: str | bytes) -> dict[str, str]:
+    """Return options whose texts are written to files; passwords stay texts."""
+    options = {"security_protocol": "SSL"}
     for name, text in texts.items():
-        given[name] = str(text)
+        options[name] = str(text)
         if name != "ssl_password":
-            given[name] = str(folder / f"{name}.pem")
-            Path(given[name]).write_bytes(text if isinstance(text, bytes) else text.encode())
-    return given
+            options[name] = str(folder / f"{name}.pem")
+            Path(options[name]).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return options
 
 
-def context(given: dict[str, str]) -> ssl.SSLContext:
-    tls = security_options(given).tls
+def context(options: dict[str, str]) -> ssl.SSLContext:
+    tls = security_options(options).tls
     assert tls is not None
     return tls.context
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("as_text", [False, True])
-def test_certificates_are_read_however_their_text_came(tmp_path: Path, form: str, as_text: bool) -> None:
+def test_certificates_are_read_in_each_form_of_the_text(tmp_path: Path, form: str, as_text: bool) -> None:
     text = FORMS[form](ROOT.pem + OTHER.pem)
-    given = made(
+    options = write_files(
         tmp_path,
         ssl_cafile=text,
         ssl_certfile=FORMS[form](ALICE.pem),
         ssl_keyfile=FORMS[form](ALICE.secret()),
     )
     if as_text and isinstance(text, str):
-        given |= {"ssl_cafile": text, "ssl_certfile": str(FORMS[form](ALICE.own))}
-        del given["ssl_keyfile"]
-    names = [dict(one[0] for one in ca["subject"])["commonName"] for ca in context(given).get_ca_certs()]
+        options |= {"ssl_cafile": text, "ssl_certfile": str(FORMS[form](ALICE.own))}
+        del options["ssl_keyfile"]
+    names = [
+        dict(attribute[0] for attribute in ca["subject"])["commonName"]
+        for ca in context(options).get_ca_certs()
+    ]
     assert names == ["root", "other"]
 
 
@@ -74,9 +77,11 @@ def test_certificates_are_read_however_their_text_came(tmp_path: Path, form: str
 def test_keys_of_each_kind_are_read(tmp_path: Path, kind: str, password: str, how: Any) -> None:
     if kind == "Ed25519" and how is OLD:
         pytest.skip("there is no such form")
-    one = named("x", ROOT, kind=kind)
-    text = one.pem + one.secret(password, how)
-    assert context(made(tmp_path, ssl_certfile=text, **({"ssl_password": password} if password else {})))
+    certificate = named("x", ROOT, kind=kind)
+    text = certificate.pem + certificate.secret(password, how)
+    assert context(
+        write_files(tmp_path, ssl_certfile=text, **({"ssl_password": password} if password else {}))
+    )
 
 
 SWAPPED = {"ssl_certfile": ALICE.secret(), "ssl_keyfile": ALICE.pem}
@@ -84,7 +89,7 @@ CLOSED = ALICE.secret("geheim")
 
 
 @pytest.mark.parametrize(
-    ("option", "given", "words"),
+    ("option", "texts", "words"),
     [
         ("ssl_cafile", {"ssl_cafile": ""}, "it is empty"),
         ("ssl_cafile", {"ssl_cafile": "some words"}, "it has none"),
@@ -124,44 +129,42 @@ CLOSED = ALICE.secret("geheim")
         ("ssl_keyfile", {"ssl_certfile": ALICE.pem, "ssl_keyfile": ""}, "it is empty"),
     ],
 )
-def test_what_can_not_be_read_is_told_by_its_option_and_its_cure(
-    tmp_path: Path, option: str, given: dict[str, Any], words: str
+def test_an_unreadable_file_is_reported_with_its_option_and_what_to_do(
+    tmp_path: Path, option: str, texts: dict[str, Any], words: str
 ) -> None:
-    asked = made(tmp_path, **given)
+    options = write_files(tmp_path, **texts)
     for password in ({}, {"ssl_password": "wrong"} if words.startswith("ssl_password") else {}):
-        with pytest.raises(ConfigError, match=words) as told:
-            security_options({**asked, **password})
-        assert (told.value.option, told.value.value) == (option, asked[option])
-        assert "PRIVATE" not in str(told.value)
-        assert "\n" not in str(told.value)
+        with pytest.raises(ConfigError, match=words) as caught:
+            security_options({**options, **password})
+        assert (caught.value.option, caught.value.value) == (option, options[option])
+        assert "PRIVATE" not in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
-def test_a_key_that_is_not_there_is_told_as_the_key(tmp_path: Path) -> None:
-    given = {**made(tmp_path, ssl_certfile=ALICE.pem), "ssl_keyfile": "/nowhere/alice.key"}
-    with pytest.raises(ConfigError, match=r"^ssl_keyfile='/nowhere/alice.key' .*no such file") as told:
-        security_options(given)
-    assert told.value.option == "ssl_keyfile"
+def test_a_missing_key_file_is_reported_by_its_option(tmp_path: Path) -> None:
+    options = {**write_files(tmp_path, ssl_certfile=ALICE.pem), "ssl_keyfile": "/nowhere/alice.key"}
+    with pytest.raises(ConfigError, match=r"^ssl_keyfile='/nowhere/alice.key' .*no such file") as caught:
+        security_options(options)
+    assert caught.value.option == "ssl_keyfile"
 
 
-def test_a_store_with_its_key_wants_no_other_one(tmp_path: Path) -> None:
+def test_a_pkcs12_file_with_a_key_allows_no_other_key(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     store = pkcs12.serialize_key_and_certificates(
         b"own", ALICE.key, ALICE.certificate, None, form.BestAvailableEncryption(b"geheim")
     )
-    given = made(tmp_path, ssl_certfile=store, ssl_password="geheim")
-    assert is_pkcs12(given["ssl_certfile"])
-    assert context(given)
-    with pytest.raises(ConfigError, match="not together with a PKCS12 file") as told:
-        security_options({**given, "ssl_keyfile": ALICE.secret()})
-    assert told.value.option == "ssl_keyfile"
-    assert "PRIVATE" not in str(told.value)
+    options = write_files(tmp_path, ssl_certfile=store, ssl_password="geheim")
+    assert is_pkcs12(options["ssl_certfile"])
+    assert context(options)
+    with pytest.raises(ConfigError, match="not together with a PKCS12 file") as caught:
+        security_options({**options, "ssl_keyfile": ALICE.secret()})
+    assert caught.value.option == "ssl_keyfile"
+    assert "PRIVATE" not in str(caught.value)
 
 
-def test_nothing_is_left_behind_by_whom_reading_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither a file with the key nor a file that is open, with and without files in memory."""
+def test_a_failed_read_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a file with the key nor an open file remains, with and without files in memory."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     for in_memory in (True, False):

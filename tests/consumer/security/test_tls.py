@@ -1,4 +1,4 @@
-"""TLS over memory: a client's pipe against a server's, certificates made for the test."""
+"""TLS over memory: the pipe of a client against that of a broker, with certificates made for the test."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ OTHER = trustme.CA()
 ROOM = 1 << 20
 
 
-def pem(made: Any) -> str:
-    return "".join(one.bytes().decode() for one in (made.private_key_pem, *made.cert_chain_pems))
+def pem(certificate: Any) -> str:
+    return "".join(
+        one.bytes().decode() for one in (certificate.private_key_pem, *certificate.cert_chain_pems)
+    )
 
 
 def trusting(ca: Any = CA, **options: Any) -> Tls:
@@ -30,20 +32,20 @@ def trusting(ca: Any = CA, **options: Any) -> Tls:
 
 
 class Server:
-    """The broker's end of a pipe."""
+    """The broker's end of a TLS connection over memory."""
 
     def __init__(
         self, name: str = "kafka", *, asks: bool = False, newest: bool = True, **options: Any
     ) -> None:
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        CA.issue_cert(name, **options).configure_cert(made)
+        ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        CA.issue_cert(name, **options).configure_cert(ssl_context)
         if not newest:
-            made.maximum_version = ssl.TLSVersion.TLSv1_2
+            ssl_context.maximum_version = ssl.TLSVersion.TLSv1_2
         if asks:
-            made.verify_mode = ssl.CERT_REQUIRED
-            CA.configure_trust(made)
+            ssl_context.verify_mode = ssl.CERT_REQUIRED
+            CA.configure_trust(ssl_context)
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = made.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        self.tls = ssl_context.wrap_bio(self.incoming, self.outgoing, server_side=True)
         self.done = False
         self.got = b""
 
@@ -56,12 +58,12 @@ class Server:
             self.got += self.tls.read(ROOM)
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLError:  # what it says about that is among the outgoing bytes
+        except ssl.SSLError:  # The alert is among the outgoing bytes.
             self.done = True
         return self.outgoing.read()
 
 
-def shake(client: Pipe, server: Server) -> None:
+def do_handshake(client: Pipe, server: Server) -> None:
     data = client.begin()
     for _ in range(4):
         back = server.feed(data)
@@ -70,51 +72,51 @@ def shake(client: Pipe, server: Server) -> None:
         data = client.outgoing()
 
 
-def refused(client: Callable[[], Pipe], server: Server) -> TlsFailed:
+def failed_handshake(client: Callable[[], Pipe], server: Server) -> TlsFailed:
     pipe = client()
     try:
-        shake(pipe, server)
+        do_handshake(pipe, server)
         pipe.read_into(memoryview(bytearray(100)))
     except TlsFailed as error:
         return error
-    raise AssertionError("it was let in")
+    raise AssertionError("the handshake succeeded")
 
 
-def test_what_one_side_says_the_other_hears() -> None:
+def test_bytes_of_one_side_arrive_at_the_other() -> None:
     client, server = trusting().pipe("kafka"), Server()
-    shake(client, server)
+    do_handshake(client, server)
     assert client.secured
-    said = bytes(range(256)) * 1000
-    sealed = client.seal(said)
-    assert said[:100] not in sealed
+    sent = bytes(range(256)) * 1000
+    sealed = client.seal(sent)
+    assert sent[:100] not in sealed
     while sealed:
         server.feed(sealed[:16_000])
         sealed = sealed[16_000:]
     for _ in range(20):
         server.feed(b"")
-    assert server.got == said
+    assert server.got == sent
     server.tls.write(b"answer")
     client.feed(server.outgoing.read())
-    room = memoryview(bytearray(100))
-    assert bytes(room[: client.read_into(room)]) == b"answer"
-    assert client.read_into(room) == 0
+    buffer = memoryview(bytearray(100))
+    assert bytes(buffer[: client.read_into(buffer)]) == b"answer"
+    assert client.read_into(buffer) == 0
 
 
-def test_a_room_is_filled_by_many_records() -> None:
+def test_a_buffer_is_filled_from_many_tls_records() -> None:
     client, server = trusting().pipe("kafka"), Server()
-    shake(client, server)
+    do_handshake(client, server)
     for number in range(50):
         server.tls.write(bytes([number]) * 1000)
     client.feed(server.outgoing.read())
-    room = memoryview(bytearray(30_000))
-    assert [client.read_into(room) for _ in range(3)] == [30_000, 20_000, 0]
-    assert bytes(room[:20_000]) == b"".join(bytes([number]) * 1000 for number in range(30, 50))
+    buffer = memoryview(bytearray(30_000))
+    assert [client.read_into(buffer) for _ in range(3)] == [30_000, 20_000, 0]
+    assert bytes(buffer[:20_000]) == b"".join(bytes([number]) * 1000 for number in range(30, 50))
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_what_came_before_the_end_is_read_before_that_is_told(broken: bool) -> None:
+def test_bytes_before_the_end_are_read_before_the_end_is_raised(broken: bool) -> None:
     client, server = trusting().pipe("kafka"), Server()
-    shake(client, server)
+    do_handshake(client, server)
     server.tls.write(b"answer")
     client.feed(server.outgoing.read())
     if broken:
@@ -126,19 +128,19 @@ def test_what_came_before_the_end_is_read_before_that_is_told(broken: bool) -> N
         with suppress(ssl.SSLWantReadError):
             server.tls.unwrap()
         client.feed(server.outgoing.read())
-    room = memoryview(bytearray(100))
-    assert bytes(room[: client.read_into(room)]) == b"answer"
+    buffer = memoryview(bytearray(100))
+    assert bytes(buffer[: client.read_into(buffer)]) == b"answer"
     for _ in range(2):
         with pytest.raises(TlsFailed, match="BAD RECORD MAC|bad record mac" if broken else CLOSED):
-            client.read_into(room)
+            client.read_into(buffer)
 
 
-def test_bytes_may_come_one_by_one() -> None:
+def test_bytes_may_arrive_one_by_one() -> None:
     client, server = trusting().pipe("kafka"), Server()
     data = client.begin()
     while not client.secured:
-        for one in server.feed(data):
-            client.feed(bytes([one]))
+        for byte in server.feed(data):
+            client.feed(bytes([byte]))
         data = client.outgoing()
     assert client.secured
 
@@ -169,53 +171,53 @@ PAST = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
         ),
     ],
 )
-def test_a_handshake_that_fails_says_why_and_what_helps(
-    host: str, client: Any, server: Any, words: str
-) -> None:
+def test_a_failed_handshake_says_why_and_what_to_do(host: str, client: Any, server: Any, words: str) -> None:
     tls = trusting(**client)
-    failed = refused(lambda: tls.pipe(host), Server(**server))
+    failed = failed_handshake(lambda: tls.pipe(host), Server(**server))
     assert failed.final
     with pytest.raises(TlsFailed, match=words):
         raise failed
 
 
-@pytest.mark.parametrize("said", [b"\x00\x00\x00\x04abcd" * 8, b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_a_port_without_tls_is_called_one(said: bytes) -> None:
+@pytest.mark.parametrize("received", [b"\x00\x00\x00\x04abcd" * 8, b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_a_port_without_tls_is_named_as_one(received: bytes) -> None:
     pipe = trusting().pipe("kafka")
     pipe.begin()
     with pytest.raises(TlsFailed, match="this port is for clients without TLS"):
-        pipe.feed(said)
+        pipe.feed(received)
 
 
-def test_a_name_that_differs_is_let_pass_by_who_says_so() -> None:
+def test_a_different_host_name_is_accepted_without_check_hostname() -> None:
     client = trusting(check_hostname=False).pipe("other")
-    shake(client, Server())
+    do_handshake(client, Server())
     assert client.secured
 
 
-def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
+def test_a_client_certificate_is_sent(tmp_path: Path) -> None:
     own = CA.issue_cert("client@example.com")
     own.private_key_pem.write_to_path(tmp_path / "key.pem")
     chain = "".join(pem.bytes().decode() for pem in own.cert_chain_pems)
     for options in ({"certfile": pem(own)}, {"certfile": chain, "keyfile": str(tmp_path / "key.pem")}):
         client, server = trusting(**options).pipe("kafka"), Server(asks=True)
-        shake(client, server)
+        do_handshake(client, server)
         assert server.tls.getpeercert()
 
 
 def test_a_session_is_resumed() -> None:
     server = Server()
-    made = server.tls.context
+    server_context = server.tls.context
     tls = trusting()
     first = tls.pipe("kafka")
-    shake(first, server)
-    first.read_into(memoryview(bytearray(100)))  # the ticket comes behind the handshake
+    do_handshake(first, server)
+    first.read_into(memoryview(bytearray(100)))  # The session ticket follows the handshake.
     first.close()
-    again = Server()
-    again.tls = made.wrap_bio(again.incoming, again.outgoing, server_side=True)
+    second_server = Server()
+    second_server.tls = server_context.wrap_bio(
+        second_server.incoming, second_server.outgoing, server_side=True
+    )
     second = tls.pipe("kafka")
-    shake(second, again)
-    assert again.tls.session_reused
+    do_handshake(second, second_server)
+    assert second_server.tls.session_reused
 
 
 def encrypted() -> str:
@@ -251,13 +253,13 @@ def test_a_pkcs12_file_is_a_certificate_with_its_key(tmp_path: Path) -> None:
     path = tmp_path / "own.p12"
     path.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, certificate, None, how))
     client, server = trusting(certfile=str(path), password="store-secret").pipe("kafka"), Server(asks=True)
-    shake(client, server)
+    do_handshake(client, server)
     assert server.tls.getpeercert()
     with pytest.raises(ConfigError, match="ssl_password its password"):
         trusting(certfile=str(path), password="wrong")
 
 
-def test_what_openssl_refuses_to_begin_is_told_as_everything_else() -> None:
+def test_a_connection_that_openssl_cannot_start_raises_tls_failed() -> None:
     server = Tls(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     for tls, host in ((server, "kafka"), (trusting(), ".kafka"), (trusting(), "")):
         with pytest.raises(TlsFailed, match="TLS can't start with") as caught:
@@ -266,7 +268,7 @@ def test_what_openssl_refuses_to_begin_is_told_as_everything_else() -> None:
 
 
 @pytest.mark.parametrize("end", [0, 1, 50])
-def test_a_stream_that_breaks_off_is_told(end: int) -> None:
+def test_a_stream_that_ends_during_the_handshake_says_so(end: int) -> None:
     client, server = trusting().pipe("kafka"), Server()
     client.feed(server.feed(client.begin())[:end])
     assert "in the middle of the TLS handshake" in client.end()

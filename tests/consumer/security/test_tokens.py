@@ -1,4 +1,4 @@
-"""Where tokens are had: by a function, whatever it does; by client credentials, that go to nobody else."""
+"""OAuth tokens from the application's function, and from an issuer with client credentials."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SECRET = "hunter2-hunter2"
 
 
 @contextmanager
-def answering(status: int, body: str = "", **headers: str) -> Generator[tuple[str, list[str]]]:
-    """The address of who answers so to everybody, and what it was sent."""
+def http_server(status: int, body: str = "", **headers: str) -> Generator[tuple[str, list[str]]]:
+    """Serve this response to every request; yield the URL and the headers of the requests."""
     sent: list[str] = []
 
     class Page(BaseHTTPRequestHandler):
@@ -58,19 +58,19 @@ def answering(status: int, body: str = "", **headers: str) -> Generator[tuple[st
             thread.join()
 
 
-def asked(url: str) -> str:
+def token_error(url: str) -> str:
     with pytest.raises(NoToken) as caught:
         Endpoint(url, "orders", Secret(SECRET), None)()
     return str(caught.value)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_who_is_sent_elsewhere_takes_its_secret_nowhere(status: int) -> None:
+def test_a_redirect_does_not_receive_the_client_secret(status: int) -> None:
     with (
-        answering(200, '{"access_token": "abc"}') as (there, sent),
-        answering(status, Location=there) as (here, _),
+        http_server(200, '{"access_token": "abc"}') as (there, sent),
+        http_server(status, Location=there) as (here, _),
     ):
-        assert f"responds with HTTP {status}" in asked(here)
+        assert f"responds with HTTP {status}" in token_error(here)
     assert sent == []
 
 
@@ -84,15 +84,15 @@ def test_who_is_sent_elsewhere_takes_its_secret_nowhere(status: int) -> None:
         (200, f'{{"error": "{SECRET}"}}', "responds without an access_token"),
     ],
 )
-def test_an_issuer_that_repeats_what_it_was_sent_is_not_quoted(status: int, body: str, words: str) -> None:
-    with answering(status, body) as (url, sent):
-        told = asked(url)
-    assert words in told
-    assert SECRET not in told
+def test_a_secret_in_an_issuers_response_is_not_shown(status: int, body: str, words: str) -> None:
+    with http_server(status, body) as (url, sent):
+        message = token_error(url)
+    assert words in message
+    assert SECRET not in message
     assert len(sent) == 1
 
 
-def test_an_endpoint_that_speaks_no_http_is_told_by_its_address() -> None:
+def test_an_endpoint_that_does_not_speak_http_is_named_by_its_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def speak() -> None:
@@ -104,7 +104,7 @@ def test_an_endpoint_that_speaks_no_http_is_told_by_its_address() -> None:
         thread = threading.Thread(target=speak, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/token"
-        assert f"{url} can't be reached for a token (BadStatusLine)" in asked(url)
+        assert f"{url} can't be reached for a token (BadStatusLine)" in token_error(url)
         thread.join()
 
 
@@ -121,7 +121,7 @@ def fails() -> str:
 
 
 def ends_the_test() -> str:
-    pytest.fail(SECRET)  # which is no Exception
+    pytest.fail(SECRET)  # The exception of `pytest.fail` is not a subclass of Exception.
 
 
 def is_cancelled() -> str:
@@ -132,7 +132,7 @@ async def cancels_itself() -> str:
     raise asyncio.CancelledError(SECRET)
 
 
-# What functions do that were to give a token.
+# Token functions that fail, and part of the error of each.
 JUNK: list[tuple[Callable[[], Any], str]] = [
     (leaves, r"failed \(SystemExit\)"),
     (fails, r"failed \(ValueError\)"),
@@ -156,7 +156,7 @@ JUNK: list[tuple[Callable[[], Any], str]] = [
 
 @pytest.mark.parametrize(("provider", "words"), JUNK)
 @pytest.mark.parametrize("by", ["threads", "asyncio", "a coroutine"])
-def test_whatever_a_provider_does_ends_in_a_sentence(
+def test_a_failing_token_provider_raises_no_token_with_a_reason(
     provider: Callable[[], Any], words: str, by: str
 ) -> None:
     async def awaited() -> Any:
@@ -168,12 +168,12 @@ def test_whatever_a_provider_does_ends_in_a_sentence(
     assert SECRET not in str(caught.value)
 
 
-def test_a_coroutine_that_cancels_itself_is_one_that_failed() -> None:
+def test_a_provider_coroutine_that_cancels_itself_has_failed() -> None:
     with pytest.raises(NoToken, match=r"failed \(CancelledError\)"):
         asyncio.run(TokenSource(cancels_itself).awaited())
 
 
-def test_who_is_cancelled_is_cancelled() -> None:
+def test_a_cancelled_token_request_is_cancelled() -> None:
     async def forever() -> str:
         await asyncio.Event().wait()
         return "x"
@@ -188,32 +188,33 @@ def test_who_is_cancelled_is_cancelled() -> None:
     asyncio.run(cancelled())
 
 
-def test_a_function_that_returns_a_coroutine_is_one() -> None:
+def test_a_function_that_returns_a_coroutine_is_awaited() -> None:
     async def give() -> str:
         return "abc"
 
     assert asyncio.run(TokenSource(lambda: give()).awaited()).value.reveal() == "abc"
 
 
-def test_a_token_of_an_endpoint_that_lasts_nan_is_refused() -> None:
-    """It was fresh for ever."""
-    with answering(200, '{"access_token": "x", "expires_in": NaN}') as (url, _):
+def test_a_token_response_with_a_lifetime_of_nan_is_rejected() -> None:
+    """Such a token counted as valid for ever."""
+    with http_server(200, '{"access_token": "x", "expires_in": NaN}') as (url, _):
         source = TokenSource(Endpoint(url, "orders", Secret(SECRET), None))
         with pytest.raises(NoToken, match="whose expires_at is NaN"):
             source.blocking()
 
 
-def test_a_token_that_ends_after_all_days_is_one() -> None:
+def test_a_token_may_expire_after_the_largest_date() -> None:
     assert TokenSource(lambda: f"e30.{LATE}.x").blocking().expires_at is None
-    for end in (10**400, float("inf"), 253_402_300_799):  # the last second of the year 9999
+    # The last number is the last second of the year 9999.
+    for end in (10**400, float("inf"), 253_402_300_799):
         assert TokenSource(lambda end=end: Token("x", end)).blocking().value.reveal() == "x"
 
 
 @pytest.mark.parametrize("set_by", [-86_400, 0, 86_400])
-def test_a_token_is_used_for_its_time_however_the_clock_of_the_day_is_set(
+def test_a_token_is_used_for_its_lifetime_although_the_wall_clock_is_set(
     monkeypatch: pytest.MonkeyPatch, set_by: int
 ) -> None:
-    """As by the first answer of a time server, a day after a wrong clock said when the token ends."""
+    """A time server may correct the clock after the expiry of the token was computed."""
     today, passed = 1_800_000_000.0, [0]
     monkeypatch.setattr(tokens, "now", lambda: passed[0])
     monkeypatch.setattr("consumer.security.tokens.time.time", lambda: today)
@@ -227,18 +228,18 @@ def test_a_token_is_used_for_its_time_however_the_clock_of_the_day_is_set(
 
 @pytest.mark.parametrize("by", ["threads", "asyncio", "a coroutine"])
 @pytest.mark.parametrize("final", [False, True])
-def test_the_last_token_is_used_to_its_end_where_there_is_no_new_one(
+def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, by: str, final: bool
 ) -> None:
-    """Who gives tokens is away for minutes: a session that is renewed meanwhile goes on."""
-    today, passed, given = [1_800_000_000.0], [0.0], [Token(SECRET, 1_800_000_000.0 + 3600)]
+    """The issuer may be unavailable for minutes: a session that is renewed meanwhile continues."""
+    today, passed, available = [1_800_000_000.0], [0.0], [Token(SECRET, 1_800_000_000.0 + 3600)]
     monkeypatch.setattr(tokens, "now", lambda: passed[0])
     monkeypatch.setattr("consumer.security.tokens.time.time", lambda: today[0])
 
     def give() -> Token:
-        if not given:
+        if not available:
             raise NoToken("https://idp responds with HTTP 503", final=final)
-        return given.pop()
+        return available.pop()
 
     async def awaited() -> Token:
         return give()
@@ -255,35 +256,35 @@ def test_the_last_token_is_used_to_its_end_where_there_is_no_new_one(
     assert [record.getMessage() for record in caplog.records] == [
         "https://idp responds with HTTP 503: the last token is used, which is valid for 1 s more"
     ]
-    passed[0] += 2000  # and the clock of the day was set back
+    passed[0] += 2000  # The wall clock has been set back meanwhile.
     with pytest.raises(NoToken, match="HTTP 503"):
         ask()
-    given.append(Token("y", today[0] + 3600))
+    available.append(Token("y", today[0] + 3600))
     assert ask().value.reveal() == "y"
 
 
-def test_a_token_whose_end_nobody_knows_is_not_used_again() -> None:
-    given = ["abc"]
-    source = TokenSource(lambda: given.pop())
+def test_a_token_without_a_known_expiry_is_not_used_again() -> None:
+    available = ["abc"]
+    source = TokenSource(lambda: available.pop())
     assert source.blocking().value.reveal() == "abc"
     with pytest.raises(NoToken, match="IndexError"):
         source.blocking()
 
 
 def wait_for(events: Callable[[], list[Any]], count: int) -> list[Any]:
-    found: list[Any] = []
-    while len(found) < count:
-        found += events()
-    return found
+    received: list[Any] = []
+    while len(received) < count:
+        received += events()
+    return received
 
 
-def test_a_provider_is_asked_by_one_thread_however_many_wait() -> None:
-    asked: list[int] = []
-    may = threading.Event()
+def test_one_thread_calls_the_provider_however_many_connections_wait() -> None:
+    calls: list[int] = []
+    release = threading.Event()
 
     def slow() -> str:
-        asked.append(1)
-        may.wait(60)
+        calls.append(1)
+        release.wait(60)
         return "abc"
 
     source, sockets = TokenSource(slow), Sockets()
@@ -295,22 +296,22 @@ def test_a_provider_is_asked_by_one_thread_however_many_wait() -> None:
         sockets.perform(Shut(1))
         sockets.perform(GetToken(3, source))
         assert threading.active_count() <= before
-        may.set()
-        got = wait_for(lambda: [e for e in sockets.wait(60) if isinstance(e, GotToken)], 2)
+        release.set()
+        received = wait_for(lambda: [e for e in sockets.wait(60) if isinstance(e, GotToken)], 2)
     finally:
         sockets.close()
-    assert sum(asked) == 1
-    assert {event.key for event in got} <= {1, 2, 3}
+    assert sum(calls) == 1
+    assert {event.key for event in received} <= {1, 2, 3}
 
 
-def test_and_by_one_in_a_loop() -> None:
-    asked: list[int] = []
-    may = threading.Event()
+def test_one_thread_of_a_loop_calls_the_provider() -> None:
+    calls: list[int] = []
+    release = threading.Event()
     events: list[Any] = []
 
     def slow() -> str:
-        asked.append(1)
-        may.wait(60)
+        calls.append(1)
+        release.wait(60)
         return "abc"
 
     async def several() -> None:
@@ -319,24 +320,24 @@ def test_and_by_one_in_a_loop() -> None:
             streams.perform(GetToken(key, source))
         await asyncio.sleep(0)
         streams.perform(Shut(0))
-        # Names are looked up by the same threads as providers are asked: they are free.
+        # Names are resolved by the same thread pool as tokens are requested: it has free threads.
         await asyncio.wait_for(asyncio.to_thread(lambda: None), 60)
-        may.set()
+        release.set()
         while len(events) < 39:
             await asyncio.sleep(0.01)
         streams.close()
 
     asyncio.run(several())
-    assert sum(asked) == 1
+    assert sum(calls) == 1
     assert [event.key for event in events if isinstance(event, GotToken)] == [*range(1, 40)]
 
 
-def test_a_loop_ends_while_a_provider_does_not() -> None:
-    may, began = threading.Event(), threading.Event()
+def test_a_loop_ends_although_a_provider_does_not_return() -> None:
+    release, began = threading.Event(), threading.Event()
 
     def hangs() -> str:
         began.set()
-        may.wait(20)
+        release.wait(20)
         return "abc"
 
     async def given_up() -> None:
@@ -348,7 +349,7 @@ def test_a_loop_ends_while_a_provider_does_not() -> None:
 
     at = time.monotonic()
     asyncio.run(given_up())
-    may.set()
+    release.set()
     assert time.monotonic() - at < 10
 
 
@@ -364,13 +365,13 @@ threading.Thread(target=work).start()
 """
 
 
-def test_a_loop_has_tokens_when_the_main_thread_has_ended() -> None:
+def test_a_loop_gets_tokens_after_the_main_thread_has_ended() -> None:
     order = [sys.executable, "-c", _AFTER_MAIN]
     done = subprocess.run(order, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "abc\n", done.stderr
 
 
-def test_a_provider_in_a_thread_has_the_context_of_who_asks() -> None:
+def test_a_provider_in_a_thread_has_the_context_of_the_caller() -> None:
     realm: ContextVar[str] = ContextVar("realm")
 
     async def ask() -> str:
@@ -380,7 +381,7 @@ def test_a_provider_in_a_thread_has_the_context_of_who_asks() -> None:
     assert asyncio.run(ask()) == "orders"
 
 
-def test_no_thread_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_cannot_start_raises_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -389,7 +390,7 @@ def test_no_thread_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.run(TokenSource(lambda: "abc").awaited())
 
 
-def test_who_lets_go_of_all_that_waits_hears_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_token_for_a_closed_connection_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def gone() -> None:
         streams, source = Streams(lambda event: None), TokenSource(fails)
         streams.perform(GetToken(1, source))

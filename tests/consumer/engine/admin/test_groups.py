@@ -1,4 +1,4 @@
-"""What a cluster says of its groups: every broker's; who is in them; how far behind they are; their end."""
+"""Groups in the admin API: list, describe with members and lag, commit, delete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def server() -> Iterator[Server]:
 
 
 def member(server: Server, group: str) -> Consumer:
-    """One that has both partitions of t."""
+    """Return a member of the group that owns both partitions of `t`."""
     consumer = Consumer(server.bootstrap, group_id=group, client_id="reader", auto_offset_reset="earliest")
     consumer.subscribe(["t"])
     while len(consumer.assignment()) < 2:
@@ -51,7 +51,7 @@ def member(server: Server, group: str) -> Consumer:
     return consumer
 
 
-def test_a_group_tells_its_members_with_their_partitions_and_its_lag(server: Server) -> None:
+def test_a_group_has_members_with_their_partitions_and_a_lag(server: Server) -> None:
     with Producer(server.bootstrap) as producer:
         for number in range(3):
             producer.send("t", b"x", partition=number % 2)
@@ -63,7 +63,7 @@ def test_a_group_tells_its_members_with_their_partitions_and_its_lag(server: Ser
         assert cluster.groups()["told"] == ListedGroup("told", "Stable", "consumer")
 
 
-def test_lag_is_what_lies_between_the_commit_and_the_end(server: Server) -> None:
+def test_lag_is_the_distance_from_the_commit_to_the_end(server: Server) -> None:
     with Cluster(server.bootstrap) as cluster:
         ends = cluster.list_offsets({P0: "latest", P1: "latest"})
         cluster.commit_offsets("behind", {P0: 1})
@@ -72,13 +72,13 @@ def test_lag_is_what_lies_between_the_commit_and_the_end(server: Server) -> None
         assert group.lag == {P0: (ends[P0].offset or 0) - 1, P1: ends[P1].offset}
 
 
-def test_a_group_that_is_not_there_is_dead(server: Server) -> None:
+def test_an_unknown_group_is_dead(server: Server) -> None:
     with Cluster(server.bootstrap) as cluster:
         group = cluster.group("nobody")
         assert (group.state, group.members, group.total_lag) == ("Dead", (), None)
 
 
-def test_groups_are_deleted_but_not_under_their_members(server: Server) -> None:
+def test_groups_with_members_are_not_deleted(server: Server) -> None:
     with Cluster(server.bootstrap) as cluster, member(server, "busy"):
         cluster.commit_offsets("over", {P0: 0})
         with pytest.raises(BrokerError, match=r"NON_EMPTY_GROUP .*'busy' has members: stop them first"):
@@ -88,17 +88,17 @@ def test_groups_are_deleted_but_not_under_their_members(server: Server) -> None:
             cluster.delete_groups(["over"])
 
 
-def test_who_commits_for_a_group_with_members_reads_what_to_do(server: Server) -> None:
-    told = "the group has members: stop them first"
+def test_a_commit_for_a_group_with_members_says_what_to_do(server: Server) -> None:
+    message = "the group has members: stop them first"
     with (
         Cluster(server.bootstrap) as cluster,
         member(server, "at work"),
-        pytest.raises(CommitFailed, match=told),
+        pytest.raises(CommitFailed, match=message),
     ):
         cluster.commit_offsets("at work", {P0: 0})
 
 
-def test_asyncio_has_the_same_calls(server: Server) -> None:
+def test_asyncio_has_the_same_methods(server: Server) -> None:
     async def story() -> None:
         async with AsyncCluster(server.bootstrap) as cluster:
             await cluster.commit_offsets("awaited", {P0: 0})
@@ -149,28 +149,28 @@ def known() -> ClusterView:
 
 
 def test_every_broker_is_asked_for_its_groups() -> None:
-    found, said = play(admin.groups(ClusterView(), clock), brokers(1, 2), listed("b"), listed("a"))
-    assert (sorted(found), said) == (["a", "b"], ["Metadata", "ListGroups", "ListGroups"])
+    groups, requests = play(admin.groups(ClusterView(), clock), brokers(1, 2), listed("b"), listed("a"))
+    assert (sorted(groups), requests) == (["a", "b"], ["Metadata", "ListGroups", "ListGroups"])
 
 
-def test_a_broker_that_does_not_answer_is_asked_again_alone_and_not_after_it_left_the_cluster() -> None:
-    again = play(
+def test_a_broker_without_a_response_is_asked_again_unless_it_left_the_cluster() -> None:
+    result = play(
         admin.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1, 2), listed("b")
     )
-    assert sorted(again[0]) == ["a", "b"]
-    assert again[1][-2:] == ["Metadata", "ListGroups"]
-    gone, _ = play(admin.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1))
-    assert sorted(gone) == ["a"]
+    assert sorted(result[0]) == ["a", "b"]
+    assert result[1][-2:] == ["Metadata", "ListGroups"]
+    remaining, _ = play(admin.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1))
+    assert sorted(remaining) == ["a"]
 
 
-def test_a_coordinator_that_still_loads_is_asked_again() -> None:
+def test_a_loading_coordinator_is_asked_again() -> None:
     loading = listed(code=14)
-    found, said = play(admin.groups(ClusterView(), clock), brokers(1), loading, brokers(1), listed("a"))
-    assert sorted(found) == ["a"]
-    assert "COORDINATOR_LOAD_IN_PROGRESS" in said[2]
+    groups, requests = play(admin.groups(ClusterView(), clock), brokers(1), loading, brokers(1), listed("a"))
+    assert sorted(groups) == ["a"]
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in requests[2]
 
 
-def test_a_list_that_is_refused_says_what_is_needed() -> None:
+def test_a_rejected_list_raises_the_error_code() -> None:
     with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
         play(admin.groups(ClusterView(), clock), brokers(1), listed(code=31))
 
@@ -189,40 +189,40 @@ def at(offset: int) -> ListOffsetsResponse:
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[entry])])
 
 
-def test_a_group_of_the_new_protocol_is_described_in_its_own_words() -> None:
-    parts = [newer.TopicPartitions(topic_id=uuid.UUID(int=1), topic_name="t", partitions=[0])]
-    told = newer.DescribedGroup(
+def test_a_group_of_the_new_protocol_is_described() -> None:
+    partitions = [newer.TopicPartitions(topic_id=uuid.UUID(int=1), topic_name="t", partitions=[0])]
+    described = newer.DescribedGroup(
         error_code=0, group_id="g", group_state="Stable", group_epoch=1, assignment_epoch=1,
         assignor_name="uniform",
         members=[
             newer.Member(
                 member_id="m", member_epoch=1, client_id="java", client_host="/h",
                 subscribed_topic_names=["t"],
-                assignment=newer.Assignment(topic_partitions=parts),
+                assignment=newer.Assignment(topic_partitions=partitions),
                 target_assignment=newer.Assignment(topic_partitions=[]),
             )
         ],
     )  # fmt: skip
-    answer = newer.ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[told])
+    answer = newer.ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[described])
     committed = (COORDINATOR, brokers(1), NOTHING)
     ends = (brokers(1), at(2), at(9))
-    found, _ = play(
+    group, _ = play(
         admin.group(known(), "g", clock), COORDINATOR, DEAD, COORDINATOR, answer, *committed, *ends
     )
-    assert (found.state, found.owners, found.lag) == ("Stable", {P0: "m"}, {P0: 7})
+    assert (group.state, group.owners, group.lag) == ("Stable", {P0: "m"}, {P0: 7})
 
 
-def test_a_broker_that_knows_no_new_protocol_has_no_group_of_it() -> None:
+def test_a_broker_without_the_new_protocol_has_no_such_group() -> None:
     unknown = UnsupportedVersion("ConsumerGroupDescribe", -1, "none")
     answers = (COORDINATOR, DEAD, COORDINATOR, unknown, COORDINATOR, brokers(1), NOTHING)
-    found, _ = play(admin.group(known(), "g", clock), *answers)
-    assert (found.state, found.members) == ("Dead", ())
+    group, _ = play(admin.group(known(), "g", clock), *answers)
+    assert (group.state, group.members) == ("Dead", ())
 
 
-def test_a_deletion_that_arrived_before_the_connection_broke_is_one() -> None:
-    gone = DeleteGroupsResponse(
+def test_a_deletion_whose_response_was_lost_has_succeeded() -> None:
+    not_found = DeleteGroupsResponse(
         throttle_time_ms=0, results=[DeletableGroupResult(group_id="g", error_code=69)]
     )
-    play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, LOST, COORDINATOR, gone)
+    play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, LOST, COORDINATOR, not_found)
     with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
-        play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, gone)
+        play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, not_found)

@@ -1,4 +1,4 @@
-"""What a client knows of the cluster, and when it believes otherwise."""
+"""ClusterView: which metadata responses it accepts, and clients that use it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ A, B = TOPIC_ID, UUID(int=2)
 
 
 def view(*answers: MetadataResponse, version: int = 13, everything: bool = False) -> ClusterView:
-    made = ClusterView()
+    cluster_view = ClusterView()
     for answer in answers:
-        made.update(answer, 0, version=version, everything=everything)
-    return made
+        cluster_view.update(answer, 0, version=version, everything=everything)
+    return cluster_view
 
 
 def test_the_newest_leader_epoch_wins() -> None:
@@ -39,20 +39,20 @@ def test_the_newest_leader_epoch_wins() -> None:
     )
 
 
-def test_an_older_epoch_is_believed_when_nobody_leads_and_all_answers_tell_it() -> None:
+def test_an_older_epoch_is_accepted_without_a_leader_after_enough_responses() -> None:
     behind = [metadata_response(leader=2, epoch=4)] * MAX_OLDER_RESPONSES
     assert view(metadata_response(leader=1, epoch=5), *behind, *behind).leader(tp("t", 0)) == 1
     known = view(metadata_response(leader=1, epoch=5), *behind[1:])
     known.forget_leader(tp("t", 0))
-    for one in behind[1:]:
-        known.update(one, 0, version=13, everything=False)
+    for response in behind[1:]:
+        known.update(response, 0, version=13, everything=False)
     assert known.leader(tp("t", 0)) is None
     known.update(metadata_response(leader=2, epoch=4), 0, version=13, everything=False)
     assert known.leader(tp("t", 0)) == 2
 
 
-def test_an_older_epoch_is_believed_when_who_led_is_no_broker_any_more() -> None:
-    """A cluster that was restored with other broker ids, or one answer with a leader that there isn't."""
+def test_an_older_epoch_is_accepted_if_the_leader_is_no_longer_a_broker() -> None:
+    """The cluster was restored with other broker ids, or one response named a leader that does not exist."""
     known = view(
         metadata_response(leader=9, epoch=5),
         *[metadata_response(leader=2, epoch=4)] * (MAX_OLDER_RESPONSES - 1),
@@ -62,62 +62,67 @@ def test_an_older_epoch_is_believed_when_who_led_is_no_broker_any_more() -> None
     assert known.leader(tp("t", 0)) == 2
 
 
-def test_epochs_of_another_topic_with_the_same_name_do_not_count() -> None:
+def test_epochs_of_another_topic_with_the_same_name_are_not_compared() -> None:
     known = view(metadata_response(leader=1, epoch=5), metadata_response(leader=2, epoch=0, topic_id=B))
     assert known.leader(tp("t", 0)) == 2
     assert known.topic_name(A) is None
     assert known.topic_name(B) == "t"
 
 
-def both(topic_id: UUID, other_id: UUID) -> MetadataResponse:
-    """Of t and u."""
-    made, other = metadata_response(topic_id=topic_id), metadata_response(topic_id=other_id)
-    other.topics[0].name = "u"
-    made.topics += other.topics
-    return made
+def two_topics(topic_id: UUID, other_id: UUID) -> MetadataResponse:
+    """Return a response with the topics t and u."""
+    response, second = metadata_response(topic_id=topic_id), metadata_response(topic_id=other_id)
+    second.topics[0].name = "u"
+    response.topics += second.topics
+    return response
 
 
-def test_of_an_id_that_two_topics_have_in_one_answer_nothing_is_believed() -> None:
-    ids = [(both(A, A), None, None), (both(A, B), A, B), (both(A, A), A, B), (both(B, B), A, B)]
+def test_an_id_of_two_topics_in_one_response_is_ignored() -> None:
+    ids = [
+        (two_topics(A, A), None, None),
+        (two_topics(A, B), A, B),
+        (two_topics(A, A), A, B),
+        (two_topics(B, B), A, B),
+    ]
     known = view()
-    for told, first, second in ids:
-        known.update(told, 0, version=13, everything=True)
+    for response, first, second in ids:
+        known.update(response, 0, version=13, everything=True)
         assert (known.topic_id("t"), known.topic_id("u")) == (first, second)
         assert (known.topic_name(A), known.topic_name(B)) == (first and "t", second and "u")
-    known.update(both(B, A), 0, version=13, everything=True)
+    known.update(two_topics(B, A), 0, version=13, everything=True)
     assert (known.topic_id("t"), known.topic_id("u")) == (B, A)
-    made = both(A, B)
-    made.topics *= 2
-    assert view(made).topic_id("t") == A
+    repeated = two_topics(A, B)
+    repeated.topics *= 2
+    assert view(repeated).topic_id("t") == A
 
 
-def test_epochs_before_version_9_are_not_believed() -> None:
+def test_epochs_before_version_9_are_ignored() -> None:
     known = view(metadata_response(leader=1, epoch=5), metadata_response(leader=2, epoch=4), version=8)
     assert known.leader(tp("t", 0)) == 2
 
 
-def test_a_leader_that_the_cluster_does_not_list_is_none() -> None:
+def test_a_leader_that_is_not_a_listed_broker_is_none() -> None:
     assert view(metadata_response(leader=7)).leader(tp("t", 0)) is None
     assert view(metadata_response(leader=-1)).leader(tp("t", 0)) is None
     assert view(metadata_response()).leader(tp("t", 1)) is None
 
 
-def test_a_topic_that_is_missing_from_a_full_answer_is_gone() -> None:
+def test_a_topic_that_is_missing_from_a_full_response_is_removed() -> None:
     nothing = metadata_response()
     nothing.topics = []
     assert view(metadata_response(), nothing, everything=True).topics == {}
     assert set(view(metadata_response(), nothing).topics) == {"t"}
 
 
-def test_a_broker_that_denies_a_topic_for_a_moment_does_not_take_its_partitions_away() -> None:
+def test_a_topic_with_a_temporary_error_keeps_its_partitions() -> None:
     known = view(metadata_response(), metadata_response(code=3))
     assert known.topics["t"].error_code == 3
     assert known.counts(["t"]) == {"t": 1}
 
 
-def test_asking_for_no_topic_asks_for_none_and_for_all_asks_for_all() -> None:
-    def topics(wanted: list[str] | None, version: int) -> object:
-        request = metadata_request(wanted).build(version)
+def test_a_request_for_no_topic_lists_none_and_for_all_topics_lists_all() -> None:
+    def topics(names: list[str] | None, version: int) -> object:
+        request = metadata_request(names).build(version)
         assert isinstance(request, MetadataRequest)
         return request.topics
 
@@ -129,7 +134,7 @@ def test_asking_for_no_topic_asks_for_none_and_for_all_asks_for_all() -> None:
 # ---- brokers that came back elsewhere
 
 
-def test_where_a_broker_is_may_be_told_in_passing() -> None:
+def test_addresses_in_other_responses_are_accepted() -> None:
     known = view(metadata_response())
     known.set_address(1, "elsewhere", 99)
     known.set_address(7, "new", 9, "rack")
@@ -139,34 +144,34 @@ def test_where_a_broker_is_may_be_told_in_passing() -> None:
     assert 8 not in known.brokers
 
 
-def moved(world: World, node: int, client: Any) -> None:
-    """What this client knows of a broker's place isn't so any more."""
+def make_address_stale(world: World, node: int, client: Any) -> None:
+    """Replace the known address of a broker by a wrong one."""
     client.engine.core.view.brokers[node] = BrokerAddress(node, "where it was", 1)
 
 
-def test_a_coordinator_that_came_back_elsewhere_is_found_there() -> None:
-    """FindCoordinator says where it is; metadata is read five minutes later."""
+def test_a_coordinator_with_a_new_address_is_found() -> None:
+    """FindCoordinator contains the address; metadata is refreshed only after five minutes."""
     world = World({"t": 1}, brokers=2)
     a = world.consumer(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
     a.subscribe("t")
     assert world.run(until=a.is_stable)
-    there = 3 - world.cluster.group_coordinator_of("g")
-    world.move_coordinator("g", there)
-    moved(world, there, a)
+    node = 3 - world.cluster.group_coordinator_of("g")
+    world.move_coordinator("g", node)
+    make_address_stale(world, node, a)
     world.run(20_000)
     assert a.is_stable()
     assert a.changes_of("lost") == []
 
 
-def test_a_leader_that_came_back_elsewhere_is_asked_where_the_old_one_says() -> None:
-    """KIP-951: whoever isn't the leader says who is, and where."""
+def test_a_leader_with_a_new_address_is_found_by_the_old_leaders_response() -> None:
+    """KIP-951: the old leader's error contains the new leader and its address."""
     world = World({"t": 1}, brokers=2)
     a = world.consumer(auto_offset_reset="earliest")
     a.assign({tp("t", 0): None})
     world.write("t", 0, "x")
     assert world.run(until=lambda: a.values() == ["x"])
     world.elect("t", 0, 2)
-    moved(world, 2, a)
+    make_address_stale(world, 2, a)
     world.write("t", 0, "y")
     known = a.engine.core.view
     read_at = known.updated_at
@@ -176,8 +181,8 @@ def test_a_leader_that_came_back_elsewhere_is_asked_where_the_old_one_says() -> 
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_a_topic_that_an_answer_leaves_out_is_told_and_asked_for_again(group: str | None) -> None:
-    """A consumer had nothing of it, without a word, until the metadata were old: for five minutes."""
+def test_a_topic_missing_from_a_metadata_response_is_reported_and_requested_again(group: str | None) -> None:
+    """The consumer read nothing of it, without a report, until metadata expired after five minutes."""
     world = World({"t": 1})
     world.write("t", 0, "x")
     a = world.consumer(group_id=group, auto_offset_reset="earliest")
@@ -202,7 +207,7 @@ def test_a_topic_that_an_answer_leaves_out_is_told_and_asked_for_again(group: st
 
 
 @pytest.mark.parametrize("transactional_id", [None, "x"])
-def test_a_topic_that_an_answer_leaves_out_is_asked_for_again_by_who_sends(
+def test_a_topic_missing_from_a_metadata_response_is_requested_again_by_a_producer(
     transactional_id: str | None,
 ) -> None:
     world = World({"t": 1})
@@ -210,9 +215,9 @@ def test_a_topic_that_an_answer_leaves_out_is_asked_for_again_by_who_sends(
     if transactional_id is not None:
         machine = producer.engine.transactions
         assert machine is not None
-        wish = machine.call("begin")
+        call = machine.call("begin")
         producer.tick()
-        assert world.run(until=lambda: wish.done)
+        assert world.run(until=lambda: call.done)
     brokers = [
         MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port)
         for node in world.nodes.values()

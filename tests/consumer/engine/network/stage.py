@@ -1,4 +1,4 @@
-"""A network whose sockets are lists."""
+"""A network client whose sockets are lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
 class Stage:
-    """Ask by `ask`, `question` or `fetch`; what the network wants is in `opened`, `shut` and `requests`."""
+    """Send requests by `ask`, `question` or `fetch`; actions of the client are kept in `opened`, `shut` and
+    `requests`.
+    """
 
     def __init__(self, *bootstrap: tuple[str, int], **options: Any) -> None:
         self.network = NetworkClient(bootstrap or [("a", 1)], **options)
@@ -58,7 +60,7 @@ class Stage:
         self.take()
 
     def connect(self, key: int) -> None:
-        """The socket opens and the versions are told."""
+        """Open the socket, and answer its ApiVersions request."""
         self.happened(Opened(key))
         _, correlation, version, _ = self.requests.pop()
         keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (0, 1, 8, 10, 11, 12)]
@@ -77,7 +79,7 @@ class Stage:
 
 
 def question(stage: Stage, **where: Any) -> Call:
-    """Something that every broker answers at once."""
+    """Send a request that every broker answers at once."""
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     call = stage.network.send(request, stage.now, **where)
     stage.take()
@@ -85,7 +87,7 @@ def question(stage: Stage, **where: Any) -> Call:
 
 
 def joining(stage: Stage, **where: Any) -> Call:
-    """What may take minutes: it is answered when the group has gathered."""
+    """Send a request that may take minutes: it is answered when all members have joined."""
     request = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[]
     )
@@ -95,7 +97,7 @@ def joining(stage: Stage, **where: Any) -> Call:
 
 
 def fetch(stage: Stage, **where: Any) -> Call:
-    """A fetch that waits half a second at the broker."""
+    """Send a fetch that waits for half a second at the broker."""
     request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[])
     call = stage.network.send(request, stage.now, lane=FETCH, **where)
     stage.take()

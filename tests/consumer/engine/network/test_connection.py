@@ -1,4 +1,4 @@
-"""One connection: versions, correlation, timeouts, and what happens when it breaks."""
+"""One connection: versions, correlation ids, timeouts, and errors."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
 def connection() -> Connection:
-    made = Connection(1, "broker", 9092, "me", deadline=10_000)
-    return made
+    new_connection = Connection(1, "broker", 9092, "me", deadline=10_000)
+    return new_connection
 
 
-def call(request: Message | Prepared = HEARTBEAT, deadline: int = 1000, most: int | None = None) -> Call:
-    return Call(request, node=None, lane=0, deadline=deadline, timeout_ms=1000, max_version=most)
+def call(
+    request: Message | Prepared = HEARTBEAT, deadline: int = 1000, max_version: int | None = None
+) -> Call:
+    return Call(request, node=None, lane=0, deadline=deadline, timeout_ms=1000, max_version=max_version)
 
 
 def sent(data: bytes) -> list[tuple[int, int, Message]]:
-    """(correlation id, version, request) of everything that was written."""
-    found = []
+    """Return (correlation id, version, request) of each written request."""
+    requests = []
     for body in Frames().feed(data):
         envelope = decode_request(body)
-        found.append((envelope.header.correlation_id, envelope.version, envelope.request))
-    return found
+        requests.append((envelope.header.correlation_id, envelope.version, envelope.request))
+    return requests
 
 
 def versions(*ranges: tuple[int, int, int]) -> ApiVersionsResponse:
@@ -41,98 +43,100 @@ def versions(*ranges: tuple[int, int, int]) -> ApiVersionsResponse:
 
 
 def ready(*ranges: tuple[int, int, int]) -> Connection:
-    made = connection()
-    [(correlation, version, _)] = sent(made.opened())
+    ready_connection = connection()
+    [(correlation, version, _)] = sent(ready_connection.opened())
     answer = versions((18, 0, 4), *(ranges or ((12, 0, 4), (3, 0, 13))))
-    assert made.received(frame(encode_response(answer, version, correlation))) == b""
-    assert made.ready
-    return made
+    assert ready_connection.received(frame(encode_response(answer, version, correlation))) == b""
+    assert ready_connection.ready
+    return ready_connection
 
 
-def test_the_first_request_is_api_versions_at_our_highest_version() -> None:
+def test_the_first_request_is_api_versions_in_the_highest_version() -> None:
     [(_, version, request)] = sent(connection().opened())
     assert isinstance(request, ApiVersionsRequest)
     assert version == ApiVersionsRequest.__versions__.max
 
 
-def test_a_broker_that_does_not_know_that_version_is_asked_in_its_own() -> None:
-    """KIP-511: the refusal comes in version 0 and says what is known."""
-    made = connection()
-    [(correlation, _, _)] = sent(made.opened())
+def test_api_versions_is_repeated_in_a_version_that_the_broker_knows() -> None:
+    """KIP-511: the error response has version 0 and lists the supported versions."""
+    new_connection = connection()
+    [(correlation, _, _)] = sent(new_connection.opened())
     refusal = versions((18, 0, 2))
     refusal.error_code = 35
-    again = made.received(frame(encode_response(refusal, 0, correlation)))
-    [(correlation, version, _)] = sent(again)
+    retry = new_connection.received(frame(encode_response(refusal, 0, correlation)))
+    [(correlation, version, _)] = sent(retry)
     assert version == 2
-    made.received(frame(encode_response(versions((18, 0, 2), (12, 0, 3)), 2, correlation)))
-    assert made.ready
+    new_connection.received(frame(encode_response(versions((18, 0, 2), (12, 0, 3)), 2, correlation)))
+    assert new_connection.ready
 
 
-def test_requests_wait_for_the_versions_and_then_go_out_in_order() -> None:
-    made = connection()
-    [(correlation, version, _)] = sent(made.opened())
+def test_requests_wait_for_the_versions_and_are_sent_in_order() -> None:
+    new_connection = connection()
+    [(correlation, version, _)] = sent(new_connection.opened())
     first, second = call(), call(MetadataRequest(topics=None))
-    assert made.ask(first) == made.ask(second) == b""
-    out = made.received(frame(encode_response(versions((12, 0, 3), (3, 0, 13)), version, correlation)))
+    assert new_connection.ask(first) == new_connection.ask(second) == b""
+    out = new_connection.received(
+        frame(encode_response(versions((12, 0, 3), (3, 0, 13)), version, correlation))
+    )
     assert [(v, type(r)) for _, v, r in sent(out)] == [(3, HeartbeatRequest), (13, MetadataRequest)]
 
 
-def test_a_body_is_built_for_the_version_that_was_agreed() -> None:
-    made = ready((12, 0, 2))
+def test_a_body_is_built_for_the_negotiated_version() -> None:
+    ready_connection = ready((12, 0, 2))
     built: list[int] = []
 
     def build(version: int) -> Message:
         built.append(version)
         return HEARTBEAT
 
-    made.ask(call(Prepared(HeartbeatRequest, build)))
+    ready_connection.ask(call(Prepared(HeartbeatRequest, build)))
     assert built == [2]
 
 
-def test_a_cap_lowers_the_version() -> None:
-    [(_, version, _)] = sent(ready((12, 0, 4)).ask(call(most=1)))
+def test_a_maximum_version_lowers_the_version() -> None:
+    [(_, version, _)] = sent(ready((12, 0, 4)).ask(call(max_version=1)))
     assert version == 1
 
 
 @pytest.mark.parametrize("offered", [(12, 5, 9), (11, 0, 9)])
-def test_no_common_version_is_said_with_both_ranges(offered: tuple[int, int, int]) -> None:
-    made, asked = ready(offered), call()
-    made.ask(asked)
-    assert isinstance(asked.error, UnsupportedVersion)
-    assert "broker:9092" in str(asked.error)
+def test_a_request_without_a_common_version_fails(offered: tuple[int, int, int]) -> None:
+    ready_connection, failed_call = ready(offered), call()
+    ready_connection.ask(failed_call)
+    assert isinstance(failed_call.error, UnsupportedVersion)
+    assert "broker:9092" in str(failed_call.error)
 
 
-def test_an_answer_out_of_order_is_a_broken_connection() -> None:
-    made = ready()
-    out = made.ask(call()) + made.ask(call())
+def test_a_response_out_of_order_raises_a_decode_error() -> None:
+    ready_connection = ready()
+    out = ready_connection.ask(call()) + ready_connection.ask(call())
     (_, version, _), (second, _, _) = sent(out)
     answer = HeartbeatResponse(throttle_time_ms=0, error_code=0)
     with pytest.raises(DecodeError, match="order of the requests"):
-        made.received(frame(encode_response(answer, version, second)))
+        ready_connection.received(frame(encode_response(answer, version, second)))
 
 
-def test_an_answer_that_nobody_asked_for_is_a_broken_connection() -> None:
+def test_a_response_without_a_request_raises_a_decode_error() -> None:
     answer = HeartbeatResponse(throttle_time_ms=0, error_code=0)
     with pytest.raises(DecodeError, match="without a request"):
         ready().received(frame(encode_response(answer, 4, 7)))
 
 
 def test_every_open_call_fails_when_the_connection_breaks() -> None:
-    made = ready()
+    ready_connection = ready()
     calls = [call(), call()]
-    for one in calls:
-        made.ask(one)
-    made.fail_calls("connection reset")
+    for open_call in calls:
+        ready_connection.ask(open_call)
+    ready_connection.fail_calls("connection reset")
     assert [str(call.error) for call in calls] == ["no broker at broker:9092: connection reset"] * 2
     assert all(isinstance(call.error, ConnectionFailed) for call in calls)
 
 
-def test_a_late_answer_costs_the_connection_but_a_waiting_call_only_itself() -> None:
-    made = ready()
+def test_an_overdue_response_closes_the_connection_and_an_unsent_call_does_not() -> None:
+    ready_connection = ready()
     late = call(deadline=500)
-    made.ask(late)
-    assert not made.expire_calls(499)
-    assert made.expire_calls(500)
+    ready_connection.ask(late)
+    assert not ready_connection.expire_calls(499)
+    assert ready_connection.expire_calls(500)
     assert isinstance(late.error, RequestTimedOut)
     unready = connection()
     waiting = call(deadline=500)
@@ -141,12 +145,12 @@ def test_a_late_answer_costs_the_connection_but_a_waiting_call_only_itself() -> 
     assert isinstance(waiting.error, RequestTimedOut)
 
 
-def test_answers_may_arrive_byte_by_byte() -> None:
-    made = ready()
-    asked = call(MetadataRequest(topics=[]))
-    [(correlation, version, _)] = sent(made.ask(asked))
+def test_responses_may_arrive_byte_by_byte() -> None:
+    ready_connection = ready()
+    metadata_call = call(MetadataRequest(topics=[]))
+    [(correlation, version, _)] = sent(ready_connection.ask(metadata_call))
     answer = MetadataResponse(throttle_time_ms=0, brokers=[], topics=[])
     for byte in frame(encode_response(answer, version, correlation)):
-        assert asked.response is None
-        made.received(bytes([byte]))
-    assert asked.response == answer
+        assert metadata_call.response is None
+        ready_connection.received(bytes([byte]))
+    assert metadata_call.response == answer

@@ -1,4 +1,4 @@
-"""Positions are checked against the log's leader epochs (KIP-320), on a log that really is cut."""
+"""Positions are validated against the leader epochs of the log (KIP-320), on a log that is truncated."""
 
 from __future__ import annotations
 
@@ -15,41 +15,43 @@ from kproto.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from tests.consumer.stage import Client, World
-from tests.consumer.truncated_log import GROUP, T0, again, committed_world, cut
+from tests.consumer.truncated_log import GROUP, T0, committed_world, new_member, truncate
 
 
 def numbers(*ends: int) -> list[str]:
     return [str(number) for number in range(*ends)]
 
 
-def test_a_committed_offset_is_checked_before_the_first_fetch() -> None:
+def test_a_committed_offset_is_validated_before_the_first_fetch() -> None:
     world = committed_world()
-    b = again(world)
+    b = new_member(world)
     world.write("t", 0, "x")
     assert world.run(until=lambda: b.values() == ["x"])
-    kinds = [type(request) for _, request, _ in world.requests if _asked_by(world, b, request)]
+    kinds = [type(request) for _, request, _ in world.requests if _is_request_of(world, b, request)]
     assert kinds.index(OffsetForLeaderEpochRequest) < kinds.index(FetchRequest)
     [check] = world.requests_of(b, OffsetForLeaderEpochRequest)
     assert check.topics[0].partitions[0].leader_epoch == 0
 
 
-def _asked_by(world: World, client: Client, request: Any) -> bool:
-    return any(request is one for one in world.requests_of(client, type(request)))
+def _is_request_of(world: World, client: Client, request: Any) -> bool:
+    return any(request is sent for sent in world.requests_of(client, type(request)))
 
 
 @pytest.mark.parametrize("ends", [(10, 3), (3, 10)])
-def test_an_epoch_of_which_one_answer_tells_two_ends_is_asked_for_again(ends: tuple[int, int]) -> None:
+def test_a_response_with_two_ends_of_one_epoch_is_requested_again(ends: tuple[int, int]) -> None:
     world = committed_world()
 
     def tamper(client: Client, request: Any, version: int) -> OffsetForLeaderEpochResponse | None:
         if not isinstance(request, OffsetForLeaderEpochRequest):
             return None
-        said = [EpochEndOffset(error_code=0, partition=0, leader_epoch=0, end_offset=end) for end in ends]
-        topics = [OffsetForLeaderTopicResult(topic="t", partitions=said)]
+        ends_of_epoch = [
+            EpochEndOffset(error_code=0, partition=0, leader_epoch=0, end_offset=end) for end in ends
+        ]
+        topics = [OffsetForLeaderTopicResult(topic="t", partitions=ends_of_epoch)]
         return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
     world.tamper = tamper
-    b = again(world)
+    b = new_member(world)
     world.write("t", 0, "x")
     world.run(5_000)
     assert (b.records, b.changes_of("truncated")) == ([], [])
@@ -57,11 +59,11 @@ def test_an_epoch_of_which_one_answer_tells_two_ends_is_asked_for_again(ends: tu
     assert world.run(3_000, until=lambda: b.values() == ["x"])
 
 
-def test_a_log_that_was_cut_below_the_commit_goes_on_where_it_was_cut_and_says_so() -> None:
+def test_a_log_truncated_below_the_commit_is_read_from_the_truncation_and_reported() -> None:
     world = committed_world()
-    cut(world, 5)
+    truncate(world, 5)
     world.write("t", 0, *(f"new {number}" for number in range(8)))
-    b = again(world)
+    b = new_member(world)
     assert world.run(until=lambda: len(b.records) == 8)
     assert b.values() == [f"new {number}" for number in range(8)]
     [change] = b.changes_of("truncated")
@@ -72,9 +74,9 @@ def test_a_log_that_was_cut_below_the_commit_goes_on_where_it_was_cut_and_says_s
 
 def test_without_a_policy_truncation_is_raised_until_a_seek() -> None:
     world = committed_world()
-    cut(world, 5)
+    truncate(world, 5)
     world.write("t", 0, *(f"new {number}" for number in range(8)))
-    b = again(world, auto_offset_reset="none", on_new_partition="earliest")
+    b = new_member(world, auto_offset_reset="none", on_new_partition="earliest")
     world.run(2000)
     assert b.records == []
     assert b.errors
@@ -86,7 +88,7 @@ def test_without_a_policy_truncation_is_raised_until_a_seek() -> None:
     assert world.run(2000, until=lambda: b.values() == [f"new {number}" for number in range(1, 8)])
 
 
-def test_a_log_that_is_cut_while_it_is_read_is_noticed_at_the_change_of_the_leader() -> None:
+def test_a_truncation_while_reading_is_noticed_at_the_leader_change() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 5))
     world.write("t", 0, *numbers(5, 10))
@@ -94,14 +96,14 @@ def test_a_log_that_is_cut_while_it_is_read_is_noticed_at_the_change_of_the_lead
     a.subscribe("t")
     assert world.run(until=lambda: len(a.records) == 10)
     world.run(500)
-    cut(world, 5)
+    truncate(world, 5)
     world.write("t", 0, *(f"new {number}" for number in range(8)))
     assert world.run(until=lambda: len(a.records) == 18)
     assert a.values()[10:] == [f"new {number}" for number in range(8)]
     assert [change.offset for change in a.changes_of("truncated")] == [5]
 
 
-def test_a_clean_change_of_the_leader_loses_and_doubles_nothing() -> None:
+def test_a_clean_leader_change_loses_and_repeats_no_record() -> None:
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.limit = 3
@@ -118,7 +120,7 @@ def test_a_clean_change_of_the_leader_loses_and_doubles_nothing() -> None:
     assert len(world.requests_of(a, OffsetForLeaderEpochRequest)) >= 5
 
 
-def test_nothing_that_was_buffered_from_the_cut_part_is_handed_out_after_the_change() -> None:
+def test_buffered_records_of_the_truncated_part_are_not_returned() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 5))
     world.write("t", 0, *numbers(5, 10))
@@ -127,7 +129,7 @@ def test_nothing_that_was_buffered_from_the_cut_part_is_handed_out_after_the_cha
     a.subscribe("t")
     assert world.run(until=lambda: len(a.records) == 2)
     a.pause_polling()
-    cut(world, 5)
+    truncate(world, 5)
     world.write("t", 0, *(f"new {number}" for number in range(3)))
     world.run(1500)
     a.resume_polling()
@@ -135,7 +137,7 @@ def test_nothing_that_was_buffered_from_the_cut_part_is_handed_out_after_the_cha
     assert a.values() == [*numbers(0, 5), "new 0", "new 1", "new 2"]
 
 
-def test_a_seek_is_believed() -> None:
+def test_the_position_of_a_seek_is_not_validated() -> None:
     world = committed_world()
     b = world.consumer()
     b.assign({T0: 5})
@@ -143,7 +145,7 @@ def test_a_seek_is_believed() -> None:
     assert world.requests_of(b, OffsetForLeaderEpochRequest) == []
 
 
-def test_a_leader_that_knows_nothing_of_the_epoch_leads_to_the_policy() -> None:
+def test_an_epoch_unknown_to_the_leader_applies_the_reset_policy() -> None:
     world = committed_world()
 
     def forgetful(client: Client, request: Any, version: int) -> Any:
@@ -155,13 +157,13 @@ def test_a_leader_that_knows_nothing_of_the_epoch_leads_to_the_policy() -> None:
         )
 
     world.tamper = forgetful
-    b = again(world)
+    b = new_member(world)
     assert world.run(until=lambda: b.values() == numbers(0, 10))
     assert "nothing of epoch 0" in b.changes_of("reset")[0].reason
 
 
 @pytest.mark.parametrize("code", [6, 74, 75, 14])
-def test_a_check_that_is_refused_is_asked_again(code: int) -> None:
+def test_a_validation_that_fails_with_a_retriable_error_is_repeated(code: int) -> None:
     world = committed_world()
     turns = [0]
 
@@ -175,13 +177,13 @@ def test_a_check_that_is_refused_is_asked_again(code: int) -> None:
         return None
 
     world.tamper = refuse
-    b = again(world)
+    b = new_member(world)
     world.write("t", 0, "x")
     assert world.run(until=lambda: b.values() == ["x"])
     assert b.errors == []
 
 
-def test_a_check_that_is_not_allowed_is_raised() -> None:
+def test_a_validation_that_is_not_authorized_is_raised() -> None:
     world = committed_world()
 
     def refuse(client: Client, request: Any, version: int) -> Any:
@@ -193,13 +195,13 @@ def test_a_check_that_is_not_allowed_is_raised() -> None:
         return None
 
     world.tamper = refuse
-    b = again(world)
+    b = new_member(world)
     world.run(5000)
     assert b.errors
     assert len(world.requests_of(b, OffsetForLeaderEpochRequest)) <= 8
 
 
-def test_a_broker_that_can_not_tell_is_not_asked() -> None:
+def test_a_broker_without_the_needed_version_is_not_asked_to_validate() -> None:
     world = committed_world()
     b = world.consumer(**GROUP)
     b.engine.core.network.caps[23] = 2
