@@ -22,6 +22,7 @@ from tests.models.sarama.stage import (
     times_printed,
 )
 from tests.models.stage import Member, Stage
+from tests.rules import rule
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -42,6 +43,7 @@ def fetches(member: Member) -> list[tuple[int, list[tuple[str, int, int]]]]:
     ]
 
 
+@rule("M165")
 def test_s3_9_one_fetch_requests_all_partitions_of_the_broker_without_a_session() -> None:
     # TestConsumeMessageWithSessionIDs
     stage, a = stage_with_member(4)
@@ -67,6 +69,7 @@ def test_s3_13_both_ends_of_the_log_are_requested_for_each_partition() -> None:
     ]
 
 
+@rule("M186")
 def test_m186_the_subscription_manager_collects_partitions_for_100_ms() -> None:
     _, a = stage_with_member(1)
     assert 100 <= fetches(a)[0][0] - time_of_request(a, "ListOffsets", 1) <= 104
@@ -125,6 +128,7 @@ def stage_with_stalled_member() -> tuple[Stage, Member]:
     return stage, a
 
 
+@rule("M188")
 def test_s3_12_a_slow_partition_is_left_out_after_twice_the_processing_time() -> None:
     # TestConsumerExpiryTicker tests the opposite: a delivery restarts the time.
     _, a = stage_with_stalled_member()
@@ -134,6 +138,7 @@ def test_s3_12_a_slow_partition_is_left_out_after_twice_the_processing_time() ->
     assert 100 <= times_without[0] - last_with <= 2 * 100 + 210
 
 
+@rule("M188")
 def test_s3_12_other_partitions_continue_and_the_slow_one_returns_when_it_is_drained() -> None:
     stage, a = stage_with_stalled_member()
     stage.produce("t", [1], 3)
@@ -143,6 +148,7 @@ def test_s3_12_other_partitions_continue_and_the_slow_one_returns_when_it_is_dra
     assert sorted(index for _, index, _ in fetches(a)[-1][1]) == [0, 1]
 
 
+@rule("M187")
 def test_m187_below_the_processing_time_the_slowest_partition_delays_all() -> None:
     stage, a = stage_with_member(2, ChannelBufferSize=4, **{"Consumer.MaxProcessingTime": 60_000})
     a.polling = False
@@ -154,6 +160,7 @@ def test_m187_below_the_processing_time_the_slowest_partition_delays_all() -> No
     assert len(fetches(a)) == fetch_count
 
 
+@rule("M180")
 def test_paused_partitions_are_not_fetched_and_without_others_no_request_is_sent() -> None:
     # TestPauseResumeConsumption, TestConsumerPause
     stage, a = stage_with_member()
@@ -179,6 +186,7 @@ def test_a_paused_partition_stays_paused_when_it_is_assigned_again() -> None:
     assert [index for _, index, _ in fetches(a)[-1][1]] == [1]
 
 
+@rule("M178", "M189")
 def test_a_failed_fetch_restarts_each_partition_after_two_seconds_with_an_error() -> None:
     # TestConsumerBounceWithReferenceOpen
     stage, a = stage_with_member()

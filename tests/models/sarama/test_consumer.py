@@ -8,6 +8,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.models import contract as c
 from kproto.models import sarama
 from kproto.testing.world import Member, World
+from tests.rules import rule
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -31,6 +32,7 @@ def test_a_partition_is_consumed_from_the_requested_offset() -> None:
     assert sorted(a.values()) == ["0-3", "0-4", "1-0", "1-1", "1-2", "1-3", "1-4"]
 
 
+@rule("M185")
 def test_offsets_minus_1_and_minus_2_mean_the_newest_and_the_oldest() -> None:
     world, a = world_with_client()
     a.assign({T0: -1, T1: -2})
@@ -51,6 +53,7 @@ def test_a_partition_can_be_consumed_only_once_at_a_time() -> None:
     assert a.values() == ["0-0", "0-1", "0-2", "0-3", "0-4"]
 
 
+@rule("M185")
 def test_an_offset_after_the_end_of_the_log_is_out_of_range() -> None:
     # TestConsumerShutsDownOutOfRange tests later errors; this is the error of ConsumePartition itself.
     world, a = world_with_client()

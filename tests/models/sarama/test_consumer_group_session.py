@@ -22,6 +22,7 @@ from tests.models.sarama.stage import (
     times_printed,
 )
 from tests.models.stage import Stage
+from tests.rules import rule
 
 
 def requests_after(member: object, start: str) -> list[str]:
@@ -38,6 +39,7 @@ def requests_after(member: object, start: str) -> list[str]:
 # ---- heartbeats
 
 
+@rule("M113")
 def test_heartbeats_start_before_the_offsets_are_fetched() -> None:
     _, a = stage_with_member()
     lines = requests_of(a, "Sync", "OffsetFetch", "Heartbeat")
@@ -96,6 +98,7 @@ def test_the_cause_of_the_end_is_the_reason_of_the_next_join(code: int, reason: 
     assert a.has_printed(f"error KError({code})") == (code in (14, 30, 82))
 
 
+@rule("M58", "M113")
 def test_heartbeats_continue_during_the_callback_and_the_last_commit() -> None:
     stage, a = stage_with_member(revoke_ms=2_500)
     stage.produce("t", [0], 3)
@@ -117,6 +120,7 @@ def test_a_broken_connection_is_reopened_in_the_same_session() -> None:
 # ---- the partition checker
 
 
+@rule("M204")
 def test_s1_2_new_partitions_end_the_session_and_the_loop_consumes_them() -> None:
     stage, a = stage_with_member(metadata_ms=1_000)
     stage.grow("t", 4)
@@ -126,6 +130,7 @@ def test_s1_2_new_partitions_end_the_session_and_the_loop_consumes_them() -> Non
     assert a.has_printed("assigned t:0 t:1 t:2 t:3")
 
 
+@rule("M64")
 def test_s1_3_without_a_loop_new_partitions_end_the_consumption() -> None:
     stage, a = stage_with_member(metadata_ms=1_000, Once=True)
     stage.grow("t", 4)
@@ -164,6 +169,7 @@ def test_new_partitions_are_noticed_after_at_most_two_ticks() -> None:
 # ---- release and close
 
 
+@rule("M103")
 def test_the_callback_runs_before_the_commit_and_the_commit_before_the_join() -> None:
     stage, a = stage_with_member(auto_commit_ms=60_000)
     add_second_member(stage)

@@ -24,11 +24,13 @@ from tests.models.sarama.stage import (
     time_of_request,
     times_printed,
 )
+from tests.rules import rule
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 GOOD = "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"
 
 
+@rule("M135")
 def test_mark_only_advances_the_offset() -> None:
     # TestPartitionOffsetManagerMarkOffset
     offset = PartitionOffset(5, -1, "original")
@@ -39,6 +41,7 @@ def test_mark_only_advances_the_offset() -> None:
     assert (offset.offset, offset.metadata, offset.dirty) == (6, "higher", True)
 
 
+@rule("M135")
 def test_reset_never_advances_the_offset() -> None:
     # TestPartitionOffsetManagerResetOffset
     offset = PartitionOffset(5, -1, "original")
@@ -50,6 +53,7 @@ def test_reset_never_advances_the_offset() -> None:
     assert (offset.offset, offset.metadata) == (1, "lower")
 
 
+@rule("M135")
 def test_s3_18_an_offset_marked_since_the_commit_stays_dirty() -> None:
     offset = PartitionOffset(0, -1, "")
     offset.mark(5)
@@ -75,6 +79,7 @@ def test_read_committed_requires_stable_offsets() -> None:
     assert requests_of(a, "OffsetFetch")[0].startswith("OffsetFetch v8 stable=True")
 
 
+@rule("M62")
 @pytest.mark.parametrize("code", [15, 16])
 def test_a_fetch_that_fails_with_a_moved_coordinator_looks_it_up_again(code: int) -> None:
     # TestOffsetManagerFetchInitialFail
@@ -94,6 +99,7 @@ def test_a_fetch_that_fails_with_a_moved_coordinator_looks_it_up_again(code: int
     assert time_of_request(a, "OffsetFetch", 1) - time_of_request(a, "OffsetFetch", 0) >= 250
 
 
+@rule("M62")
 def test_a_fetch_during_loading_waits_and_repeats_the_request() -> None:
     # TestOffsetManagerFetchInitialLoadInProgress, TestOffsetManagerFetchInitialTopLevelErr
     stage, a = stage_with_client()
@@ -150,6 +156,7 @@ def test_the_next_session_starts_at_the_committed_offset() -> None:
     ]
 
 
+@rule("M127")
 def test_s3_4_the_ticker_commits_each_marked_offset_once() -> None:
     # TestNewOffsetManagerOffsetsAutoCommit: enabled
     stage, a = stage_with_member()
@@ -219,6 +226,7 @@ def test_a_fenced_commit_ends_the_session() -> None:
     assert 'reason="group instance id has been fenced"' in requests_of(a, "Join")[2]
 
 
+@rule("M127")
 def test_the_last_commit_has_four_attempts() -> None:
     # Offsets.Retry.Max is 3; each attempt looks the coordinator up again.
     stage, a = stage_with_member(auto_commit_ms=60_000)

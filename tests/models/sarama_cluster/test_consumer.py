@@ -9,6 +9,7 @@ from kproto.models import contract as c
 from kproto.models import sarama_cluster
 from tests.models.sarama.stage import requests_of
 from tests.models.stage import Member, Stage
+from tests.rules import rule
 
 USUAL = {
     "session_ms": 6_000,
@@ -80,6 +81,7 @@ def test_the_first_heartbeat_follows_one_interval_after_the_sync() -> None:
     assert 200 <= beat - sync <= 205
 
 
+@rule("M204")
 def test_s1_9_new_partitions_are_not_noticed_until_another_member_joins() -> None:
     stage, a = stage_with_member(metadata_ms=1_000)
     stage.grow("t", 4)
@@ -102,6 +104,7 @@ def test_s1_10_a_new_topic_of_the_whitelist_causes_a_rebalance() -> None:
     assert stage.now - created_at <= 10_000 + 5_000 + 1_000
 
 
+@rule("M68")
 @pytest.mark.parametrize(
     ("code", "is_reported"), [(27, False), (16, False), (25, True), (22, True), (14, True)]
 )
