@@ -38,7 +38,7 @@ S = SaramaBrokerState
 
 @dataclass(slots=True)
 class BrokerCall:
-    """A routine that waits for the lock. `build` makes the request; None: there is nothing to send."""
+    """A routine that waits for the lock. `build` returns the request, or None if there is nothing to send."""
 
     routine: Routine
     build: Callable[[], Message | None]

@@ -13,7 +13,7 @@ from .versions import INSTANCES_SINCE, MAX_VERSION, VERSIONS, KafkaVersion, key,
 __all__ = ["NEWEST", "OLDEST", "VERSIONS", "Settings", "key", "settings"]
 
 
-NEWEST, OLDEST = -1, -2  # sarama's OffsetNewest and OffsetOldest: they are ListOffsets' timestamps, too.
+NEWEST, OLDEST = -1, -2  # sarama's OffsetNewest and OffsetOldest, also the timestamps in ListOffsets
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
@@ -76,7 +76,7 @@ class Settings:
 
     @property
     def cooperative(self) -> bool:
-        """Return whether the group is cooperative, which takes all strategies (selectRebalanceProtocol)."""
+        """Return whether all strategies are cooperative (selectRebalanceProtocol)."""
         return all(name == "cooperative-sticky" for name in self.strategies)
 
 
@@ -89,15 +89,15 @@ def settings(config: ModelConfig) -> Settings:
     strategies = config.assignors or ("range",)
     for name in strategies:
         if name not in STRATEGIES:
-            raise ConfigError("assignors", name, f"sarama has {', '.join(STRATEGIES)}")
+            raise ConfigError("assignors", name, f"allowed: {', '.join(STRATEGIES)}")
     starts = {None: NEWEST, "latest": NEWEST, "earliest": OLDEST}
     if config.reset not in starts:
-        raise ConfigError("reset", config.reset, "sarama has earliest and latest")
+        raise ConfigError("reset", config.reset, "allowed: earliest, latest")
 
     def number(name: str, default: int) -> int:
         value = config.extra.get(name, default)
         if not isinstance(value, int):
-            raise ConfigError(name, value, "it has to be a whole number")
+            raise ConfigError(name, value, "allowed: a whole number")
         return value
 
     def or_default(value: int | None, default: int) -> int:

@@ -16,7 +16,7 @@ class GoError(NamedTuple):
     code: int | None = None
 
 
-# What a heartbeat's error puts into the next JoinGroup, as its reason: these texts are on the wire.
+# The texts of errors that end a session. The next JoinGroup sends them as its reason.
 _ON_THE_WIRE = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "Unexpected (unknown?) server error",
     ErrorCode.REQUEST_TIMED_OUT: "Request exceeded the user-specified time limit in the request",

@@ -31,9 +31,8 @@ from .config import key
 from .errors import GoError
 from .routines import Routine, States, Table, Ticker, row
 
-Topics = tuple[str, ...]  # What a refresh is about; none means all.
+Topics = tuple[str, ...]  # the topics of a refresh; empty: all
 
-_NO_RESULT = {ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 _CREATES_SINCE = 4  # Metadata's allow_auto_topic_creation
 _LEADERLESS = ErrorCode.LEADER_NOT_AVAILABLE
 

@@ -9,8 +9,8 @@
   members have the same subscription it starts with the fullest member, otherwise with the partition that the
   fewest members may have.
 * A partition may even return to a member that no longer subscribes to its topic: sarama does not check.
-* Moves that do not improve the balance are undone. sarama does not undo them in its result, and drops the
-  members that could not participate. The model does the same.
+* sarama means to undo moves that do not improve the balance. Its result keeps them nevertheless, and drops
+  the members that could not participate. The model does the same.
 * Cooperative: a partition that changes its owner is assigned to no member until its old owner has joined
   without it.
 
@@ -172,7 +172,9 @@ class _StickyPlan:
                 del remaining[member_id]
                 continue
             returning = [
-                position for position, one in enumerate(remaining[member_id]) if one in self.previous_owners
+                position
+                for position, partition in enumerate(remaining[member_id])
+                if partition in self.previous_owners
             ]
             ordered.append(remaining[member_id].pop(returning[0] if returning else 0))
         ordered_set = set(ordered)
@@ -284,12 +286,14 @@ def _read_claims(
 def _balance_score(assignment: MemberPartitions) -> int:
     """Return the sum of the differences between all pairs of members; 0 is perfectly balanced."""
     loads = [len(partitions) for partitions in assignment.values()]
-    return sum(abs(one - load) for place, one in enumerate(loads) for load in loads[place + 1 :])
+    return sum(
+        abs(load - later_load) for position, load in enumerate(loads) for later_load in loads[position + 1 :]
+    )
 
 
 def _withhold_revoked(assignment: MemberPartitions, members: Mapping[str, Subscription]) -> None:
     """Assign to no member the partitions that their owners must revoke first."""
-    owned = {member_id: frozenset(one.owned) for member_id, one in members.items()}
+    owned = {member_id: frozenset(subscription.owned) for member_id, subscription in members.items()}
     revoked = frozenset(
         partition
         for member_id in members

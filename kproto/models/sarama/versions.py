@@ -24,12 +24,12 @@ from ...messages.sync_group import SyncGroupRequest
 from ...wire.message import Message
 
 KafkaVersion = tuple[int, ...]
-# sarama.MaxVersion, and what the machine takes unless it is told otherwise.
+# sarama.MaxVersion, the default of the model.
 MAX_VERSION: Final[KafkaVersion] = (4, 1, 0, 0)
 GROUPS_SINCE: Final[KafkaVersion] = (0, 10, 2, 0)
 INSTANCES_SINCE: Final[KafkaVersion] = (2, 3, 0, 0)
 
-# Request -> since which Kafka sarama speaks which version. What is older than its groups is left out.
+# Request -> oldest Kafka -> request version. Versions from before sarama's consumer groups are left out.
 SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     FetchRequest: {
         (0, 10, 1): 3,
@@ -78,7 +78,7 @@ SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     SyncGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 3): 3, (2, 4): 4, (2, 5): 5},
 }
 
-# The version of the subscription in JoinGroup: owned partitions with 1, the generation with 2.
+# Version of the subscription in JoinGroup: 1 adds owned partitions, 2 the generation.
 SUBSCRIPTION_SINCE: Final[Mapping[KafkaVersion, int]] = {(0, 8): 0, (2, 4): 1, (3, 2): 2}
 
 
@@ -96,10 +96,12 @@ def parse(text: str) -> KafkaVersion:
     """
     parts = text.split(".")
     if not all(part.isdigit() for part in parts) or not 3 <= len(parts) <= 4:
-        raise ConfigError("Version", text, 'a version of Kafka, such as "0.10.2.1" or "2.8.0"')
+        raise ConfigError("Version", text, 'allowed: a version of Kafka such as "0.10.2.1" or "2.8.0"')
     version = tuple(int(part) for part in parts)
     if version < GROUPS_SINCE[: len(version)]:
-        raise ConfigError("Version", text, "consumer groups need 0.10.2.0 or later")
+        raise ConfigError(
+            "Version", text, "allowed: 0.10.2.0 or later, the first version with sarama's consumer groups"
+        )
     return version
 
 
@@ -113,5 +115,5 @@ def versions_of(kafka_version: KafkaVersion) -> dict[int, int]:
     return {key(request): highest(since, kafka_version) for request, since in SINCE.items()}
 
 
-# API key -> the highest version that sarama 1.61.1 speaks with Version = MaxVersion.
+# API key -> the request version that sarama 1.61.1 sends with Version = MaxVersion.
 VERSIONS: dict[int, int] = versions_of(MAX_VERSION)
