@@ -1,1 +1,1 @@
-"""What people look at: conversations between clients and brokers, as they go by."""
+"""Readable views of Kafka traffic: dissected frames, captures, exchanges, diagrams and timelines."""

@@ -1,15 +1,16 @@
-"""A captured conversation: the frames of every Kafka connection in a pcap or pcapng file, in order.
+"""Read the Kafka frames of a pcap or pcapng file, in order.
 
     for frame in frames(Path("kafka.pcap"), port=9092):
         print(frame.connection, frame.title)
 
-Rules of this file:
+Rules:
 
-* A response is read as the answer to the request with its correlation id. One whose request isn't in the
-  capture can't be read.
-* Segments that came twice or out of order are put right. Where bytes are missing (the capture lost them, or
-  began in the middle of a connection) reading goes on where a segment looks like the start of a frame.
-* What could not be read is said at the end, a frame per connection, with no `dissection` and why in `note`.
+* A response is decoded with the API and version of the request that has its correlation id. A response whose
+  request is not in the capture cannot be decoded.
+* Duplicate and reordered TCP segments are put in order. After missing bytes (lost by the capture, or sent
+  before it started) decoding resumes at the next segment that looks like the start of a frame.
+* What could not be decoded is reported at the end: one `Frame` per direction of a connection, without a
+  `dissection`, with the reason in `note`.
 """
 
 from __future__ import annotations
@@ -30,20 +31,23 @@ from ..messages.index import API_NAMES, message_class, request_class
 from ..wire.frame import MAX_FRAME_SIZE, Frames
 from .dissect import Dissection, dissect
 
-_SEQUENCES = 1 << 32  # sequence numbers wrap here; what is less than half of it ahead is later
-_PATIENCE = 16 << 20  # bytes that wait for a segment that is late: as much as a window of TCP may have
-_COST = 100  # bytes, about: what keeping a segment costs besides its own
+_SEQUENCES = 1 << 32  # Sequence numbers wrap at this value. A number less than half of it ahead is later.
+# Bytes to buffer while a segment is missing: 16 MiB, about the largest TCP receive window in use.
+_PATIENCE = 16 << 20
+_COST = 100  # Approximate memory overhead of a buffered segment, in bytes.
 _MOST_WAITING = 1000
 _API_VERSIONS = 18
-_BLOCK = b"\x0a\x0d\x0d\x0a"  # how pcapng begins
-# What little-endian files have in front: pcap with micro- and nanoseconds, and pcapng's byte order.
+_BLOCK = b"\x0a\x0d\x0d\x0a"  # Block type of the first block of a pcapng file.
+# Magic numbers of little-endian files: pcap with microseconds and nanoseconds, and pcapng's byte-order magic.
 _LITTLE = (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1", b"\x4d\x3c\x2b\x1a")
 
 Found = tuple[float, bytes]
 
 
 class Frame(NamedTuple):
-    """One request or response. `at` is seconds since 1970; `connection` is "client -> broker"."""
+    """One request or response. `at` is in seconds since 1970. `connection` is "client -> broker" or "client
+    <- broker".
+    """
 
     at: float
     connection: str
@@ -62,22 +66,23 @@ class _Address(NamedTuple):
 
 @dataclass(slots=True)
 class _Direction:
-    """One half of a connection: what is there in order, and the segments that came too early.
+    """One direction of a connection: the frames so far, and the segments that arrived too early.
 
-    Positions are sequence numbers that don't wrap. `expected` is that of the next byte; None while the start
-    of a frame is searched.
+    Positions are sequence numbers that do not wrap. `expected` is the position of the next byte, or None
+    while the start of a frame is being searched.
     """
 
     begins: Callable[[bytes], bool]
     frames: Frames = field(default_factory=Frames)
     expected: int | None = None
-    early: list[tuple[int, float, bytes]] = field(default_factory=list[tuple[int, float, bytes]])  # a heap
+    # A heap, ordered by position.
+    early: list[tuple[int, float, bytes]] = field(default_factory=list[tuple[int, float, bytes]])
     held: int = 0
     unread: int = 0
     encrypted: bool = False
 
     def take(self, at: float, sequence: int, data: bytes, start: bool) -> Iterator[Found]:
-        """Frames that are complete with this segment, each with its time."""
+        """Add a segment, and yield each frame that it completes, with the segment's time."""
         if start:
             yield from self.rest()
             sequence = (sequence + 1) % _SEQUENCES
@@ -94,7 +99,7 @@ class _Direction:
             yield from self.rest()
 
     def rest(self) -> Iterator[Found]:
-        """Give up what is missing; the frames in the segments behind it."""
+        """Skip the missing bytes, and yield the frames in the segments after them."""
         while self.early:
             position, _, data = self.early[0]
             if self.expected is not None and position > self.expected:
@@ -115,7 +120,7 @@ class _Direction:
         while self.expected is not None and self.early and self.early[0][0] <= self.expected:
             position, at, data = heappop(self.early)
             self.held -= len(data) + _COST
-            fresh = data[self.expected - position :]  # the rest came twice
+            fresh = data[self.expected - position :]  # The bytes before `expected` are a retransmission.
             self.expected += len(fresh)
             try:
                 for frame in self.frames.feed(fresh):
@@ -129,17 +134,17 @@ class _Direction:
         self.expected = None
 
     def notes(self) -> Iterator[str]:
-        """What was not read, and why."""
+        """Yield what was not decoded, and why."""
         if self.encrypted:
             yield f"{self.unread} bytes are encrypted (TLS)"
         elif self.unread:
-            yield f"{self.unread} bytes are missing, or in no frame whose start is here"
+            yield f"{self.unread} bytes are missing, or belong to frames that started earlier"
         if self.expected is not None and self.frames.missing:
-            yield f"the last frame is not whole: {self.frames.missing} bytes are missing"
+            yield f"the last frame is truncated: {self.frames.missing} bytes are missing"
 
 
 class _Connection:
-    """Both halves, what was asked (correlation id -> API name, version), and answers to nothing so far."""
+    """Both directions of a connection, its open requests and its unmatched responses."""
 
     def __init__(self) -> None:
         self.asked: dict[int, tuple[str, int]] = {}
@@ -149,39 +154,39 @@ class _Connection:
         self.last = 0.0
 
     def _begins_response(self, data: bytes) -> bool:
-        """Whether all sizes make sense up to the end of the segment, or to an answer that is waited for."""
-        at = 0
-        while len(data) - at >= 8:
-            size, correlation_id = struct.unpack_from(">ii", data, at)
+        """Return whether the frames fit to the end of the segment, or to the response of an open request."""
+        offset = 0
+        while len(data) - offset >= 8:
+            size, correlation_id = struct.unpack_from(">ii", data, offset)
             if not 4 <= size <= MAX_FRAME_SIZE:
                 return False
             if correlation_id in self.asked:
                 return True
-            at += 4 + size
-        return at == len(data)
+            offset += 4 + size
+        return offset == len(data)
 
-    def read(self, asking: bool, found: Iterator[Found], name: str) -> Iterator[Frame]:
-        """The frames as messages."""
-        for at, frame in found:
-            told = _request(self, frame) if asking else _response(self, frame)
-            if told is not None:
-                yield Frame(at, name, *told)
+    def read(self, is_request: bool, timed_frames: Iterator[Found], name: str) -> Iterator[Frame]:
+        """Decode frames as requests or responses."""
+        for at, frame in timed_frames:
+            decoded = _request(self, frame) if is_request else _response(self, frame)
+            if decoded is not None:
+                yield Frame(at, name, *decoded)
             elif len(self.waiting) < _MOST_WAITING:
                 self.waiting.append((at, frame))
 
     def end(self, client: _Address, broker: _Address) -> Iterator[Frame]:
-        """What is left when the capture ends: frames behind holes, and why others are not there."""
-        for half, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
+        """Decode what is still buffered when the capture ends, and report what was not decoded."""
+        for direction, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
             name = f"{client} {arrow} {broker}"
-            yield from self.read(arrow == "->", half.rest(), name)
+            yield from self.read(arrow == "->", direction.rest(), name)
         name = f"{client} <- {broker}"
-        waiting, self.waiting = self.waiting, []
-        yield from self.read(False, iter(waiting), name)
-        for half, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
-            if note := "; ".join(half.notes()):
+        unmatched, self.waiting = self.waiting, []
+        yield from self.read(False, iter(unmatched), name)
+        for direction, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
+            if note := "; ".join(direction.notes()):
                 yield Frame(self.last, f"{client} {arrow} {broker}", "not read", None, note)
         if self.waiting:
-            note = f"no question is here for these answers: {len(self.waiting)}"
+            note = f"the requests of {len(self.waiting)} responses are not in the capture"
             yield Frame(self.last, name, "not read", None, note)
 
 
@@ -195,9 +200,10 @@ def _begins_request(data: bytes) -> bool:
 
 
 def frames(path: Path, port: int = 9092) -> Iterator[Frame]:
-    """Every frame to and from `port` that can be read, in the order of their last segments.
+    """Yield each decoded frame to and from `port`, in the order of their last segments.
 
-    Raises MissingExtra without dpkt, and ConfigError for a file that is no capture or has nothing of `port`.
+    Raises MissingExtra without dpkt, and ConfigError if the file is not a capture or has no traffic on
+    `port`.
     """
     connections: dict[tuple[_Address, _Address], _Connection] = {}
     ports: Counter[int] = Counter()
@@ -205,56 +211,59 @@ def frames(path: Path, port: int = 9092) -> Iterator[Frame]:
         ports.update((source.port, target.port))
         if port not in (source.port, target.port):
             continue
-        asking = target.port == port
-        client, broker = (source, target) if asking else (target, source)
+        is_request = target.port == port
+        client, broker = (source, target) if is_request else (target, source)
         connection = connections.get((client, broker))
-        if connection is None or (start and asking):
-            if connection is not None:  # the port is used again
+        if connection is None or (start and is_request):
+            if connection is not None:  # The client reused its port.
                 yield from connection.end(client, broker)
             connection = connections[client, broker] = _Connection()
         connection.last = at
-        half = connection.to_broker if asking else connection.to_client
-        name = f"{client} {'->' if asking else '<-'} {broker}"
-        yield from connection.read(asking, half.take(at, sequence, data, start), name)
+        direction = connection.to_broker if is_request else connection.to_client
+        name = f"{client} {'->' if is_request else '<-'} {broker}"
+        yield from connection.read(is_request, direction.take(at, sequence, data, start), name)
     if not connections:
-        seen = ", ".join(f"{number} ({count} segments)" for number, count in ports.most_common(5))
-        raise ConfigError("port", port, f"{path} has nothing of it; its TCP ports: {seen or 'none'}")
+        busiest = ", ".join(f"{number} ({count} segments)" for number, count in ports.most_common(5))
+        raise ConfigError(
+            "port", port, f"{path} has no traffic on it. Its busiest TCP ports: {busiest or 'none'}"
+        )
     for (client, broker), connection in connections.items():
         yield from connection.end(client, broker)
     if _is_cut(path):
-        last = max(connection.last for connection in connections.values())
-        yield Frame(last, str(path), "not read", None, "the file ends in the middle of a packet")
+        last_at = max(connection.last for connection in connections.values())
+        yield Frame(last_at, str(path), "not read", None, "the file ends in the middle of a packet")
 
 
 def _request(connection: _Connection, frame: bytes) -> tuple[str, Dissection | None, str]:
-    found = dissect(frame, sized=False)
-    header = found.parts[0].reading.message
+    dissection = dissect(frame, sized=False)
+    header = dissection.parts[0].reading.message
     if not isinstance(header, RequestHeader) or header.request_api_key not in API_NAMES:
-        return "request", found, ""
+        return "request", dissection, ""
     api = API_NAMES[header.request_api_key]
     connection.asked[header.correlation_id] = api, header.request_api_version
-    return f"{api}Request v{header.request_api_version} #{header.correlation_id}", found, ""
+    return f"{api}Request v{header.request_api_version} #{header.correlation_id}", dissection, ""
 
 
 def _response(connection: _Connection, frame: bytes) -> tuple[str, Dissection | None, str] | None:
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-    asked = connection.asked.pop(correlation_id, None)
-    if asked is None:
+    request = connection.asked.pop(correlation_id, None)
+    if request is None:
         return None
-    api, version = asked
-    known = version in message_class(f"{api}Response").__versions__
-    found = dissect(frame, asked, sized=False) if known else None
-    if api == API_NAMES[_API_VERSIONS] and (found is None or found.error is not None):
-        found = dissect(frame, (api, 0), sized=False)  # so answers a broker that lacks the version
+    api, version = request
+    is_known = version in message_class(f"{api}Response").__versions__
+    dissection = dissect(frame, request, sized=False) if is_known else None
+    if api == API_NAMES[_API_VERSIONS] and (dissection is None or dissection.error is not None):
+        # A broker without this version of ApiVersions answers with version 0 (KIP-511).
+        dissection = dissect(frame, (api, 0), sized=False)
         version = 0
-    note = "" if found is not None else f"{api} {version} is not known here"
-    return f"{api}Response v{version} #{correlation_id}", found, note
+    note = "" if dissection is not None else f"{api} version {version} is unknown"
+    return f"{api}Response v{version} #{correlation_id}", dissection, note
 
 
 def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool, bytes]]:
-    """Every TCP segment: time, source, target, sequence number, whether it is a SYN, and its bytes."""
+    """Yield every TCP segment: time, source, target, sequence number, whether it is a SYN, and its bytes."""
     try:
-        dpkt: Any = importlib.import_module("dpkt")  # it ships no types
+        dpkt: Any = importlib.import_module("dpkt")  # dpkt ships no types.
     except ImportError:
         raise MissingExtra("reading captures", "dpkt", "pcap") from None
 
@@ -262,9 +271,9 @@ def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool
         return dpkt.ip6.IP6(data) if data[:1] and data[0] >> 4 == 6 else dpkt.ip.IP(data)
 
     def loopback(data: bytes) -> Any:
-        return ip(data[4:])  # the family in front has other numbers in each system
+        return ip(data[4:])  # The address family in the first four bytes differs between operating systems.
 
-    # The numbers are libpcap's LINKTYPE_ ones, which files have; RAW has had several.
+    # Values of libpcap's LINKTYPE_*. LINKTYPE_RAW has had several values.
     links: dict[int, Callable[[bytes], Any]] = {
         0: loopback,
         108: loopback,
@@ -281,27 +290,32 @@ def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool
         try:
             reader = dpkt.pcap.UniversalReader(file)
         except (ValueError, OSError, struct.error, dpkt.dpkt.Error) as error:
-            raise ConfigError("pcap", str(path), f"it is neither pcap nor pcapng: {error}") from None
+            raise ConfigError("pcap", str(path), f"the file is neither pcap nor pcapng: {error}") from None
         link = links.get(reader.datalink())
         if link is None:
             known = ", ".join(map(str, sorted(links)))
-            raise ConfigError("pcap", str(path), f"link type {reader.datalink()}; known are {known}")
+            raise ConfigError(
+                "pcap", str(path), f"the link type {reader.datalink()} is not supported. Supported: {known}"
+            )
         for at, packet in _packets(reader, dpkt.dpkt.Error):
             try:
-                packed = link(packet)
-                tcp = packed.data
+                ip_packet = link(packet)
+                tcp = ip_packet.data
                 if not isinstance(tcp, dpkt.tcp.TCP):
                     continue
             except (dpkt.dpkt.Error, AttributeError, IndexError, struct.error):
-                continue  # not IP, or cut
-            host = _host6 if isinstance(packed, dpkt.ip6.IP6) else _host4
+                continue  # The packet is not IP, or is truncated.
+            host = _host6 if isinstance(ip_packet, dpkt.ip6.IP6) else _host4
             start = bool(tcp.flags & dpkt.tcp.TH_SYN)
-            source, target = _Address(host(packed.src), tcp.sport), _Address(host(packed.dst), tcp.dport)
+            source, target = (
+                _Address(host(ip_packet.src), tcp.sport),
+                _Address(host(ip_packet.dst), tcp.dport),
+            )
             yield float(at), source, target, tcp.seq, start, bytes(tcp.data)
 
 
 def _packets(reader: Any, broken: type[Exception]) -> Iterator[tuple[float, bytes]]:
-    """The packets of a capture up to where the file is cut."""
+    """Yield the packets of a capture, up to the point where the file is truncated."""
     packets = iter(reader)
     while True:
         try:
@@ -316,18 +330,18 @@ def _is_cut(path: Path) -> bool:
         size = file.seek(0, 2)
         file.seek(0)
         head = file.read(24)
-        blocks = head[:4] == _BLOCK
-        magic = head[8:12] if blocks else head[:4]
-        order = "<" if magic in _LITTLE else ">"
-        at = 0 if blocks else len(head)
-        while at < size:
-            file.seek(at)
-            field = file.read(16)
-            if len(field) < (12 if blocks else 16):
+        is_pcapng = head[:4] == _BLOCK
+        magic = head[8:12] if is_pcapng else head[:4]
+        byte_order = "<" if magic in _LITTLE else ">"
+        offset = 0 if is_pcapng else len(head)
+        while offset < size:
+            file.seek(offset)
+            block_header = file.read(16)
+            if len(block_header) < (12 if is_pcapng else 16):
                 return True
-            length: int = struct.unpack_from(f"{order}I", field, 4 if blocks else 8)[0]
-            at += max(length, 12) if blocks else 16 + length
-    return at > size
+            length: int = struct.unpack_from(f"{byte_order}I", block_header, 4 if is_pcapng else 8)[0]
+            offset += max(length, 12) if is_pcapng else 16 + length
+    return offset > size
 
 
 def _host4(address: bytes) -> str:

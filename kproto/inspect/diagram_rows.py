@@ -1,18 +1,20 @@
-"""What of many exchanges is worth a picture: the rows of a sequence diagram, from top to bottom.
+"""Select the exchanges worth drawing: the rows of a sequence diagram, from top to bottom.
 
-    picker = Picker(Names().of)
-    picker.take(exchange)                      # each, when it is over
-    picker.note(Note(now, "a", "killed"))
-    picker.picked()
+    selection = DiagramRows(MemberNames().of)
+    selection.add(exchange)                      # each exchange, once it has ended
+    selection.add_note(Note(now, "a", "killed"))
+    selection.diagram()
 
-Rules
-1. JoinGroup, SyncGroup, LeaveGroup, transactions given up, and whatever fails are drawn. Of each other API, a
-   client's first is, and again the first behind each of its JoinGroups; of what tells offsets and metadata,
-   each new answer.
-2. Heartbeats that are fine, fetches without records, and what introduces a connection are only counted. What
-   fails in the same way time and again is drawn twice, then counted.
-3. A rebalance lasts from the first JoinGroup until each who has joined has its part, has left or has died.
-4. Of more than `most` exchanges the middle is left out, and counted. Only what is drawn is kept.
+Rules:
+
+1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are drawn. Of any other API only a
+   client's first exchange is drawn, and the first one after each of its JoinGroups. Of Metadata, OffsetFetch
+   and ListOffsets, each response that differs is drawn.
+2. Successful heartbeats, fetches without records, and the requests that set up a connection are only counted.
+   A failure that repeats is drawn twice, then counted.
+3. A rebalance lasts from the first JoinGroup until each member that joined has its assignment, has left or
+   has died.
+4. Beyond `most` exchanges, the middle ones are left out and counted. Only what is drawn is kept in memory.
 """
 
 from __future__ import annotations
@@ -29,21 +31,22 @@ from .transaction_history import aborts
 
 Kind = Literal["ask", "answer", "error", "silence", "note", "quiet", "rebalance"]
 
-MOST = 240  # Exchanges that are drawn.
+MOST = 240  # How many exchanges are drawn.
 _ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
-_NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}  # What tells something else each time.
-_ONCE = ("Metadata", "FindCoordinator")  # What is not news behind a JoinGroup.
-_PAUSE = 250  # So long (ms) must nothing be drawn before it is said what went on meanwhile.
-_FINE = {"MEMBER_ID_REQUIRED"}  # Errors of conversations that go well.
+_NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}  # APIs whose responses are drawn whenever they differ.
+_ONCE = ("Metadata", "FindCoordinator")  # APIs that are not drawn again after a JoinGroup.
+# Milliseconds without a drawn row after which a pause is drawn, with counts of what happened in it.
+_PAUSE = 250
+_FINE = {"MEMBER_ID_REQUIRED"}  # Error codes that a successful exchange may have.
 _NEVER_ENDS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that happened to a client (or, with an empty `who`, to the cluster), and no request.
+    """Something that happened to a client, or to the cluster if `who` is empty, apart from a request.
 
-    `at` is milliseconds of the exchanges' clock. `gone`: it is no member any more.
+    `at` is in milliseconds of the exchanges' clock. `gone`: the client is no longer a member.
     """
 
     at: int
@@ -54,21 +57,22 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the picture. `who` is a client's lane, `broker` the other one's; both are empty for what
-    spans all. `told` is what it says when pointed at. `inside`: while a rebalance goes on."""
+    """One row of the diagram. `who` is the client's lane, and `broker` is the other lane; both are empty for
+    a row that spans all lanes. `tooltip` is shown on hover. `inside`: the row is part of a rebalance.
+    """
 
     kind: Kind
     at: int
     text: str
     who: str = ""
     broker: str = ""
-    told: str = ""
+    tooltip: str = ""
     inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Rows in the order of time, and who has a lane. `began` is the moment 0 (ms)."""
+    """The rows in order of time, and the lanes. `began` is the time (ms) that the diagram shows as 0."""
 
     rows: list[Row]
     clients: list[str]
@@ -77,9 +81,10 @@ class Picked:
 
 
 class Picker:
-    """Takes exchanges and notes, and keeps what is drawn. `name` says whose an exchange is.
+    """Collects exchanges and notes, and keeps the ones to draw. `name` returns the member that an exchange
+    belongs to.
 
-    `began` is the moment 0 in ms; None: when the first request was asked.
+    `began` is the time (ms) that the diagram shows as 0. None: the time of the first request.
     """
 
     def __init__(
@@ -98,16 +103,16 @@ class Picker:
         self._said: dict[tuple[str, str], tuple[str, int]] = {}
 
     def take(self, exchange: Exchange) -> None:
-        """One that is over."""
-        who = self._name(exchange)
-        self._clients.setdefault(who)
+        """Add an exchange that has ended."""
+        member = self._name(exchange)
+        self._clients.setdefault(member)
         if self._began is None:
             self._began = exchange.asked_at
-        self._turn(who, exchange)
-        if not self._wanted(who, exchange):
-            self._counted.append((exchange.asked_at, who, exchange.api))
+        self._turn(member, exchange)
+        if not self._wanted(member, exchange):
+            self._counted.append((exchange.asked_at, member, exchange.api))
             return
-        rows = list(_arrows(who, exchange, self._began))
+        rows = list(_arrows(member, exchange, self._began))
         if len(self._first) < self._half:
             self._first.append((exchange.api, rows))
             return
@@ -117,90 +122,118 @@ class Picker:
             self._counted.append((left_out[0].at, left_out[0].who, api))
 
     def note(self, note: Note) -> None:
-        """Something else that happened."""
+        """Add something that happened outside of any request."""
         self._notes.append(note)
         if note.gone:
             self._turns.append((note.at, 2, "gone", note.who, -1))
 
     def picked(self) -> Picked | None:
-        """The rows; None when nobody asked anything."""
+        """Return the diagram, or None if there was no request."""
         if self._began is None or not self._first:
             return None
         rows = [row for _, arrows in (*self._first, *self._last) for row in arrows]
-        rows += [Row("note", note.at, note.text, note.who, told=note.text) for note in self._notes]
+        rows += [Row("note", note.at, note.text, note.who, tooltip=note.text) for note in self._notes]
         rows.sort(key=lambda row: (row.at, row.kind == "note"))
-        told = list(_with_quiet(_phased(rows, _rebalances(self._turns)), sorted(self._counted)))
+        rows_with_pauses = list(_with_quiet(_phased(rows, _rebalances(self._turns)), sorted(self._counted)))
         for one in self._notes:
             if one.who:
                 self._clients.setdefault(one.who)
-        brokers = sorted({row.broker for row in told if row.broker})
-        return Picked(told, list(self._clients), brokers, self._began)
+        brokers = sorted({row.broker for row in rows_with_pauses if row.broker})
+        return Picked(rows_with_pauses, list(self._clients), brokers, self._began)
 
-    def _wanted(self, who: str, one: Exchange) -> bool:
-        said = response_words(one.response, one.request) if one.response is not None else one.trouble
-        before, times = self._said.get((who, one.api), ("", 0))
-        self._said[who, one.api] = (said, times + 1 if said == before else 1)
-        known = self._seen.setdefault(who, set())
-        if one.api == "JoinGroup":
-            known -= {one for one in known if not one.startswith(_ONCE)}
-        if failure(one):
-            return said != before or times < 2
-        if one.api in _ALWAYS or aborts(one):
+    def _wanted(self, member: str, exchange: Exchange) -> bool:
+        outcome = (
+            response_words(exchange.response, exchange.request)
+            if exchange.response is not None
+            else exchange.trouble
+        )
+        previous_outcome, repeats = self._said.get((member, exchange.api), ("", 0))
+        self._said[member, exchange.api] = (outcome, repeats + 1 if outcome == previous_outcome else 1)
+        drawn = self._seen.setdefault(member, set())
+        if exchange.api == "JoinGroup":
+            drawn -= {exchange for exchange in drawn if not exchange.startswith(_ONCE)}
+        if failure(exchange):
+            return outcome != previous_outcome or repeats < 2
+        if exchange.api in _ALWAYS or aborts(exchange):
             return True
-        if one.api in _NEVER or is_quiet(one):
+        if exchange.api in _NEVER or is_quiet(exchange):
             return False
-        news = f"{one.api} {said}" if one.api in _NEWS else one.api
-        new = news not in known
-        known.add(news)
-        return new
+        key = f"{exchange.api} {outcome}" if exchange.api in _NEWS else exchange.api
+        is_new = key not in drawn
+        drawn.add(key)
+        return is_new
 
-    def _turn(self, who: str, one: Exchange) -> None:
-        """What an exchange means for a rebalance: when, its order at that moment, what, who, generation."""
-        response: Any = one.response
-        if one.api == "JoinGroup":
-            self._turns.append((one.asked_at, 0, "joins", who, -1))
+    def _turn(self, member: str, exchange: Exchange) -> None:
+        """Record an exchange's part in a rebalance: time, order at that time, event, member, generation."""
+        response: Any = exchange.response
+        if exchange.api == "JoinGroup":
+            self._turns.append((exchange.asked_at, 0, "joins", member, -1))
             if response is not None and not response.error_code:
-                self._turns.append((one.answered_at or one.asked_at, 1, "made", who, response.generation_id))
-        elif one.api == "SyncGroup" and response is not None and not response.error_code:
-            self._turns.append((one.answered_at or one.asked_at, 1, "synced", who, -1))
-        elif one.api == "LeaveGroup":
-            self._turns.append((one.asked_at, 1, "gone", who, -1))
+                self._turns.append(
+                    (exchange.answered_at or exchange.asked_at, 1, "made", member, response.generation_id)
+                )
+        elif exchange.api == "SyncGroup" and response is not None and not response.error_code:
+            self._turns.append((exchange.answered_at or exchange.asked_at, 1, "synced", member, -1))
+        elif exchange.api == "LeaveGroup":
+            self._turns.append((exchange.asked_at, 1, "gone", member, -1))
 
 
 def failure(exchange: Exchange) -> str:
-    """The first error of an answer by its name, or why there is none; empty for what went well."""
+    """Return the first error of a response by name, or why there is no response. Empty if the exchange
+    succeeded.
+    """
     if exchange.response is None:
         return exchange.trouble or "no answer"
-    told = response_words(exchange.response, exchange.request).split(" ", 1)[0]
-    return told if (told in ErrorCode.__members__ and told not in _FINE) or told == "error" else ""
+    first_word = response_words(exchange.response, exchange.request).split(" ", 1)[0]
+    return (
+        first_word
+        if (first_word in ErrorCode.__members__ and first_word not in _FINE) or first_word == "error"
+        else ""
+    )
 
 
-def _arrows(who: str, one: Exchange, began: int) -> Iterator[Row]:
-    told = line(one, began)
-    asked = request_words(one.request) if one.request is not None else ""
-    asked = asked.removeprefix(f"group={getattr(one.request, 'group_id', '')} ")  # it is in `told`
-    yield Row("ask", one.asked_at, f"{one.api} v{one.version} {asked}".rstrip(), who, one.broker, told)
-    if one.answered_at is None:
-        yield Row("silence", one.asked_at, one.trouble or "no answer", who, one.broker, told)
+def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[Row]:
+    tooltip = line(exchange, began)
+    request_text = request_words(exchange.request) if exchange.request is not None else ""
+    # The tooltip names the group.
+    request_text = request_text.removeprefix(f"group={getattr(exchange.request, 'group_id', '')} ")
+    yield Row(
+        "ask",
+        exchange.asked_at,
+        f"{exchange.api} v{exchange.version} {request_text}".rstrip(),
+        member,
+        exchange.broker,
+        tooltip,
+    )
+    if exchange.answered_at is None:
+        yield Row(
+            "silence", exchange.asked_at, exchange.trouble or "no answer", member, exchange.broker, tooltip
+        )
         return
-    said = response_words(one.response, one.request) if one.response is not None else one.trouble
-    kind: Kind = "error" if failure(one) else "answer"
-    yield Row(kind, one.answered_at, f"{one.api}: {said}", who, one.broker, told)
+    response_text = (
+        response_words(exchange.response, exchange.request)
+        if exchange.response is not None
+        else exchange.trouble
+    )
+    kind: Kind = "error" if failure(exchange) else "answer"
+    yield Row(
+        kind, exchange.answered_at, f"{exchange.api}: {response_text}", member, exchange.broker, tooltip
+    )
 
 
 def _rebalances(turns: Iterable[tuple[int, int, str, str, int]]) -> Iterator[tuple[int, int, int]]:
-    """When each began and ended, and the generation that it made (-1: none)."""
+    """Yield the start and end of each rebalance, and its new generation (-1 if there is none)."""
     waiting: set[str] = set()
     begin, generation = 0, -1
-    for at, _, what, who, number in sorted(turns):
-        if what == "joins":
+    for at, _, event, member, number in sorted(turns):
+        if event == "joins":
             if not waiting:
                 begin, generation = at, -1
-            waiting.add(who)
-        elif what == "made":
+            waiting.add(member)
+        elif event == "made":
             generation = number
-        elif who in waiting:
-            waiting.discard(who)
+        elif member in waiting:
+            waiting.discard(member)
             if not waiting:
                 yield begin, at, generation
     if waiting:
@@ -208,43 +241,45 @@ def _rebalances(turns: Iterable[tuple[int, int, str, str, int]]) -> Iterator[tup
 
 
 def _phased(rows: Iterable[Row], rebalances: Iterable[tuple[int, int, int]]) -> Iterator[Row]:
-    """The rows with rebalances marked, each with a row of its own at its beginning."""
-    phases = deque(rebalances)
-    told = None
+    """Mark the rows that are inside a rebalance, and add a row at the start of each rebalance."""
+    pending = deque(rebalances)
+    current = None
     for row in rows:
-        while phases and phases[0][1] < row.at:
-            phases.popleft()
-        inside = bool(phases) and phases[0][0] <= row.at
-        if inside and told is not phases[0]:
-            told = phases[0]
-            made = f" to generation {told[2]}" if told[2] >= 0 else ""
-            yield Row("rebalance", row.at, f"rebalance{made}", inside=True)
+        while pending and pending[0][1] < row.at:
+            pending.popleft()
+        inside = bool(pending) and pending[0][0] <= row.at
+        if inside and current is not pending[0]:
+            current = pending[0]
+            target = f" to generation {current[2]}" if current[2] >= 0 else ""
+            yield Row("rebalance", row.at, f"rebalance{target}", inside=True)
         yield replace(row, inside=inside)
 
 
 def _with_quiet(rows: Iterable[Row], counted: Sequence[tuple[int, str, str]]) -> Iterator[Row]:
-    """Between rows that are far apart: how long it was quiet, and what went on."""
-    at = 0
-    before: int | None = None
+    """Add a row for each long pause, with its length and the exchanges that were only counted."""
+    index = 0
+    previous_at: int | None = None
     for row in rows:
-        if before is not None and row.at - before >= _PAUSE:
-            behind = at
-            while at < len(counted) and counted[at][0] < row.at:
-                at += 1
-            yield _quiet(row.at - before, row.at, counted[behind:at], row.inside)
-        before = row.at
+        if previous_at is not None and row.at - previous_at >= _PAUSE:
+            first = index
+            while index < len(counted) and counted[index][0] < row.at:
+                index += 1
+            yield _quiet(row.at - previous_at, row.at, counted[first:index], row.inside)
+        previous_at = row.at
         yield row
-    if before is not None and counted[at:] and counted[-1][0] - before >= _PAUSE:
-        yield _quiet(counted[-1][0] - before, counted[-1][0], counted[at:], False)
+    if previous_at is not None and counted[index:] and counted[-1][0] - previous_at >= _PAUSE:
+        yield _quiet(counted[-1][0] - previous_at, counted[-1][0], counted[index:], False)
 
 
-def _quiet(ms: int, at: int, went: Sequence[tuple[int, str, str]], inside: bool) -> Row:
+def _quiet(ms: int, at: int, exchanges: Sequence[tuple[int, str, str]], inside: bool) -> Row:
     counts: dict[str, Counter[str]] = {}
-    for _, who, api in went:
-        counts.setdefault(who, Counter())[api] += 1
+    for _, member, api in exchanges:
+        counts.setdefault(member, Counter())[api] += 1
     length = f"{ms / 1000:.1f} s" if ms >= 1_000 else f"{ms} ms"
-    text = "; ".join([f"{length} later", *(f"{who}: {_counts(count)}" for who, count in counts.items())])
-    return Row("quiet", at, text, told=text, inside=inside)
+    text = "; ".join(
+        [f"{length} later", *(f"{member}: {_counts(count)}" for member, count in counts.items())]
+    )
+    return Row("quiet", at, text, tooltip=text, inside=inside)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

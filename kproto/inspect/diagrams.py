@@ -1,8 +1,8 @@
-"""Pictures of the protocol, drawn from what runs, as one HTML file with inline SVG: a group's timeline, and
-its conversation with the brokers (`kproto.inspect.sequence`).
+"""HTML pages with inline SVG: a group's timeline, and its exchanges as a sequence diagram.
 
-`timeline` takes the events of `kproto.inspect.timeline`. A lane is a member, a bar is a partition that the
-member owned. A partition keeps its colour when it moves. The top lane shows when a partition was not read.
+`timeline` draws the events of `kproto.inspect.timeline`. A lane is a member, a bar is a partition that the
+member owned. A partition keeps its colour when it moves. The top lane shows when a partition had no owner.
+The sequence diagram is drawn by `kproto.inspect.sequence`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _COLOURS = (
     *("#5fa8b8", "#8a6fd1", "#c4524f", "#7c8f3d", "#8c6d53"),
 )
 _RIGHT, _TOP, _BAR, _GAP = 24, 64, 9, 22
-_LABEL = 72  # the room that the label of a generation takes
-_STILL = "standing still"  # the lane of partitions that nobody reads
+_LABEL = 72  # Pixels for the label of a generation.
+_STILL = "standing still"  # Lane of the partitions without an owner.
 _STEPS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000)
 _LANES = """
 svg text { font: 12px system-ui, sans-serif; fill: currentColor }
@@ -51,19 +51,19 @@ i { display: inline-block; width: .9em; height: .9em; border-radius: 2px; margin
 
 
 def timeline(events: Sequence[GroupEvent], title: str, facts: Sequence[str] = ()) -> str:
-    """The group's life as a complete HTML page; `facts` are lines of plain text under the title."""
+    """Draw a group's timeline as a complete HTML page. `facts` are lines of plain text below the title."""
     return page(title, facts, [section(events)])
 
 
 def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
-    """A complete HTML page: `parts` are sections, `facts` lines of plain text above them."""
-    told = f"<ul>{''.join(f'<li>{escape(fact)}</li>' for fact in facts)}</ul>" if facts else ""
+    """Return a complete HTML page. `parts` are HTML sections, and `facts` plain lines above them."""
+    fact_list = f"<ul>{''.join(f'<li>{escape(fact)}</li>' for fact in facts)}</ul>" if facts else ""
     return "".join(
         [
             "<!doctype html><html lang=en><meta charset=utf-8>",
             "<meta name=viewport content='width=device-width, initial-scale=1'>",
             f"<title>{escape(title)}</title><style>{COLOURS}{_LANES}{_STYLE}{SEQUENCE}</style>",
-            f"<main><h1>{escape(title)}</h1>{told}",
+            f"<main><h1>{escape(title)}</h1>{fact_list}",
             *parts,
             "</main></html>\n",
         ]
@@ -71,7 +71,7 @@ def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
 
 
 def section(events: Sequence[GroupEvent]) -> str:
-    """The group's life, as a part of a page. Raises ValueError when nothing happened."""
+    """Draw a group's timeline as a section of a page. Raises ValueError if there are no events."""
     if not events:
         raise ValueError("a timeline needs at least one event")
     wide, narrow = _Drawing(events, WIDE), _Drawing(events, NARROW)
@@ -87,21 +87,21 @@ def section(events: Sequence[GroupEvent]) -> str:
 
 
 def picture(events: Sequence[GroupEvent], width: int = NARROW) -> str:
-    """The group's life as a file of its own, an SVG. Raises ValueError when nothing happened."""
+    """Draw a group's timeline as a complete SVG document. Raises ValueError if there are no events."""
     if not events:
         raise ValueError("a timeline needs at least one event")
-    found = _Drawing(events, width)
-    found.svg()
-    found.root.set("xmlns", "http://www.w3.org/2000/svg")
+    drawing = _Drawing(events, width)
+    drawing.svg()
+    drawing.root.set("xmlns", "http://www.w3.org/2000/svg")
     paper = Element("rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"})
     style = Element("style")
     style.text = f"{COLOURS}{_LANES}svg {{ color: var(--ink) }}\n"
-    found.root[0:0] = [style, paper]
-    return tostring(found.root, encoding="unicode") + "\n"
+    drawing.root[0:0] = [style, paper]
+    return tostring(drawing.root, encoding="unicode") + "\n"
 
 
 def conversation(picked: Picked) -> str:
-    """Who asked whom what, as a part of a page."""
+    """Draw a sequence diagram as a section of a page."""
     wide, narrow = drawing(picked, WIDE), drawing(picked, NARROW)
     return "".join(
         [
@@ -113,7 +113,9 @@ def conversation(picked: Picked) -> str:
 
 
 class _Drawing:
-    """Where things are: one lane per member, one row per partition in it, time from left to right."""
+    """The layout of a timeline: one lane per member, one row per partition in each lane, time from left to
+    right.
+    """
 
     def __init__(self, events: Sequence[GroupEvent], width: int) -> None:
         self.events = sorted(events, key=lambda event: event.at)
@@ -148,18 +150,18 @@ class _Drawing:
     def seconds(self, at: int) -> str:
         return f"{(at - self.start) / 1000:.3f} s"
 
-    def _add(self, name: str, told: str = "", **attributes: object) -> None:
-        """One shape; `told` is what it says when pointed at."""
+    def _add(self, name: str, tooltip: str = "", **attributes: object) -> None:
+        """Add a shape. `told` is its tooltip."""
         shape = SubElement(self.root, name, {key: str(value) for key, value in attributes.items()})
-        if told:
-            SubElement(shape, "title").text = told
+        if tooltip:
+            SubElement(shape, "title").text = tooltip
 
     def _text(self, text: str, x: float, y: float, anchor: str = "start", kind: str = "") -> None:
-        where = {"x": str(x), "y": str(y), "text-anchor": anchor, "class": kind}
-        SubElement(self.root, "text", where).text = text
+        attributes = {"x": str(x), "y": str(y), "text-anchor": anchor, "class": kind}
+        SubElement(self.root, "text", attributes).text = text
 
-    def _upright(self, kind: str, x: float, top: float, bottom: float, told: str) -> None:
-        self._add("line", told, **{"class": kind}, x1=x, x2=x, y1=top, y2=bottom)
+    def _upright(self, kind: str, x: float, top: float, bottom: float, tooltip: str) -> None:
+        self._add("line", tooltip, **{"class": kind}, x1=x, x2=x, y1=top, y2=bottom)
 
     def _axis(self) -> None:
         step = next((s for s in _STEPS if self.span / s <= self.width / 80), _STEPS[-1])
@@ -191,70 +193,71 @@ class _Drawing:
 
     def _bars(self) -> None:
         for ownership in ownerships(self.events):
-            told = f"{ownership.partition} owned by {ownership.member}, generation {ownership.generation}"
-            self._bar(ownership.member, ownership.partition, ownership.start, ownership.end, told)
+            tooltip = f"{ownership.partition} owned by {ownership.member}, generation {ownership.generation}"
+            self._bar(ownership.member, ownership.partition, ownership.start, ownership.end, tooltip)
         for still in standstills(self.events):
-            told = f"{still.partition} stood still for {still.ms} ms, until generation {still.generation}"
-            self._bar(_STILL, still.partition, still.start, still.end, told)
+            tooltip = f"{still.partition} stood still for {still.ms} ms, until generation {still.generation}"
+            self._bar(_STILL, still.partition, still.start, still.end, tooltip)
 
-    def _bar(self, lane: str, partition: TopicPartition, start: int, end: int, told: str) -> None:
+    def _bar(self, lane: str, partition: TopicPartition, start: int, end: int, tooltip: str) -> None:
         x = self.x(start)
         y = self.y(lane) + 4 + _BAR * self.partitions.index(partition)
         width = max(round(self.x(end) - x, 1), 1.5)
-        told = f"{told}, {self.seconds(start)} to {self.seconds(end)}"
-        self._add("rect", told, x=x, y=y, width=width, height=_BAR - 2, rx=1.5, fill=self.colour(partition))
+        tooltip = f"{tooltip}, {self.seconds(start)} to {self.seconds(end)}"
+        self._add(
+            "rect", tooltip, x=x, y=y, width=width, height=_BAR - 2, rx=1.5, fill=self.colour(partition)
+        )
 
     def _mark(self, event: GroupEvent) -> None:
         x = self.x(event.at)
         y = self.y(event.member) if event.member else 0
         below, middle = y + self.lane + 17, y + self.lane / 2
-        told = f"{event.kind} at {self.seconds(event.at)}: {event.reason or event.member}"
+        tooltip = f"{event.kind} at {self.seconds(event.at)}: {event.reason or event.member}"
         match event.kind:
             case "grown":
-                self._upright("grown", x, 14, self.height - 24, told)
+                self._upright("grown", x, 14, self.height - 24, tooltip)
                 self._text(f"topic grows by {len(event.partitions)}", x + 4, 12)
             case "started":
-                self._upright("edge", x, y, y + self.lane, told)
+                self._upright("edge", x, y, y + self.lane, tooltip)
                 self._text("▸ joins", x, below)
             case "left":
-                self._upright("edge", x, y, y + self.lane, told)
+                self._upright("edge", x, y, y + self.lane, tooltip)
                 self._text("leaves ▸", x, below, "end")
             case "killed":
                 self._add(
-                    "path", told, **{"class": "killed"}, d=f"M{x - 6} {middle - 6} l12 12 m0 -12 l-12 12"
+                    "path", tooltip, **{"class": "killed"}, d=f"M{x - 6} {middle - 6} l12 12 m0 -12 l-12 12"
                 )
                 self._text("killed", x + 10, middle + 4)
             case "rejoining":
-                self._add("circle", told, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
+                self._add("circle", tooltip, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
             case "assigned" | "releasing" | "revoked" | "lost" | "ended":
-                pass  # the ends of the bars
+                pass  # These events are the ends of the bars.
 
 
 def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -> str:
     still: dict[int, list[Standstill]] = {}
-    for one in standstills(events):
-        if one.after == one.before:
-            still.setdefault(one.generation, []).append(one)
+    for standstill in standstills(events):
+        if standstill.after == standstill.before:
+            still.setdefault(standstill.generation, []).append(standstill)
     generations = {e.generation for e in events if e.kind == "assigned" and e.generation >= 0}
-    # By generation; in each what began it first, then who took a place in it, in the order of time.
-    told = {
+    # By generation. In each one, first the reason for the generation, then the members that replaced another,
+    # by time.
+    causes = {
         (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
     } | places(events)
     rows: list[str] = []
-    for (generation, _, why), found in sorted(told.items(), key=lambda row: row[0]):
-        by = {one.partition: one for one in found}
+    for (generation, _, reason), standstills_of_row in sorted(causes.items(), key=lambda row: row[0]):
+        by_partition = {standstill.partition: standstill for standstill in standstills_of_row}
         cells = [
-            f"<td>{by[partition].ms} ms{' (new)' if by[partition].found else ''}"
-            if partition in by
+            f"<td>{by_partition[partition].ms} ms{' (new)' if by_partition[partition].found else ''}"
+            if partition in by_partition
             else "<td>·"
             for partition in partitions
         ]
-        rows.append(f"<tr><td>{generation}{''.join(cells)}<td>{escape(why)}</tr>")
+        rows.append(f"<tr><td>{generation}{''.join(cells)}<td>{escape(reason)}</tr>")
     overlaps = len(shared(ownerships(events)))
     verdict = (
-        f"{overlaps} times two members owned one partition"
-        if overlaps
-        else "no partition ever had two owners"
+        f"a partition had two owners {overlaps} times" if overlaps else "no partition ever had two owners"
     )
     return "".join(
         [

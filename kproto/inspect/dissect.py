@@ -1,13 +1,13 @@
-"""What bytes say: a request or a response found out by its header, and printed field by field.
+"""Dissect bytes: identify a request or a response by its header, and print it field by field.
 
     for line in lines(dissect(frame)):
         print(line)
 
-A request names its API and version itself. A response doesn't: `dissect(frame, response=("Fetch", 17))` says
-what was asked. A size in front of the frame is known by being that of the bytes behind it. Where the
-bytes are wrong, the printed fields end at the wrong byte, and an arrow points at it. The record sets in
-fields are read too; `record_lines` reads one alone. What is inside of bytes fields (subscriptions,
-assignments, user data) stands below them: see `kproto.inspect.embedded`.
+A request names its API and version itself. A response does not: `dissect(frame, response=("Fetch", 17))` says
+which request it answers. A leading frame size is recognized because it equals the number of bytes after it.
+Where the bytes are invalid, the printed fields end at the invalid byte, and an arrow marks it. Record sets in
+fields are decoded too; `record_lines` decodes one alone. The contents of bytes fields (subscriptions,
+assignments, user data) are printed below them: see `kproto.inspect.embedded`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One message of the bytes: the header, or the body."""
+    """One message of a frame: the header, or the body."""
 
     message: type[Message]
     version: int
@@ -47,9 +47,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Dissection:
-    """The bytes, and the parts that they were read as: a header and a body, or either alone.
+    """The bytes, and the parts that they were decoded as: a header and a body, or either alone.
 
-    `error` is what ended the reading too early, `start` the size of the size in front.
+    `error` is what ended the decoding early. `start` is the length of the leading frame size: 4 or 0.
     """
 
     data: bytes
@@ -59,66 +59,66 @@ class Dissection:
 
     @property
     def end(self) -> int:
-        """The offset at which reading ended."""
+        """Return the offset at which decoding ended."""
         return self.parts[-1].reading.end
 
     @property
     def wrong(self) -> bool:
-        """Whether anything is wrong with the bytes, also inside of a field, in front and behind."""
+        """Return whether the bytes are invalid anywhere: in a field, in the frame size, or after the end."""
         return self.error is not None or any(True for _ in self.faults())
 
     def faults(self) -> Iterator[str]:
-        """What is wrong although the message could be read to its end."""
+        """Yield what is wrong although the message could be decoded to its end."""
         if self.error is not None:
             return
         if self.start and int.from_bytes(self.data[:4], "big", signed=True) != len(self.data) - 4:
-            yield f"the size in front is not that of the {len(self.data) - 4} bytes here"
+            yield f"the frame size is not that of the {len(self.data) - 4} bytes after it"
         for part in self.parts:
-            for one in inside(part.message, part.reading.spans, self.data):
-                if one.reading.error is not None:
-                    yield f"in {'.'.join(one.path)}: {one.reading.error}"
+            for content in inside(part.message, part.reading.spans, self.data):
+                if content.reading.error is not None:
+                    yield f"in {'.'.join(content.path)}: {content.reading.error}"
             for span in part.reading.spans:
                 if span.type == "records" and isinstance(span.value, bytes):
                     error = _fault_of_records(span.value)
                     if error is not None:
                         yield f"in {'.'.join(span.path)}: {error}"
         if self.end < len(self.data):
-            yield f"{len(self.data) - self.end} bytes are behind the end"
+            yield f"{len(self.data) - self.end} bytes follow the end of the message"
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What was read, in Kafka's JSON form: one object for the header, one for the body.
+        """Yield the header and the body as objects in Kafka's JSON form.
 
-        What is inside of bytes fields is in the list "inside", which isn't there if it is empty.
+        The messages inside bytes fields are in the list "inside", which is absent if there are none.
         """
         for part in self.parts:
             name = part.message.__name__
             assert part.reading.message is not None
-            told = {
+            json_message = {
                 "kind": kind_of(name),
                 "name": name,
                 "api_key": key_of(name),
                 "version": part.version,
                 "json": to_json(part.reading.message, part.version),
             }
-            within = [
+            contents = [
                 {
-                    "field": ".".join(map(json_name, one.path)),
-                    "name": one.message.__name__,
-                    "version": one.version,
-                    "json": to_json(one.reading.message, one.version),
+                    "field": ".".join(map(json_name, content.path)),
+                    "name": content.message.__name__,
+                    "version": content.version,
+                    "json": to_json(content.reading.message, content.version),
                 }
-                for one in inside(part.message, part.reading.spans, self.data)
-                if one.reading.message is not None
+                for content in inside(part.message, part.reading.spans, self.data)
+                if content.reading.message is not None
             ]
-            yield told | ({"inside": within} if within else {})
+            yield json_message | ({"inside": contents} if contents else {})
 
 
 def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool | None = None) -> Dissection:
-    """Read a frame as a request, or as the response to (API name, version).
+    """Decode a frame as a request, or as the response to (API name, version).
 
-    `sized` says whether its size stands in front; None: find out. What is wrong with the bytes, an API or a
-    version that Kafka 4.3 doesn't have too, is in the answer's `error`. Raises UnsupportedVersion only for a
-    `response` that doesn't exist.
+    `sized` says whether the frame size precedes the frame; None detects it. Invalid bytes are reported in
+    `error` of the result, and so is an API or a version that Kafka 4.3 does not have. Raises
+    UnsupportedVersion only if `response` names an API or version that does not exist.
     """
 
     def read(at: int) -> Dissection:
@@ -127,36 +127,37 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
     if sized is not None:
         return read(4 if sized else 0)
     if int.from_bytes(data[:4], "big") == len(data) - 4:
-        # A response may begin with a correlation id that looks like its size.
+        # A response may begin with a correlation id that looks like a frame size.
         with_size = read(4)
         if response is None or with_size.error is None:
             return with_size
-        without = read(0)
-        return without if without.error is None and without.end == len(data) else with_size
-    found = read(0)
-    if response is None and len(found.parts) == 1:  # no header: perhaps a frame that is cut, or too long
+        unsized = read(0)
+        return unsized if unsized.error is None and unsized.end == len(data) else with_size
+    without_size = read(0)
+    # Without a valid header, the frame may follow its size but be truncated or too long.
+    if response is None and len(without_size.parts) == 1:
         with_size = read(4)
-        return with_size if len(with_size.parts) == 2 else found
-    return found
+        return with_size if len(with_size.parts) == 2 else without_size
+    return without_size
 
 
 def split(data: bytes) -> list[bytes]:
-    """The frames, with their sizes, of bytes that are nothing but such; else the bytes as they are."""
-    found: list[bytes] = []
-    at = 0
-    while at < len(data):
-        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
-        if not at + 12 <= end <= len(data):  # the smallest header of a request has 8 bytes
+    """Split bytes that consist only of frames with their sizes. Return any other bytes as the only frame."""
+    frames: list[bytes] = []
+    start = 0
+    while start < len(data):
+        end = start + 4 + int.from_bytes(data[start : start + 4], "big")
+        if not start + 12 <= end <= len(data):  # The smallest request header has 8 bytes.
             return [data]
-        found.append(data[at:end])
-        at = end
-    return found or [data]
+        frames.append(data[start:end])
+        start = end
+    return frames or [data]
 
 
 def dissect_message(data: bytes, name: str, version: int) -> Dissection:
-    """Read a body without a header: any message by Kafka's name.
+    """Decode a body without a header: any message by Kafka's name.
 
-    Raises KeyError for an unknown name, and UnsupportedVersion.
+    Raises KeyError if the name is unknown, and UnsupportedVersion.
     """
     return _dissection(data, 0, _part(message_class(name), data, 0, version))
 
@@ -178,7 +179,7 @@ def _request(data: bytes, at: int) -> Dissection:
 
 
 def _unknown(data: bytes, at: int, field: str, offset: int, detail: str) -> Dissection:
-    """A request that can't be read: its header is, in the form that all versions begin with."""
+    """Return a request that cannot be decoded, with the header fields that all versions share."""
     part = _part(RequestHeader, data, at, 1)
     return Dissection(data, (part,), DecodeError("RequestHeader", 1, field, offset, detail), at)
 
@@ -213,17 +214,17 @@ def _part(message: type[Message], data: bytes, at: int, version: int) -> Part:
 
 
 def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Iterator[str]:
-    """One line per field: offset, bytes, name, type, value. `whole`: all bytes and records."""
+    """Yield a line per field: offset, bytes, name, type, value. `whole`: print all bytes and records."""
     data = dissection.data
     digits = max(4, len(f"{len(data):x}"))
 
-    def line(at: int, taken: str, told: str) -> str:
-        return f"{at:0{digits}x}  {taken:{3 * width}}  {told}".rstrip()
+    def line(at: int, taken: str, text: str) -> str:
+        return f"{at:0{digits}x}  {taken:{3 * width}}  {text}".rstrip()
 
     if dissection.start:
         size, behind = int.from_bytes(data[:4], "big", signed=True), len(data) - 4
-        but = "" if size == behind else f", but {behind} bytes are here"
-        yield line(0, data[:4].hex(" "), f"the size of the frame: int32 = {size}{but}")
+        but = "" if size == behind else f", but {behind} bytes follow"
+        yield line(0, data[:4].hex(" "), f"the frame size: int32 = {size}{but}")
 
     def fields(spans: tuple[FieldSpan, ...], above: tuple[str, ...], indent: str) -> Iterator[str]:
         path: tuple[str, ...] = ()
@@ -248,7 +249,7 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
                     if one.reading.error is not None:
                         yield f"{margin}{deep}    <-- {one.reading.error}"
                     elif left := one.end - one.reading.end:
-                        yield f"{margin}{deep}    {left} bytes behind it, which readers skip"
+                        yield f"{margin}{deep}    {left} bytes follow it, which readers skip"
 
     margin = " " * (digits + 3 * width + 4)
     for part in dissection.parts:
@@ -262,30 +263,30 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
         yield line(at, _rows(data[at:], width)[0] or "(the end)", f"<-- {dissection.error}")
     elif dissection.end < len(data):
         left = data[dissection.end :]
-        yield line(dissection.end, _rows(left, width)[0], f"{len(left)} bytes behind the end")
+        yield line(dissection.end, _rows(left, width)[0], f"{len(left)} bytes after the end")
 
 
 def record_lines(data: bytes, *, whole: bool = False) -> Iterator[str]:
-    """A record set as text: a line per batch, one per record below. `whole`: all records."""
-    from ..records import batches  # here, because most messages hold none
+    """Yield a record set as text: a line per batch, and one per record. `whole`: print all records."""
+    from ..records import batches  # Imported here because most messages contain no records.
 
     end = 0
     try:
         for batch in batches(data):
             end = batch.end
             yield _batch_line(batch)
-            found = batch.records()
-            for record in found if whole else found[:_FEW]:
+            records = batch.records()
+            for record in records if whole else records[:_FEW]:
                 yield f"  {_record_line(batch, record)}"
-            if len(found) > _FEW and not whole:
-                yield f"  ... and {len(found) - _FEW} more (--hex shows all)"
+            if len(records) > _FEW and not whole:
+                yield f"  ... and {len(records) - _FEW} more (--hex shows all)"
     except RecordError as error:
         yield f"<-- {error}"
     except MissingExtra as error:
         yield f"({error})"
     else:
         if end < len(data):
-            yield f"{len(data) - end} bytes of a batch that is cut; readers ask for it again"
+            yield f"{len(data) - end} bytes of a truncated batch, which readers fetch again"
 
 
 def _fault_of_records(data: bytes) -> RecordError | None:
@@ -297,7 +298,7 @@ def _fault_of_records(data: bytes) -> RecordError | None:
     except RecordError as error:
         return error
     except MissingExtra:
-        pass  # what can't be looked at is not called wrong
+        pass  # Records whose codec is not installed are not checked, and not called wrong.
     return None
 
 
@@ -306,35 +307,35 @@ _FEW = 10
 
 def _batch_line(batch: Batch) -> str:
     first, last, count = batch.base_offset, batch.last_offset, batch.count
-    told = [f"offset {first}" if first == last else f"offsets {first} to {last}"]
-    told += [f"{count} record{'s' * (count != 1)}", batch.compression, f"magic {batch.magic}"]
-    told.append(
+    details = [f"offset {first}" if first == last else f"offsets {first} to {last}"]
+    details += [f"{count} record{'s' * (count != 1)}", batch.compression, f"magic {batch.magic}"]
+    details.append(
         batch.timestamp_type if batch.magic == 0 else f"{batch.timestamp_type} {_moment(batch.max_timestamp)}"
     )
     if batch.producer_id >= 0:
-        told.append(
+        details.append(
             f"producer {batch.producer_id} epoch {batch.producer_epoch} sequence {batch.base_sequence}"
         )
     if batch.partition_leader_epoch >= 0:
-        told.append(f"leader epoch {batch.partition_leader_epoch}")
-    told += ["transactional"] * batch.is_transactional + ["control"] * batch.is_control
+        details.append(f"leader epoch {batch.partition_leader_epoch}")
+    details += ["transactional"] * batch.is_transactional + ["control"] * batch.is_control
     if batch.delete_horizon_ms is not None:
-        told.append(f"delete horizon {_moment(batch.delete_horizon_ms)}")
-    return f"batch at {batch.start:04x}, {batch.size} bytes: {', '.join(told)}"
+        details.append(f"delete horizon {_moment(batch.delete_horizon_ms)}")
+    return f"batch at {batch.start:04x}, {batch.size} bytes: {', '.join(details)}"
 
 
 def _record_line(batch: Batch, record: Record) -> str:
-    told = [f"{record.offset}", _moment(record.timestamp)]
-    told += [f"key {_content(record.key)}", f"value {_content(record.value)}"]
+    details = [f"{record.offset}", _moment(record.timestamp)]
+    details += [f"key {_content(record.key)}", f"value {_content(record.value)}"]
     if batch.is_control and record.key is not None and len(record.key) >= 4:
-        kind = int.from_bytes(record.key[2:4], "big")
-        told[2] = f"marker {_MARKERS.get(kind, f'of the unknown type {kind}')}"
-    told += [f"header {value_text(name)} {_content(value)}" for name, value in record.headers]
-    return "  ".join(told)
+        marker = int.from_bytes(record.key[2:4], "big")
+        details[2] = f"marker {_MARKERS.get(marker, f'of the unknown type {marker}')}"
+    details += [f"header {value_text(name)} {_content(value)}" for name, value in record.headers]
+    return "  ".join(details)
 
 
 def _content(value: bytes | None) -> str:
-    """Text where it is text, else the first bytes."""
+    """Return text if the value is printable text, otherwise its first bytes."""
     try:
         text = None if value is None else value.decode()
     except UnicodeDecodeError:
@@ -342,7 +343,7 @@ def _content(value: bytes | None) -> str:
     return value_text(text if text is None or text.isprintable() else value)
 
 
-# What the int16 in a control record's key means, behind its int16 version: Kafka's ControlRecordType.
+# Control record types (Kafka's ControlRecordType): the second int16 of the key, after the version.
 _MARKERS = {
     0: "ABORT",
     1: "COMMIT",
@@ -355,7 +356,7 @@ _MARKERS = {
 
 
 def _moment(milliseconds: int) -> str:
-    """Time in UTC, or the number where it isn't in the years that a date can say."""
+    """Format a time in UTC, or as a number if it is outside the years 1970 to 9999."""
     if milliseconds == -1:
         return "no time"
     if not 0 <= milliseconds < 253_402_300_800_000:
@@ -364,7 +365,7 @@ def _moment(milliseconds: int) -> str:
 
 
 def _meaning(span: FieldSpan) -> str:
-    """What a number stands for, where Kafka has a table of it."""
+    """Return the name of an error code or API key in parentheses, or "" for other fields."""
     if span.type == "int16" and isinstance(span.value, int):
         if span.path[-1].endswith("error_code"):
             return f" ({ErrorCode(span.value).name})" if span.value in _ERROR_CODES else ""
@@ -380,9 +381,9 @@ def _rows(data: bytes, width: int) -> list[str]:
     return [data[at : at + width].hex(" ") for at in range(0, max(len(data), 1), width)]
 
 
-def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """How many structs two paths have in common; the last part of a path is the field itself."""
+def _shared(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+    """Count the structs that two paths share. The last part of a path is the field itself."""
     count = 0
-    while count < min(len(one), len(other)) - 1 and one[count] == other[count]:
+    while count < min(len(left), len(right)) - 1 and left[count] == right[count]:
         count += 1
     return count

@@ -1,12 +1,13 @@
-"""What is inside of bytes fields: subscriptions, assignments, user data, and requests in envelopes.
+"""Decode the messages inside bytes fields: subscriptions, assignments, user data, and requests in envelopes.
 
-    for part in inside(JoinGroupRequest, reading.spans, data):
-        print(part.path, part.title, part.spans)
+    for content in contents(JoinGroupRequest, reading.spans, data):
+        print(content.path, content.message, content.reading)
 
-What the bytes are is not said beside them: it hangs on the protocol's type and name that the message has
-before them. `consumer` is the type of all groups of consumers; of other types (`connect`) nothing is opened.
-Where the message doesn't say its type, bytes that aren't what consumers write are left as they are.
-User data is opened for the assignors whose form is known: sticky, cooperative-sticky, and our own.
+The type of the bytes is not stated beside them. It depends on the protocol type and the protocol name, which
+the message has in fields before them. `consumer` is the protocol type of every consumer group; for other
+types (`connect`) nothing is decoded. If the message does not state its protocol type, bytes that consumers
+would not write are skipped. User data is decoded for the assignors whose format is known: sticky,
+cooperative-sticky, and kproto's own.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from ..wire.types import Int32
 
 
 class Inside(NamedTuple):
-    """One message inside of the field at `path`. `spans` are places in the bytes that the field is in, and
-    `first` is what stands in front of the message: its version, say. `end` is that of the field, so that what
-    is left behind the message is known."""
+    """A message inside the bytes field at `path`.
+
+    The offsets in `spans` are those of the outer data. `first` holds the fields before the message, such as
+    its version. `end` is the offset at which the field ends, so that bytes left after the message are known.
+    """
 
     path: tuple[str, ...]
     message: type[Message]
@@ -38,12 +41,15 @@ class Inside(NamedTuple):
 
 
 class CooperativeUserData(Message, versions="0"):
-    """Java's CooperativeStickyAssignor: only the generation of what is owned. No version is written."""
+    """User data of Java's CooperativeStickyAssignor: only the generation of the owned partitions, without a
+    version.
+    """
 
     generation: Int32 = field(default=-1)
 
 
-# (message, field) -> what it holds, and the field that names the protocol: in the same struct or above.
+# (message, field) -> the message in the field, and the field with the protocol name, in the same struct or an
+# outer one.
 _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
     ("JoinGroupRequest", "metadata"): (ConsumerProtocolSubscription, "name"),
     ("JoinGroupResponse", "metadata"): (ConsumerProtocolSubscription, "protocol_name"),
@@ -57,73 +63,77 @@ _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
 
 
 def inside(message: type[Message], spans: tuple[FieldSpan, ...], data: bytes) -> Iterator[Inside]:
-    """What the bytes fields of a message hold, in their order; what is inside of that comes behind it."""
-    said: dict[tuple[str, ...], object] = {}
+    """Yield the messages inside the bytes fields of a message. Messages nested inside one follow it."""
+    values: dict[tuple[str, ...], object] = {}
     for span in spans:
-        said[span.path] = span.value
+        values[span.path] = span.value
         if span.type == "bytes" and isinstance(span.value, bytes) and span.value:
-            yield from _opened(message.__name__, span, said, data[: span.end])
+            yield from _opened(message.__name__, span, values, data[: span.end])
 
 
-def _opened(name: str, span: FieldSpan, said: dict[tuple[str, ...], object], data: bytes) -> Iterator[Inside]:
+def _opened(
+    name: str, span: FieldSpan, values: dict[tuple[str, ...], object], data: bytes
+) -> Iterator[Inside]:
     assert isinstance(span.value, bytes)
     start = span.end - len(span.value)
     if (name, span.path[-1]) == ("EnvelopeRequest", "request_data"):
         yield from _request(span.path, data, start)
-    if name in ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"):  # these bytes alone
+    # These bytes do not name the assignor.
+    if name in ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"):
         yield from _user_data(span.path, data, start, "")
-    body, named = _PROTOCOLS.get((name, span.path[-1]), (None, ""))
-    kind = _above(span.path, "protocol_type", said) or ""
+    message, name_field = _PROTOCOLS.get((name, span.path[-1]), (None, ""))
+    protocol_type = _above(span.path, "protocol_type", values) or ""
     version = int.from_bytes(data[start : start + 2], "big", signed=True)
-    if body is None or kind not in ("consumer", "") or version < 0 or len(span.value) < 2:
+    if message is None or protocol_type not in ("consumer", "") or version < 0 or len(span.value) < 2:
         return
     known = min(version, NEWEST_VERSION)
-    reading = annotate(body, data, start + 2, known)
+    reading = annotate(message, data, start + 2, known)
     fits = reading.error is None and (reading.end == span.end or version > known)
-    if not (kind or fits):
+    if not (protocol_type or fits):
         return
     first = FieldSpan(("version",), "int16", start, start + 2, version)
-    yield Inside(span.path, body, known, (first,), reading, span.end)
-    protocol = _above(span.path, named, said)
-    for one in reading.spans:
-        if one.path == ("user_data",) and isinstance(one.value, bytes):
+    yield Inside(span.path, message, known, (first,), reading, span.end)
+    protocol = _above(span.path, name_field, values)
+    for inner in reading.spans:
+        if inner.path == ("user_data",) and isinstance(inner.value, bytes):
             path = (*span.path, "user_data")
-            yield from _user_data(path, data[: one.end], one.end - len(one.value), str(protocol or ""))
+            yield from _user_data(path, data[: inner.end], inner.end - len(inner.value), str(protocol or ""))
 
 
-def _above(path: tuple[str, ...], name: str, said: dict[tuple[str, ...], object]) -> object:
-    """The field of this name of the same struct, or of the nearest around it; None if no struct has it."""
+def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], object]) -> object:
+    """Return the field `name` of the same struct or the nearest enclosing one, or None."""
     for depth in range(len(path) - 1, -1, -1):
-        if (*path[:depth], name) in said:
-            return said[(*path[:depth], name)]
+        if (*path[:depth], name) in values:
+            return values[(*path[:depth], name)]
     return None
 
 
 def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) -> Iterator[Inside]:
-    """The forms that `kproto.group.subscription` tells of, each only where it takes all bytes."""
-    forms: list[tuple[type[Message], int, int]] = []  # message, version, how many bytes stand in front
+    """Decode user data in each known format, and keep the first format that consumes all bytes."""
+    # The message, its version, and the number of bytes before it.
+    forms: list[tuple[type[Message], int, int]] = []
     if data[start:].startswith(MAGIC):
         forms = [(InitialCounts, 0, len(MAGIC))]
     elif assignor in ("sticky", "cooperative-sticky"):
-        forms = [(StickyUserData, version, front) for front in (0, 2) for version in (1, 0)]
+        forms = [(StickyUserData, version, prefix) for prefix in (0, 2) for version in (1, 0)]
         if assignor == "cooperative-sticky":
             forms.insert(0, (CooperativeUserData, 0, 0))
-    for body, version, front in forms:
-        at = start + front
-        reading = annotate(body, data, at, version)
+    for body, version, prefix in forms:
+        message_start = start + prefix
+        reading = annotate(body, data, message_start, version)
         if reading.error is None and reading.end == len(data):
-            number = int.from_bytes(data[start:at], "big", signed=True)
-            first = {
+            version_field = int.from_bytes(data[start:message_start], "big", signed=True)
+            prefix_fields = {
                 0: (),
-                2: (FieldSpan(("version",), "int16", start, at, number),),
-                len(MAGIC): (FieldSpan(("magic",), "bytes", start, at, MAGIC),),
+                2: (FieldSpan(("version",), "int16", start, message_start, version_field),),
+                len(MAGIC): (FieldSpan(("magic",), "bytes", start, message_start, MAGIC),),
             }
-            yield Inside(path, body, version, first[front], reading, len(data))
+            yield Inside(path, body, version, prefix_fields[prefix], reading, len(data))
             return
 
 
 def _request(path: tuple[str, ...], data: bytes, start: int) -> Iterator[Inside]:
-    """The request that a broker passes on in an envelope: its header, and its body."""
+    """Decode the request in an EnvelopeRequest: its header and its body."""
     key, version = (int.from_bytes(data[at : at + 2], "big", signed=True) for at in (start, start + 2))
     if key not in API_NAMES or version not in (body := request_class(key)).__versions__:
         return

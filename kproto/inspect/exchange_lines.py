@@ -1,10 +1,11 @@
-"""An exchange as one line that a tired person can read.
+"""Format an exchange as one readable line.
 
     12.345  flights-1     JoinGroup v9    group=g member=new cooperative-sticky(flights)  ->  generation=2 ...
 
-Who asked, what, for which group, generation and member, what came back with errors by their names, and how
-long it took. What is inside of bytes fields (subscriptions, assignments) is opened. Each API that people look
-for has its own words in the tables below; every other one shows its plain fields.
+A line has the time, the client, the API and its version, the request with its group, generation and member,
+the response with its errors by name, and the time it took. Subscriptions and assignments in bytes fields are
+decoded. Frequent APIs have their own formatters in the tables below; for the others the plain fields are
+shown.
 """
 
 from __future__ import annotations
@@ -24,38 +25,40 @@ from ..wire.message import Message
 from ..wire.spans import escape_unprintable
 from .exchanges import Exchange
 
-# What topics' ids mean, while a line is made.
+# Topic names by topic id, while a line is being formatted.
 _names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProxyType({}))
 
-# Of a member id's UUID, the beginning is enough.
+# The first 8 digits of the UUID are enough to recognize a member id.
 _UUID = re.compile(r"(?<=-)([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_MOST = 6  # Of a list, so many are shown.
-_LONG = 60  # A text is cut behind so many characters.
+_MOST = 6  # At most this many entries of a list are shown.
+_LONG = 60  # Texts are cut after this many characters.
 
 
 def line(exchange: Exchange, began: int = 0) -> str:
-    """The exchange as a line; its time in seconds since `began`. Of names that clients give themselves it has
-    nothing that ends or turns the line.
+    """Format the exchange as a line. Its time is in seconds since `began` (ms).
+
+    Control characters in names that clients choose are escaped, so that they cannot break or reorder the
+    line.
     """
-    at = (exchange.asked_at - began) / 1000
+    seconds = (exchange.asked_at - began) / 1000
     _names.set(exchange.names)
-    who = _short(exchange.client or "-", 20)
+    client = _short(exchange.client or "-", 20)
     if exchange.principal:
-        who += f" ({_short(exchange.principal.removeprefix('User:'), 20)})"
-    head = f"{at:9.3f}  {who:<20}  {exchange.api} v{exchange.version}"
-    asked = request_words(exchange.request) if exchange.request is not None else ""
-    parts = [f"{head:<56}", asked]
+        client += f" ({_short(exchange.principal.removeprefix('User:'), 20)})"
+    head = f"{seconds:9.3f}  {client:<20}  {exchange.api} v{exchange.version}"
+    request_text = request_words(exchange.request) if exchange.request is not None else ""
+    parts = [f"{head:<56}", request_text]
     if exchange.response is not None:
         parts += ["->", response_words(exchange.response, exchange.request)]
     if exchange.trouble:
         parts += ["!!", exchange.trouble]
-    took = f"  [{exchange.ms} ms]" if exchange.ms is not None else ""
-    return escape_unprintable(" ".join(part for part in parts if part) + took)
+    duration = f"  [{exchange.ms} ms]" if exchange.ms is not None else ""
+    return escape_unprintable(" ".join(part for part in parts if part) + duration)
 
 
 def to_json(exchange: Exchange) -> dict[str, Any]:
-    """The exchange in Kafka's JSON form, with its times in milliseconds."""
-    found: dict[str, Any] = {
+    """Return the exchange in Kafka's JSON form, with times in milliseconds."""
+    result: dict[str, Any] = {
         "at": exchange.asked_at,
         "ms": exchange.ms,
         "connection": exchange.connection,
@@ -66,26 +69,26 @@ def to_json(exchange: Exchange) -> dict[str, Any]:
         "version": exchange.version,
     }
     if exchange.request is not None:
-        found["request"] = json_form(exchange.request, exchange.version)
+        result["request"] = json_form(exchange.request, exchange.version)
     if exchange.response is not None:
-        found["response"] = json_form(exchange.response, exchange.version)
+        result["response"] = json_form(exchange.response, exchange.version)
     if exchange.trouble:
-        found["trouble"] = exchange.trouble
-    return found
+        result["trouble"] = exchange.trouble
+    return result
 
 
 def groups_of(exchange: Exchange) -> set[str]:
-    """The groups that a request names."""
+    """Return the groups that a request names."""
     request: Any = exchange.request
-    found = {getattr(request, "group_id", None), *(getattr(request, "coordinator_keys", None) or ())}
-    found.add(getattr(request, "key", None))
+    names = {getattr(request, "group_id", None), *(getattr(request, "coordinator_keys", None) or ())}
+    names.add(getattr(request, "key", None))
     for one in getattr(request, "groups", None) or ():
-        found.add(one if isinstance(one, str) else getattr(one, "group_id", None))
-    return {one for one in found if isinstance(one, str)}
+        names.add(one if isinstance(one, str) else getattr(one, "group_id", None))
+    return {one for one in names if isinstance(one, str)}
 
 
 def is_quiet(exchange: Exchange) -> bool:
-    """What goes on all the time: heartbeats that are fine, and fetches without records."""
+    """Return whether the exchange is routine: a successful heartbeat, or a fetch without records."""
     response: Any = exchange.response
     if response is None or exchange.trouble or any(code for _, code in _codes(response, "", 4)):
         return False
@@ -95,30 +98,30 @@ def is_quiet(exchange: Exchange) -> bool:
 
 
 def request_words(request: Message) -> str:
-    """What a request asks for."""
-    words = _ASKED.get(type(request).__name__.removesuffix("Request"), _plain)
-    return words(request)
+    """Describe a request."""
+    describe = _ASKED.get(type(request).__name__.removesuffix("Request"), _plain)
+    return describe(request)
 
 
 def response_words(response: Message, request: Message | None = None) -> str:
-    """What an answer says; "ok" where it says no more than that."""
+    """Describe a response. "ok" if there is nothing more to say."""
     name = type(response).__name__.removesuffix("Response")
     errors = list(_errors(response))
-    told = _ANSWERED[name](response) if name in _ANSWERED and not _top(response) else ""
+    text = _ANSWERED[name](response) if name in _ANSWERED and not _top(response) else ""
     if errors:
-        told = f"{_listed(errors)} {told}".rstrip()
-    return told or "ok"
+        text = f"{_listed(errors)} {text}".rstrip()
+    return text or "ok"
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of a code; the number where this release has none."""
+    """Return Kafka's name of an error code, or "error N" if the code is unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:
         return f"error {code}"
 
 
-# ---- errors, wherever an answer has them
+# ---- errors, in any part of a response
 
 
 def _top(response: Any) -> int:
@@ -126,15 +129,15 @@ def _top(response: Any) -> int:
 
 
 def _errors(response: Any) -> Iterator[str]:
-    """Each error once, with the first place that has it."""
-    seen: dict[int, tuple[str, int]] = {}
+    """Yield each error once, with the first part of the response that has it."""
+    counts: dict[int, tuple[str, int]] = {}
     for place, code in _codes(response, "", 4):
         if code:
-            first, count = seen.get(code, (place, 0))
-            seen[code] = (first, count + 1)
-    for code, (place, count) in seen.items():
-        more = f" and {count - 1} more" if count > 1 else ""
-        yield f"{error_name(code)}{f' ({place}{more})' if place else ''}"
+            first, count = counts.get(code, (place, 0))
+            counts[code] = (first, count + 1)
+    for code, (place, count) in counts.items():
+        others = f" and {count - 1} more" if count > 1 else ""
+        yield f"{error_name(code)}{f' ({place}{others})' if place else ''}"
 
 
 def _codes(part: Any, place: str, depth: int) -> Iterator[tuple[str, int]]:
@@ -163,51 +166,51 @@ def _place(part: Any, above: str) -> str:
     return above
 
 
-# ---- what is asked
+# ---- requests
 
 
 def _plain(message: Any) -> str:
-    """The fields that are numbers and texts, and how long the lists are."""
-    found: list[str] = []
+    """List the fields that are numbers or texts, and the lengths of the lists."""
+    words: list[str] = []
     for field in message.__fields__:
         value = getattr(message, field.name)
         if isinstance(value, bool) or value is None or field.name == "throttle_time_ms":
             continue
         if isinstance(value, list):
-            found.append(f"{field.name}={len(value)}")  # pyright: ignore[reportUnknownArgumentType]
+            words.append(f"{field.name}={len(value)}")  # pyright: ignore[reportUnknownArgumentType]
         elif isinstance(value, int | str) and value not in ("", -1):
-            found.append(f"{field.name}={_short(str(value))}")
-    return " ".join(found[:_MOST])
+            words.append(f"{field.name}={_short(str(value))}")
+    return " ".join(words[:_MOST])
 
 
 def _member(request: Any) -> str:
-    found = [f"group={request.group_id}"]
+    words = [f"group={request.group_id}"]
     for name in ("generation_id", "generation_id_or_member_epoch"):
         generation = getattr(request, name, -1)
         if generation >= 0:
-            found.append(f"generation={generation}")
+            words.append(f"generation={generation}")
     member = getattr(request, "member_id", "")
-    found.append(f"member={_short(member)}" if member else "member=new")
+    words.append(f"member={_short(member)}" if member else "member=new")
     if getattr(request, "group_instance_id", None):
-        found.append(f"instance={request.group_instance_id}")
-    return " ".join(found)
+        words.append(f"instance={request.group_instance_id}")
+    return " ".join(words)
 
 
 def _join(request: Any) -> str:
     offered = " ".join(
         f"{protocol.name}({_subscription(protocol.metadata)})" for protocol in request.protocols
     )
-    why = f" because {_short(request.reason)!r}" if request.reason else ""
-    return f"{_member(request)} {offered}{why}"
+    reason = f" because {_short(request.reason)!r}" if request.reason else ""
+    return f"{_member(request)} {offered}{reason}"
 
 
 def _subscription(data: bytes) -> str:
     try:
-        found = Subscription.decode(data)
+        subscription = Subscription.decode(data)
     except DecodeError:
         return f"{len(data)} bytes"
-    owned = f" owns {_partitions(found.owned)}" if found.owned else ""
-    return f"{_listed(sorted(found.topics))}{owned}"
+    owned = f" owns {_partitions(subscription.owned)}" if subscription.owned else ""
+    return f"{_listed(sorted(subscription.topics))}{owned}"
 
 
 def _sync(request: Any) -> str:
@@ -228,12 +231,12 @@ def _assignment(data: bytes) -> str:
 def _leave(request: Any) -> str:
     if not request.members:
         return _member(request)
-    who = [
+    members = [
         f"{_short(member.member_id) or member.group_instance_id}"
         + (f" ({member.reason})" if member.reason else "")
         for member in request.members
     ]
-    return f"group={request.group_id} {_listed(who)}"
+    return f"group={request.group_id} {_listed(members)}"
 
 
 def _committed(request: Any) -> str:
@@ -261,31 +264,31 @@ def _fetch_offsets(request: Any) -> str:
 
 
 def _fetch(request: Any) -> str:
-    wanted = [
+    partitions = [
         f"{_topic(topic)}-{partition.partition}@{partition.fetch_offset}"
         for topic in request.topics
         for partition in topic.partitions
     ]
     session = f" session={request.session_id}/{request.session_epoch}" if request.session_id else ""
-    return f"{_listed(wanted) or 'nothing new'}{session} wait={request.max_wait_ms} ms"
+    return f"{_listed(partitions) or 'nothing new'}{session} wait={request.max_wait_ms} ms"
 
 
 def _produce(request: Any) -> str:
-    sent = [
-        f"{_topic(topic)}-{one.index} {len(one.records or b'')} B"
+    partitions = [
+        f"{_topic(topic)}-{partition.index} {len(partition.records or b'')} B"
         for topic in request.topic_data
-        for one in topic.partition_data
+        for partition in topic.partition_data
     ]
     acks = {-1: "all"}.get(request.acks, request.acks)
     transaction = f" transaction={request.transactional_id}" if request.transactional_id else ""
-    return f"{_listed(sent)} acks={acks}{transaction}"
+    return f"{_listed(partitions)} acks={acks}{transaction}"
 
 
 def _init(request: Any) -> str:
     if request.transactional_id is None:
         return "for no transactions"
-    again = _transaction(request) if request.producer_id >= 0 else request.transactional_id
-    return f"{again} timeout={request.transaction_timeout_ms} ms"
+    producer = _transaction(request) if request.producer_id >= 0 else request.transactional_id
+    return f"{producer} timeout={request.transaction_timeout_ms} ms"
 
 
 def _transaction(request: Any) -> str:
@@ -338,15 +341,15 @@ def _versions(request: Any) -> str:
 
 
 def _groups(request: Any) -> str:
-    found = getattr(request, "groups", None) or getattr(request, "group_ids", None) or ()
-    return _listed(map(str, found))
+    groups = getattr(request, "groups", None) or getattr(request, "group_ids", None) or ()
+    return _listed(map(str, groups))
 
 
 def _create_topics(request: Any) -> str:
     return _listed(f"{topic.name}:{topic.num_partitions}" for topic in request.topics)
 
 
-# ---- what is answered
+# ---- responses
 
 
 def _joined(response: Any) -> str:
@@ -362,8 +365,10 @@ def _synced(response: Any) -> str:
 
 
 def _found(response: Any) -> str:
-    places = response.coordinators or [response]
-    return _listed(f"node {place.node_id} at {place.host}:{place.port}" for place in places if place.host)
+    coordinators = response.coordinators or [response]
+    return _listed(
+        f"node {place.node_id} at {place.host}:{place.port}" for place in coordinators if place.host
+    )
 
 
 def _cluster(response: Any) -> str:
@@ -373,21 +378,21 @@ def _cluster(response: Any) -> str:
 
 
 def _fetched(response: Any) -> str:
-    found = [
+    partitions = [
         f"{_topic(topic)}-{part.partition_index} {len(part.records)} B up to {part.high_watermark}"
         for topic in response.responses
         for part in topic.partitions
         if part.records
     ]
-    return _listed(found) or "nothing"
+    return _listed(partitions) or "nothing"
 
 
 def _produced(response: Any) -> str:
     return _listed(
-        f"{_topic(topic)}-{one.index}@{one.base_offset}"
+        f"{_topic(topic)}-{partition.index}@{partition.base_offset}"
         for topic in response.responses
-        for one in topic.partition_responses
-        if not one.error_code
+        for partition in topic.partition_responses
+        if not partition.error_code
     )
 
 
@@ -474,26 +479,26 @@ _ANSWERED: dict[str, Callable[[Any], str]] = {
 }
 
 
-# ---- words
+# ---- texts
 
 
 def _topic(part: Any) -> str:
     for name in ("name", "topic"):
-        found = getattr(part, name, None)
-        if found:
-            return str(found)
+        topic_name = getattr(part, name, None)
+        if topic_name:
+            return str(topic_name)
     id_: Any = getattr(part, "topic_id", None)
     return _names.get().get(id_) or _short(str(id_), 8)
 
 
-def _partitions(found: Iterable[TopicPartition]) -> str:
-    return _listed(map(str, sorted(found))) or "nothing"
+def _partitions(partitions: Iterable[TopicPartition]) -> str:
+    return _listed(map(str, sorted(partitions))) or "nothing"
 
 
-def _listed(found: Iterable[str], between: str = ", ") -> str:
-    words = list(found)
-    more = f"{between}and {len(words) - _MOST} more" if len(words) > _MOST else ""
-    return between.join(words[:_MOST]) + more
+def _listed(texts: Iterable[str], separator: str = ", ") -> str:
+    shown = list(texts)
+    more = f"{separator}and {len(shown) - _MOST} more" if len(shown) > _MOST else ""
+    return separator.join(shown[:_MOST]) + more
 
 
 def _short(text: str, most: int = _LONG) -> str:

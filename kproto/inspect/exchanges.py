@@ -1,17 +1,17 @@
-"""A conversation between one client and one broker, read as it goes by: requests, and what came of them.
+"""Follow a connection between a client and a broker: its requests, and the response or failure of each.
 
-    talk = Conversation("127.0.0.1:50312", 1)
-    talk.asked(frame, now)                     # from the client
-    exchange = talk.answered(frame, now)       # from the broker
-    passed = readdressed(frame, exchange, {("kafka-1", 9092): ("127.0.0.1", 19093)})
-    talk.ended()                               # what was never answered
+    conversation = Conversation("127.0.0.1:50312", 1)
+    conversation.add_request(frame, now)                  # from the client
+    exchange = conversation.add_response(frame, now)      # from the broker
+    forwarded = replace_addresses(frame, exchange, {("kafka-1", 9092): ("127.0.0.1", 19093)})
+    conversation.close()                                  # the requests without a response
 
-Rules that hold here:
+Rules:
 
 * No exchange holds a password, a proof or a token: see `without_secrets`.
-* What can't be read goes through as it is, and is an exchange that says so.
-* A client that comes through a proxy shall go on coming through it, so the addresses in answers can be
-  replaced; nothing else in an answer is changed, and one without addresses stays as it is, byte by byte.
+* Frames that cannot be decoded are forwarded unchanged, and their exchange says so.
+* The addresses in responses can be replaced, so that a client stays behind a proxy. Nothing else in a
+  response is changed. A response without addresses is forwarded byte for byte.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ..wire.message import Message
 
 Address = tuple[str, int]
 
-# Where answers hold addresses: the attributes whose entries have a host and a port.
+# The fields of responses whose entries have a host and a port.
 _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
     MetadataResponse: ("brokers",),
     FindCoordinatorResponse: ("coordinators",),
@@ -56,9 +56,9 @@ _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
 }
 
 _CONFIGS = "resources.configs"
-# What the names of settings end with that Kafka's ConfigDef calls a PASSWORD.
+# Suffixes of the settings that Kafka's ConfigDef declares as PASSWORD.
 _PASSWORDS = ("password", "jaas.config", "keystore.key", "secret")
-# API -> where it has proofs of who one is, in its request or its answer: (the lists they are in, field).
+# API -> its credentials, in the request or the response: (path to the lists that hold them, field).
 _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
     "AlterConfigs": ((_CONFIGS, "value"),),
     "IncrementalAlterConfigs": ((_CONFIGS, "value"),),
@@ -77,12 +77,12 @@ _UNSUPPORTED_VERSION = 35
 
 @dataclass(slots=True)
 class Exchange:
-    """One request, and its answer if there was one.
+    """One request, with its response if there was one.
 
-    `asked_at` and `answered_at` are milliseconds of the caller's clock. `request` or `response` is None for
-    what could not be read or did not come, and `trouble` says why. `size` counts the bytes of both frames,
-    `names` are the topics that this client was told of, by their ids; `broker` is who was asked, and
-    `principal` whom SASL let in on this connection, if it did.
+    `asked_at` and `answered_at` are in milliseconds of the caller's clock. `request` or `response` is None if
+    it could not be decoded or did not arrive, and `trouble` says why. `size` counts the bytes of both frames.
+    `names` maps topic ids to the topic names that this client has received. `broker` names the broker.
+    `principal` is the user that SASL authenticated on this connection, or empty.
     """
 
     connection: int
@@ -103,14 +103,16 @@ class Exchange:
 
     @property
     def ms(self) -> int | None:
-        """How long the answer took; None when there is none."""
+        """Return how long the response took in milliseconds, or None without a response."""
         return None if self.answered_at is None else self.answered_at - self.asked_at
 
 
 class Conversation:
-    """One connection through a proxy. `peer` is the client's address, `connection` a number of its own;
-    `names`, topics by their ids, may be shared: a client learns them on one connection and uses them on all.
-    `broker` is a name of who is at the other end.
+    """One connection through a proxy.
+
+    `peer` is the client's address, and `connection` is a unique number. `names` maps topic ids to names; it
+    may be shared, since a client uses the ids of one connection on all its connections. `broker` names the
+    broker.
     """
 
     def __init__(
@@ -123,56 +125,61 @@ class Conversation:
         self._names = {} if names is None else names
         self._principal = ""
         self._mechanism = ""
-        self._claimed: str | None = None  # whom a login that is not over yet names
-        self._bare = False  # SaslHandshake v0 was asked for: what follows may be tokens without any header
+        self._claimed: str | None = None  # The user name of a login that has not finished.
+        # SaslHandshake v0 was requested: the following frames may be tokens without a header.
+        self._bare = False
 
     def asked(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
-        """A request's frame, without its size: it goes to the broker unchanged. True: nobody will answer."""
+        """Add a request frame without its size. Return its exchange, and True if no response will come."""
         correlation = int.from_bytes(frame[4:8], "big", signed=True)
         key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
         api = API_NAMES.get(key, f"API {key}")
-        found = Exchange(self.connection, self.peer, "", api, version, correlation, now, None)
-        found.size, found.names, found.broker = len(frame), self._names, self.broker
-        found.principal = self._principal
+        exchange = Exchange(self.connection, self.peer, "", api, version, correlation, now, None)
+        exchange.size, exchange.names, exchange.broker = len(frame), self._names, self.broker
+        exchange.principal = self._principal
         try:
             envelope = decode_request(frame)
         except UnsupportedRequest as error:
-            found.client = error.header.client_id or ""
-            found.trouble = str(error)
+            exchange.client = error.header.client_id or ""
+            exchange.trouble = str(error)
         except (DecodeError, UnsupportedVersion) as error:
-            found.trouble = f"the request can't be read: {error}"
+            exchange.trouble = f"the request cannot be decoded: {error}"
         else:
-            found.client = envelope.header.client_id or ""
+            exchange.client = envelope.header.client_id or ""
             self._logs_in(envelope.request)
-            found.request = without_secrets(found.api, envelope.request)
-            self._bare = self._bare or (found.api, version) == ("SaslHandshake", 0)
-        if isinstance(found.request, ProduceRequest) and found.request.acks == 0:
-            return found, True
-        self._open[correlation] = found
-        return found, False
+            exchange.request = without_secrets(exchange.api, envelope.request)
+            self._bare = self._bare or (exchange.api, version) == ("SaslHandshake", 0)
+        if isinstance(exchange.request, ProduceRequest) and exchange.request.acks == 0:
+            return exchange, True
+        self._open[correlation] = exchange
+        return exchange, False
 
     def answered(self, frame: bytes, now: int) -> Exchange | None:
-        """An answer's frame, without its size: the exchange that it ends, None when nobody asked for it."""
+        """Add a response frame without its size. Return the exchange that it ends, or None if there was no
+        request.
+        """
         correlation = int.from_bytes(frame[:4], "big", signed=True)
-        found = self._open.pop(correlation, None)
-        if found is None:
+        exchange = self._open.pop(correlation, None)
+        if exchange is None:
             return None
-        found.answered_at = now
-        found.size += len(frame)
-        if found.request is None and found.api != "ApiVersions":
-            return found
-        key = _KEYS[found.api]
+        exchange.answered_at = now
+        exchange.size += len(frame)
+        if exchange.request is None and exchange.api != "ApiVersions":
+            return exchange
+        key = _KEYS[exchange.api]
         if key == _API_VERSIONS and int.from_bytes(frame[4:6], "big") == _UNSUPPORTED_VERSION:
-            found.version = 0  # KIP-511
+            exchange.version = 0  # KIP-511
         try:
-            _, response = decode_response(frame, response_class(key), found.version)
+            _, response = decode_response(frame, response_class(key), exchange.version)
             self._let_in(response)
-            found.response = without_secrets(found.api, response)
+            exchange.response = without_secrets(exchange.api, response)
         except (DecodeError, UnsupportedVersion) as error:
-            found.trouble = found.trouble or f"the answer can't be read: {error}"
-        if isinstance(found.response, MetadataResponse):
-            self._names.update({topic.topic_id: topic.name for topic in found.response.topics if topic.name})
-        return found
+            exchange.trouble = exchange.trouble or f"the response cannot be decoded: {error}"
+        if isinstance(exchange.response, MetadataResponse):
+            self._names.update(
+                {topic.topic_id: topic.name for topic in exchange.response.topics if topic.name}
+            )
+        return exchange
 
     def _logs_in(self, request: Message) -> None:
         if isinstance(request, SaslHandshakeRequest):
@@ -190,9 +197,9 @@ class Conversation:
             self._principal = f"User:{self._claimed}"
 
     def shown(self, frame: bytes, exchange: Exchange | None, *, asking: bool) -> bytes:
-        """A frame of an exchange as it may be kept: no proof of who one is in it, else the same bytes.
+        """Return a frame of an exchange with its credentials replaced, or the same bytes if it has none.
 
-        Zeros are what can't be read where such proofs are.
+        Frames with credentials that cannot be decoded are replaced by zeros.
         """
         message = None if exchange is None else exchange.request if asking else exchange.response
         if exchange is None or exchange.api not in _SECRETS:
@@ -205,49 +212,49 @@ class Conversation:
         return encode_response(message, exchange.version, exchange.correlation_id)
 
     def ended(self) -> list[Exchange]:
-        """The connection is gone: what will never be answered, in the order in which it was asked."""
-        left, self._open = list(self._open.values()), {}
-        for one in left:
-            one.trouble = one.trouble or "the connection ended before the answer"
-        return left
+        """Close the connection. Return the exchanges without a response, in the order of their requests."""
+        unanswered, self._open = list(self._open.values()), {}
+        for exchange in unanswered:
+            exchange.trouble = exchange.trouble or "the connection ended before the response"
+        return unanswered
 
 
 def without_secrets(api: str, message: Message) -> Message:
-    """The message, in which what lets somebody in is replaced: lines, JSON and pages are shown around."""
-    for inside, name in _SECRETS.get(api, ()):
-        found: list[Any] = [message]
-        for step in filter(None, inside.split(".")):
-            found = [inner for one in found for inner in getattr(one, step, ())]
-        for one in found:
-            value = getattr(one, name, b"")
-            if value and (inside != _CONFIGS or one.name.lower().endswith(_PASSWORDS)):
-                setattr(one, name, _HIDDEN if isinstance(value, bytes) else _HIDDEN.decode())
+    """Replace the credentials in a message, because lines, JSON and pages are shared."""
+    for path, name in _SECRETS.get(api, ()):
+        structs: list[Any] = [message]
+        for step in filter(None, path.split(".")):
+            structs = [inner for struct in structs for inner in getattr(struct, step, ())]
+        for struct in structs:
+            value = getattr(struct, name, b"")
+            if value and (path != _CONFIGS or struct.name.lower().endswith(_PASSWORDS)):
+                setattr(struct, name, _HIDDEN if isinstance(value, bytes) else _HIDDEN.decode())
     return message
 
 
 def brokers_in(exchange: Exchange) -> list[Address]:
-    """The addresses that an answer names, each once."""
+    """Return each address that a response contains, once."""
     return list(dict.fromkeys((place.host, place.port) for place in _places(exchange.response)))
 
 
-def readdressed(frame: bytes, exchange: Exchange, there: Mapping[Address, Address]) -> bytes:
-    """The answer's frame with other addresses; the same bytes where none of them changes."""
+def readdressed(frame: bytes, exchange: Exchange, replacements: Mapping[Address, Address]) -> bytes:
+    """Return the response frame with other addresses, or the same bytes if none of them changes."""
     response = exchange.response
-    moved = [place for place in _places(response) if (place.host, place.port) in there]
-    if response is None or not moved:
+    replaced = [place for place in _places(response) if (place.host, place.port) in replacements]
+    if response is None or not replaced:
         return frame
-    before = [(place.host, place.port) for place in moved]
-    for place in moved:
-        place.host, place.port = there[place.host, place.port]
+    originals = [(place.host, place.port) for place in replaced]
+    for place in replaced:
+        place.host, place.port = replacements[place.host, place.port]
     try:
         return encode_response(response, exchange.version, exchange.correlation_id)
     finally:
-        for place, (host, port) in zip(moved, before, strict=True):
+        for place, (host, port) in zip(replaced, originals, strict=True):
             place.host, place.port = host, port
 
 
 def _places(response: Any) -> Iterator[Any]:
-    """Everything in an answer that has a host and a port."""
+    """Yield every part of a response that has a host and a port."""
     for name in _ADDRESSES.get(cast("type[Message]", type(response)), ()):
         yield from (place for place in getattr(response, name) if place.host)
     if isinstance(response, FindCoordinatorResponse) and response.host:

@@ -1,10 +1,10 @@
-"""The life of groups, as their members' exchanges with the coordinator tell it.
+"""The history of groups, derived from the exchanges of their members with the coordinator.
 
-Rules that hold here:
+Rules:
 
-* Who a member is, `Names` says: a client id, and a number where several have the same.
-* A partition is a member's from the SyncGroup that gave it until the JoinGroup whose subscription doesn't own
-  it any more, the LeaveGroup, or an error that says that the member is none.
+* `MemberNames` names the members: by client id, with a number if several members have the same client id.
+* A member owns a partition from the SyncGroup response that assigns it until a JoinGroup whose subscription
+  no longer contains it, a LeaveGroup, or an error code that removes the member.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GONE = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FE
 
 
 class Lives:
-    """Takes every exchange; has the events of each group."""
+    """Collects exchanges, and derives the events of each group."""
 
     def __init__(self, names: Names | None = None) -> None:
         self._names = names or Names()
@@ -30,45 +30,45 @@ class Lives:
         self._owned: dict[tuple[str, str], set[TopicPartition]] = {}
 
     def take(self, exchange: Exchange) -> None:
-        """What this exchange changed."""
-        read = getattr(self, f"_{exchange.api.lower()}", None)
-        if read is not None and exchange.request is not None:
-            read(exchange, exchange.request, exchange.response)
+        """Add an exchange, and record the events that it implies."""
+        handler = getattr(self, f"_{exchange.api.lower()}", None)
+        if handler is not None and exchange.request is not None:
+            handler(exchange, exchange.request, exchange.response)
 
     def lines(self, began: int) -> list[str]:
-        """Each group's events, a line each; their times are seconds since `began` (ms)."""
-        found: list[str] = []
+        """Format each group's events, one per line, with times in seconds since `began` (ms)."""
+        lines: list[str] = []
         for group, events in sorted(self.events.items()):
-            found += ["", f"group {group}"]
+            lines += ["", f"group {group}"]
             for event in sorted(events, key=lambda event: event.at):
-                which = " ".join(map(str, event.partitions))
-                words = [f"{(event.at - began) / 1000:9.3f}", f"{event.member:<22}", f"{event.kind:<9}"]
+                partitions = " ".join(map(str, event.partitions))
+                columns = [f"{(event.at - began) / 1000:9.3f}", f"{event.member:<22}", f"{event.kind:<9}"]
                 if event.generation >= 0:
-                    words.append(f"generation {event.generation}")
-                found.append(" ".join([*words, which, event.reason]).rstrip())
-        return found
+                    columns.append(f"generation {event.generation}")
+                lines.append(" ".join([*columns, partitions, event.reason]).rstrip())
+        return lines
 
     def all(self) -> list[GroupEvent]:
-        """The events of all groups, in the order of time."""
+        """Return the events of all groups, in order of time."""
         return sorted(
             (event for group in self.events.values() for event in group), key=lambda event: event.at
         )
 
-    # ---- what each API tells
+    # ---- one method per API
 
     def _joingroup(self, exchange: Exchange, request: Any, response: Any) -> None:
         group = request.group_id
         if response is not None and response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             return
         name = self._names.of(exchange)
-        known = (group, name) in self._owned
-        held = self._owned.setdefault((group, name), set())
-        kept = held & _owned(request)
-        if held - kept:
-            self._note(group, exchange.asked_at, "revoked", name, held - kept, reason="joins again")
-            held &= kept
-        who = f"as {exchange.principal}" if exchange.principal and not known else ""
-        reason = ", ".join(filter(None, [who, request.reason]))
+        is_known = (group, name) in self._owned
+        owned = self._owned.setdefault((group, name), set())
+        still_owned = owned & _owned(request)
+        if owned - still_owned:
+            self._note(group, exchange.asked_at, "revoked", name, owned - still_owned, reason="joins again")
+            owned &= still_owned
+        principal = f"as {exchange.principal}" if exchange.principal and not is_known else ""
+        reason = ", ".join(filter(None, [principal, request.reason]))
         self._note(group, exchange.asked_at, "rejoining", name, reason=reason)
 
     def _syncgroup(self, exchange: Exchange, request: Any, response: Any) -> None:
@@ -79,21 +79,21 @@ class Lives:
             assigned = set(Assignment.decode(response.assignment).partitions)
         except DecodeError:
             return
-        held = self._owned.setdefault((group, name), set())
+        owned = self._owned.setdefault((group, name), set())
         at = exchange.answered_at or exchange.asked_at
-        if held - assigned:
-            self._note(group, at, "revoked", name, held - assigned, request.generation_id)
-        self._note(group, at, "assigned", name, assigned - held, request.generation_id)
-        held.clear()
-        held |= assigned
+        if owned - assigned:
+            self._note(group, at, "revoked", name, owned - assigned, request.generation_id)
+        self._note(group, at, "assigned", name, assigned - owned, request.generation_id)
+        owned.clear()
+        owned |= assigned
 
     def _heartbeat(self, exchange: Exchange, request: Any, response: Any) -> None:
         if response is not None and response.error_code in _GONE:
             name = self._names.of(exchange)
-            held = self._owned.pop((request.group_id, name), set())
-            if held:
-                why = ErrorCode(response.error_code).name
-                self._note(request.group_id, exchange.asked_at, "lost", name, held, reason=why)
+            owned = self._owned.pop((request.group_id, name), set())
+            if owned:
+                reason = ErrorCode(response.error_code).name
+                self._note(request.group_id, exchange.asked_at, "lost", name, owned, reason=reason)
 
     def _leavegroup(self, exchange: Exchange, request: Any, response: Any) -> None:
         ids = [member.member_id for member in request.members] or [request.member_id]
@@ -102,7 +102,7 @@ class Lives:
             self._owned.pop((request.group_id, name), None)
             self._note(request.group_id, exchange.asked_at, "left", name)
 
-    # ---- inside
+    # ---- internals
 
     def _note(
         self,
@@ -119,7 +119,7 @@ class Lives:
 
 
 def _owned(request: Any) -> set[TopicPartition]:
-    """What a JoinGroup's subscriptions still own: nothing in the eager protocol."""
+    """Return the partitions that a JoinGroup's subscription still owns. The eager protocol owns none."""
     for protocol in request.protocols:
         try:
             return set(Subscription.decode(protocol.metadata).owned)

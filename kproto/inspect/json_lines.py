@@ -1,15 +1,17 @@
-"""JSON in, JSON out, one object per line: what `kproto decode --json` and `kproto encode --json` answer.
+"""Convert messages and record sets between bytes and JSON, one JSON object per line.
 
-A question says which bytes it means; `kproto.messages.json_form` says how a message looks as JSON.
+`kproto decode --json` and `kproto encode --json` use it. `kproto.messages.json_form` defines the JSON form of
+a message.
 
     messages   {"kind", "name", "api_key", "version", "hex"}   ->  {"json": {...}}      decode
                {"kind", "name", "api_key", "version", "json"}  ->  {"hex": "..."}       encode
     records    {"hex"}                                         ->  {"valid", "batches", "rows"}
                {"batches", "rows"}                             ->  {"hex": "..."}
 
-`kind` is request, response, header, data or record; `name` is Kafka's name of the message. The bytes are the
-body alone: no size, no header, and for data and records no int16 version in front. Every line has its answer,
-in order; that of a line that can't be answered is {"error": "why"}, and so is what is wrong with records.
+`kind` is request, response, header, data or record. `name` is Kafka's name of the message. The bytes are the
+body alone: no size, no header, and no int16 version before data and records. Each line gets one answer, in
+order. The answer to an invalid line is {"error": "why"}. The answer for an invalid record set has an "error"
+as well.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ Answer = dict[str, Any]
 
 
 class BadQuestion(KprotoError, ValueError):
-    """A line that is not a question of the form above; the text says what is wrong with it."""
+    """A line does not have the form above. The message says what is wrong with it."""
 
 
 def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) -> Iterator[Answer]:
-    """An answer for each line of JSON; an error answers its own line only."""
+    """Yield an answer for each line of JSON. An error affects only the answer to its own line."""
     for line in lines:
         try:
             yield answer(_question(line))
@@ -48,7 +50,7 @@ def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) 
 
 def _question(line: str | bytes) -> Question:
     try:
-        found = _parse(line if isinstance(line, str) else line.decode("utf-8-sig"))
+        parsed = _parse(line if isinstance(line, str) else line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise BadQuestion(f"not UTF-8: {error.reason} at byte {error.start}") from None
     except json.JSONDecodeError as error:
@@ -57,40 +59,40 @@ def _question(line: str | bytes) -> Question:
     except BadQuestion:
         raise
     except ValueError:
-        raise BadQuestion("a number with more digits than any type of Kafka has") from None
-    if not isinstance(found, dict):
+        raise BadQuestion("the number has more digits than any type of Kafka allows") from None
+    if not isinstance(parsed, dict):
         raise BadQuestion("not a JSON object")
-    return cast("Question", found)
+    return cast("Question", parsed)
 
 
 def _no_number(name: str) -> object:
-    raise BadQuestion(f'not JSON: {name}; a float64 says "{name}"')
+    raise BadQuestion(f'not JSON: {name}; write a float64 as "{name}"')
 
 
 _parse = json.JSONDecoder(parse_constant=_no_number).decode
 
 
 def decode(question: Question) -> Answer:
-    """The JSON form of a message's bytes."""
+    """Decode the bytes of a message to its JSON form."""
     cls, version = _message(question)
     return {"json": to_json(cls.decode(_hex(question), version), version)}
 
 
 def encode(question: Question) -> Answer:
-    """The bytes of a message's JSON form."""
+    """Encode the JSON form of a message to bytes."""
     cls, version = _message(question)
     return {"hex": from_json(cls, _get(question, "json", dict), version).encode(version).hex()}
 
 
 def decode_records(question: Question) -> Answer:
-    """What a records field holds; `valid` is false, and `error` says why, when a complete batch is broken."""
-    told: list[Answer] = []
+    """Decode a record set. If a complete batch is invalid, `valid` is false and `error` has the reason."""
+    found_batches: list[Answer] = []
     rows: list[Answer] = []
     data = _hex(question)
     try:
         for batch in batches(data):
             records = batch.records()
-            told.append(
+            found_batches.append(
                 {
                     "baseOffset": batch.base_offset,
                     "lastOffset": batch.last_offset,
@@ -110,43 +112,43 @@ def decode_records(question: Question) -> Answer:
             )
             rows += [_row(record, batch.timestamp_type) for record in records]
     except RecordError as error:
-        return {"valid": False, "batches": told, "rows": rows, "error": str(error)}
-    return {"valid": True, "batches": told, "rows": rows}
+        return {"valid": False, "batches": found_batches, "rows": rows, "error": str(error)}
+    return {"valid": True, "batches": found_batches, "rows": rows}
 
 
 def encode_records(question: Question) -> Answer:
-    """The bytes of batches of magic 2; each batch takes the next `count` of the rows."""
+    """Encode batches of magic 2. Each batch takes the next `count` rows."""
     rows = [_record(row, index) for index, row in enumerate(_get(question, "rows", list))]
-    out: list[bytes] = []
-    at = 0
+    encoded: list[bytes] = []
+    used = 0
     for index, batch in enumerate(_get(question, "batches", list)):
         if not isinstance(batch, Mapping):
             raise BadQuestion(f"batches[{index}] is not an object")
-        told = cast("Question", batch)
-        count = _number(told, "count", 32, f"batches[{index}].")
-        if count < 0 or at + count > len(rows):
-            raise BadQuestion(f"batches[{index}].count is {count}, but {len(rows) - at} rows are left")
-        out.append(_batch(told, rows[at : at + count], index))
-        at += count
-    if at != len(rows):
-        raise BadQuestion(f"the batches count {at} rows, but there are {len(rows)}")
-    return {"hex": b"".join(out).hex()}
+        fields = cast("Question", batch)
+        count = _number(fields, "count", 32, f"batches[{index}].")
+        if count < 0 or used + count > len(rows):
+            raise BadQuestion(f"batches[{index}].count is {count}, but {len(rows) - used} rows are left")
+        encoded.append(_batch(fields, rows[used : used + count], index))
+        used += count
+    if used != len(rows):
+        raise BadQuestion(f"the batches count {used} rows, but there are {len(rows)}")
+    return {"hex": b"".join(encoded).hex()}
 
 
-# Parts
+# ---- parts of a line
 
 
 def _message(question: Question) -> tuple[type[Message], int]:
     name, kind = _get(question, "name", str), _get(question, "kind", str)
     try:
-        cls, its_kind, its_key = message_class(name), kind_of(name), key_of(name)
+        cls, known_kind, known_key = message_class(name), kind_of(name), key_of(name)
     except KeyError:
         raise BadQuestion(no_message(name)) from None
-    if kind != its_kind:
-        raise BadQuestion(f"{name} is of the kind {its_kind!r}, not {kind!r}")
-    if its_key is not None and "api_key" in question and question["api_key"] != its_key:
-        what = "type" if kind == "record" else "API key"
-        raise BadQuestion(f"{name} has the {what} {its_key}, not {_short(question['api_key'])}")
+    if kind != known_kind:
+        raise BadQuestion(f"{name} is of the kind {known_kind!r}, not {kind!r}")
+    if known_key is not None and "api_key" in question and question["api_key"] != known_key:
+        label = "type" if kind == "record" else "API key"
+        raise BadQuestion(f"{name} has the {label} {known_key}, not {_short(question['api_key'])}")
     return cls, _get(question, "version", int)
 
 
@@ -160,7 +162,9 @@ _WORDS = {
 
 
 def _get(question: Question, key: str, kind: type, where: str = "") -> Any:
-    """The value of a key, which must be there and of that kind; errors have `where` in front of the key."""
+    """Return the value of a key, which must exist and have the type `kind`. `where` is a prefix for error
+    messages.
+    """
     if key not in question:
         raise BadQuestion(f"the key {where + key!r} is missing")
     value = question[key]
@@ -172,7 +176,7 @@ def _get(question: Question, key: str, kind: type, where: str = "") -> Any:
 def _number(question: Question, key: str, bits: int, where: str) -> int:
     value: int = _get(question, key, int, where)
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise BadQuestion(f"{where}{key} is {_short(value)}, which doesn't fit into int{bits}")
+        raise BadQuestion(f"{where}{key} is {_short(value)}, which does not fit into int{bits}")
     return value
 
 
@@ -208,19 +212,19 @@ def _record(row: object, index: int) -> Record:
     if not isinstance(row, Mapping):
         raise BadQuestion(f"rows[{index}] is not an object")
     where = f"rows[{index}]."
-    told = _known(cast("Question", row), _ROW, where)
+    fields = _known(cast("Question", row), _ROW, where)
     headers: list[tuple[str, bytes | None]] = []
-    for pair in _get(told, "headers", list, where):
+    for pair in _get(fields, "headers", list, where):
         match pair:
             case [str(name), value]:
                 headers.append((_utf8(name, where), _bytes(cast("object", value), f"{where}headers")))
             case _:
                 raise BadQuestion(f"{where}headers is not a list of [text, base64 or null]")
     return Record(
-        offset=_number(told, "offset", 64, where),
-        timestamp=_number(told, "timestamp", 64, where),
-        key=_bytes(told.get("key"), f"{where}key"),
-        value=_bytes(told.get("value"), f"{where}value"),
+        offset=_number(fields, "offset", 64, where),
+        timestamp=_number(fields, "timestamp", 64, where),
+        key=_bytes(fields.get("key"), f"{where}key"),
+        value=_bytes(fields.get("value"), f"{where}value"),
         headers=tuple(headers),
     )
 
@@ -250,33 +254,33 @@ _BATCH = {*_NUMBERS, *_DEFAULTS, "count"}
 _ROW = {"offset", "timestamp", "timestampType", "key", "value", "headers"}
 
 
-def _batch(told: Question, records: Sequence[Record], index: int) -> bytes:
+def _batch(fields: Question, records: Sequence[Record], index: int) -> bytes:
     where = f"batches[{index}]."
-    told = {**_DEFAULTS, **_known(told, _BATCH, where)}
-    if (magic := _get(told, "magic", int, where)) != 2:
-        raise BadQuestion(f"{where}magic is {magic}, but only 2 is written")
-    numbers = {name: _number(told, key, bits, where) for key, (name, bits) in _NUMBERS.items()}
-    no_horizon = told["deleteHorizonMs"] is None
+    fields = {**_DEFAULTS, **_known(fields, _BATCH, where)}
+    if (magic := _get(fields, "magic", int, where)) != 2:
+        raise BadQuestion(f"{where}magic is {magic}, but only magic 2 can be encoded")
+    numbers = {name: _number(fields, key, bits, where) for key, (name, bits) in _NUMBERS.items()}
+    no_horizon = fields["deleteHorizonMs"] is None
     try:
         return encode_batch(
             records,
             **numbers,
-            compression=_get(told, "compression", str, where),
-            timestamp_type=_get(told, "timestampType", str, where),
-            is_transactional=_get(told, "isTransactional", bool, where),
-            is_control=_get(told, "isControl", bool, where),
-            delete_horizon_ms=None if no_horizon else _number(told, "deleteHorizonMs", 64, where),
+            compression=_get(fields, "compression", str, where),
+            timestamp_type=_get(fields, "timestampType", str, where),
+            is_transactional=_get(fields, "isTransactional", bool, where),
+            is_control=_get(fields, "isControl", bool, where),
+            delete_horizon_ms=None if no_horizon else _number(fields, "deleteHorizonMs", 64, where),
         )
     except (EncodeError, ConfigError) as error:
         raise BadQuestion(f"batches[{index}]: {error}") from None
 
 
-def _known(told: Question, keys: Collection[str], where: str) -> Question:
-    """The same, if it has no other keys: a mistyped one would be lost."""
-    for key in told:
+def _known(fields: Question, keys: Collection[str], where: str) -> Question:
+    """Return the object unchanged if all its keys are known, so that a mistyped key is not ignored."""
+    for key in fields:
         if key not in keys:
-            raise BadQuestion(f"{where}{key} is no key of the form; there are {', '.join(sorted(keys))}")
-    return told
+            raise BadQuestion(f"{where}{key} is not a known key. Allowed: {', '.join(sorted(keys))}")
+    return fields
 
 
 def _utf8(name: str, where: str) -> str:

@@ -1,4 +1,4 @@
-"""Whose exchange it is: a name for each member, where only ids and connections are seen."""
+"""Names for the members of groups, in exchanges that show only member ids and connections."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Any
 
 from .exchanges import Exchange
 
-_OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}  # What only a member itself asks: the connection is its own.
+# Only a member itself sends these requests, so the connection is its own.
+_OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}
 
 
 class Names:
-    """A member is its client id; of several with one client id, all but the first get a number.
+    """Names each member by its client id. Further members with the same client id get a number.
 
-    A member that gets a new member id on the connection of its old one keeps its name. An exchange that names
-    no member is its connection's, or else the first one's with its client id.
+    A member that gets a new member id on the same connection keeps its name. An exchange without a member id
+    belongs to the member of its connection, or else to the first member with its client id.
     """
 
     def __init__(self) -> None:
@@ -22,7 +23,7 @@ class Names:
         self._taken: dict[str, set[str]] = {}
 
     def of(self, exchange: Exchange) -> str:
-        """The name of who asked this."""
+        """Return the name of the member that sent the request."""
         request: Any = exchange.request
         response: Any = exchange.response
         group = getattr(request, "group_id", None)
@@ -36,13 +37,13 @@ class Names:
         return name
 
     def member(self, group: str, member_id: str, base: str = "client", known: str | None = None) -> str:
-        """The name of a member id; `known` is what it is called if it is new."""
+        """Return the name of a member id. `known` is the name to give it if it is new."""
         name = self._members.get((group, member_id))
         if name is None:
-            taken = self._taken.setdefault(group, set())
+            names = self._taken.setdefault(group, set())
             name, number = known or base, 2
-            while known is None and name in taken:
+            while known is None and name in names:
                 name, number = f"{base} ({number})", number + 1
-            taken.add(name)
+            names.add(name)
             self._members[group, member_id] = name
         return name

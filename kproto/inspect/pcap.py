@@ -1,15 +1,15 @@
-"""Frames as a capture that Wireshark and tshark read: each connection as TCP segments made for them.
+"""Write frames as a capture file for Wireshark and tshark, with TCP segments generated for each connection.
 
     with path.open("wb") as file:
-        capture = Capture(file)
-        capture.take(("10.0.0.7", 50312), ("10.0.0.1", 9092), True, frame, at)   # from the client
-        capture.take(("10.0.0.7", 50312), ("10.0.0.1", 9092), False, frame, at)  # from the broker
-        capture.over(("10.0.0.7", 50312), ("10.0.0.1", 9092), at)
+        writer = PcapWriter(file)
+        writer.write_frame(("10.0.0.7", 50312), ("10.0.0.1", 9092), True, frame, at)   # from the client
+        writer.write_frame(("10.0.0.7", 50312), ("10.0.0.1", 9092), False, frame, at)  # from the broker
+        writer.close_connection(("10.0.0.7", 50312), ("10.0.0.1", 9092), at)
 
-It is what a capture between these two would have, had they spoken without TLS: pcap with IP packets, a
-handshake before the first frame of a connection, each frame with its size in front, a FIN at the end. Numbers
-that nobody looks at (windows, identifications) are constants. An IPv4 address beside an IPv6 one is written
-as IPv6.
+The file contains what a capture of the same traffic without TLS would: pcap with IP packets, a handshake
+before the first frame of a connection, a size before each frame, and a FIN at the end. Fields that no tool
+reads (windows, identifications) are constants. If one address is IPv4 and the other is IPv6, the IPv4 address
+is mapped to IPv6.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import BinaryIO, Final
 
 from .exchanges import Address
 
-_MOST: Final = 32_768  # bytes of a segment: an IP packet has fewer than 65,536
+_MOST: Final = 32_768  # Bytes per segment: an IP packet has fewer than 65,536.
 _WRAPS: Final = 1 << 32
-_RAW: Final = 101  # libpcap's LINKTYPE_RAW: IP packets, with nothing in front
+_RAW: Final = 101  # libpcap's LINKTYPE_RAW: IP packets without a link header.
 _FIN, _SYN, _PUSH, _ACK = 0x01, 0x02, 0x08, 0x10
 
 
 @dataclass(slots=True)
 class _Side:
-    """Who sends: its packed address, its port, and the number of the next byte."""
+    """One side of a connection: its packed address, its port, and the sequence number of its next byte."""
 
     host: bytes
     port: int
@@ -39,7 +39,7 @@ class _Side:
 
 
 class Capture:
-    """Writes to `file`, which stays the caller's. `at` is nanoseconds since 1970 everywhere."""
+    """Writes frames to `file`, which the caller closes. `at` is in nanoseconds since 1970 everywhere."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -47,20 +47,20 @@ class Capture:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, _RAW))
         file.flush()
 
-    def take(self, client: Address, broker: Address, asking: bool, frame: bytes, at: int) -> None:
-        """A frame without its size; `asking`: from the client. Hosts are IP addresses."""
+    def take(self, client: Address, broker: Address, from_client: bool, frame: bytes, at: int) -> None:
+        """Write a frame without its size. `from_client`: the client sent it. Hosts are IP addresses."""
         sides = self._connections.get((client, broker)) or self._begin(client, broker, at)
         data = len(frame).to_bytes(4, "big") + frame
         for start in range(0, len(data), _MOST):
-            self._send(sides, asking, _PUSH | _ACK, at, data[start : start + _MOST])
+            self._send(sides, from_client, _PUSH | _ACK, at, data[start : start + _MOST])
         self._file.flush()
 
     def over(self, client: Address, broker: Address, at: int) -> None:
-        """The connection has ended."""
+        """Write the end of the connection."""
         sides = self._connections.pop((client, broker), None)
         if sides is not None:
-            for asking in (True, False):
-                self._send(sides, asking, _FIN | _ACK, at)
+            for from_client in (True, False):
+                self._send(sides, from_client, _FIN | _ACK, at)
             self._send(sides, True, _ACK, at)
             self._file.flush()
 
@@ -75,30 +75,32 @@ class Capture:
         self._send(sides, True, _ACK, at)
         return sides
 
-    def _send(self, sides: tuple[_Side, _Side], asking: bool, flags: int, at: int, data: bytes = b"") -> None:
-        source, target = sides if asking else sides[::-1]
-        known = target.at if flags & _ACK else 0
-        head = struct.pack(
-            ">HHIIBBHHH", source.port, target.port, source.at, known, 5 << 4, flags, 65_535, 0, 0
+    def _send(
+        self, sides: tuple[_Side, _Side], from_client: bool, flags: int, at: int, data: bytes = b""
+    ) -> None:
+        source, target = sides if from_client else sides[::-1]
+        acknowledged = target.at if flags & _ACK else 0
+        tcp_header = struct.pack(
+            ">HHIIBBHHH", source.port, target.port, source.at, acknowledged, 5 << 4, flags, 65_535, 0, 0
         )
-        size = len(head) + len(data)
-        between = source.host + target.host + struct.pack(">II", size, 6)
-        tcp = head[:16] + _checksum(between + head + data) + head[18:] + data
+        size = len(tcp_header) + len(data)
+        pseudo_header = source.host + target.host + struct.pack(">II", size, 6)
+        tcp = tcp_header[:16] + _checksum(pseudo_header + tcp_header + data) + tcp_header[18:] + data
         if len(source.host) == 4:
-            ip = struct.pack(
+            ip_header = struct.pack(
                 ">BBHHHBBH4s4s", 0x45, 0, 20 + size, 0, 0x4000, 64, 6, 0, source.host, target.host
             )
-            ip = ip[:10] + _checksum(ip) + ip[12:]
+            ip_header = ip_header[:10] + _checksum(ip_header) + ip_header[12:]
         else:
-            ip = struct.pack(">IHBB16s16s", 6 << 28, size, 6, 64, source.host, target.host)
-        seconds, rest = divmod(at, 1_000_000_000)
-        length = len(ip) + size
-        self._file.write(struct.pack("<IIII", seconds, rest // 1000, length, length) + ip + tcp)
+            ip_header = struct.pack(">IHBB16s16s", 6 << 28, size, 6, 64, source.host, target.host)
+        seconds, nanoseconds = divmod(at, 1_000_000_000)
+        length = len(ip_header) + size
+        self._file.write(struct.pack("<IIII", seconds, nanoseconds // 1000, length, length) + ip_header + tcp)
         source.at = (source.at + len(data) + bool(flags & (_SYN | _FIN))) % _WRAPS
 
 
 def _checksum(data: bytes) -> bytes:
-    """The internet's (RFC 1071): the sum of the words, which may be taken in either byte order."""
+    """Return the internet checksum (RFC 1071). The sum of the words may be taken in either byte order."""
     total = sum(array("H", data if len(data) % 2 == 0 else data + b"\0"))
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)

@@ -1,7 +1,7 @@
-"""The thread from a rule to its cells and tests: what `kproto rules` prints and the pages of rules show.
+"""Find the cells and the tests of each rule, for `kproto rules` and the pages in docs/rules.
 
 docs/rules defines a rule under a heading such as `### R64`. A cell of a state machine names the rules that it
-keeps, and a test names those that it pins by `@rule("R64")`. Texts and tests are read from a checkout or an
+keeps. A test names the rules that it pins with `@rule("R64")`. Texts and tests are read from a checkout or an
 unpacked source distribution. A wheel has neither: `definitions()` and `tests()` are empty there.
 """
 

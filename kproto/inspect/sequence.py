@@ -1,8 +1,8 @@
-"""A group's conversation as a sequence diagram in SVG: a lane for each client and broker, time downwards.
+"""Draw a group's exchanges as a sequence diagram in SVG: a lane per client and broker, time downwards.
 
-A row is an arrow with its words above it, something that happened to a client, or a pause. Rebalances are
-shaded. Each text is cut to the room there is and says all of itself when pointed at; a picture is drawn for
-a width, and stays readable there: a page holds a wide one and a narrow one.
+A row is an arrow with a text above it, a note about a client, or a pause. Rebalances are shaded. Each text is
+cut to the available width, and its tooltip has the full text. A page holds two drawings: a wide one for
+desktops and a narrow one for telephones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from .diagram_rows import Picked, Row
 
-WIDE, NARROW = 1080, 366  # Pixels across, for a desk and for a telephone.
+WIDE, NARROW = 1080, 366  # Widths in pixels, for a desktop and for a telephone.
 STYLE = """
 .sequence text { font: 12px system-ui, sans-serif; fill: currentColor }
 .sequence.small text { font-size: 11px }
@@ -36,7 +36,7 @@ COLOURS = """
   :root { --paper: #16181c; --ink: #e6e6e6; --ask: #7db1ff; --error: #ff8f87; --note: #2b3324;
     --rebalance: #c9a2272e } }
 """
-# How the words of a row look.
+# CSS classes of the texts, by kind of row.
 _TEXT = {
     "ask": "",
     "answer": "",
@@ -45,19 +45,19 @@ _TEXT = {
     "quiet": "quiet",
     "rebalance": "begin",
 }
-_ARROW, _OTHER = 32, 25  # the heights of rows
+_ARROW, _OTHER = 32, 25  # Heights of rows in pixels: arrows, and all other rows.
 _HEAD = 40
-_AGAIN = 900  # the lanes' names stand again after so many pixels
-_LEAST = 92  # between two lanes
+_AGAIN = 900  # The names of the lanes are repeated after this many pixels.
+_LEAST = 92  # Minimum distance between two lanes in pixels.
 
 
 def drawing(picked: Picked, width: int = WIDE) -> str:
-    """The diagram as an <svg> element for a page that has `STYLE` and `COLOURS`."""
+    """Return the diagram as an <svg> element for a page that has `STYLE` and `COLOURS`."""
     return tostring(_Drawing(picked, width).draw(), encoding="unicode")
 
 
 def picture(picked: Picked, width: int = 820) -> str:
-    """The diagram as a file of its own."""
+    """Return the diagram as a complete SVG document."""
     root = _Drawing(picked, width).draw()
     root.set("xmlns", "http://www.w3.org/2000/svg")
     paper = Element("rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"})
@@ -72,7 +72,7 @@ class _Drawing:
         self.picked = picked
         self.narrow = width <= NARROW
         self.left = 50 if self.narrow else 74
-        self.letter = 6.4 if self.narrow else 6.7  # about as wide as one is
+        self.letter = 6.4 if self.narrow else 6.7  # Approximate width of a letter in pixels.
         lanes = [*picked.clients, *picked.brokers]
         self.width = max(width, self.left + _LEAST * len(lanes))
         room = self.width - self.left
@@ -111,11 +111,18 @@ class _Drawing:
     def _heads(self) -> None:
         room = (self.width - self.left) / len(self.x) - 8
         for lane, x in self.x.items():
-            wide = min(room, max(60.0, len(lane) * 7 + 20))
+            box_width = min(room, max(60.0, len(lane) * 7 + 20))
             self._add(
-                self.root, "rect", kind="head", x=x - wide / 2, y=self.y + 8, width=wide, height=22, rx=5
+                self.root,
+                "rect",
+                kind="head",
+                x=x - box_width / 2,
+                y=self.y + 8,
+                width=box_width,
+                height=22,
+                rx=5,
             )
-            self._text(self.root, lane, x, self.y + 23, "name", room=wide - 6, told=lane)
+            self._text(self.root, lane, x, self.y + 23, "name", room=box_width - 6, tooltip=lane)
         self.y += _HEAD
 
     def _row(self, row: Row) -> None:
@@ -128,7 +135,7 @@ class _Drawing:
                 middle = self.left + (self.width - self.left) / 2
                 self._time(row, 16)
                 self._text(
-                    self.root, row.text, middle, self.y + 16, f"{_TEXT[row.kind]} behind", told=row.told
+                    self.root, row.text, middle, self.y + 16, f"{_TEXT[row.kind]} behind", tooltip=row.tooltip
                 )
                 self.y += _OTHER
 
@@ -140,14 +147,19 @@ class _Drawing:
         step = 6 if end > start else -6
         y = self.y + 24
         self._time(row, 28)
-        group = self._add(self.root, "g", row.told, kind=row.kind)
+        group = self._add(self.root, "g", row.tooltip, kind=row.kind)
         self._add(group, "path", kind="shaft", d=f"M{start:.1f} {y:g}H{end - step:.1f}")
         if row.kind == "silence":
             self._add(group, "path", kind="shaft", d=f"M{end - 5:.1f} {y - 5:g}l10 10m0 -10l-10 10")
         else:
             self._add(group, "path", kind="tip", d=f"M{end:.1f} {y:g}l{-step * 1.5:g} -4v8z")
         self._text(
-            self.root, row.text, (start + end) / 2, self.y + 17, f"{_TEXT[row.kind]} behind", told=row.told
+            self.root,
+            row.text,
+            (start + end) / 2,
+            self.y + 17,
+            f"{_TEXT[row.kind]} behind",
+            tooltip=row.tooltip,
         )
         self.y += _ARROW
 
@@ -155,11 +167,13 @@ class _Drawing:
         middle = self.x.get(row.who, self.left + (self.width - self.left) / 2)
         text = row.text if row.who in self.x or not row.who else f"{row.who}: {row.text}"
         shown = self._cut(text, self.width - self.left - 20)
-        wide = len(shown) * self.letter + 16
-        x = min(max(middle - wide / 2, self.left), self.width - wide - 2)
+        box_width = len(shown) * self.letter + 16
+        x = min(max(middle - box_width / 2, self.left), self.width - box_width - 2)
         self._time(row, 16)
-        self._add(self.root, "rect", row.told, kind="note", x=x, y=self.y + 2, width=wide, height=20, rx=9)
-        self._text(self.root, shown, x + wide / 2, self.y + 16, "", told=row.told)
+        self._add(
+            self.root, "rect", row.tooltip, kind="note", x=x, y=self.y + 2, width=box_width, height=20, rx=9
+        )
+        self._text(self.root, shown, x + box_width / 2, self.y + 16, "", tooltip=row.tooltip)
         self.y += _OTHER
 
     def _shade(self, top: float) -> None:
@@ -174,15 +188,15 @@ class _Drawing:
     # ---- shapes
 
     def _add(
-        self, above: Element, name: str, told: str = "", kind: str = "", **attributes: object
+        self, above: Element, name: str, tooltip: str = "", kind: str = "", **attributes: object
     ) -> Element:
         numbers = {
             key: f"{v:.1f}".removesuffix(".0") if isinstance(v, float) else str(v)
             for key, v in attributes.items()
         }
         shape = SubElement(above, name, {"class": kind, **numbers})
-        if told:
-            SubElement(shape, "title").text = told
+        if tooltip:
+            SubElement(shape, "title").text = tooltip
         return shape
 
     def _text(
@@ -195,7 +209,7 @@ class _Drawing:
         anchor: str = "middle",
         *,
         room: float = 0,
-        told: str = "",
+        tooltip: str = "",
     ) -> None:
         shown = self._cut(text, room or self.width - self.left)
         if anchor == "middle" and not room:
@@ -204,9 +218,9 @@ class _Drawing:
         shape = self._add(above, "text", kind=kind, x=x, y=y, text_anchor=anchor)
         shape.set("text-anchor", shape.attrib.pop("text_anchor"))
         shape.text = shown
-        if told and told != shown:
-            SubElement(shape, "title").text = told
+        if tooltip and tooltip != shown:
+            SubElement(shape, "title").text = tooltip
 
     def _cut(self, text: str, room: float) -> str:
-        most = max(3, int(room / self.letter))
-        return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+        letters = max(3, int(room / self.letter))
+        return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"

@@ -1,15 +1,17 @@
-"""A group's life as its members lived it: who owned which partition when, and how long each stood still.
+"""A group's timeline: which member owned which partition when, and how long each partition stood still.
 
-Rules
-1. An event is what one member saw, or what was done to it, at a time in ms. All clocks are one machine's.
-2. A member owns a partition from `assigned` until `revoked`, `lost`, `left` or `killed`. `revoked` comes when
-   the application has let go, *before* the coordinator is told: two ownerships of one partition that
-   overlap are therefore two members that really could work on it at the same time.
-3. A partition stands still from `releasing`, when its owner stops delivering and begins to let go (or from
-   the end of the ownership, where nobody told that), to the start of the next ownership. A partition that
-   its member kept through a rebalance has not stood still: that is what cooperative is for.
-4. A partition's standstill belongs to the generation that ended it. Where that began before it, a member
-   took another one's place without a rebalance, as a static member does that comes back: see `places`.
+Rules:
+
+1. An event is something that one member observed, or that was done to it, at a time in ms. All events have
+   the clock of one machine.
+2. A member owns a partition from `assigned` until `revoked`, `lost`, `left` or `killed`. `revoked` is
+   recorded when the application has released the partition, *before* the coordinator knows. Two overlapping
+   ownerships of a partition therefore mean that two members could really process it at the same time.
+3. A partition stands still from `releasing`, when its owner stops delivering records, until the next
+   ownership starts. Without a `releasing` event it stands still from the end of the ownership. A partition
+   that its member kept through a rebalance did not stand still: cooperative rebalancing exists for that.
+4. A standstill belongs to the generation that ended it. If that generation began before the standstill, one
+   member replaced another without a rebalance, as a returning static member does: see `places`.
 """
 
 from __future__ import annotations
@@ -28,8 +30,11 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class GroupEvent:
-    """One thing that happened. `member` names a lane; it is empty for `grown`, which the cluster did, and
-    for `ended`: nobody looked any longer."""
+    """Something that happened to a group.
+
+    `member` names a lane. It is empty for `grown`, which the cluster did, and for `ended`, the end of the
+    observation.
+    """
 
     at: int
     kind: Kind
@@ -41,7 +46,7 @@ class GroupEvent:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """`member` could deliver `partition` from `start` to `end` (ms); it got it in `generation`."""
+    """`member` could deliver `partition` from `start` to `end` (ms). It was assigned in `generation`."""
 
     partition: TopicPartition
     member: str
@@ -52,7 +57,9 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """Nobody owned `partition` from `start` to `end` (ms). `found`: it was new, nobody had owned it yet."""
+    """No member owned `partition` from `start` to `end` (ms). `found`: the partition was new and had no
+    earlier owner.
+    """
 
     partition: TopicPartition
     generation: int
@@ -60,7 +67,7 @@ class Standstill:
     end: int
     found: bool = False
     before: str = ""
-    after: str = ""  # Who had it before, and who afterwards, where both had it in one generation.
+    after: str = ""  # The previous and the next owner, if both owned the partition in the same generation.
 
     @property
     def ms(self) -> int:
@@ -68,53 +75,55 @@ class Standstill:
 
 
 def ownerships(events: Iterable[GroupEvent]) -> list[Ownership]:
-    """Every ownership, in order of its start. One that never ended lasts until the last event."""
+    """Return every ownership, ordered by start. One without an end lasts until the last event."""
     ordered = sorted(events, key=lambda event: event.at)
-    held: dict[tuple[str, TopicPartition], GroupEvent] = {}
-    done: list[Ownership] = []
+    open_ownerships: dict[tuple[str, TopicPartition], GroupEvent] = {}
+    closed: list[Ownership] = []
 
     def close(member: str, partitions: Iterable[TopicPartition], at: int) -> None:
         for partition in partitions:
-            began = held.pop((member, partition), None)
+            began = open_ownerships.pop((member, partition), None)
             if began is not None:
-                done.append(Ownership(partition, member, began.generation, began.at, at))
+                closed.append(Ownership(partition, member, began.generation, began.at, at))
 
     for event in ordered:
         if event.kind == "assigned":
             for partition in event.partitions:
-                held.setdefault((event.member, partition), event)
+                open_ownerships.setdefault((event.member, partition), event)
         elif event.kind in ("revoked", "lost"):
             close(event.member, event.partitions, event.at)
         elif event.kind in ("left", "killed"):
-            close(event.member, [p for m, p in held if m == event.member], event.at)
-    for member, partition in list(held):
+            close(event.member, [p for m, p in open_ownerships if m == event.member], event.at)
+    for member, partition in list(open_ownerships):
         close(member, [partition], ordered[-1].at)
-    return sorted(done, key=lambda one: (one.start, one.partition, one.member))
+    return sorted(closed, key=lambda one: (one.start, one.partition, one.member))
 
 
 def shared(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
-    """Every pair of ownerships of one partition by two members that overlap: empty in a correct group."""
+    """Return the pairs of overlapping ownerships of a partition. A correct group has none."""
     pairs: list[tuple[Ownership, Ownership]] = []
-    for _, several in _by_partition(owned).items():
-        for index, one in enumerate(several):
+    for _, ownerships_of_partition in _by_partition(owned).items():
+        for index, one in enumerate(ownerships_of_partition):
             pairs += [
                 (one, other)
-                for other in several[index + 1 :]
+                for other in ownerships_of_partition[index + 1 :]
                 if one.member != other.member and other.start < one.end
             ]
     return pairs
 
 
 def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
-    """Every standstill between two ownerships; for new partitions, from their growth to their first owner."""
+    """Return every standstill between two ownerships. That of a new partition lasts from its creation to its
+    first owner.
+    """
     releases = [event for event in events if event.kind == "releasing"]
     grown = {p: event.at for event in events if event.kind == "grown" for p in event.partitions}
-    still: list[Standstill] = []
-    for partition, several in _by_partition(ownerships(events)).items():
+    result: list[Standstill] = []
+    for partition, owned in _by_partition(ownerships(events)).items():
         if partition in grown:
-            first = several[0]
-            still.append(Standstill(partition, first.generation, grown[partition], first.start, found=True))
-        still += [
+            first = owned[0]
+            result.append(Standstill(partition, first.generation, grown[partition], first.start, found=True))
+        result += [
             Standstill(
                 partition,
                 after.generation,
@@ -123,79 +132,82 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
                 before=before.member if before.generation == after.generation >= 0 else "",
                 after=after.member if before.generation == after.generation >= 0 else "",
             )
-            for before, after in itertools.pairwise(several)
+            for before, after in itertools.pairwise(owned)
             if after.start >= before.end
         ]
-    return sorted(still, key=lambda one: (one.end, one.partition))
+    return sorted(result, key=lambda one: (one.end, one.partition))
 
 
-def _stopped(one: Ownership, releases: Iterable[GroupEvent]) -> int:
-    """When the owner stopped delivering."""
+def _stopped(ownership: Ownership, releases: Iterable[GroupEvent]) -> int:
+    """Return when the owner stopped delivering records."""
     times = [
         event.at
         for event in releases
-        if event.member == one.member
-        and one.partition in event.partitions
-        and one.start <= event.at <= one.end
+        if event.member == ownership.member
+        and ownership.partition in event.partitions
+        and ownership.start <= event.at <= ownership.end
     ]
-    return max(times, default=one.end)
+    return max(times, default=ownership.end)
 
 
 def _by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Ownership]]:
-    found: dict[TopicPartition, list[Ownership]] = {}
-    for one in sorted(owned, key=lambda one: (one.start, one.end)):
-        found.setdefault(one.partition, []).append(one)
-    return found
+    result: dict[TopicPartition, list[Ownership]] = {}
+    for ownership in sorted(owned, key=lambda ownership: (ownership.start, ownership.end)):
+        result.setdefault(ownership.partition, []).append(ownership)
+    return result
 
 
 # Reasons that follow from a rebalance instead of starting one: the second JoinGroup of KIP-394, and the
-# rejoin of a member that a heartbeat told of the rebalance.
+# rejoin of a member that learned of the rebalance from a heartbeat.
 _CONSEQUENCES = ("need to re-join with the given member-id", "group is already rebalancing")
 
 
 def cause(events: Sequence[GroupEvent], generation: int) -> str:
-    """Why `generation` came to be: what happened from the first moment of the one before it to its own.
+    """Return why `generation` was created: the events from the start of the previous generation to its own
+    start.
 
-    What merely follows from a rebalance is told only where nothing else is known to have started it.
+    Reasons that follow from a rebalance are returned only if no other reason is known.
     """
     ordered = sorted(events, key=lambda event: event.at)
-    began: dict[int, int] = {}
+    started_at: dict[int, int] = {}
     for event in ordered:
         if event.kind == "assigned" and event.generation >= 0:
-            began.setdefault(event.generation, event.at)
-    until = began.get(generation, ordered[-1].at)
-    since = max((at for other, at in began.items() if other < generation), default=ordered[0].at - 1)
-    told: list[str] = []
-    followed: list[str] = []
+            started_at.setdefault(event.generation, event.at)
+    until = started_at.get(generation, ordered[-1].at)
+    since = max((at for earlier, at in started_at.items() if earlier < generation), default=ordered[0].at - 1)
+    reasons: list[str] = []
+    consequences: list[str] = []
     for event in ordered:
         if since < event.at <= until:
             match event.kind:
                 case "started":
-                    told.append(f"{event.member} joins")
+                    reasons.append(f"{event.member} joins")
                 case "left":
-                    told.append(f"{event.member} leaves")
+                    reasons.append(f"{event.member} leaves")
                 case "killed":
-                    told.append(f"{event.member} is killed")
+                    reasons.append(f"{event.member} is killed")
                 case "grown":
-                    told.append("the topic grows")
+                    reasons.append("the topic grows")
                 case "rejoining":
                     if event.reason:
-                        where = followed if event.reason.startswith(_CONSEQUENCES) else told
-                        where.append(f"{event.member}: {event.reason}")
+                        target = consequences if event.reason.startswith(_CONSEQUENCES) else reasons
+                        target.append(f"{event.member}: {event.reason}")
                 case "assigned" | "releasing" | "revoked" | "lost" | "ended":
                     pass
-    return "; ".join(dict.fromkeys(told or followed))
+    return "; ".join(dict.fromkeys(reasons or consequences))
 
 
 def places(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
-    """The standstills that no new generation ended, by generation, their end, and who took whose place."""
-    gone = {event.member: event.kind for event in events if event.kind in ("left", "killed")}
-    told = {"left": "leaves; ", "killed": "is killed; "}
-    found: dict[tuple[int, int, str], list[Standstill]] = {}
+    """Return the standstills that no new generation ended, by generation, end, and description of the
+    replacement.
+    """
+    departures = {event.member: event.kind for event in events if event.kind in ("left", "killed")}
+    descriptions = {"left": "leaves; ", "killed": "is killed; "}
+    result: dict[tuple[int, int, str], list[Standstill]] = {}
     for standstill in standstills(events):
         if standstill.after and standstill.after != standstill.before:
-            end = told.get(gone.get(standstill.before, ""))
-            why = f"{standstill.before} {end}{standstill.after} takes its place" if end else ""
-            why = why or f"{standstill.after} takes the place of {standstill.before}"
-            found.setdefault((standstill.generation, standstill.end, why), []).append(standstill)
-    return found
+            end = descriptions.get(departures.get(standstill.before, ""))
+            reason = f"{standstill.before} {end}{standstill.after} takes its place" if end else ""
+            reason = reason or f"{standstill.after} takes the place of {standstill.before}"
+            result.setdefault((standstill.generation, standstill.end, reason), []).append(standstill)
+    return result

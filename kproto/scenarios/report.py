@@ -155,7 +155,7 @@ def requests(run: ScenarioRun) -> list[str]:
         conversation = history.picked(act)
         if conversation is not None:
             lines += [f"{_head(run, number, act)}:"] if len(run.acts) > 1 else []
-            lines += [row.told.removesuffix("  [0 ms]") for row in conversation.rows if row.kind == "ask"]
+            lines += [row.tooltip.removesuffix("  [0 ms]") for row in conversation.rows if row.kind == "ask"]
     return lines
 
 

@@ -247,7 +247,7 @@ def test_versions_of_some_apis(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_hex_may_be_longer_than_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", BEAT + "00" * 5000]) == 1
-    assert "5000 bytes behind the end" in capsys.readouterr().out
+    assert "5000 bytes after the end" in capsys.readouterr().out
     assert main(["decode", "--message", "SaslAuthenticateRequest:0", "00001388" + "00" * 5000]) == 0
 
 

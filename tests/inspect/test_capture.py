@@ -110,9 +110,9 @@ def test_what_one_lost_segment_held_is_missing_and_nothing_else(tmp_path: Path) 
     )
     assert (read(found, "Request"), read(found, "Response")) == (BEATS - 1, BEATS - 2)
     assert [one.note for one in found if one.note] == [
-        f"{len(segments[3][2])} bytes are missing, or in no frame whose start is here",
-        f"{len(segments[BEATS + 5][2])} bytes are missing, or in no frame whose start is here",
-        "no question is here for these answers: 1",
+        f"{len(segments[3][2])} bytes are missing, or belong to frames that started earlier",
+        f"{len(segments[BEATS + 5][2])} bytes are missing, or belong to frames that started earlier",
+        "the requests of 1 responses are not in the capture",
     ]
 
 
@@ -137,7 +137,7 @@ def test_a_port_that_is_used_again_takes_nothing_from_the_connection_before(tmp_
 def test_a_last_frame_that_is_cut_is_told(tmp_path: Path) -> None:
     asked, told = conversation()
     found = list(frames(capture(tmp_path / "c", [*cut(True, asked[:-3], 50), *cut(False, told, 50)])))
-    assert "the last frame is not whole: 3 bytes are missing" in [one.note for one in found]
+    assert "the last frame is truncated: 3 bytes are missing" in [one.note for one in found]
 
 
 def test_tls_is_told(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_file_may_be_cut_and_says_so(tmp_path: Path, written: Callable[[bytes]
 
 def test_another_port_is_refused_with_those_that_are_there(tmp_path: Path) -> None:
     path = capture(tmp_path / "c", one_by_one())
-    with pytest.raises(ConfigError, match=r"its TCP ports: 5000 \(42 segments\), 9092"):
+    with pytest.raises(ConfigError, match=r"Its busiest TCP ports: 5000 \(42 segments\), 9092"):
         list(frames(path, 9093))
 
 
@@ -223,7 +223,7 @@ def test_answers_without_their_questions_are_counted(tmp_path: Path) -> None:
     asked, told = conversation()
     first = frame(encode_response(HeartbeatResponse(error_code=0), 4, 99))
     found = list(frames(capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, first + told, 50)])))
-    assert [one.note for one in found if one.note] == ["no question is here for these answers: 1"]
+    assert [one.note for one in found if one.note] == ["the requests of 1 responses are not in the capture"]
 
 
 def test_a_file_that_is_no_capture_is_refused(tmp_path: Path) -> None:

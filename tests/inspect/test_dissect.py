@@ -73,7 +73,7 @@ def test_the_size_of_a_cut_frame_is_told_from_a_header() -> None:
     found = dissect((len(frame).to_bytes(4, "big") + frame)[:-3])
     assert found.error is not None
     assert found.error.message == "JoinGroupRequest"
-    assert next(lines(found)).endswith(f"= {len(frame)}, but {len(frame) - 3} bytes are here")
+    assert next(lines(found)).endswith(f"= {len(frame)}, but {len(frame) - 3} bytes follow")
 
 
 def test_a_wrong_byte_in_a_response_with_its_size_is_pointed_at() -> None:
@@ -159,9 +159,7 @@ def test_a_broken_batch_is_pointed_at_behind_the_whole_ones() -> None:
 
 def test_a_cut_batch_is_said_to_be_cut() -> None:
     good = encode_batch(RECORDS[:1])
-    assert list(record_lines(good + good[:-1]))[-1].startswith(
-        f"{len(good) - 1} bytes of a batch that is cut"
-    )
+    assert list(record_lines(good + good[:-1]))[-1].startswith(f"{len(good) - 1} bytes of a truncated batch")
 
 
 def test_a_response_is_read_as_the_answer_to_what_was_asked() -> None:

@@ -87,7 +87,7 @@ def test_a_subscription_of_any_version_is_opened(version: int) -> None:
     found = told(join(metadata))
     assert f"ConsumerProtocolSubscription v{min(version, 3)}" in found
     assert f"version: int16 = {version}" in found
-    assert ("3 bytes behind it, which readers skip" in found) == (version > 3)
+    assert ("3 bytes follow it, which readers skip" in found) == (version > 3)
 
 
 def test_in_the_answer_the_leader_reads_every_member() -> None:

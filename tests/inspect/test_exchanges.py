@@ -114,7 +114,7 @@ def test_what_was_never_answered_says_so() -> None:
     conversation = Conversation("127.0.0.1:5", 1)
     conversation.asked(encode_request(BEAT, 4, 7, "me"), 0)
     [left] = conversation.ended()
-    assert "the connection ended before the answer" in line(left)
+    assert "the connection ended before the response" in line(left)
 
 
 def test_an_old_brokers_answer_to_api_versions_is_read() -> None:

@@ -76,9 +76,9 @@ def test_anything_else_says_nothing(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("000b0", "half a byte"),
+        ("000b0", "odd number"),
         ("0000000 0b00 0900\n", "hexdump -C"),
-        ("000c0004 0000000O", "'O' is no hex digit"),
+        ("000c0004 0000000O", "'O' is not a hex digit"),
     ],
 )
 def test_what_is_nearly_one_is_refused_with_why(text: str, why: str) -> None:

@@ -157,7 +157,7 @@ def test_what_ctrl_c_cuts_off_is_told(tmp_path: Path) -> None:
                     out, _ = process.communicate(timeout=20)
     (told,) = map(json.loads, out.splitlines())
     assert (told["client"], told["api"]) == ("me", "LeaveGroup")
-    assert told["trouble"] == "the connection ended before the answer"
+    assert told["trouble"] == "the connection ended before the response"
 
 
 def test_a_clients_name_writes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
