@@ -16,10 +16,10 @@ def result_in_child(act: Callable[[], Any], seconds: float = 10) -> str:
     if child == 0:
         try:
             try:
-                said = f"returned {act()!r}"
+                text = f"returned {act()!r}"
             except BaseException as error:
-                said = f"{type(error).__name__}: {error}"
-            os.write(write, said.encode())
+                text = f"{type(error).__name__}: {error}"
+            os.write(write, text.encode())
         finally:
             os._exit(0)
     os.close(write)

@@ -102,8 +102,10 @@ class Script:
             case FindCoordinatorRequest():
                 host, port = self.place
                 key = request.coordinator_keys[0]
-                found = Found(key=key, node_id=1, host=host, port=port, error_code=code, error_message=None)
-                return FindCoordinatorResponse(coordinators=[found])
+                coordinator = Found(
+                    key=key, node_id=1, host=host, port=port, error_code=code, error_message=None
+                )
+                return FindCoordinatorResponse(coordinators=[coordinator])
             case InitProducerIdRequest():
                 self.epoch += not code
                 self.epoch = max(self.epoch, request.producer_epoch + 1)
@@ -176,8 +178,11 @@ class Script:
 
     def kinds(self) -> list[str]:
         """Return the kinds of the requests since the last call."""
-        asked, self.asked[:] = [type(request).__name__.removesuffix("Request") for request in self.asked], []
-        return asked
+        requests, self.asked[:] = (
+            [type(request).__name__.removesuffix("Request") for request in self.asked],
+            [],
+        )
+        return requests
 
     def ends(self) -> list[bool]:
         """Return how each transaction ended: True for a commit."""

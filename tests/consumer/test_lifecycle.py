@@ -497,7 +497,7 @@ def test_another_event_loop_is_rejected(broker: str) -> None:
 
 def test_a_hundred_cancelled_polls_lose_no_record(broker: str) -> None:
     async def story() -> list[int]:
-        seen: list[int] = []
+        offsets: list[int] = []
         async with AsyncConsumer(broker, group_id="cancelled", auto_offset_reset="earliest") as consumer:
             consumer.subscribe("t")
             for turn in range(100):
@@ -505,10 +505,10 @@ def test_a_hundred_cancelled_polls_lose_no_record(broker: str) -> None:
                 await asyncio.sleep(0.0005 * (turn % 7))
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    seen += [record.offset for record in await task]
-            while len(seen) < 100:
-                seen += [record.offset for record in await consumer.poll(5)]
-        return seen
+                    offsets += [record.offset for record in await task]
+            while len(offsets) < 100:
+                offsets += [record.offset for record in await consumer.poll(5)]
+        return offsets
 
     assert asyncio.run(story()) == list(range(100))
 
@@ -759,10 +759,12 @@ def test_after_a_stop_longer_than_the_session_no_record_of_a_lost_partition_is_r
         assert first[:5] == ["0", "1", "2", "3", "4"]
         time.sleep(0.3)  # The consumer has fetched ahead.
         sleeper.send_signal(signal.SIGSTOP)
-        with Consumer(broker, **{**GROUP, "group_id": "stopped"}, max_poll_records=1000) as other:
-            other.subscribe("t")
+        with Consumer(broker, **{**GROUP, "group_id": "stopped"}, max_poll_records=1000) as other_consumer:
+            other_consumer.subscribe("t")
             read: list[int] = []
-            until(lambda: bool(read.extend(r.offset for r in other.poll(0.2)) or len(read) >= 95), 20)
+            until(
+                lambda: bool(read.extend(r.offset for r in other_consumer.poll(0.2)) or len(read) >= 95), 20
+            )
             sleeper.stdin.write("\n")
             sleeper.stdin.flush()
             sleeper.send_signal(signal.SIGCONT)

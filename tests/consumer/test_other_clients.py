@@ -255,11 +255,11 @@ def test_the_names_in_hints_about_methods_exist() -> None:
 
 def test_the_names_in_hints_about_options_exist() -> None:
     for client_kind, config in (("a consumer", ConsumerConfig), ("a producer", ProducerConfig)):
-        for told in OPTIONS[client_kind].values():
+        for hint in OPTIONS[client_kind].values():
             for client in KINDS[client_kind.removeprefix("a ")]:
-                assert missing_names(told, client) == [], (client, told)
-            option = re.match(r"use (\w+)", told)
-            assert option is None or option[1] in config.__annotations__, told
+                assert missing_names(hint, client) == [], (client, hint)
+            option = re.match(r"use (\w+)", hint)
+            assert option is None or option[1] in config.__annotations__, hint
 
 
 def test_no_hint_exists_for_a_name_of_kproto() -> None:

@@ -183,7 +183,7 @@ class Application:
         return all(delivery.done() for delivery, _, _ in self.sent)
 
     def delivered(self, since: int = 0) -> list[tuple[int, str]]:
-        return [(at, value) for one, at, value in self.sent[since:] if one.exception() is None]
+        return [(at, value) for delivery, at, value in self.sent[since:] if delivery.exception() is None]
 
 
 def check_producer_recovers(world: Refusing, late: bool, times: int) -> Application:
@@ -282,6 +282,6 @@ def check_transactions_recover(world: Refusing, late: bool, times: int) -> Clerk
     else:
         assert clerk.transaction(20_000)
     counts = world.values()
-    assert all(counts[one] == 1 for one in clerk.committed)
+    assert all(counts[entry] == 1 for entry in clerk.committed)
     assert max(counts.values(), default=0) <= 1
     return clerk

@@ -101,7 +101,7 @@ def test_a_topic_denied_once_stays_in_the_assignment(assignors: list[str]) -> No
     world.run(10_000)
     assert [type(error) for error in a.errors] == [NotAuthorized]
     assert a.owned == {T0, tp("t", 1)}
-    joins = [one for _, one, _ in world.requests[before:] if isinstance(one, JoinGroupRequest)]
+    joins = [sent for _, sent, _ in world.requests[before:] if isinstance(sent, JoinGroupRequest)]
     assert len(joins) <= 1
     assert all(len(change.owned) == 2 for change in a.changes_of("assigned"))
 

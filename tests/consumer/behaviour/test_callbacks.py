@@ -118,7 +118,7 @@ def test_an_error_of_a_listener_is_raised_by_poll_and_the_group_continues(broker
             consumer.close()
     consumer.close()
     with Consumer(broker, group_id=f"listener-raises-{kind}", **GROUP) as after:
-        assert sum(found.offset for found in after.committed([P0]).values() if found) == 50
+        assert sum(offset.offset for offset in after.committed([P0]).values() if offset) == 50
 
 
 # ---- what it may call
@@ -175,11 +175,11 @@ def test_a_callback_may_call_methods_that_do_not_wait_for_it(broker: str, where:
         consumer.events(lambda change: once("events") if change.kind == "assigned" else None)
         consumer.subscribe("t", Listener())
         assert len(read(consumer, 90)) >= 90
-    (said,) = outcome
+    (result,) = outcome
     if expected == "works":
-        assert said == "works"
+        assert result == "works"
     elif expected == "refused":
-        assert said != "works"
+        assert result != "works"
 
 
 @pytest.mark.parametrize("call", [name for name, (_, expected) in CALLS.items() if expected != "either"])

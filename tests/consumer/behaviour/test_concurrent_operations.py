@@ -369,15 +369,15 @@ def test_partitions_of_returns_the_current_partitions() -> None:
 
 
 @pytest.mark.parametrize(("start", "policy"), [(3, "earliest"), (None, "latest")])
-@pytest.mark.parametrize("others", [[], [tp("u", 0)]], ids=["alone", "beside another"])
+@pytest.mark.parametrize("other_partitions", [[], [tp("u", 0)]], ids=["alone", "beside another"])
 def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
-    others: list[Any], start: int | None, policy: str
+    other_partitions: list[Any], start: int | None, policy: str
 ) -> None:
     """An earlier topic had this name when it was last read."""
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "old")
     a = world.consumer(auto_offset_reset=policy)
-    beside = dict.fromkeys(others)
+    beside = dict.fromkeys(other_partitions)
     a.assign({T0: 0, **beside})
     assert world.run(until=lambda: len(a.records) == 1)
     a.assign(beside)

@@ -207,7 +207,7 @@ def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(clie
 
 
 def asks_for(request: FetchRequest, partition: int) -> bool:
-    return any(one.partition == partition for topic in request.topics for one in topic.partitions)
+    return any(entry.partition == partition for topic in request.topics for entry in topic.partitions)
 
 
 def records_from_the_start(request: Any, records: list[bytes]) -> FetchResponse:

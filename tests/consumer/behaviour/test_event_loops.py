@@ -147,10 +147,10 @@ def test_a_dropped_client_closes_its_connections(
             await cluster.topics()
             streams = cluster._runtime.streams
             del cluster
-        gone = weakref.ref(client)
+        client_ref = weakref.ref(client)
         del client
         async with asyncio.timeout(30):
-            while gone() is not None or streams._transports or streams._opening:
+            while client_ref() is not None or streams._transports or streams._opening:
                 gc.collect()
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0)
@@ -189,11 +189,11 @@ def test_a_dropped_producer_delivers_its_records_and_closes_its_connections(
         return weakref.ref(producer._runtime), producer._runtime.streams
 
     async def story() -> None:
-        gone, streams = await leave()
+        runtime_ref, streams = await leave()
         gc.collect()  # The batch is still waiting for more records.
-        assert (called, gone() is None) == ([], False)
+        assert (called, runtime_ref() is None) == ([], False)
         async with asyncio.timeout(30):
-            while gone() is not None or streams._transports or streams._opening:
+            while runtime_ref() is not None or streams._transports or streams._opening:
                 gc.collect()
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0)

@@ -96,9 +96,9 @@ class Worker:
         else:
             self.call("begin")
 
-    def call(self, what: str) -> None:
+    def call(self, name: str) -> None:
         with contextlib.suppress(KprotoError):
-            self.current_call = self.machine.call(what)
+            self.current_call = self.machine.call(name)
         self.writer.tick()
 
     def write(self) -> None:

@@ -86,17 +86,17 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
         for line in count(1, STEP):
             reader.seek(P0, 0)
             # The records of this poll, or of an earlier one that was complete.
-            seen = [] if line % 2 else read(reader)
+            offsets = [] if line % 2 else read(reader)
             while len(state.fetches) < 2:
                 time.sleep(0.001)
             with ctrl_c(line) as tracer:
                 try:
-                    seen += read(reader)
+                    offsets += read(reader)
                 except KeyboardInterrupt:
-                    assert reader.position(P0) == len(seen)
-            while len(seen) < len(ALL):
-                seen += read(reader)
-            assert seen == ALL, f"Ctrl-C before line {line} of the poll"
+                    assert reader.position(P0) == len(offsets)
+            while len(offsets) < len(ALL):
+                offsets += read(reader)
+            assert offsets == ALL, f"Ctrl-C before line {line} of the poll"
             if tracer.left > 0:
                 assert line > 50
                 return
@@ -157,7 +157,7 @@ def test_ctrl_c_while_a_poll_returns_gives_its_records_back(
             patch.setattr(_Claim, "__exit__", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 read(reader)
-        seen: list[int] = []
-        while len(seen) < len(ALL):
-            seen += read(reader)
-        assert seen == ALL
+        offsets: list[int] = []
+        while len(offsets) < len(ALL):
+            offsets += read(reader)
+        assert offsets == ALL

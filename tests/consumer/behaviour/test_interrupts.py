@@ -139,8 +139,8 @@ def test_after_ctrl_c_every_record_is_read_once_while_a_member_joins_and_leaves(
         owned = sum(number if kind == "assigned" else -number for kind, number in calls)
         assert owned == len(consumer.assignment()) == 2, ctrl_c.where
         application.call_until_done("close")
-    other = [record.offset for record in world.clients["other"].records if record.partition == 0]
-    assert sorted(application.read[0] + other) == list(range(SOME)), ctrl_c.where
-    other = [record.offset for record in world.clients["other"].records if record.partition == 1]
-    assert sorted(application.read[1] + other) == list(range(SOME)), ctrl_c.where
-    assert other
+    other_offsets = [record.offset for record in world.clients["other"].records if record.partition == 0]
+    assert sorted(application.read[0] + other_offsets) == list(range(SOME)), ctrl_c.where
+    other_offsets = [record.offset for record in world.clients["other"].records if record.partition == 1]
+    assert sorted(application.read[1] + other_offsets) == list(range(SOME)), ctrl_c.where
+    assert other_offsets

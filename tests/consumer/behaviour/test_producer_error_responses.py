@@ -89,7 +89,7 @@ def check_producer(place: str, late: bool, code: int, *, lies: bool) -> None:
     if lies:
         return
     counts = world.values()
-    assert all(counts[one] == 1 for one in app.delivered())
+    assert all(counts[entry] == 1 for entry in app.delivered())
     assert max(counts.values()) == 1
     assert (app.producer.engine.open_records, app.producer.engine.buffered) == (0, 0)
 

@@ -20,7 +20,7 @@ from kproto.errors import IllegalState, KprotoError
 
 P0 = TopicPartition("t", 0)
 SENT = 20
-# Methods for deliveries, and those with a test of their own.
+# Methods that deliveries use, and methods that are tested elsewhere.
 INSIDE = {"await_it", "call_back", "looked_at", "run", "wait_for"}
 PRODUCING: dict[str, tuple[Any, ...]] = {
     "send": ("t", b"again"),
@@ -49,8 +49,8 @@ GROUP: dict[str, Any] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms
 
 
 def methods(kind: type) -> list[str]:
-    found = [name for name, _ in inspect.getmembers(kind, inspect.isfunction)]
-    return [name for name in found if not name.startswith("_") and name not in INSIDE]
+    names = [name for name, _ in inspect.getmembers(kind, inspect.isfunction)]
+    return [name for name in names if not name.startswith("_") and name not in INSIDE]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Brokers whose logins take seconds, as they ask a directory: they are there, and are waited for."""
+"""Brokers whose logins take seconds, as with a directory service: the client waits for them."""
 
 from __future__ import annotations
 

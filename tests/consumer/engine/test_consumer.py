@@ -90,15 +90,15 @@ def test_a_poll_returns_at_most_its_limit() -> None:
     world.write("t", 0, *numbers(0, 100))
     a = world.consumer(**GROUP)
     a.limit = 7
-    seen: list[int] = []
+    counts: list[int] = []
     a.subscribe("t")
 
     def all_read() -> bool:
-        seen.append(len(a.records))
+        counts.append(len(a.records))
         return len(a.records) == 100
 
     assert world.run(until=all_read)
-    assert max(after - before for before, after in itertools.pairwise(seen)) == 7
+    assert max(after - before for before, after in itertools.pairwise(counts)) == 7
 
 
 def test_partitions_added_after_a_second_subscription_are_assigned() -> None:
@@ -193,14 +193,14 @@ def test_no_record_is_read_twice_over_clean_rebalances(strategy: str) -> None:
 def test_no_record_of_a_partition_is_returned_after_its_revoked_callback() -> None:
     world = World({"t": 4})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
-    gone: dict[Any, int] = {}  # Revoked partition -> the number of records that were read until then.
+    revoked: dict[Any, int] = {}  # Revoked partition -> the number of records that were read until then.
 
     def listen(kind: str, partitions: Any) -> None:
         for partition in partitions:
             if kind == "revoked":
-                gone[partition] = len(a.records)
+                revoked[partition] = len(a.records)
             elif kind == "assigned":
-                gone.pop(partition, None)
+                revoked.pop(partition, None)
 
     a.listener = listen
     a.limit = 3
@@ -213,8 +213,8 @@ def test_no_record_of_a_partition_is_returned_after_its_revoked_callback() -> No
         if not b_subscribed and len(a.records) > 50:
             b_subscribed = True
             b.subscribe("t")
-    assert len(gone) == 2
-    for partition, before in gone.items():
+    assert len(revoked) == 2
+    for partition, before in revoked.items():
         assert [r for r in a.records[before:] if r.topic_partition == partition] == []
 
 
@@ -761,7 +761,11 @@ def committed(world: World, group: str = "g") -> dict[Any, int]:
     probe.alive = False
     value, error = probe.done["x"]
     assert error is None
-    return {partition: found.offset for partition, found in value.items() if found is not None}
+    return {
+        partition: committed_offset.offset
+        for partition, committed_offset in value.items()
+        if committed_offset is not None
+    }
 
 
 @pytest.mark.rule("M122")

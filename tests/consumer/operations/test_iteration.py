@@ -133,9 +133,9 @@ def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered
     def now() -> int:
         return clock.now() + 1_000 * slept
 
-    with Consumer(broker, **{**GROUP, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}) as one:
-        one.subscribe("t", PrintingListener())
-        assert [next(one).offset for _ in range(3)] == [0, 1, 2]
+    with Consumer(broker, **{**GROUP, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}) as reader:
+        reader.subscribe("t", PrintingListener())
+        assert [next(reader).offset for _ in range(3)] == [0, 1, 2]
         for module in (
             consumer.runtime,
             consumer.operations.consumer,
@@ -147,7 +147,7 @@ def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered
         for module in (consumer.operations.iteration, consumer.blocking.consumer):
             monkeypatch.setattr(module, "time", lambda: time.time() + slept)
         slept = 30
-        next(one)
+        next(reader)
         assert calls == ["lost"]
 
 
@@ -207,7 +207,9 @@ def test_a_commit_in_an_iteration_covers_the_returned_records_and_keeps_the_buff
 def test_first_offsets_returns_the_first_offset_of_each_partition_from_a_row_on(
     topics: list[str], row: int
 ) -> None:
-    rows = [ConsumerRecord(one, 0, 10 + at, 0, "CreateTime", None, None, ()) for at, one in enumerate(topics)]
+    rows = [
+        ConsumerRecord(topic, 0, 10 + at, 0, "CreateTime", None, None, ()) for at, topic in enumerate(topics)
+    ]
     expected: dict[TopicPartition, int] = {}
     for record in rows[row:]:
         expected.setdefault(record.topic_partition, record.offset)
@@ -339,7 +341,7 @@ def test_a_jump_of_the_wall_clock_loses_and_repeats_no_record(
         monkeypatch.setattr(consumer.blocking.consumer, "time", lambda: time.time() + jump)
         records += [next(consumer_) for _ in range(370)]
     for partition in (0, 1):
-        assert [one.offset for one in records if one.partition == partition] == list(range(200))
+        assert [record.offset for record in records if record.partition == partition] == list(range(200))
 
 
 def test_a_jump_of_the_wall_clock_loses_no_record_in_asyncio(
@@ -354,4 +356,4 @@ def test_a_jump_of_the_wall_clock_loses_no_record_in_asyncio(
 
     records = asyncio.run(story())
     for partition in (0, 1):
-        assert [one.offset for one in records if one.partition == partition] == list(range(200))
+        assert [record.offset for record in records if record.partition == partition] == list(range(200))

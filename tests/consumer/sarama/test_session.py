@@ -45,7 +45,7 @@ def test_a_session_is_setup_claims_and_cleanup_and_commits_the_marks(server: Ser
         handler.until(lambda: len(handler.records) == 10)
     assert handler.calls[0] == ("setup", {"t": [0, 1, 2, 3]})
     assert handler.calls[-1] == ("cleanup", {"t": [0, 1, 2, 3]})
-    assert sorted(of for what, of in handler.calls if what == "over") == [0, 1, 2, 3]
+    assert sorted(of for kind, of in handler.calls if kind == "over") == [0, 1, 2, 3]
     assert committed(server)[0] == 10
 
 
@@ -111,7 +111,7 @@ def test_a_mark_of_an_earlier_session_is_ignored(server: Server) -> None:
     with ConsumeLoop(server, first, partition_assignment_strategy="range"):
         first.until(lambda: len(first.records) == 5)
         with ConsumeLoop(server, RecordingHandler(), partition_assignment_strategy="range"):
-            first.until(lambda: len([1 for what, _ in first.calls if what == "setup"]) == 2)
+            first.until(lambda: len([1 for kind, _ in first.calls if kind == "setup"]) == 2)
             sessions[0].mark_offset("t", 0, 1)
             assert committed(server)[0] == 5
 
@@ -185,7 +185,7 @@ def test_an_eager_rebalance_ends_the_session(server: Server) -> None:
             second.until(lambda: len(second.claims) == 2)
             first.until(lambda: len(first.claims) == 6)
             assert loop.returns == 1
-            setups = [of["t"] for what, of in first.calls if what == "setup"]
+            setups = [of["t"] for kind, of in first.calls if kind == "setup"]
             assert [len(partitions) for partitions in setups] == [4, 2]
 
 
@@ -239,12 +239,12 @@ def test_a_cooperative_rebalance_does_not_end_the_claims_of_retained_partitions(
         first.until(lambda: len(first.claims) == 4)
         with ConsumeLoop(server, second, **strategy):
             second.until(lambda: len(second.claims) == 2)
-            revoked = {of for what, of in first.calls if what == "over"}
+            revoked = {of for kind, of in first.calls if kind == "over"}
             assert len(revoked) == 2
-            assert [what for what, _ in first.calls].count("setup") == 1
+            assert [kind for kind, _ in first.calls].count("setup") == 1
             assert loop.returns == 0
-            kept = next(claim for claim in first.claims if claim.partition not in revoked)
-            fill(server, 3, partition=kept.partition)
+            retained_claim = next(claim for claim in first.claims if claim.partition not in revoked)
+            fill(server, 3, partition=retained_claim.partition)
             first.until(lambda: len(first.records) == 3)
 
 
@@ -404,7 +404,7 @@ def test_a_cancelled_consume_ends_its_session_and_the_next_one_continues(server:
             assert handler.calls[-1][0] == "cleanup"
             generation = group.consumer.group_metadata().generation
             task = asyncio.ensure_future(group.consume("t", handler))
-            while [what for what, _ in handler.calls].count("claim") < 8:
+            while [kind for kind, _ in handler.calls].count("claim") < 8:
                 await asyncio.sleep(0.02)
             assert group.consumer.group_metadata().generation == generation
         await task
@@ -439,7 +439,7 @@ def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Se
 
     handler = Slow()
     run(main())
-    assert [what for what, _ in handler.calls] == ["setup", *["claim"] * 4, *["over"] * 4, "cleanup"]
+    assert [kind for kind, _ in handler.calls] == ["setup", *["claim"] * 4, *["over"] * 4, "cleanup"]
 
 
 def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: Server) -> None:

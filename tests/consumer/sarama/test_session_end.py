@@ -318,7 +318,7 @@ def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> 
 
     handler = Sleeps()
     asyncio.run(main())
-    assert [what for what, _ in handler.calls].count("cancelled") == 4
+    assert [kind for kind, _ in handler.calls].count("cancelled") == 4
     assert handler.calls[-1][0] == "cleanup"
 
 
@@ -377,7 +377,7 @@ def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
     handler = Waits()
     with ConsumeLoop(server, handler):
         handler.until(lambda: len(handler.claims) == 4)
-    assert [what for what, _ in handler.calls].count("over") == 4
+    assert [kind for kind, _ in handler.calls].count("over") == 4
     assert sessions[0] is sessions[1]
 
 
@@ -403,7 +403,7 @@ def test_a_close_without_a_broker_does_not_blame_the_handlers(
                 loop.group.close(1)
         finally:
             server.up()
-    assert [what for what, _ in handler.calls].count("over") == 4
+    assert [kind for kind, _ in handler.calls].count("over") == 4
     assert "the last commit of ['t'] did not end within 0.75 s" in caplog.messages
 
 
@@ -426,7 +426,7 @@ def test_paused_partitions_stay_claimed_without_records(server: Server) -> None:
         assert {record.partition for record in handler.records} == {0, 1}
         loop.group.resume_all()
         handler.until(lambda: len(handler.records) == 10)
-        assert [what for what, _ in handler.calls].count("setup") == 1
+        assert [kind for kind, _ in handler.calls].count("setup") == 1
 
 
 def test_a_paused_partition_stays_paused_in_the_next_session(server: Server) -> None:

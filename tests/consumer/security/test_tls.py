@@ -23,7 +23,7 @@ ROOM = 1 << 20
 
 def pem(certificate: Any) -> str:
     return "".join(
-        one.bytes().decode() for one in (certificate.private_key_pem, *certificate.cert_chain_pems)
+        pem_part.bytes().decode() for pem_part in (certificate.private_key_pem, *certificate.cert_chain_pems)
     )
 
 

@@ -67,10 +67,10 @@ def token_error(url: str) -> str:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_does_not_receive_the_client_secret(status: int) -> None:
     with (
-        http_server(200, '{"access_token": "abc"}') as (there, sent),
-        http_server(status, Location=there) as (here, _),
+        http_server(200, '{"access_token": "abc"}') as (target, sent),
+        http_server(status, Location=target) as (source, _),
     ):
-        assert f"responds with HTTP {status}" in token_error(here)
+        assert f"responds with HTTP {status}" in token_error(source)
     assert sent == []
 
 

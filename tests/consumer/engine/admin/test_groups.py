@@ -132,8 +132,8 @@ def brokers(*nodes: int) -> MetadataResponse:
 
 
 def listed(*names: str, code: int = 0) -> ListGroupsResponse:
-    found = [Listed(group_id=name, protocol_type="consumer", group_state="Stable") for name in names]
-    return ListGroupsResponse(error_code=code, groups=found)
+    groups = [Listed(group_id=name, protocol_type="consumer", group_state="Stable") for name in names]
+    return ListGroupsResponse(error_code=code, groups=groups)
 
 
 COORDINATOR = FindCoordinatorResponse(

@@ -365,7 +365,7 @@ def test_fetches_of_one_response_return_the_same_records_as_each_alone(mix: str)
 
 
 def test_fetches_of_one_response_are_decoded_together_if_each_has_few_records() -> None:
-    batches = [one.columns() for one in fetches_of_one_response(many(400), many(400), many(400))]
+    batches = [fetch.columns() for fetch in fetches_of_one_response(many(400), many(400), many(400))]
     memory = {columns.value.buffers()[2].address for columns in batches if columns is not None}
     assert len(batches) == 3
     assert len(memory) == 1
@@ -406,7 +406,7 @@ def test_fetches_too_large_to_decode_at_once_are_decoded_batch_by_batch(
 ) -> None:
     monkeypatch.setattr("consumer.engine.fetch.buffers.MAX_DECODED_BYTES", 20_000)
     data = many(2000, codec="gzip")
-    assert [one.offset for one in read_all(CompletedFetch(data, 0, None, True))] == list(range(2000))
+    assert [record.offset for record in read_all(CompletedFetch(data, 0, None, True))] == list(range(2000))
     fetch, offsets, pieces = CompletedFetch(data, 0, None, True), list[int](), 0
     while not fetch.exhausted:
         columns = fetch.columns()

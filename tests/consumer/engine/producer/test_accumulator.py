@@ -19,7 +19,7 @@ from consumer.options import producer_options
 from kproto.records.list_encoder import unnumbered
 
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-# Timestamps are distinct objects, as those of a clock that is read for each record.
+# Timestamps are distinct int objects, as if the clock was read for each record.
 MOMENTS = [10**12 + ms for ms in (0, 0, 0, 1, 2, 500, 3)]
 
 ROWS = st.tuples(
