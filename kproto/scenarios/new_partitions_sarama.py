@@ -250,13 +250,15 @@ class Old:
     def __init__(self) -> None:
         self.spoken: dict[type[Message], int] = {}
 
-    def start(self, config: contract.ModelConfig) -> sarama.State:
+    def start(self, config: contract.ModelConfig) -> sarama.SaramaState:
         return sarama.start(config)
 
-    def step(self, state: sarama.State, event: contract.ModelEvent, now: int) -> list[contract.ModelAction]:
+    def step(
+        self, state: sarama.SaramaState, event: contract.ModelEvent, now: int
+    ) -> list[contract.ModelAction]:
         return [self._lifted(action) for action in sarama.step(state, event, now)]
 
-    def next_deadline(self, state: sarama.State) -> int | None:
+    def next_deadline(self, state: sarama.SaramaState) -> int | None:
         return sarama.next_deadline(state)
 
     def _lifted(self, action: contract.ModelAction) -> contract.ModelAction:

@@ -39,10 +39,12 @@ class Watched:
     def __init__(self) -> None:
         self.lines: list[tuple[int, str, Any]] = []
 
-    def start(self, config: contract.ModelConfig) -> sarama.State:
+    def start(self, config: contract.ModelConfig) -> sarama.SaramaState:
         return sarama.start(config)
 
-    def step(self, state: sarama.State, event: contract.ModelEvent, now: int) -> list[contract.ModelAction]:
+    def step(
+        self, state: sarama.SaramaState, event: contract.ModelEvent, now: int
+    ) -> list[contract.ModelAction]:
         if isinstance(event, contract.ResponseReceived | contract.RequestFailed):
             self.lines.append((now, type(event).__name__, event))
         actions = sarama.step(state, event, now)
@@ -51,7 +53,7 @@ class Watched:
         ]
         return actions
 
-    def next_deadline(self, state: sarama.State) -> int | None:
+    def next_deadline(self, state: sarama.SaramaState) -> int | None:
         return sarama.next_deadline(state)
 
     def sent(self, kind: type[Any]) -> list[tuple[int, Any]]:
