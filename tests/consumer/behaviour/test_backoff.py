@@ -15,7 +15,7 @@ from tests.consumer.engine.stage import (
 from tests.consumer.stage import Client, World, tp
 
 
-def test_a_topic_that_does_not_exist_is_asked_for_less_and_less() -> None:
+def test_metadata_of_an_unknown_topic_is_requested_with_backoff() -> None:
     world = World({})
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300_000})
     a.subscribe("t")
@@ -26,7 +26,7 @@ def test_a_topic_that_does_not_exist_is_asked_for_less_and_less() -> None:
     assert world.run(15_000, until=lambda: a.values() == ["x"])
 
 
-def test_look_ups_of_a_coordinator_that_is_never_there_wait_longer_each_time() -> None:
+def test_lookups_of_an_unavailable_coordinator_back_off() -> None:
     world = filled()
 
     def nobody(client: Client, request: Any, version: int) -> Any:
@@ -43,7 +43,7 @@ def test_look_ups_of_a_coordinator_that_is_never_there_wait_longer_each_time() -
     assert 8 <= len(world.requests_of(a, FindCoordinatorRequest)) <= 20
 
 
-def test_a_coordinator_that_never_is_one_is_not_asked_faster_and_faster() -> None:
+def test_a_broker_that_answers_not_coordinator_is_asked_with_backoff() -> None:
     world = filled()
     a = world.consumer(**GROUP)
     answer_commits(world, ErrorCode.NOT_COORDINATOR)
@@ -53,9 +53,9 @@ def test_a_coordinator_that_never_is_one_is_not_asked_faster_and_faster() -> Non
     assert len(world.requests_of(a, FindCoordinatorRequest)) <= 20
 
 
-def test_two_clients_do_not_come_back_at_the_same_moments() -> None:
+def test_the_backoff_of_two_clients_differs() -> None:
     world = World({"t": 1})
-    moments: list[list[int]] = []
+    delays: list[list[int]] = []
     for _ in range(2):
         a = world.consumer(**GROUP)
         at: list[int] = []
@@ -70,6 +70,6 @@ def test_two_clients_do_not_come_back_at_the_same_moments() -> None:
         a.engine.core.network.caps[10] = 3
         a.subscribe("t")
         world.run(5000)
-        moments.append([one - at[0] for one in at])
+        delays.append([one - at[0] for one in at])
         world.kill(a)
-    assert moments[0] != moments[1]
+    assert delays[0] != delays[1]

@@ -1,6 +1,7 @@
-"""What the consumer promises: every future ends, every error has an exit, what commit reported is committed.
+"""Commits: what a commit reports as committed is committed, and every failure is raised or reported (M95,
+M98, M123).
 
-Each of these was broken once. The whole engine in virtual time, against the embedded broker.
+The engine runs in virtual time against the embedded broker. Each test reproduces a bug that was fixed.
 """
 
 from __future__ import annotations
@@ -34,10 +35,8 @@ from tests.consumer.engine.stage import (
 )
 from tests.consumer.stage import Client, World, tp
 
-# ---- commits say what became of them (M95, M98, M123)
 
-
-def test_who_commits_everything_after_the_application_was_too_slow_is_told() -> None:
+def test_a_commit_after_max_poll_interval_ms_fails() -> None:
     world = filled()
     a = reading(world, max_poll_interval_ms=2000)
     a.pause_polling()
@@ -46,10 +45,10 @@ def test_who_commits_everything_after_the_application_was_too_slow_is_told() -> 
     world.run(100)
     assert isinstance(a.done[token][1], CommitFailed)
     assert "t-0" in str(a.done[token][1])
-    assert world.committed("g", tp("t", 0)) == 0  # its start
+    assert world.committed("g", tp("t", 0)) == 0  # Only the initial position is committed.
 
 
-def test_who_commits_everything_after_the_coordinator_forgot_the_member_is_told() -> None:
+def test_a_commit_after_the_coordinator_removed_the_member_fails() -> None:
     world = filled()
     a = reading(world)
     a.pause_polling()
@@ -60,7 +59,7 @@ def test_who_commits_everything_after_the_coordinator_forgot_the_member_is_told(
     assert isinstance(a.done[token][1], CommitFailed)
 
 
-def test_who_commits_everything_after_being_fenced_is_told_for_ever() -> None:
+def test_every_commit_of_a_fenced_member_fails() -> None:
     world = filled()
     a = reading(world)
     forget_the_member(world, ErrorCode.FENCED_INSTANCE_ID)
@@ -71,7 +70,7 @@ def test_who_commits_everything_after_being_fenced_is_told_for_ever() -> None:
         assert isinstance(a.done[token][1], Fenced)
 
 
-def test_after_the_loss_was_told_commits_are_good_again() -> None:
+def test_commits_succeed_again_after_the_loss_was_reported() -> None:
     world = filled()
     a = reading(world)
     forget_the_member(world)
@@ -85,7 +84,7 @@ def test_after_the_loss_was_told_commits_are_good_again() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [None, 1], ids=["open", "given up"])
 @pytest.mark.parametrize("queued", [0, 1, 3])
-def test_the_last_commit_wins_also_where_it_says_what_was_committed_before_the_open_ones(
+def test_the_last_commit_wins_over_queued_commits_of_earlier_offsets(
     timeout_ms: int | None, queued: int
 ) -> None:
     world = World({"t": 1}, latency=(20, 20))
@@ -94,37 +93,38 @@ def test_the_last_commit_wins_also_where_it_says_what_was_committed_before_the_o
     a.pause_polling()
     a.commit()
     world.run(100)
-    others = [a.commit({tp("t", 0): 3}, timeout_ms=timeout_ms)]
-    others += [a.commit({tp("t", 0): 4 + number}) for number in range(queued)]
+    earlier = [a.commit({tp("t", 0): 3}, timeout_ms=timeout_ms)]
+    earlier += [a.commit({tp("t", 0): 4 + number}) for number in range(queued)]
     world.run(2)
-    assert (others[0] in a.done) is (timeout_ms is not None)
+    assert (earlier[0] in a.done) is (timeout_ms is not None)
     token = a.commit()
     assert token not in a.done
     world.run(1000)
     assert a.done[token] == (None, None)
     assert world.committed("g", tp("t", 0)) == 10
-    before = len(world.requests_of(a, OffsetCommitRequest))
-    again = a.commit()
+    requests = len(world.requests_of(a, OffsetCommitRequest))
+    repeated = a.commit()
     world.run(1000)
-    assert a.done[again] == (None, None)
-    assert len(world.requests_of(a, OffsetCommitRequest)) == before  # it is certain now: nothing is asked
+    assert a.done[repeated] == (None, None)
+    # The offset is known to be committed, so no request is sent.
+    assert len(world.requests_of(a, OffsetCommitRequest)) == requests
 
 
-def test_an_answer_says_nothing_of_the_commit_behind_it() -> None:
+def test_a_response_does_not_complete_a_commit_queued_behind_it() -> None:
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     a = reading(world)
     a.pause_polling()
     for offset in (10, 5):
         a.commit({tp("t", 0): offset})
-    world.run(42)  # the first is answered
+    world.run(42)  # The response to the first commit has arrived.
     token = a.commit()
     world.run(1000)
     assert a.done[token] == (None, None)
     assert world.committed("g", tp("t", 0)) == 10
 
 
-def test_close_commits_what_was_processed_behind_an_open_commit_of_something_else() -> None:
+def test_close_commits_processed_offsets_behind_an_open_commit() -> None:
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     a = reading(world, **AUTO)
@@ -136,19 +136,19 @@ def test_close_commits_what_was_processed_behind_an_open_commit_of_something_els
     assert world.committed("g", tp("t", 0)) == 10
 
 
-@pytest.mark.parametrize("said", [8, 10])
-def test_no_automatic_commit_goes_back_of_what_the_application_has_committed(said: int) -> None:
+@pytest.mark.parametrize("offset", [8, 10])
+def test_an_automatic_commit_never_goes_behind_a_manual_one(offset: int) -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
     a = reading(world, **AUTO, max_poll_records=5)
-    a.pause_polling()  # five were processed, as far as polls say
-    token = a.commit({tp("t", 0): said})
+    a.pause_polling()  # According to the polls, five records are processed.
+    token = a.commit({tp("t", 0): offset})
     world.run(20_000)
     assert a.done[token] == (None, None)
-    assert world.committed("g", tp("t", 0)) == said
+    assert world.committed("g", tp("t", 0)) == offset
 
 
-def test_a_loss_while_an_older_offset_may_yet_be_committed_is_told() -> None:
+def test_a_loss_is_reported_while_an_older_offset_may_still_be_committed() -> None:
     world = filled()
     a = reading(world)
     a.commit()
@@ -162,7 +162,7 @@ def test_a_loss_while_an_older_offset_may_yet_be_committed_is_told() -> None:
     assert isinstance(a.done[token][1], CommitFailed)
 
 
-def test_commits_that_are_still_queued_are_finished_by_close() -> None:
+def test_close_completes_queued_commits() -> None:
     world = filled()
     a = reading(world)
     tokens = [a.commit({tp("t", 0): offset}) for offset in range(1, 11)]
@@ -172,20 +172,20 @@ def test_commits_that_are_still_queued_are_finished_by_close() -> None:
     assert world.committed("g", tp("t", 0)) == 10
 
 
-def test_commits_that_can_not_be_finished_fail_within_close() -> None:
+def test_unfinished_commits_fail_within_the_timeout_of_close() -> None:
     world = filled()
     a = reading(world)
     answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     tokens = [a.commit({tp("t", 0): offset}) for offset in range(1, 11)]
-    begun = world.now
+    started_at = world.now
     closing = a.close(timeout_ms=3000)
     assert world.run(5000, until=lambda: not a.alive)
-    assert world.now - begun <= 3001
+    assert world.now - started_at <= 3001
     assert all(isinstance(a.done[token][1], KprotoError) for token in tokens)
     assert closing in a.done
 
 
-def test_a_last_commit_that_fails_is_told_by_close() -> None:
+def test_close_raises_the_error_of_its_last_commit() -> None:
     world = filled()
     a = reading(world, **AUTO)
     answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -195,7 +195,7 @@ def test_a_last_commit_that_fails_is_told_by_close() -> None:
     assert [change.partitions for change in a.changes_of("uncommitted")] == [(tp("t", 0),)]
 
 
-def test_a_last_commit_that_gets_no_answer_is_told_by_close() -> None:
+def test_close_raises_a_timeout_if_its_last_commit_gets_no_response() -> None:
     world = filled()
     a = reading(world, **AUTO)
     answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -205,7 +205,7 @@ def test_a_last_commit_that_gets_no_answer_is_told_by_close() -> None:
 
 
 @pytest.mark.parametrize("down", [True, False], ids=["down", "silent"])
-def test_without_a_broker_close_says_that_it_was_not_committed_and_not_that_somebody_took_it(
+def test_close_without_a_broker_reports_the_commit_as_unsent_and_not_as_lost_partitions(
     down: bool,
 ) -> None:
     world = filled()
@@ -216,16 +216,16 @@ def test_without_a_broker_close_says_that_it_was_not_committed_and_not_that_some
         world.cut(b)
     else:
         world.fault("stall")
-    asked = b.commit()
+    token = b.commit()
     tokens = [a.close(timeout_ms=2000), b.close(timeout_ms=2000)]
     assert world.run(5000, until=lambda: not a.alive and not b.alive)
-    for error in (a.done[tokens[0]][1], b.done[asked][1]):
+    for error in (a.done[tokens[0]][1], b.done[token][1]):
         assert isinstance(error, IllegalState)
         assert "was closed before this was committed" in str(error)
     assert b.done[tokens[1]] == (None, None)
 
 
-def test_a_last_commit_that_is_overtaken_by_a_loss_is_told_by_the_callback() -> None:
+def test_a_loss_during_the_last_commit_is_reported_by_the_callback() -> None:
     world = filled()
     a = reading(world, **AUTO)
     forgotten_in_silence(world)
@@ -235,7 +235,7 @@ def test_a_last_commit_that_is_overtaken_by_a_loss_is_told_by_the_callback() -> 
     assert a.done[token][1] is None
 
 
-def test_a_commit_that_fails_at_a_revocation_is_reported() -> None:
+def test_a_failed_commit_at_a_revocation_is_reported() -> None:
     world = filled(2)
     a = reading(world, **{**AUTO, "partition_assignment_strategy": "range"})
     answer_commits(world, ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -246,7 +246,7 @@ def test_a_commit_that_fails_at_a_revocation_is_reported() -> None:
     assert len(a.owns()) == len(b.owns()) == 1
 
 
-def test_unsubscribing_ends_the_commits_that_were_asked_for() -> None:
+def test_unsubscribe_ends_pending_commits() -> None:
     world = filled()
     a = reading(world)
     answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -257,7 +257,7 @@ def test_unsubscribing_ends_the_commits_that_were_asked_for() -> None:
     assert isinstance(a.done[token][1], KprotoError)
 
 
-def test_who_subscribes_again_while_unsubscribing_is_told_when_everything_was_given_back() -> None:
+def test_unsubscribe_ends_when_all_partitions_are_released_despite_a_new_subscription() -> None:
     world = filled()
     a = reading(world)
     token = a.unsubscribe()
@@ -267,7 +267,7 @@ def test_who_subscribes_again_while_unsubscribing_is_told_when_everything_was_gi
     assert world.run(2000, until=lambda: a.owns() == {tp("t", 0)})
 
 
-def test_a_commit_whose_answer_leaves_a_partition_out_is_not_reported_as_committed() -> None:
+def test_a_commit_response_without_a_partition_is_not_a_success() -> None:
     world = filled()
     a = reading(world)
 
@@ -288,7 +288,7 @@ def test_a_commit_whose_answer_leaves_a_partition_out_is_not_reported_as_committ
 
 
 @pytest.mark.rule("M123")
-def test_an_automatic_commit_that_is_refused_for_good_is_told_once_and_not_repeated_at_once() -> None:
+def test_a_rejected_automatic_commit_is_raised_once_and_retried_at_the_interval() -> None:
     world = filled()
     a = world.consumer(**AUTO, auto_commit_interval_ms=1000)
     answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -304,8 +304,8 @@ def test_an_automatic_commit_that_is_refused_for_good_is_told_once_and_not_repea
 
 
 @pytest.mark.parametrize("group", [False, True])
-def test_no_commit_in_time_comes_beside_that_of_close(group: bool) -> None:
-    """It was asked for in vain, and close said that what its own commit had saved was not committed."""
+def test_no_interval_commit_runs_beside_the_commit_of_close(group: bool) -> None:
+    """Otherwise close reported offsets as not committed that its own commit had saved."""
     world = World({"t": 1}, latency=(40, 40))
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**AUTO, auto_commit_interval_ms=20)
@@ -319,7 +319,7 @@ def test_no_commit_in_time_comes_beside_that_of_close(group: bool) -> None:
 
 
 @pytest.mark.parametrize("group", [False, True])
-def test_where_a_seek_leads_while_close_commits_is_nothing_that_was_not_committed(group: bool) -> None:
+def test_a_seek_before_close_leaves_nothing_uncommitted(group: bool) -> None:
     world = World({"t": 2}, latency=(40, 40))
     for partition in (0, 1):
         world.write("t", partition, *numbers(0, 10))
@@ -333,7 +333,7 @@ def test_where_a_seek_leads_while_close_commits_is_nothing_that_was_not_committe
     assert world.committed("g", tp("t", 0)) == 10
 
 
-def test_a_rebalance_does_not_stop_the_partitions_that_stay_while_its_commit_is_open() -> None:
+def test_retained_partitions_are_read_while_the_commit_of_a_rebalance_is_pending() -> None:
     world = World({"t": 2})
     a = world.consumer(**AUTO)
     a.subscribe("t")
@@ -344,10 +344,10 @@ def test_a_rebalance_does_not_stop_the_partitions_that_stay_while_its_commit_is_
     b = world.consumer(**AUTO)
     b.subscribe("t")
     assert world.run(until=lambda: any(kind == "revoked" for kind, _ in a.calls))
-    [gone] = next(partitions for kind, partitions in a.calls if kind == "revoked")
-    kept = 1 - gone.partition
+    [revoked] = next(partitions for kind, partitions in a.calls if kind == "revoked")
+    retained = 1 - revoked.partition
     for _ in range(20):
-        world.write("t", kept, "y")
+        world.write("t", retained, "y")
         world.run(50)
-    assert a.values("t", kept) == ["x"] + ["y"] * 20
+    assert a.values("t", retained) == ["x"] + ["y"] * 20
     assert not b.owns()

@@ -16,7 +16,7 @@ from tests.consumer.engine.stage import (
 from tests.consumer.stage import Client, World, tp
 
 
-def test_the_starts_of_all_partitions_are_saved_by_one_commit() -> None:
+def test_the_initial_positions_of_all_partitions_are_saved_by_one_commit() -> None:
     world = World({"t": 300})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -26,7 +26,7 @@ def test_the_starts_of_all_partitions_are_saved_by_one_commit() -> None:
     assert len(world.requests_of(a, JoinGroupRequest)) == 2
 
 
-def test_a_broker_that_is_silent_while_starts_are_saved_costs_time_only() -> None:
+def test_a_broker_that_ignores_the_initial_commit_only_delays_reading() -> None:
     world = World({"t": 2000})
     a = world.consumer(**GROUP, request_timeout_ms=1000)
 
@@ -44,7 +44,7 @@ def test_a_broker_that_is_silent_while_starts_are_saved_costs_time_only() -> Non
 
 
 def calls_for_one_record(partitions: int) -> int:
-    """How many functions the engine calls from when a record is written until it is delivered."""
+    """Return how many engine functions run between the append of a record and its delivery."""
     world = World({"t": partitions})
     a = world.consumer(**GROUP, fetch_max_wait_ms=60_000, request_timeout_ms=70_000)
     a.subscribe("t")
@@ -68,12 +68,12 @@ def calls_for_one_record(partitions: int) -> int:
     return calls
 
 
-def test_a_record_costs_no_more_because_a_thousand_partitions_are_idle() -> None:
+def test_a_record_costs_no_more_with_a_thousand_idle_partitions() -> None:
     assert calls_for_one_record(1000) <= 1.2 * calls_for_one_record(1)
 
 
-def test_a_fetch_connection_that_stalls_costs_seconds_with_default_options() -> None:
-    """The connection answers ApiVersions, and then nothing any more."""
+def test_a_stalled_fetch_connection_is_replaced_within_seconds() -> None:
+    """The connection answers ApiVersions, then nothing."""
     world = World({"t": 1})
     world.write("t", 0, "x")
     stalled: list[Any] = []
@@ -84,8 +84,8 @@ def test_a_fetch_connection_that_stalls_costs_seconds_with_default_options() -> 
             stalled[0].up.lost = stalled[0].down.lost = True
 
     world.tamper = stall
-    one = world.join("c", topics=["t"], group_id="g", auto_offset_reset="earliest")
-    began = world.now
-    assert world.run(60_000, until=lambda: one.values() == ["x"])
-    assert world.now - began < 7_000
+    reader = world.join("c", topics=["t"], group_id="g", auto_offset_reset="earliest")
+    started_at = world.now
+    assert world.run(60_000, until=lambda: reader.values() == ["x"])
+    assert world.now - started_at < 7_000
     assert stalled

@@ -35,7 +35,7 @@ from tests.consumer.stage import Client, World, tp
 
 
 @pytest.mark.parametrize("code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 999])
-def test_a_fetch_that_can_not_be_answered_is_raised_and_not_repeated_all_the_time(code: int) -> None:
+def test_an_unknown_fetch_error_is_raised_and_retried_with_backoff(code: int) -> None:
     world = filled()
 
     def refuse(client: Client, request: Any, version: int) -> Any:
@@ -57,7 +57,7 @@ def test_a_fetch_that_can_not_be_answered_is_raised_and_not_repeated_all_the_tim
     assert world.run(2000, until=lambda: a.values() == numbers(0, 10))
 
 
-def test_an_error_of_one_partition_is_raised_however_much_there_is_of_others() -> None:
+def test_an_error_of_one_partition_is_raised_while_others_have_records() -> None:
     world = World({"t": 2})
     world.write("t", 0, *numbers(0, 1000))
     world.write("t", 1, "bad")
@@ -72,7 +72,7 @@ def test_an_error_of_one_partition_is_raised_however_much_there_is_of_others() -
     assert len(a.errors) == 1
 
 
-def test_a_commit_that_is_refused_is_told_however_much_there_is_to_read() -> None:
+def test_a_commit_error_is_raised_while_records_are_buffered() -> None:
     world = filled(records=1000)
     answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     a = world.consumer(**{**AUTO, "auto_commit_interval_ms": 100})
@@ -83,7 +83,7 @@ def test_a_commit_that_is_refused_is_told_however_much_there_is_to_read() -> Non
     assert len(a.records) <= 50
 
 
-def test_however_many_partitions_are_refused_the_others_are_read() -> None:
+def test_errors_of_many_partitions_do_not_stop_the_others() -> None:
     world = World({"t": 1, "secret": 100})
     world.write("t", 0, *numbers(0, 100))
 
@@ -97,7 +97,8 @@ def test_however_many_partitions_are_refused_the_others_are_read() -> None:
                     partitions=[
                         ListOffsetsPartitionResponse(
                             partition_index=partition.partition_index,
-                            error_code=10_000 + partition.partition_index,  # else they were one error
+                            # Each partition has a code of its own; equal codes would be one error.
+                            error_code=10_000 + partition.partition_index,
                         )
                         for partition in topic.partitions
                     ],
@@ -115,11 +116,11 @@ def test_however_many_partitions_are_refused_the_others_are_read() -> None:
     assert len(a.errors) >= 50
 
 
-def test_what_was_fetched_before_an_answer_that_can_not_be_read_is_handed_out_first() -> None:
+def test_records_before_a_corrupt_batch_are_returned_first() -> None:
     world = filled()
 
     def cut(client: Client, request: Any, version: int) -> Any:
-        """Behind the first ten records comes half a batch, whatever is asked for."""
+        """Answer fetches behind the first ten records with half a batch."""
         if not isinstance(request, FetchRequest) or not request.topics:
             return None
         if request.topics[0].partitions[0].fetch_offset < 10:
@@ -140,7 +141,7 @@ def test_what_was_fetched_before_an_answer_that_can_not_be_read_is_handed_out_fi
     assert len(world.requests_of(a, FetchRequest)) <= 12
 
 
-def test_a_leader_that_brings_what_is_behind_again_and_again_is_asked_less_and_less() -> None:
+def test_a_leader_that_returns_only_older_records_is_fetched_with_backoff() -> None:
     world = filled()
     old = encode_batch([Record(offset=0, timestamp=0, key=None, value=b"old")])
 
@@ -164,7 +165,7 @@ def test_a_leader_that_brings_what_is_behind_again_and_again_is_asked_less_and_l
 
 
 @pytest.mark.rule("M25")
-def test_a_static_member_before_an_old_broker_is_told_the_version() -> None:
+def test_a_static_member_on_an_old_broker_gets_an_error_that_names_the_version() -> None:
     world = filled()
     a = world.consumer(**GROUP, group_instance_id="one")
     a.engine.core.network.caps[11] = 4

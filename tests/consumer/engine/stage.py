@@ -29,11 +29,12 @@ AUTO = {**GROUP, "enable_auto_commit": True}
 
 
 def numbers(*ends: int) -> list[str]:
+    """Return the numbers of a range as texts."""
     return [str(number) for number in range(*ends)]
 
 
 def reading(world: World, records: int = 10, **options: Any) -> Consumer:
-    """A member that has read everything and committed nothing but its starts."""
+    """Add a member that has read all records and committed only its initial positions."""
     a = world.consumer(**{**GROUP, **options})
     a.subscribe("t")
     assert world.run(until=lambda: len(a.records) == records)
@@ -41,7 +42,7 @@ def reading(world: World, records: int = 10, **options: Any) -> Consumer:
 
 
 def forgotten_in_silence(world: World) -> None:
-    """Commits get no answer, and heartbeats that the group has no such member."""
+    """Leave commits without a response, and answer heartbeats with UNKNOWN_MEMBER_ID."""
 
     def tamper(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, OffsetCommitRequest):
@@ -54,13 +55,14 @@ def forgotten_in_silence(world: World) -> None:
 
 
 def filled(partitions: int = 1, records: int = 10) -> World:
+    """Return a world whose topic `t` has records in partition 0."""
     world = World({"t": partitions})
     world.write("t", 0, *numbers(0, records))
     return world
 
 
 def answer_commits(world: World, code: int) -> None:
-    """Every commit with something in it is refused."""
+    """Answer each commit of an offset above 0 with `code`."""
 
     def refuse(client: Client, request: Any, version: int) -> Any:
         if not isinstance(request, OffsetCommitRequest) or all(
@@ -84,7 +86,7 @@ def answer_commits(world: World, code: int) -> None:
 
 
 def forget_the_member(world: World, code: int = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-    """The next heartbeat is refused."""
+    """Answer the next heartbeat with `code`."""
 
     def forget(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, HeartbeatRequest):

@@ -20,7 +20,7 @@ from tests.consumer.stage import tp
 
 
 @pytest.mark.parametrize("offset", [-1, -2, "earliest", 1.5, True, None, float("nan")])
-def test_a_seek_to_what_is_no_offset_is_refused_and_changes_nothing(offset: Any) -> None:
+def test_a_seek_to_an_invalid_offset_is_rejected_and_changes_nothing(offset: Any) -> None:
     world = filled()
     a = reading(world)
     before = a.position(tp("t", 0))
@@ -31,12 +31,12 @@ def test_a_seek_to_what_is_no_offset_is_refused_and_changes_nothing(offset: Any)
     assert world.run(1000, until=lambda: len(a.records) == 11)
 
 
-@pytest.mark.parametrize("where", ["begin", -1, 1.5, True, None])
-def test_a_seek_to_nowhere_is_refused_and_changes_nothing(where: Any) -> None:
+@pytest.mark.parametrize("place", ["begin", -1, 1.5, True, None])
+def test_seek_to_an_unknown_place_is_rejected_and_changes_nothing(place: Any) -> None:
     world = filled()
     a = reading(world)
     with pytest.raises(ConfigError, match="earliest"):
-        a.do(ev.SeekTo(frozenset(), where))
+        a.do(ev.SeekTo(frozenset(), place))
     assert a.position(tp("t", 0)) == 10
 
 
@@ -51,7 +51,7 @@ def test_a_seek_of_several_partitions_moves_all_or_none() -> None:
     assert a.values() == numbers(7, 10)
 
 
-def test_an_assignment_with_a_wrong_offset_changes_nothing() -> None:
+def test_an_assignment_with_an_invalid_offset_changes_nothing() -> None:
     world = filled()
     a = world.consumer()
     a.assign({tp("t", 0): 7})

@@ -1,4 +1,4 @@
-"""The producer's engine in virtual time, against the embedded broker."""
+"""The producer engine in virtual time, against the embedded broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refuse(request: ProduceRequest, code: int) -> ProduceResponse:
 
 
 def numbers_of(world: World, producer: Client) -> list[tuple[int, int, int]]:
-    """Partition, epoch and first sequence number of each batch that was asked to be stored."""
+    """Return partition, epoch and first sequence number of each batch in the Produce requests."""
     return [
         (entry.index, batch.producer_epoch, batch.base_sequence)
         for request in world.requests_of(producer, ProduceRequest)
@@ -50,7 +50,7 @@ def numbers_of(world: World, producer: Client) -> list[tuple[int, int, int]]:
     ]
 
 
-def test_a_batch_waits_for_linger_ms_and_goes_out_whole() -> None:
+def test_a_batch_is_sent_whole_after_linger_ms() -> None:
     world = World({"t": 1})
     a = world.producer(linger_ms=100)
     first = a.must_send("t", "0")
@@ -65,7 +65,7 @@ def test_a_batch_waits_for_linger_ms_and_goes_out_whole() -> None:
     assert len(world.requests_of(a, ProduceRequest)) == 1
 
 
-def test_a_full_batch_does_not_wait() -> None:
+def test_a_full_batch_is_sent_before_linger_ms() -> None:
     world = World({"t": 1})
     a = world.producer(linger_ms=60_000, delivery_timeout_ms=200_000, batch_size=1000)
     first = a.must_send("t", "x" * 600)
@@ -77,7 +77,7 @@ def test_a_full_batch_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_batches_that_wait_for_an_answer_wake_nobody_before_it_comes(idempotent: bool) -> None:
+def test_batches_behind_an_in_flight_batch_set_no_earlier_deadline(idempotent: bool) -> None:
     world = World({"t": 2})
     a = world.producer(linger_ms=0, max_in_flight_requests_per_connection=1, enable_idempotence=idempotent)
     first = a.must_send("t", "0", partition=0)
@@ -91,7 +91,7 @@ def test_batches_that_wait_for_an_answer_wake_nobody_before_it_comes(idempotent:
     assert due > world.now
 
 
-def test_flush_sends_what_there_is() -> None:
+def test_flush_sends_all_batches() -> None:
     world = World({"t": 1})
     a = world.producer(linger_ms=60_000, delivery_timeout_ms=200_000)
     batch = a.must_send("t", "x")
@@ -103,9 +103,10 @@ def test_flush_sends_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("code", [3, 6])
-def test_no_batch_overtakes_a_partitions_first_one(code: int) -> None:
-    """A leader takes any sequence number of a producer id that it doesn't know: were a second batch under way
-    while the first one is refused, it would be taken, and the first one refused for ever."""
+def test_the_first_batch_of_a_partition_is_sent_alone(code: int) -> None:
+    """A leader accepts any sequence number of an unknown producer id. If the first batch failed while a
+    second one was in flight, the second would be stored, and the first rejected on every retry.
+    """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
     refused = [0]
@@ -128,8 +129,8 @@ def test_no_batch_overtakes_a_partitions_first_one(code: int) -> None:
 @pytest.mark.parametrize(
     "code", [6, 7, *(pytest.param(code, marks=pytest.mark.thorough) for code in (3, 5, 13, 19, 20))]
 )
-def test_order_is_kept_through_retries_with_five_requests_under_way(code: int) -> None:
-    """Every third Produce is refused: after it, all that was under way comes back and goes out in order."""
+def test_order_is_kept_through_retries_with_five_requests_in_flight(code: int) -> None:
+    """Every third Produce fails. All batches in flight are then retried in order."""
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
     turn = [0]
@@ -152,7 +153,7 @@ def test_order_is_kept_through_retries_with_five_requests_under_way(code: int) -
     assert log_of(world, "t", 0) == numbers(0, 200)
 
 
-def test_connections_that_break_cost_neither_records_nor_order_nor_copies() -> None:
+def test_broken_connections_cause_no_loss_reordering_or_duplicates() -> None:
     world = World({"t": 2})
     a = world.producer(linger_ms=0, batch_size=50)
     for number in range(300):
@@ -168,8 +169,8 @@ def test_connections_that_break_cost_neither_records_nor_order_nor_copies() -> N
         assert log_of(world, "t", partition) == numbers(partition, 300, 2)
 
 
-def test_an_answer_that_got_lost_makes_no_second_copy() -> None:
-    """KIP-98: the broker knows the sequence number already."""
+def test_a_lost_response_causes_no_duplicate() -> None:
+    """The broker recognizes the sequence number (KIP-98)."""
     world = World({"t": 1})
     a = world.producer(linger_ms=0)
     batch = a.must_send("t", "once")
@@ -221,7 +222,7 @@ def test_a_single_record_that_is_too_large_is_an_error() -> None:
     assert batch.error.code == 10
 
 
-def test_after_a_batch_was_given_up_the_rest_goes_out_under_the_next_epoch() -> None:
+def test_after_a_failed_batch_the_next_batches_use_the_next_epoch() -> None:
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
     bad = [True]
@@ -241,14 +242,14 @@ def test_after_a_batch_was_given_up_the_rest_goes_out_under_the_next_epoch() -> 
     assert [numbered[1:] for numbered in numbers_of(world, a)] == [(0, 0), *((1, at) for at in range(9))]
 
 
-def test_the_buffer_is_bounded_and_frees_itself() -> None:
+def test_the_buffer_is_bounded_and_released_after_delivery() -> None:
     world = World({"t": 1})
     a = world.producer(buffer_memory=10_000, batch_size=1000, linger_ms=5)
     a.must_send("t", "x" * 500)
-    taken = 0
+    accepted = 0
     while a.send("t", "x" * 500) is not None:
-        taken += 1
-    assert 10 < taken < 20
+        accepted += 1
+    assert 10 < accepted < 20
     assert a.engine.buffered <= 10_000
     a.tick()
     world.run(100)
@@ -256,29 +257,29 @@ def test_the_buffer_is_bounded_and_frees_itself() -> None:
     assert a.send("t", "x") is not None
 
 
-def test_every_delivery_ends_at_the_latest_after_delivery_timeout_ms() -> None:
+def test_every_delivery_ends_within_delivery_timeout_ms() -> None:
     world = World({"t": 1})
     a = world.producer(delivery_timeout_ms=3000, request_timeout_ms=1000)
     batch = a.must_send("t", "x")
-    at = world.now
+    sent_at = world.now
     world.down = True
     world.cut(a)
     a.tick()
     assert world.run(10_000, until=lambda: batch.done)
     assert isinstance(batch.error, RequestTimedOut)
-    assert 2900 <= world.now - at <= 4001
+    assert 2900 <= world.now - sent_at <= 4001
 
 
-def test_a_topic_that_does_not_exist_is_said_soon() -> None:
+def test_an_unknown_topic_raises_within_seconds() -> None:
     world = World({})
     a = world.producer()
-    at = world.now
+    called_at = world.now
     with pytest.raises(UnknownTopic, match="nowhere"):
         a.must_send("nowhere", "x")
-    assert world.now - at < 5000
+    assert world.now - called_at < 5000
 
 
-def test_new_partitions_get_records_after_the_next_look_at_the_metadata() -> None:
+def test_new_partitions_get_records_after_the_next_metadata_refresh() -> None:
     world = World({"t": 1})
     a = world.producer(metadata_max_age_ms=500, linger_ms=0)
     a.must_send("t", "x", key="a")
@@ -288,7 +289,7 @@ def test_new_partitions_get_records_after_the_next_look_at_the_metadata() -> Non
     assert used == {tp("t", index) for index in range(8)}
 
 
-def test_without_acks_nothing_is_waited_for() -> None:
+def test_with_acks_0_a_delivery_ends_when_the_batch_is_written() -> None:
     world = World({"t": 1})
     a = world.producer(acks=0, linger_ms=0)
     batch = a.must_send("t", "x")
@@ -300,8 +301,9 @@ def test_without_acks_nothing_is_waited_for() -> None:
 
 
 def given_up_before_one_that_is_in_the_log() -> list[str]:
-    """The log after two batches were stored and nobody said so: the first one is given up, the second one is
-    sent until the broker says that it has it."""
+    """Return the log after two batches were stored but answered with errors. The first one fails with a
+    timeout; the second one is retried until the broker reports a duplicate.
+    """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1, request_timeout_ms=400, delivery_timeout_ms=600)
     warm = a.must_send("t", "0")
@@ -331,11 +333,13 @@ def given_up_before_one_that_is_in_the_log() -> list[str]:
     return log_of(world, "t", 0)
 
 
-def test_what_may_be_in_the_log_keeps_its_number_when_one_before_it_is_given_up() -> None:
+def test_a_batch_that_may_be_stored_keeps_its_sequence_number_when_an_earlier_one_fails() -> None:
     assert given_up_before_one_that_is_in_the_log() == numbers(0, 4)
 
 
-def test_numbering_all_anew_when_one_is_given_up_would_store_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_renumbering_all_batches_after_a_failure_would_store_duplicates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     give_up = ProduceResponses.fail_batch
 
     def mutant(self: ProduceResponses, batch: ProducerBatch, error: Any) -> None:
@@ -350,7 +354,7 @@ def ended(world: World, batch: ProducerBatch) -> bool:
     return world.run(50, until=lambda: batch.done)
 
 
-def test_a_leaderless_partition_and_an_unauthorized_topic_hold_nobody_up() -> None:
+def test_a_leaderless_partition_and_an_unauthorized_topic_block_no_other_partition() -> None:
     world = World({"t": 2, "secret": 1})
     a = world.producer(linger_ms=0, delivery_timeout_ms=1_000, request_timeout_ms=500)
     for topic, partition in (("t", 0), ("t", 1), ("secret", 0)):
@@ -386,7 +390,7 @@ def test_a_leaderless_partition_and_an_unauthorized_topic_hold_nobody_up() -> No
     assert log_of(world, "t", 1) == ["warm", *numbers(0, 20)]
 
 
-def test_new_topics_are_asked_for_alone() -> None:
+def test_metadata_of_each_new_topic_is_requested_alone() -> None:
     world = World({f"t{number}": 1 for number in range(50)})
     a = world.producer(linger_ms=0)
     for number in range(50):
@@ -394,24 +398,24 @@ def test_new_topics_are_asked_for_alone() -> None:
     assert max(len(request.topics or ()) for request in world.requests_of(a, MetadataRequest)) == 1
 
 
-def test_an_idle_producer_of_ten_thousand_partitions_looks_at_none_of_them() -> None:
+def test_idle_partitions_are_not_rescheduled() -> None:
     world = World({"t": 10_000})
     a = world.producer(linger_ms=0)
     for index in range(0, 10_000, 50):
         a.must_send("t", "x", partition=index)
     a.tick()
     assert world.run(5_000, until=lambda: a.engine.open_records == 0)
-    looked: list[Any] = []
+    rescheduled: list[Any] = []
     schedule = a.engine.schedule
-    place = schedule.reschedule
-    schedule.reschedule = lambda lane: (looked.append(lane), place(lane))[1]  # type: ignore[method-assign, func-returns-value]
-    one = a.must_send("t", "one", partition=7)
+    reschedule = schedule.reschedule
+    schedule.reschedule = lambda lane: (rescheduled.append(lane), reschedule(lane))[1]  # type: ignore[method-assign, func-returns-value]
+    batch = a.must_send("t", "one", partition=7)
     a.tick()
-    assert world.run(1_000, until=lambda: one.done)
-    assert {lane.partition for lane in looked} == {tp("t", 7)}
+    assert world.run(1_000, until=lambda: batch.done)
+    assert {lane.partition for lane in rescheduled} == {tp("t", 7)}
 
 
-def test_a_partition_that_stands_still_leaves_half_of_the_buffer_to_the_others() -> None:
+def test_a_blocked_partition_leaves_half_of_the_buffer_to_the_others() -> None:
     world = World({"t": 2})
     a = world.producer(linger_ms=0, batch_size=1_000, buffer_memory=20_000, delivery_timeout_ms=60_000)
     for index in range(2):
@@ -434,8 +438,8 @@ def test_a_partition_that_stands_still_leaves_half_of_the_buffer_to_the_others()
         assert ended(world, fine)
 
 
-def test_what_is_given_up_while_the_connection_is_made_is_not_in_the_request() -> None:
-    """Kafka answers nothing at all to a request that has a partition without records."""
+def test_a_batch_that_expires_before_the_connection_opens_is_left_out_of_the_request() -> None:
+    """Kafka sends no response at all to a request that has a partition without records."""
     world = World({"t": 2}, brokers=2)
     a = world.producer(
         linger_ms=500,
@@ -472,7 +476,7 @@ def test_what_is_given_up_while_the_connection_is_made_is_not_in_the_request() -
     assert None not in records
 
 
-def test_what_cannot_be_encoded_holds_nothing_up_that_stands_behind_it() -> None:
+def test_an_encoding_error_fails_only_its_own_batch() -> None:
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
     sent = [a.must_send("t", str(number)) for number in range(3)]
@@ -483,7 +487,7 @@ def test_what_cannot_be_encoded_holds_nothing_up_that_stands_behind_it() -> None
     assert log_of(world, "t", 0) == ["1", "2"]
 
 
-def test_after_a_stop_that_was_longer_than_the_deadline_answers_that_waited_are_heard_first() -> None:
+def test_after_a_long_freeze_received_responses_are_handled_before_timeouts() -> None:
     world = World({"t": 1})
     a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=1_500)
     warm = a.must_send("t", "warm")
@@ -498,13 +502,15 @@ def test_after_a_stop_that_was_longer_than_the_deadline_answers_that_waited_are_
     assert batch.base_offset == 1
 
 
-def test_a_producer_id_that_is_none_is_asked_for_again() -> None:
+def test_a_producer_id_of_minus_one_is_requested_again() -> None:
     world = World({"t": 1})
     a = world.producer(linger_ms=0)
-    vain = [InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=-1, producer_epoch=-1)] * 2
+    invalid = [
+        InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=-1, producer_epoch=-1)
+    ] * 2
 
     world.tamper = lambda client, request, version: (
-        vain.pop() if vain and isinstance(request, InitProducerIdRequest) else None
+        invalid.pop() if invalid and isinstance(request, InitProducerIdRequest) else None
     )
     batch = a.must_send("t", "x")
     a.tick()
@@ -512,7 +518,7 @@ def test_a_producer_id_that_is_none_is_asked_for_again() -> None:
     assert numbers_of(world, a) == [(0, 0, 0)]
 
 
-def test_a_partition_with_a_number_like_none_costs_no_memory() -> None:
+def test_a_huge_partition_index_allocates_no_memory() -> None:
     world = World({"t": 2})
     a = world.producer(linger_ms=0)
     a.must_send("t", "x")
@@ -522,8 +528,8 @@ def test_a_partition_with_a_number_like_none_costs_no_memory() -> None:
     assert len(a.engine.records.routes["t"].queues) == 2
 
 
-def test_a_partition_that_is_gone_is_looked_for_less_and_less_often() -> None:
-    """The topic was deleted and made again with one partition: the other one's records wait for a leader."""
+def test_metadata_of_a_missing_partition_is_requested_with_backoff() -> None:
+    """The topic was re-created with one partition. Records of the other one wait for a leader."""
     world = World({"t": 2})
     a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=20_000)
     warm = a.must_send("t", "warm", partition=1)
@@ -548,7 +554,7 @@ def test_a_partition_that_is_gone_is_looked_for_less_and_less_often() -> None:
     ids=["some", "all"],
 )
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_every_delivery_ends_whatever_a_broker_answers(codes: Any, idempotent: bool) -> None:
+def test_every_delivery_ends_whatever_the_error_code(codes: Any, idempotent: bool) -> None:
     for code in codes:
         world = World({"t": 1})
         a = world.producer(
@@ -563,22 +569,22 @@ def test_every_delivery_ends_whatever_a_broker_answers(codes: Any, idempotent: b
         sent = [a.deliver("t", str(number)) for number in range(3)]
         a.flush()
         assert world.run(2_000, until=lambda: all(request.done() for request in sent)), code  # noqa: B023
-        kept = log_of(world, "t", 0)
-        assert all(request.exception() for request in sent) or kept or code == 46, code
+        stored = log_of(world, "t", 0)
+        assert all(request.exception() for request in sent) or stored or code == 46, code
         refusing[0] = False
         world.run(200)
         after = a.deliver("t", "after")
         a.flush()
         assert world.run(2_000, until=lambda: after.done()), code  # noqa: B023
         assert after.exception() is None, code
-        assert log_of(world, "t", 0) == [*kept, "after"], code
+        assert log_of(world, "t", 0) == [*stored, "after"], code
         assert (a.engine.buffered, a.engine.open_records) == (0, 0), code
 
 
 @pytest.mark.parametrize(
     "code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS]
 )
-def test_a_record_that_is_refused_by_a_groups_error_is_no_failed_commit(code: ErrorCode) -> None:
+def test_a_group_error_of_a_produce_response_is_not_raised_as_commit_failed(code: ErrorCode) -> None:
     world = World({"t": 1})
     a = world.producer(linger_ms=0, delivery_timeout_ms=31_000)
     world.tamper = lambda client, request, version: (
@@ -593,8 +599,8 @@ def test_a_record_that_is_refused_by_a_groups_error_is_no_failed_commit(code: Er
     assert (error.code, error.request) == (code, "Produce")
 
 
-@pytest.mark.parametrize("odd", ["fewer", "others", "nothing"])
-def test_an_answer_that_does_not_mention_a_partition_is_no_success(odd: str) -> None:
+@pytest.mark.parametrize("change", ["fewer", "others", "nothing"])
+def test_a_response_without_the_partition_is_not_a_success(change: str) -> None:
     world = World({"t": 2})
     a = world.producer(linger_ms=0, request_timeout_ms=400, delivery_timeout_ms=1_500)
 
@@ -604,10 +610,10 @@ def test_an_answer_that_does_not_mention_a_partition_is_no_success(odd: str) -> 
         answer = refuse(request, 0)
         for topic in answer.responses:
             for entry in topic.partition_responses:
-                entry.index += 77 if odd == "others" else 0
-            if odd == "fewer":
+                entry.index += 77 if change == "others" else 0
+            if change == "fewer":
                 del topic.partition_responses[-1]
-        if odd == "nothing":
+        if change == "nothing":
             answer.responses = []
         return answer
 
@@ -617,12 +623,14 @@ def test_an_answer_that_does_not_mention_a_partition_is_no_success(odd: str) -> 
     assert world.run(2_000, until=lambda: all(batch.done for batch in sent))
     assert isinstance(sent[1].error, RequestTimedOut)
     assert "does not contain the partition" in str(sent[1].error)
-    assert (sent[0].error is None) == (odd == "fewer")
+    assert (sent[0].error is None) == (change == "fewer")
 
 
 @pytest.mark.parametrize("codes", [(19, 0), (0, 19), (0, 47), (47, 0)])
-def test_what_one_answer_both_takes_and_refuses_is_asked_again_by_its_number(codes: tuple[int, int]) -> None:
-    """[19, 0] was taken for success, and [0, 47] for a number that nobody expects."""
+def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_sequence_number(
+    codes: tuple[int, int],
+) -> None:
+    """The response contains the partition twice, once with success and once with an error."""
     world = World({"t": 1})
     a = world.producer(linger_ms=0, request_timeout_ms=400)
 
@@ -643,8 +651,8 @@ def test_what_one_answer_both_takes_and_refuses_is_asked_again_by_its_number(cod
 
 
 @pytest.mark.parametrize("later", [60_000, 63_000, 66_000, 69_000])
-def test_what_was_said_of_a_topic_before_is_not_told_to_who_sends_later(later: int) -> None:
-    """It was deleted, and is there again: whoever sends looks anew, and soon."""
+def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
+    """The topic was deleted and re-created. A send refreshes the metadata at once, despite the backoff."""
     world = World({"t": 1})
     producer = world.producer()
     producer.deliver("t", "0")
@@ -659,11 +667,11 @@ def test_what_was_said_of_a_topic_before_is_not_told_to_who_sends_later(later: i
     assert [stray.result().offset, sent.result().offset] == [0, 1]
 
 
-# ---- what a broker knows that was killed: the last batch of each producer
+# ---- the broker keeps only the last batch of each producer after a crash
 
 
 def sent_after_a_kill(expected: int) -> tuple[World, Client, list[Any]]:
-    """Three batches under way, of which the broker says that it doesn't expect those before `expected`."""
+    """Send three batches, of which the broker answers those before `expected` with an out of order error."""
     world = World({"t": 1})
     producer = world.producer(linger_ms=0)
     first = producer.deliver("t", "0", partition=0)
@@ -687,47 +695,50 @@ def sent_after_a_kill(expected: int) -> tuple[World, Client, list[Any]]:
 
 
 @pytest.mark.parametrize("expected", [2, 3])
-def test_what_is_not_expected_is_there_where_a_later_batch_is(expected: int) -> None:
+def test_an_out_of_order_batch_is_stored_if_a_later_batch_is(expected: int) -> None:
     world, producer, sent = sent_after_a_kill(expected)
     assert [delivery.result().offset for delivery in sent[: expected - 1]] == [None] * (expected - 1)
-    assert numbers_of(world, producer) == [(0, 0, number) for number in range(4)]  # each once
+    # Each number was sent once.
+    assert numbers_of(world, producer) == [(0, 0, number) for number in range(4)]
     producer.deliver("t", "4", partition=0)
     producer.flush()
     world.run(1_000)
-    assert numbers_of(world, producer)[-1] == (0, 0, 4)  # and the numbers go on
+    assert numbers_of(world, producer)[-1] == (0, 0, 4)  # Numbering continues.
 
 
-def test_what_is_not_expected_and_nothing_after_it_is_is_written_under_new_numbers() -> None:
+def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> None:
     world, producer, sent = sent_after_a_kill(9)
     assert log_of(world, "t", 0) == numbers(0, 4)
     assert numbers_of(world, producer)[-3:] == [(0, 1, 0), (0, 1, 1), (0, 1, 2)]
     assert [delivery.result().offset for delivery in sent] == [1, 2, 3]
 
 
-# ---- what is in the log although its answer says that it isn't
+# ---- stored although the response has an error
 
 
 def stored_and_refused(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
-    """The record "1" is stored, and answered with NOT_ENOUGH_REPLICAS_AFTER_APPEND, so many times; batches of
-    several records are answered with `too_large`. Returns what each Produce brings, as it comes."""
-    asked: list[list[str]] = []
+    """Store the record "1" and answer NOT_ENOUGH_REPLICAS_AFTER_APPEND, `times` times. Batches of several
+    records are answered with `too_large`. Returns the values of each Produce request, appended as it
+    arrives.
+    """
+    produced: list[list[str]] = []
 
     def tamper(client: Any, request: Any, version: int) -> Any:
         if not isinstance(request, ProduceRequest):
             return None
         data = request.topic_data[0].partition_data[0].records or b""
-        asked.append([(record.value or b"").decode() for record in rows(data)])
-        if asked[-1] == ["1"] and asked.count(["1"]) <= times:
+        produced.append([(record.value or b"").decode() for record in rows(data)])
+        if produced[-1] == ["1"] and produced.count(["1"]) <= times:
             world.append("t", 0, data)
             return refuse(request, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        return refuse(request, too_large) if too_large and len(asked[-1]) > 1 else None
+        return refuse(request, too_large) if too_large and len(produced[-1]) > 1 else None
 
     world.tamper = tamper
-    return asked
+    return produced
 
 
 @pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD])
-def test_what_is_sent_again_keeps_its_number_when_a_batch_behind_it_is_divided(code: ErrorCode) -> None:
+def test_a_retried_batch_keeps_its_sequence_number_when_a_later_batch_is_split(code: ErrorCode) -> None:
     world = World({"t": 1})
     producer = world.producer(linger_ms=0)
     sent = [producer.deliver("t", "0", partition=0)]
@@ -741,15 +752,17 @@ def test_what_is_sent_again_keeps_its_number_when_a_batch_behind_it_is_divided(c
     assert [delivery.result().offset for delivery in sent] == list(range(5))
 
 
-def test_nothing_new_goes_out_behind_what_is_sent_again() -> None:
-    """The broker knows a producer's last five batches: behind five newer ones it would store it twice."""
+def test_no_new_batch_is_sent_behind_a_retried_one() -> None:
+    """The broker remembers the last five batches of a producer. Behind five newer ones it would store a retry
+    twice.
+    """
     world = World({"t": 1})
     producer = world.producer(linger_ms=0, batch_size=1)
     sent = [producer.deliver("t", "0", partition=0)]
     assert world.run(until=sent[0].done)
-    asked = stored_and_refused(world, 3)
+    produced = stored_and_refused(world, 3)
     sent += [producer.deliver("t", str(number), partition=0) for number in range(1, 12)]
     assert world.run(5_000, until=lambda: all(delivery.done() for delivery in sent))
     assert log_of(world, "t", 0) == numbers(0, 12)
     assert [delivery.result().offset for delivery in sent] == list(range(12))
-    assert asked[5:9] == [["1"], ["1"], ["1"], ["6"]]
+    assert produced[5:9] == [["1"], ["1"], ["1"], ["6"]]
