@@ -1,8 +1,7 @@
-"""An idempotent producer through random schedules of faults, in virtual time: what it claims holds in each.
+"""An idempotent producer in random schedules of faults, in virtual time: its claims hold in each of them.
 
-The broker really keeps sequence numbers, so copies and overtaking are its word against ours. Some run by
-default; KPROTO_SCHEDULES=5000 runs as many. Each mutant below breaks one rule of the engine, and has to be
-found out.
+The broker checks sequence numbers, so duplicates and reordering are detected. Some schedules run by default;
+KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one rule of the engine and must be detected.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from tests.seeds import found_out, repeatable, seeds
 pytestmark = pytest.mark.thorough
 
 SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "60"))
-REFUSALS = [3, 5, 6, 7, 13, 19, 20, 56, 87, 59, 45]
-LACKING = (45, 59, 87)  # brokers say so only of what they have not
-PERHAPS = (7, 20)  # brokers say so of what they have, too
-SMALL = 400  # max.message.bytes of one topic: larger batches have to be divided
+ERROR_CODES = [3, 5, 6, 7, 13, 19, 20, 56, 87, 59, 45]
+NOT_STORED = (45, 59, 87)  # Errors that brokers return only for batches that they did not store.
+MAYBE_STORED = (7, 20)  # Errors that brokers may return for batches that they stored.
+SMALL = 400  # The max.message.bytes of one topic. Larger batches have to be split.
 
 
 @dataclass
 class Sent:
-    """A record that was taken, and when its delivery ended."""
+    """A record that was accepted by send, and the times at which its delivery ended."""
 
     delivery: Delivery
     partition: tuple[str, int]
@@ -52,7 +51,7 @@ class Sent:
 
 
 class Chaos:
-    """One schedule, all of it from its seed."""
+    """One schedule, derived from its seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
@@ -60,14 +59,14 @@ class Chaos:
         self.world.create("t", 2)
         self.world.create("u", 2, {"max.message.bytes": str(SMALL)})
         self.partitions = {"t": 2, "u": 2}
-        patience = random.choice([100, 400])
-        self.timeout = random.choice([patience + 10, 900, 20_000])
+        request_timeout = random.choice([100, 400])
+        self.timeout = random.choice([request_timeout + 10, 900, 20_000])
         self.producer: Producer = self.world.producer(
             linger_ms=random.choice([0, 0, 3]),
             batch_size=random.choice([1, 200, 2000]),
             max_in_flight_requests_per_connection=random.choice([1, 2, 5]),
             connections_per_broker=random.choice([1, 2, 3]),
-            request_timeout_ms=patience,
+            request_timeout_ms=request_timeout,
             delivery_timeout_ms=self.timeout,
             **QUICK_AGAIN,
         )
@@ -79,12 +78,12 @@ class Chaos:
     def tamper(self, client: Any, request: Any, version: int) -> Any:
         if not isinstance(request, ProduceRequest) or self.random.random() >= self.refusing:
             return None
-        code = self.random.choice(REFUSALS)
-        if code in LACKING and any(self.has(topic, entry) for topic, entry in self.entries(request)):
+        code = self.random.choice(ERROR_CODES)
+        if code in NOT_STORED and any(self.has(topic, entry) for topic, entry in self.entries(request)):
             return None
-        if code in PERHAPS and self.random.random() < 0.5:
+        if code in MAYBE_STORED and self.random.random() < 0.5:
             for topic, entry in self.entries(request):
-                with suppress(ConfigError):  # what comes out of order no broker stores
+                with suppress(ConfigError):  # Brokers do not store batches that are out of order.
                     self.world.append(topic, entry.index, entry.records)
         return ProduceResponse(
             responses=[
@@ -103,7 +102,9 @@ class Chaos:
     def entries(self, request: ProduceRequest) -> Iterator[tuple[str, Any]]:
         for topic in request.topic_data:
             name = topic.name or next(
-                one.name for one in self.world.cluster.topics if one.id == topic.topic_id
+                known_topic.name
+                for known_topic in self.world.cluster.topics
+                if known_topic.id == topic.topic_id
             )
             for entry in topic.partition_data:
                 yield name, entry
@@ -128,40 +129,40 @@ class Chaos:
         self.world.run(
             self.timeout + 100, until=lambda: all(request.delivery.done() for request in self.sent)
         )
-        self.world.run(1_000)  # until the network has got over it
+        self.world.run(1_000)  # Wait until the network has recovered.
         for topic, count in self.partitions.items():
             for index in range(count):
                 value = self.next()
                 delivery = self.producer.deliver(topic, value, partition=index)
-                self.afterwards.append(self.taken(delivery, (topic, index), value))
+                self.afterwards.append(self.track(delivery, (topic, index), value))
         self.world.run(
             self.timeout + 100, until=lambda: all(request.delivery.done() for request in self.sent)
         )
 
     def something(self) -> None:
         random, world = self.random, self.world
-        what = random.randrange(20)
-        if what < 11:
+        draw = random.randrange(20)
+        if draw < 11:
             self.send(random.randrange(1, 12))
-        elif what == 11:
+        elif draw == 11:
             self.refusing = random.choice([0, 0, 0.2, 0.7])
-        elif what == 12:
+        elif draw == 12:
             world.fault(random.choice(["cut", "half_close"]), self.producer)
-        elif what == 13:
+        elif draw == 13:
             world.fault(
                 "stall", self.producer, random.choice([None, 1, 2]), lasts=random.choice([20, 200, 600])
             )
-        elif what == 14:
+        elif draw == 14:
             world.fault("drop", self.producer, chance=0.3, lasts=30)
-        elif what == 15:
+        elif draw == 15:
             world.fault("delay", self.producer, ms=50, chance=0.3, lasts=100)
-        elif what == 16:
+        elif draw == 16:
             topic = random.choice(sorted(self.partitions))
-            up = random.choice(sorted(world.brokers))
-            world.elect(topic, random.randrange(self.partitions[topic]), up)
-        elif what == 17 and len(world.brokers) == 2:
+            leader = random.choice(sorted(world.brokers))
+            world.elect(topic, random.randrange(self.partitions[topic]), leader)
+        elif draw == 17 and len(world.brokers) == 2:
             world.stop_broker(random.choice([1, 2]))
-        elif what == 17 or what == 18:
+        elif draw == 17 or draw == 18:
             for node in world.nodes.keys() - world.brokers.keys():
                 world.start_broker(node)
         else:
@@ -176,61 +177,63 @@ class Chaos:
             delivery = self.producer.send(topic, value, partition=index)
             if delivery is None:
                 return
-            self.taken(delivery, (topic, index), value)
+            self.track(delivery, (topic, index), value)
 
     def next(self) -> str:
         return f"{len(self.sent)}-{'x' * self.random.randrange(60)}"
 
-    def taken(self, delivery: Delivery, partition: tuple[str, int], value: str) -> Sent:
-        one = Sent(delivery, partition, value, self.world.now)
-        delivery.add_done_callback(lambda _: one.ended_at.append(self.world.now))
-        self.sent.append(one)
-        return one
+    def track(self, delivery: Delivery, partition: tuple[str, int], value: str) -> Sent:
+        sent = Sent(delivery, partition, value, self.world.now)
+        delivery.add_done_callback(lambda _: sent.ended_at.append(self.world.now))
+        self.sent.append(sent)
+        return sent
 
 
-# ---- what is claimed
+# ---- claims
 
 
-def every_delivery_ends_once_and_in_time(chaos: Chaos) -> None:
+def every_delivery_ends_once_within_the_timeout(chaos: Chaos) -> None:
     for request in chaos.sent:
         assert len(request.ended_at) == 1, request
         assert request.ended_at[0] - request.at <= chaos.timeout, request
 
 
-def what_was_acknowledged_is_where_it_was_said_to_be(chaos: Chaos) -> None:
+def acknowledged_records_are_at_their_offsets(chaos: Chaos) -> None:
     logs = {partition: chaos.log(partition) for partition in {request.partition for request in chaos.sent}}
-    for one in chaos.sent:
-        if one.delivery.exception() is None:
-            offset = one.delivery.result().offset
-            assert one.value in logs[one.partition]
-            assert offset is None or logs[one.partition][offset] == one.value
+    for sent in chaos.sent:
+        if sent.delivery.exception() is None:
+            offset = sent.delivery.result().offset
+            assert sent.value in logs[sent.partition]
+            assert offset is None or logs[sent.partition][offset] == sent.value
 
 
-def nothing_is_there_twice_or_out_of_order(chaos: Chaos) -> None:
+def no_record_is_duplicated_or_reordered(chaos: Chaos) -> None:
     for partition in {request.partition for request in chaos.sent}:
         numbers = [int(value.split("-")[0]) for value in chaos.log(partition)]
         assert numbers == sorted(set(numbers)), partition
 
 
-def nothing_is_left(chaos: Chaos) -> None:
+def no_memory_is_leaked(chaos: Chaos) -> None:
     engine = chaos.producer.engine
     assert (engine.open_records, engine.buffered) == (0, 0)
 
 
-def once_all_is_well_every_record_is_delivered(chaos: Chaos) -> None:
+def after_recovery_every_record_is_delivered(chaos: Chaos) -> None:
     if chaos.timeout < 900:
-        return  # a connection that the broker forgot costs one request's patience, which is all there is
+        # A connection that the broker dropped silently costs one request timeout, which is the whole delivery
+        # timeout.
+        return
     assert [afterward.delivery.exception() for afterward in chaos.afterwards] == [None] * sum(
         chaos.partitions.values()
     )
 
 
 CLAIMS = [
-    once_all_is_well_every_record_is_delivered,
-    every_delivery_ends_once_and_in_time,
-    what_was_acknowledged_is_where_it_was_said_to_be,
-    nothing_is_there_twice_or_out_of_order,
-    nothing_is_left,
+    after_recovery_every_record_is_delivered,
+    every_delivery_ends_once_within_the_timeout,
+    acknowledged_records_are_at_their_offsets,
+    no_record_is_duplicated_or_reordered,
+    no_memory_is_leaked,
 ]
 
 
@@ -250,13 +253,13 @@ def test_the_claims_hold_in_every_schedule() -> None:
         ends = [request.delivery.exception() is None for request in chaos.sent]
         delivered, failed = delivered + sum(ends), failed + len(ends) - sum(ends)
     assert SCHEDULES == 1 or delivered > 5 * SCHEDULES
-    assert SCHEDULES < 60 or failed > 0  # else there was no chaos
+    assert SCHEDULES < 60 or failed > 0  # Otherwise the schedules had no faults.
 
 
 # ---- mutants
 
 
-def numbers_a_retry_anew(patch: pytest.MonkeyPatch) -> None:
+def a_retry_gets_a_new_sequence_number(patch: pytest.MonkeyPatch) -> None:
     retry = ProduceResponses._retry
 
     def mutant(self: ProduceResponses, batch: ProducerBatch, *, innocent: bool = False) -> None:
@@ -266,40 +269,40 @@ def numbers_a_retry_anew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProduceResponses, "_retry", mutant)
 
 
-def puts_a_retry_behind_the_others(patch: pytest.MonkeyPatch) -> None:
+def a_retry_is_queued_last(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionQueue, "reinsert", lambda self, batch: self.waiting.append(batch))
 
 
-def forgets_its_epoch(patch: pytest.MonkeyPatch) -> None:
-    number = SequenceNumbers.assign_sequence
+def a_lost_batch_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    assign = SequenceNumbers.assign_sequence
 
     def mutant(self: SequenceNumbers, lane: PartitionQueue, batch: ProducerBatch) -> bool:
         lane.needs_new_epoch = False
-        return number(self, lane, batch)
+        return assign(self, lane, batch)
 
     patch.setattr(SequenceNumbers, "assign_sequence", mutant)
 
 
-def expires_only_what_waits(patch: pytest.MonkeyPatch) -> None:
+def in_flight_batches_never_expire(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionQueue, "open", lambda self: [batch for batch in self.waiting if not batch.done])
 
 
-def takes_every_refusal_for_success(patch: pytest.MonkeyPatch) -> None:
-    decide = ProduceResponses.on_response
+def an_error_counts_as_success(patch: pytest.MonkeyPatch) -> None:
+    original = ProduceResponses.on_response
 
-    def mutant(self: ProduceResponses, batch: ProducerBatch, answer: Any) -> None:
-        if answer is not None and answer.error_code == 7:
-            answer.error_code = 0
-        decide(self, batch, answer)
+    def mutant(self: ProduceResponses, batch: ProducerBatch, response: Any) -> None:
+        if response is not None and response.error_code == 7:
+            response.error_code = 0
+        original(self, batch, response)
 
     patch.setattr(ProduceResponses, "on_response", mutant)
 
 
-def forgets_parts(patch: pytest.MonkeyPatch) -> None:
-    divide = ProduceResponses._split
+def a_split_batch_loses_a_part(patch: pytest.MonkeyPatch) -> None:
+    split = ProduceResponses._split
 
     def mutant(self: ProduceResponses, batch: ProducerBatch, groups: Any) -> list[ProducerBatch]:
-        parts = divide(self, batch, groups)
+        parts = split(self, batch, groups)
         batch.queue.waiting.remove(parts[-1])
         return parts
 
@@ -307,17 +310,17 @@ def forgets_parts(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
-    numbers_a_retry_anew,
-    puts_a_retry_behind_the_others,
-    forgets_its_epoch,
-    expires_only_what_waits,
-    takes_every_refusal_for_success,
-    forgets_parts,
+    a_retry_gets_a_new_sequence_number,
+    a_retry_is_queued_last,
+    a_lost_batch_keeps_the_epoch,
+    in_flight_batches_never_expire,
+    an_error_counts_as_success,
+    a_split_batch_loses_a_part,
 ]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_is_found_out(
+def test_every_mutant_is_detected(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)

@@ -1,4 +1,4 @@
-"""What a producer promises to its application: threads, event loops and sockets are real here."""
+"""Producers with real threads, event loops and sockets: callbacks, arguments, signals, deadlines, close."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from consumer.engine.network.transport import Write
 from kproto.broker.server import running
 from kproto.errors import BrokerError, ConfigError, IllegalState, NotDelivered, RequestTimedOut, UnknownTopic
 
-# Nothing goes out before it is flushed, however slow the test is.
+# Batches are sent by flush only, however slow the test is.
 WAITS: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 100_000}
 SLOW: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 500, "delivery_timeout_ms": 800}
 
 
 class Server:
-    """An embedded broker that goes away when it is told so."""
+    """An embedded broker that a test can stop."""
 
     def __init__(self) -> None:
         self.ending = ExitStack()
@@ -59,59 +59,59 @@ def broker(server: Server) -> str:
 def values(broker: str, count: int, topic: str = "t") -> list[bytes]:
     with Consumer(broker, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, index) for index in range(2 if topic == "t" else 1)])
-        found: list[bytes] = []
-        end = time.monotonic() + 30
-        while len(found) < count and time.monotonic() < end:
-            found += [record.value or b"" for record in consumer.poll(0.2)]
-        found += [record.value or b"" for record in consumer.poll(0.2)]
-    return found
+        received: list[bytes] = []
+        deadline = time.monotonic() + 30
+        while len(received) < count and time.monotonic() < deadline:
+            received += [record.value or b"" for record in consumer.poll(0.2)]
+        received += [record.value or b"" for record in consumer.poll(0.2)]
+    return received
 
 
-def within(seconds: float, what: Callable[[], Any]) -> Any:
-    """What this returns or raises, in a thread of its own; a failure when it takes longer."""
-    found: list[Any] = []
+def within(seconds: float, call: Callable[[], Any]) -> Any:
+    """Return what `call` returns or raises in a thread of its own; fail if it takes longer than `seconds`."""
+    results: list[Any] = []
 
     def run() -> None:
         try:
-            found.append(what())
+            results.append(call())
         except BaseException as error:
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
-    assert found, f"it takes longer than {seconds} s"
-    return found[0]
+    assert results, f"it takes longer than {seconds} s"
+    return results[0]
 
 
 # ---- callbacks
 
 
-@pytest.mark.parametrize("what", ["send", "result", "flush", "close"])
-def test_a_callback_may_call_the_producer_back(broker: str, what: str) -> None:
+@pytest.mark.parametrize("method", ["send", "result", "flush", "close"])
+def test_a_callback_may_call_the_producer(broker: str, method: str) -> None:
     done = threading.Event()
-    came: list[object] = []
+    results: list[object] = []
     producer = Producer(broker)
 
     def called(delivery: Delivery) -> None:
-        if what == "send":
-            came.append(producer.send("t", b"2"))
-        elif what == "result":
-            came.append(producer.send("t", b"2").result(5))
-        elif what == "flush":
-            came.append(producer.flush(5))
+        if method == "send":
+            results.append(producer.send("t", b"2"))
+        elif method == "result":
+            results.append(producer.send("t", b"2").result(5))
+        elif method == "flush":
+            results.append(producer.flush(5))
         else:
-            came.append(producer.close(5))
+            results.append(producer.close(5))
         done.set()
 
     producer.send("t", b"1").add_done_callback(called)
     assert done.wait(5)
     assert within(5, lambda: producer.close(3)) is None
     assert values(broker, 1)[0] == b"1"
-    assert len(came) == 1
+    assert len(results) == 1
 
 
-def test_a_callback_that_raises_is_logged_and_harms_nobody(
+def test_a_callback_that_raises_is_logged_and_affects_no_other_delivery(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Producer(broker, linger_ms=20) as producer:
@@ -125,17 +125,17 @@ def test_a_callback_that_raises_is_logged_and_harms_nobody(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_callback_that_never_returns_holds_no_record_up(broker: str) -> None:
-    go_on = threading.Event()
+def test_a_callback_that_never_returns_blocks_no_record(broker: str) -> None:
+    release = threading.Event()
     producer = Producer(broker)
-    producer.send("t", b"1").add_done_callback(lambda delivery: go_on.wait(30))
+    producer.send("t", b"1").add_done_callback(lambda delivery: release.wait(30))
     assert producer.send("t", b"2").result(5).offset is not None
     producer.flush(5)
     assert within(5, lambda: producer.close(1.5)) is None
-    go_on.set()
+    release.set()
 
 
-def test_close_has_called_back_before_it_returns(broker: str) -> None:
+def test_close_returns_after_all_callbacks(broker: str) -> None:
     called: list[int] = []
 
     def slow(delivery: Delivery) -> None:
@@ -152,7 +152,7 @@ def ctrl_c(delivery: Delivery) -> None:
     raise KeyboardInterrupt
 
 
-def test_ctrl_c_in_a_callback_on_the_callers_own_thread_is_the_callers(broker: str) -> None:
+def test_ctrl_c_in_a_callback_on_the_callers_thread_is_raised_there(broker: str) -> None:
     with Producer(broker) as producer:
         delivery = producer.send("t", b"x")
         delivery.result(10)
@@ -170,7 +170,7 @@ def test_ctrl_c_in_a_callback_of_a_loop_ends_the_loop(broker: str) -> None:
         asyncio.run(story())
 
 
-def test_what_is_no_exception_ends_no_thread_of_callbacks(
+def test_a_keyboard_interrupt_in_a_callback_does_not_end_the_callback_thread(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[Delivery] = []
@@ -182,7 +182,7 @@ def test_what_is_no_exception_ends_no_thread_of_callbacks(
     assert "KeyboardInterrupt" in caplog.text
 
 
-def test_what_is_no_function_is_refused_as_a_callback(broker: str) -> None:
+def test_a_callback_must_be_callable(broker: str) -> None:
     with (
         Producer(broker) as producer,
         pytest.raises(ConfigError, match="callback=5 is not allowed; a plain function"),
@@ -194,7 +194,9 @@ async def awaited(delivery: Delivery) -> None:
     raise AssertionError("nobody awaits it")
 
 
-def test_a_coroutine_is_refused_as_a_callback(broker: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_coroutine_function_is_rejected_as_a_callback(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def hidden(delivery: Delivery) -> object:
         return awaited(delivery)
 
@@ -214,20 +216,18 @@ def test_a_coroutine_is_refused_as_a_callback(broker: str, caplog: pytest.LogCap
     assert caplog.text.count("returned the coroutine <coroutine object awaited") == 2
 
 
-def test_asyncio_callbacks_may_raise_and_send_and_awaits_end(
-    broker: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_asyncio_callbacks_may_raise_and_send(broker: str, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> list[int | None]:
         async with AsyncProducer(broker) as producer:
             first = await producer.send("t", b"1", partition=0)
-            more: list[asyncio.Task[Delivery]] = []
+            sends: list[asyncio.Task[Delivery]] = []
             first.add_done_callback(lambda delivery: 1 // 0)
             first.add_done_callback(
-                lambda delivery: more.append(asyncio.create_task(producer.send("t", b"2", partition=0)))
+                lambda delivery: sends.append(asyncio.create_task(producer.send("t", b"2", partition=0)))
             )
             places = [await asyncio.wait_for(_await(first), 5)]
             await asyncio.sleep(0)
-            places.append(await asyncio.wait_for(_await(await more[0]), 5))
+            places.append(await asyncio.wait_for(_await(await sends[0]), 5))
             return [place.offset for place in places]
 
     assert asyncio.run(main()) == [0, 1]
@@ -238,7 +238,7 @@ async def _await(delivery: Delivery) -> Any:
     return await delivery
 
 
-# ---- the door
+# ---- arguments
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"topic": None}, r"^topic=None is not allowed; the name of a topic"),
@@ -265,38 +265,38 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "told"), WRONG, ids=[str(wrong)[:40] for wrong, _ in WRONG])
-def test_what_no_record_can_have_is_refused_at_the_door_and_harms_no_other(
-    broker: str, wrong: dict[str, Any], told: str
+@pytest.mark.parametrize(("invalid", "message"), WRONG, ids=[str(wrong)[:40] for wrong, _ in WRONG])
+def test_an_invalid_record_is_rejected_and_affects_no_other(
+    broker: str, invalid: dict[str, Any], message: str
 ) -> None:
-    given = {"topic": "t", "value": b"x", **wrong}
+    arguments = {"topic": "t", "value": b"x", **invalid}
     with Producer(broker, linger_ms=30) as producer:
         before = producer.send("t", b"before", partition=0)
-        with pytest.raises(ConfigError, match=told):
-            producer.send(given.pop("topic"), **given)
+        with pytest.raises(ConfigError, match=message):
+            producer.send(arguments.pop("topic"), **arguments)
         after = producer.send("t", b"after", partition=0)
         assert [before.result(5).offset, after.result(5).offset] == [0, 1]
 
 
-@pytest.mark.parametrize(("wrong", "told"), WRONG[::4])
-def test_asyncio_has_the_same_door(broker: str, wrong: dict[str, Any], told: str) -> None:
-    given = {"topic": "t", "value": b"x", **wrong}
+@pytest.mark.parametrize(("invalid", "message"), WRONG[::4])
+def test_asyncio_rejects_invalid_records_as_well(broker: str, invalid: dict[str, Any], message: str) -> None:
+    arguments = {"topic": "t", "value": b"x", **invalid}
 
     async def main() -> None:
         async with AsyncProducer(broker) as producer:
-            with pytest.raises(ConfigError, match=told):
-                await producer.send(given.pop("topic"), **given)
+            with pytest.raises(ConfigError, match=message):
+                await producer.send(arguments.pop("topic"), **arguments)
             assert (await (await producer.send("t", b"after"))).offset == 0
 
     asyncio.run(main())
 
 
-def test_what_fits_goes_through_the_door(broker: str) -> None:
+def test_unusual_but_valid_records_are_accepted(broker: str) -> None:
     class Name(str):
         __slots__ = ()
 
     with Producer(broker) as producer:
-        fit: list[dict[str, Any]] = [
+        valid: list[dict[str, Any]] = [
             {"headers": [["a", None], ("a", bytearray(b"b"))]},
             {"headers": None},
             {"headers": {}},
@@ -304,20 +304,20 @@ def test_what_fits_goes_through_the_door(broker: str) -> None:
             {"timestamp": 0},
             {"timestamp": int(time.time() * 1000) + 1, "partition": 1},
         ]
-        for one in fit:
-            assert producer.send(Name("t"), **one).result(5).offset is not None
+        for arguments in valid:
+            assert producer.send(Name("t"), **arguments).result(5).offset is not None
 
 
-def test_a_partition_that_the_topic_has_not_is_told_after_two_looks(broker: str) -> None:
+def test_an_unknown_partition_raises_after_a_second_metadata_request(broker: str) -> None:
     with Producer(broker) as producer:
         producer.send("t", b"x").result(5)
-        at = time.monotonic()
+        called_at = time.monotonic()
         with pytest.raises(UnknownTopic, match=r"t-7: the topic has the partitions 0 to 1"):
             producer.send("t", b"x", partition=7)
-        assert time.monotonic() - at < 10
+        assert time.monotonic() - called_at < 10
 
 
-def test_a_record_that_is_too_large_harms_no_other(broker: str) -> None:
+def test_a_record_that_is_too_large_affects_no_other(broker: str) -> None:
     with Producer(broker) as producer:
         with pytest.raises(BrokerError, match=r"MESSAGE_TOO_LARGE .*max_request_size is 1048576"):
             producer.send("t", bytes(2_000_000))
@@ -325,7 +325,7 @@ def test_a_record_that_is_too_large_harms_no_other(broker: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("arguments", "message"),
     [
         ({"on_delivery": print}, "'on_delivery'; use send(...).add_done_callback(function)"),
         ({"callback": print}, "'callback'; use send(...).add_done_callback(function)"),
@@ -333,24 +333,24 @@ def test_a_record_that_is_too_large_harms_no_other(broker: str) -> None:
         ({"vlaue": b""}, "'vlaue'; it has topic, value, key, partition, timestamp, headers"),
     ],
 )
-def test_an_argument_that_send_has_not_is_answered_with_what_it_has(
-    broker: str, given: dict[str, Any], told: str
+def test_an_unknown_argument_of_send_raises_an_error_that_names_the_right_one(
+    broker: str, arguments: dict[str, Any], message: str
 ) -> None:
     async def story() -> None:
         async with AsyncProducer(broker) as producer:
-            with pytest.raises(TypeError, match=re.escape(told)):
-                await producer.send("t", b"x", **given)
+            with pytest.raises(TypeError, match=re.escape(message)):
+                await producer.send("t", b"x", **arguments)
 
-    with Producer(broker) as producer, pytest.raises(TypeError, match=re.escape(told)):
-        producer.send("t", b"x", **given)
+    with Producer(broker) as producer, pytest.raises(TypeError, match=re.escape(message)):
+        producer.send("t", b"x", **arguments)
     asyncio.run(story())
 
 
-# ---- signals: what CPython calls a profile function for are places where a handler may run
+# ---- signals: CPython calls a profile function where it may also run a signal handler
 
 
 @contextmanager
-def interrupted(handler: Callable[[Any, str, Any], object]) -> Iterator[None]:
+def profiling(handler: Callable[[Any, str, Any], object]) -> Iterator[None]:
     sys.setprofile(handler)
     try:
         yield
@@ -358,43 +358,44 @@ def interrupted(handler: Callable[[Any, str, Any], object]) -> Iterator[None]:
         sys.setprofile(None)
 
 
-def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_open_to_all(broker: str) -> None:
-    left = 0
+def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_usable(broker: str) -> None:
+    remaining = 0
 
     def ctrl_c(frame: Any, event: str, what: Any) -> None:
-        nonlocal left
-        left -= event != "c_call"  # CPython looks for signals behind a call of C, not in front of it
-        if not left and event != "c_call":
+        nonlocal remaining
+        # CPython checks for signals after a call of a C function, not before it.
+        remaining -= event != "c_call"
+        if not remaining and event != "c_call":
             raise KeyboardInterrupt
 
     with Producer(broker, batch_size=200) as producer:
-        for moment in range(1, 100):  # of a send that begins a batch
+        for moment in range(1, 100):  # Each moment is a place in a send that begins a batch.
             producer.send("t", bytes(150)).result(5)
-            left = moment
-            with suppress(KeyboardInterrupt), interrupted(ctrl_c):
+            remaining = moment
+            with suppress(KeyboardInterrupt), profiling(ctrl_c):
                 producer.send("t", b"x")
             assert isinstance(within(5, lambda: producer.send("t", b"y")), Delivery)
-            if left > 0:
+            if remaining > 0:
                 break
         assert 5 < moment < 99
         producer.flush(5)
 
 
-# Most records are plain ones; by some the producer has to keep more of each.
+# Most records have only a value. For the others the producer keeps a key, partition or timestamp.
 KINDS: list[dict[str, Any]] = [{}] * 9 + [{"partition": 0}, {"key": b"k"}, {"timestamp": 7}]
 
 
 @pytest.mark.parametrize("kinds", [KINDS[:1], KINDS[1:], KINDS[-3:]])
-def test_threads_that_send_to_one_partition_have_each_record_at_its_own_place(
+def test_sends_of_several_threads_to_one_partition_get_distinct_offsets(
     broker: str, kinds: list[dict[str, Any]]
 ) -> None:
     sent: list[list[tuple[bytes, Delivery]]] = []
     with Producer(broker, linger_ms=1, batch_size=1000) as producer:
 
         def send(sender: int) -> None:
-            mine = [b"%d-%d" % (sender, number) for number in range(1500)]
+            own_values = [b"%d-%d" % (sender, number) for number in range(1500)]
             kind = Random(sender).choice
-            sent.append([(value, producer.send("one", value, **kind(kinds))) for value in mine])
+            sent.append([(value, producer.send("one", value, **kind(kinds))) for value in own_values])
 
         before = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
@@ -408,7 +409,11 @@ def test_threads_that_send_to_one_partition_have_each_record_at_its_own_place(
             sys.setswitchinterval(before)
         producer.flush()
         assert producer._records.buffered == 0
-    places = {delivery.result().offset: value for mine in sent for value, delivery in mine}
+    places = {
+        delivery.result().offset: value
+        for values_and_deliveries in sent
+        for value, delivery in values_and_deliveries
+    }
     assert [places.get(offset) for offset in range(6000)] == values(broker, 6000, "one")
 
 
@@ -424,9 +429,10 @@ def test_a_signal_handler_may_send_wherever_it_interrupts_a_send(broker: str) ->
         sent.append((value, delivery))
 
     def handler(frame: Any, event: str, what: Any) -> None:
-        nonlocal inside, left
-        left -= event != "c_call"  # CPython looks for signals behind a call of C, not in front of it
-        if not left and not inside and event != "c_call":
+        nonlocal inside, remaining
+        # CPython checks for signals after a call of a C function, not before it.
+        remaining -= event != "c_call"
+        if not remaining and not inside and event != "c_call":
             inside = True
             send()
             inside = False
@@ -434,32 +440,32 @@ def test_a_signal_handler_may_send_wherever_it_interrupts_a_send(broker: str) ->
     with Producer(broker, linger_ms=5, batch_size=5_000) as producer:
         producer.send("one", b"first").result(5)
         for number in range(1_500):
-            left = number % 61 + 1
-            with interrupted(handler):
+            remaining = number % 61 + 1
+            with profiling(handler):
                 send()
         places = {delivery.result(10).offset: value for value, delivery in sent}
     assert len(places) == len(sent) > 1_500
-    found = values(broker, len(sent) + 1, "one")
-    assert [places[offset] for offset in range(1, len(found))] == found[1:]
+    stored = values(broker, len(sent) + 1, "one")
+    assert [places[offset] for offset in range(1, len(stored))] == stored[1:]
 
 
-def test_what_waits_is_refused_to_a_signal_handler_that_interrupts_a_send(broker: str) -> None:
-    with Producer(broker, batch_size=1) as producer:  # each record begins a batch
+def test_a_signal_handler_that_interrupts_a_send_may_not_block(broker: str) -> None:
+    with Producer(broker, batch_size=1) as producer:  # Each record begins a batch.
         first = producer.send("t", b"1")
         for wait in (producer.close, producer.flush, first.result):
-            refused: list[BaseException] = []
+            errors: list[BaseException] = []
 
-            def handler(frame: Any, event: str, what: Any, wait: Any = wait, refused: Any = refused) -> None:
-                if event == "call" and frame.f_code.co_name == "_batch_with_room" and not refused:
+            def handler(frame: Any, event: str, what: Any, wait: Any = wait, errors: Any = errors) -> None:
+                if event == "call" and frame.f_code.co_name == "_batch_with_room" and not errors:
                     try:
                         wait()
                     except IllegalState as error:
-                        refused.append(error)
+                        errors.append(error)
 
-            with interrupted(handler):
+            with profiling(handler):
                 producer.send("t", b"2")
-            assert not refused or "a signal handler interrupted" in str(refused[0])
-            assert refused or wait == first.result  # which had ended
+            assert not errors or "a signal handler interrupted" in str(errors[0])
+            assert errors or wait == first.result  # The first delivery had already ended.
         assert producer.send("t", b"3").result(5).offset is not None
 
 
@@ -480,7 +486,7 @@ def test_a_second_close_waits_for_the_first(server: Server) -> None:
     closing.join()
 
 
-def test_a_second_close_whose_time_is_over_says_so() -> None:
+def test_a_second_close_that_times_out_says_that_the_first_one_continues() -> None:
     with running(topics={"t": 1}) as server:
         producer = Producer(server.bootstrap)
         producer.send("t", b"x").result(5)
@@ -498,7 +504,7 @@ def test_a_second_close_whose_time_is_over_says_so() -> None:
         assert delivery.result(0).offset == 1
 
 
-def test_a_second_close_waits_for_the_callbacks_too_unless_it_is_in_one(broker: str) -> None:
+def test_a_second_close_waits_for_callbacks_unless_it_runs_in_one(broker: str) -> None:
     called: list[bool] = []
     producer = Producer(broker)
 
@@ -506,7 +512,7 @@ def test_a_second_close_waits_for_the_callbacks_too_unless_it_is_in_one(broker: 
         while not producer._records.closed:
             time.sleep(0.001)
         producer.close(20)
-        time.sleep(0.1)  # the second close has its turn
+        time.sleep(0.1)  # Give the second close time to run.
         called.append(True)
 
     producer.send("t", b"x").add_done_callback(callback)
@@ -537,22 +543,22 @@ def test_a_second_asyncio_close_waits_for_the_first(server: Server) -> None:
     assert asyncio.run(story())
 
 
-def test_a_send_that_waits_in_vain_says_what_stands_behind_it() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = f"127.0.0.1:{gone.getsockname()[1]}"
-    told = rf"send: no answer within 1500 ms \(no metadata for topic 't' yet; no broker at {address}: "
+def test_a_send_that_times_out_names_the_unreachable_broker() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed_listener:
+        address = f"127.0.0.1:{closed_listener.getsockname()[1]}"
+    message = rf"send: no answer within 1500 ms \(no metadata for topic 't' yet; no broker at {address}: "
 
     async def story() -> None:
         async with AsyncProducer(address, max_block_ms=1_500) as producer:
-            with pytest.raises(RequestTimedOut, match=told):
+            with pytest.raises(RequestTimedOut, match=message):
                 await producer.send("t", b"x")
 
     asyncio.run(story())
-    with Producer(address, max_block_ms=1_500) as producer, pytest.raises(RequestTimedOut, match=told):
+    with Producer(address, max_block_ms=1_500) as producer, pytest.raises(RequestTimedOut, match=message):
         producer.send("t", b"x")
 
 
-def test_callbacks_are_called_where_no_thread_can_be_had(
+def test_callbacks_run_on_the_producer_thread_if_no_thread_can_be_started(
     broker: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def start(thread: Any) -> None:
@@ -575,29 +581,29 @@ def test_callbacks_are_called_where_no_thread_can_be_had(
 def test_kill_ends_every_delivery(server: Server) -> None:
     producer = Producer(server.bootstrap, linger_ms=10_000, delivery_timeout_ms=60_000)
     delivery = producer.send("t", b"x")
-    told: list[object] = []
-    delivery.add_done_callback(told.append)
+    called: list[object] = []
+    delivery.add_done_callback(called.append)
     producer.kill()
     with pytest.raises(IllegalState, match=r"closed.*not acknowledged"):
         delivery.result(1)
-    assert told == [delivery]
+    assert called == [delivery]
     with pytest.raises(IllegalState, match="closed"):
         producer.send("t", b"x")
 
 
-def test_close_says_how_many_records_stayed_behind_and_why(server: Server) -> None:
+def test_close_reports_how_many_records_were_not_sent_and_why(server: Server) -> None:
     producer = Producer(server.bootstrap)
     producer.send("t", b"x").result(5)
     server.stop()
     sent = [producer.send("t", b"x") for _ in range(7)]
-    at = time.monotonic()
+    closed_at = time.monotonic()
     with pytest.raises(RequestTimedOut, match=r"flush.*7 records are still open; t-\d: "):
         producer.close(0.3)
-    assert time.monotonic() - at < 10
+    assert time.monotonic() - closed_at < 10
     assert all(delivery.done() for delivery in sent)
 
 
-def test_close_and_flush_tell_what_failed_unless_somebody_looked(server: Server) -> None:
+def test_close_and_flush_report_failed_deliveries_unless_the_application_saw_them(server: Server) -> None:
     producer = Producer(server.bootstrap, **SLOW)
     producer.send("t", b"x").result(5)
     server.stop()
@@ -611,50 +617,50 @@ def test_close_and_flush_tell_what_failed_unless_somebody_looked(server: Server)
         producer.close(5)
 
 
-def test_deliveries_end_in_time_while_the_broker_is_silent_and_say_why(server: Server) -> None:
+def test_deliveries_to_a_silent_broker_fail_in_time_with_the_reason(server: Server) -> None:
     producer = Producer(server.bootstrap, linger_ms=0, request_timeout_ms=700, delivery_timeout_ms=900)
     producer.send("t", b"x").result(5)
     server.stop()
-    at = time.monotonic()
+    sent_at = time.monotonic()
     with pytest.raises(RequestTimedOut, match=r"Produce: no answer within 900 ms.*t-., 1 records: "):
         producer.send("t", b"x").result(5)
-    assert 0.7 < time.monotonic() - at < 4.5
+    assert 0.7 < time.monotonic() - sent_at < 4.5
     producer.kill()
 
 
 @contextmanager
-def stood_still(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProducer) -> Iterator[None]:
-    """Ten minutes later. This process was not there."""
+def clock_ahead(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProducer) -> Iterator[None]:
+    """Advance the clock by ten minutes, as after a freeze of the process."""
     with monkeypatch.context() as clock:
         clock.setattr(f"{type(producer._runtime).__module__}.now", lambda: now() + 600_000)
         clock.setattr(producer._records, "_clock", lambda: now() + 600_000)
         yield
 
 
-def test_what_the_broker_said_before_a_stop_is_heard_before_the_deadline(
+def test_a_response_received_before_a_freeze_is_handled_before_the_deadline(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is stopped after it looked at its sockets, and the broker answers meanwhile."""
+    """The process is stopped after it polled its sockets. The response arrives meanwhile."""
     with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:
         producer.send("t", b"0", partition=0).result(5)
         sockets = producer._runtime.sockets
-        look, perform = sockets.wait, sockets.perform
-        asked = False
+        wait_on_sockets, perform = sockets.wait, sockets.perform
+        written = False
 
         def write(action: Any) -> None:
-            nonlocal asked
-            asked = asked or isinstance(action, Write)
+            nonlocal written
+            written = written or isinstance(action, Write)
             perform(action)
 
         def wait(seconds: float | None) -> Any:
-            nonlocal asked
-            if not asked:
-                return look(seconds)
-            asked = False
-            [known] = sockets._sockets.values()
-            assert known.sock is not None
-            select.select([known.sock], [], [], 10)
-            later.enter_context(stood_still(monkeypatch, producer))
+            nonlocal written
+            if not written:
+                return wait_on_sockets(seconds)
+            written = False
+            [connection] = sockets._sockets.values()
+            assert connection.sock is not None
+            select.select([connection.sock], [], [], 10)
+            later.enter_context(clock_ahead(monkeypatch, producer))
             return []
 
         monkeypatch.setattr(sockets, "perform", write)
@@ -663,7 +669,7 @@ def test_what_the_broker_said_before_a_stop_is_heard_before_the_deadline(
 
 
 @pytest.mark.parametrize("wakes", ["a timer", "a send"])
-def test_what_the_broker_said_before_a_loop_stood_still_is_heard_before_the_deadline(
+def test_a_response_received_before_a_frozen_loop_is_handled_before_the_deadline(
     broker: str, wakes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -676,7 +682,7 @@ def test_what_the_broker_said_before_a_loop_stood_still_is_heard_before_the_dead
                 and not select.select([transport.get_extra_info("socket").fileno()], [], [], 0.1)[0]
             ):
                 pass
-            with stood_still(monkeypatch, producer):
+            with clock_ahead(monkeypatch, producer):
                 if wakes == "a send":
                     await producer.send("t", b"2", partition=0)
                 else:
@@ -687,7 +693,7 @@ def test_what_the_broker_said_before_a_loop_stood_still_is_heard_before_the_dead
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), True, "1"])
-def test_what_is_no_time_is_refused_and_changes_nothing(broker: str, timeout: Any) -> None:
+def test_an_invalid_timeout_is_rejected_and_changes_nothing(broker: str, timeout: Any) -> None:
     with Producer(broker) as producer:
         delivery = producer.send("t", b"x")
         for wait in (producer.flush, producer.close, delivery.result, delivery.exception):
@@ -708,7 +714,7 @@ def test_what_is_no_time_is_refused_and_changes_nothing(broker: str, timeout: An
     asyncio.run(story())
 
 
-def test_a_crash_of_the_thread_ends_every_delivery_and_close_tells_it(
+def test_a_crash_of_the_thread_ends_every_delivery_and_is_raised_by_close(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = Producer(broker, **WAITS)
@@ -728,7 +734,7 @@ def test_a_crash_of_the_thread_ends_every_delivery_and_close_tells_it(
 def test_an_asyncio_crash_ends_every_await(broker: str) -> None:
     async def main() -> None:
         producer = AsyncProducer(broker, linger_ms=1_000)
-        delivery = await producer.send("t", b"x")  # and the loop does nothing else until the next await
+        delivery = await producer.send("t", b"x")  # The event loop does not run until the next await.
         producer._runtime.engine.settle = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
         with pytest.raises(IllegalState, match="producer failed"):
             await asyncio.wait_for(_await(delivery), 5)
@@ -749,7 +755,7 @@ def test_an_asyncio_kill_ends_every_await(broker: str) -> None:
     asyncio.run(main())
 
 
-def test_a_send_that_waits_for_room_ends_with_kill(server: Server) -> None:
+def test_kill_ends_a_send_that_waits_for_buffer_memory(server: Server) -> None:
     producer = Producer(server.bootstrap, buffer_memory=20_000, batch_size=10_000)
     producer.send("t", b"x").result(5)
     server.stop()
@@ -770,7 +776,7 @@ def test_a_send_that_waits_for_room_ends_with_kill(server: Server) -> None:
     assert thread_ended
 
 
-def test_flush_waits_for_what_was_sent_before_it_and_no_longer(broker: str) -> None:
+def test_flush_waits_only_for_records_sent_before_it(broker: str) -> None:
     stop = threading.Event()
     with Producer(broker, linger_ms=1) as producer:
 
@@ -781,9 +787,9 @@ def test_flush_waits_for_what_was_sent_before_it_and_no_longer(broker: str) -> N
 
         thread = threading.Thread(target=go_on_sending)
         thread.start()
-        mine = producer.send("t", b"mine")
+        delivery = producer.send("t", b"mine")
         assert within(5, lambda: producer.flush(4)) is None
-        assert mine.done()
+        assert delivery.done()
         stop.set()
         thread.join()
 
@@ -820,7 +826,7 @@ for number in range(20):
 """
 
 
-def test_the_interpreters_end_delivers_and_warns(broker: str) -> None:
+def test_at_interpreter_exit_open_records_are_delivered_with_a_warning(broker: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", EXITS.format(broker=broker)], capture_output=True, text=True, timeout=30
     )
@@ -829,7 +835,7 @@ def test_the_interpreters_end_delivers_and_warns(broker: str) -> None:
     assert values(broker, 20) == [b"%d" % number for number in range(20)]
 
 
-def test_the_interpreters_end_is_not_held_up_for_long_and_says_what_was_lost(server: Server) -> None:
+def test_interpreter_exit_waits_at_most_seconds_and_reports_lost_records(server: Server) -> None:
     code = (
         EXITS.format(broker=server.bootstrap) + "\nimport sys; print('up', flush=True); sys.stdin.readline()"
     )
@@ -843,16 +849,16 @@ def test_the_interpreters_end_is_not_held_up_for_long_and_says_what_was_lost(ser
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     server.stop()
-    at = time.monotonic()
+    ended_at = time.monotonic()
     _, errors = process.communicate("\n", timeout=20)
-    assert time.monotonic() - at < 12
+    assert time.monotonic() - ended_at < 12
     assert (
         "was not closed, and records are lost: flush: no answer within 5000 ms (20 records are still open"
         in errors
     )
 
 
-def test_an_asyncio_producer_that_was_not_closed_warns_at_the_end(broker: str) -> None:
+def test_an_unclosed_asyncio_producer_warns_at_exit(broker: str) -> None:
     code = f"""
 import asyncio
 from consumer import AsyncProducer
@@ -865,7 +871,7 @@ asyncio.run(main())
     assert "was not closed, and 1 records are lost" in done.stderr
 
 
-def test_an_error_in_the_block_is_not_hidden_by_what_was_not_delivered(
+def test_an_error_in_the_with_block_is_not_hidden_by_failed_deliveries(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
@@ -884,7 +890,7 @@ def test_an_error_in_the_block_is_not_hidden_by_what_was_not_delivered(
     assert "1 records were not delivered" in caplog.text
 
 
-def test_an_asyncio_producer_says_to_which_loop_it_belongs(broker: str) -> None:
+def test_an_asyncio_producer_rejects_calls_from_another_loop(broker: str) -> None:
     async def made() -> AsyncProducer:
         producer = AsyncProducer(broker)
         await (await producer.send("t", b"x"))

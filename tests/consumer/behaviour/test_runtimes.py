@@ -1,4 +1,4 @@
-"""What only the shells do: threads, event loops, sockets. The broker is real here, and the time too."""
+"""The blocking and asyncio runtimes: threads, event loops, sockets. Broker and clock are real."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ def fill(broker: str, count: int, partition: int = 0) -> None:
 
 
 def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end
+        assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
 # ---- the blocking consumer
 
 
-def test_heartbeats_go_on_while_the_application_computes() -> None:
-    beats: list[int] = []
+def test_heartbeats_continue_while_the_application_computes() -> None:
+    heartbeats: list[int] = []
 
     def count(event: Any, actions: Any, now: int) -> None:
         if isinstance(getattr(event, "request", None), HeartbeatRequest):
-            beats.append(now)
+            heartbeats.append(now)
 
     with running({"t": 2}, NO_GROUP_DELAY) as server, Consumer(server.bootstrap, **GROUP) as consumer:
         server.observe(count)
@@ -79,19 +79,19 @@ def test_heartbeats_go_on_while_the_application_computes() -> None:
         while not consumer.assignment():
             consumer.poll(0.1)
         generation = consumer.group_metadata().generation
-        before, end = len(beats), time.monotonic() + 20
-        while len(beats) < before + 10:  # ten heartbeats without a poll
+        earlier, deadline = len(heartbeats), time.monotonic() + 20
+        while len(heartbeats) < earlier + 10:  # Ten heartbeats without a poll.
             sum(range(1000))
-            assert time.monotonic() < end
+            assert time.monotonic() < deadline
         consumer.poll(0.2)
         assert consumer.group_metadata().generation == generation
 
 
-# What a poll waits longer than, and what a machine has to be slower than between two of them.
+# Longer than a slow machine may take between two polls, and shorter than one poll of the tests.
 INTERVAL_MS = 3000
 
 
-def test_a_poll_may_wait_longer_than_max_poll_interval(broker: str) -> None:
+def test_a_poll_may_last_longer_than_max_poll_interval_ms(broker: str) -> None:
     with Consumer(broker, **{**GROUP, "max_poll_interval_ms": INTERVAL_MS}) as consumer:
         lost: list[GroupChange] = []
         consumer.events(lambda change: lost.append(change) if change.kind == "lost" else None)
@@ -129,7 +129,7 @@ def test_callbacks_run_on_the_callers_thread(broker: str) -> None:
     assert abs(changes[0].at - time.time() * 1000) < 60_000
 
 
-def test_an_exception_in_a_listener_is_raised_from_poll_and_the_group_goes_on(broker: str) -> None:
+def test_an_exception_in_a_listener_is_raised_from_poll_and_the_member_continues(broker: str) -> None:
     class Listener(RebalanceListener):
         def assigned(self, partitions: Any) -> None:
             raise RuntimeError("no")
@@ -143,7 +143,7 @@ def test_an_exception_in_a_listener_is_raised_from_poll_and_the_group_goes_on(br
     consumer.close()
 
 
-def test_what_an_iteration_did_not_come_to_is_not_committed(broker: str) -> None:
+def test_records_that_an_iteration_did_not_return_are_not_committed(broker: str) -> None:
     fill(broker, 100)
     with Consumer(broker, **GROUP) as consumer:
         consumer.subscribe("t")
@@ -159,22 +159,23 @@ def test_what_an_iteration_did_not_come_to_is_not_committed(broker: str) -> None
     assert committed.offset == 42
 
 
-def test_an_iteration_may_be_mixed_with_commits(broker: str) -> None:
+def test_commits_are_allowed_inside_an_iteration(broker: str) -> None:
     fill(broker, 30)
-    seen = []
+    offsets = []
     with Consumer(broker, **{**GROUP, "enable_auto_commit": False}) as consumer:
         consumer.subscribe("t")
         for record in consumer:
-            seen.append(record.offset)
+            offsets.append(record.offset)
             consumer.commit()
-            if len(seen) == 30:
+            if len(offsets) == 30:
                 break
-    assert seen == list(range(30))
+    assert offsets == list(range(30))
 
 
-def test_kill_says_nothing_to_anybody(broker: str) -> None:
+def test_kill_sends_neither_commit_nor_leave(broker: str) -> None:
     fill(broker, 10)
-    consumer = Consumer(broker, **{**GROUP, "session_timeout_ms": 3000})  # so long the group waits for it
+    # The group waits that long for the killed member.
+    consumer = Consumer(broker, **{**GROUP, "session_timeout_ms": 3000})
     consumer.subscribe("t")
     assert consumer.poll(10)
     consumer.kill()
@@ -182,27 +183,27 @@ def test_kill_says_nothing_to_anybody(broker: str) -> None:
         consumer.poll(0)
     with Cluster(broker) as cluster:
         assert cluster.committed_offsets("g")[P0].offset == 0  # type: ignore[union-attr]
-    again = Consumer(broker, **GROUP)
-    again.subscribe("t")
-    assert len(again.poll(20)) == 10
-    again.close()
+    second = Consumer(broker, **GROUP)
+    second.subscribe("t")
+    assert len(second.poll(20)) == 10
+    second.close()
 
 
-def test_close_ends_in_its_time_when_the_broker_is_gone() -> None:
+def test_close_without_a_broker_ends_within_its_timeout() -> None:
     with running(topics={"t": 1}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
         consumer = Consumer(server.bootstrap, group_id="g")
         consumer.subscribe("t")
         while not consumer.assignment():
             consumer.poll(0.1)
-        consumer.position(P0)  # else close says that the start could not be committed
+        consumer.position(P0)  # Otherwise close reports that the initial position could not be committed.
         consumer.commit()
-    start = time.monotonic()
+    started_at = time.monotonic()
     consumer.close(timeout=0.5)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - started_at < 10
     until(lambda: not consumer._runtime.thread.is_alive())
 
 
-def test_closing_twice_and_polling_after_it(broker: str) -> None:
+def test_close_may_be_called_twice_and_later_calls_raise(broker: str) -> None:
     consumer = Consumer(broker)
     consumer.close()
     consumer.close()
@@ -210,7 +211,7 @@ def test_closing_twice_and_polling_after_it(broker: str) -> None:
         consumer.assign([P0])
 
 
-def test_position_waits_only_so_long() -> None:
+def test_position_waits_no_longer_than_its_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         consumer = Consumer(address)
@@ -221,15 +222,15 @@ def test_position_waits_only_so_long() -> None:
         consumer.close(timeout=0.2)
 
 
-def test_a_commit_in_the_background_ends_its_future(broker: str) -> None:
+def test_commit_async_resolves_its_future(broker: str) -> None:
     with Consumer(broker, group_id="g") as consumer:
         consumer.assign({P0: 0})
-        futures = [consumer.commit_async({P0: at}) for at in range(1, 20)]
+        futures = [consumer.commit_async({P0: offset}) for offset in range(1, 20)]
         assert [future.result(5) for future in futures] == [None] * 19
         assert consumer.committed([P0])[P0].offset == 19  # type: ignore[union-attr]
 
 
-def test_a_broker_that_comes_back_is_found_again(broker: str) -> None:
+def test_a_restarted_broker_is_reconnected(broker: str) -> None:
     with running(topics={"t": 1}) as server:
         port = int(server.bootstrap.rpartition(":")[2])
         consumer = Consumer(server.bootstrap, auto_offset_reset="earliest", reconnect_backoff_max_ms=100)
@@ -240,8 +241,8 @@ def test_a_broker_that_comes_back_is_found_again(broker: str) -> None:
     with running(topics={"t": 1}, port=port) as server:
         fill(server.bootstrap, 3)
         values: list[bytes | None] = []
-        end = time.monotonic() + 20
-        while b"2" not in values and time.monotonic() < end:
+        deadline = time.monotonic() + 20
+        while b"2" not in values and time.monotonic() < deadline:
             values += [record.value for record in consumer.poll(0.5)]
         consumer.close()
     assert values[-1] == b"2"
@@ -250,26 +251,26 @@ def test_a_broker_that_comes_back_is_found_again(broker: str) -> None:
 # ---- the producer
 
 
-def test_a_delivery_tells_its_place_and_calls_back(broker: str) -> None:
+def test_a_delivery_has_offset_and_timestamp_and_runs_callbacks(broker: str) -> None:
     called: list[int | None] = []
     with Producer(broker) as producer:
         delivery = producer.send("t", b"x", partition=1, timestamp=77)
         delivery.add_done_callback(lambda done: called.append(done.result().offset))
-        place = delivery.result(10)
-    assert (place.topic, place.partition, place.offset, place.timestamp) == ("t", 1, 0, 77)
+        metadata = delivery.result(10)
+    assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == ("t", 1, 0, 77)
     assert called == [0]
     delivery.add_done_callback(lambda done: called.append(done.result().offset))
     assert called == [0, 0]
 
 
-def test_many_threads_may_send(broker: str) -> None:
+def test_several_threads_may_send(broker: str) -> None:
     with Producer(broker) as producer:
 
-        def send(who: int) -> None:
+        def send(sender: int) -> None:
             for number in range(200):
-                producer.send("t", b"%d:%d" % (who, number), partition=0)
+                producer.send("t", b"%d:%d" % (sender, number), partition=0)
 
-        threads = [threading.Thread(target=send, args=(who,)) for who in range(4)]
+        threads = [threading.Thread(target=send, args=(sender,)) for sender in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -279,34 +280,34 @@ def test_many_threads_may_send(broker: str) -> None:
         values: list[bytes] = []
         while len(values) < 800:
             values += [record.value or b"" for record in consumer.poll(5)]
-    for who in range(4):
-        mine = [value for value in values if value.startswith(b"%d:" % who)]
-        assert mine == [b"%d:%d" % (who, number) for number in range(200)]
+    for sender in range(4):
+        sender_values = [value for value in values if value.startswith(b"%d:" % sender)]
+        assert sender_values == [b"%d:%d" % (sender, number) for number in range(200)]
 
 
-def test_a_full_buffer_makes_send_wait_and_then_go_on(broker: str) -> None:
+def test_send_waits_while_the_buffer_is_full(broker: str) -> None:
     with Producer(broker, buffer_memory=20_000, batch_size=2_000) as producer:
         deliveries = [producer.send("t", b"x" * 1000, partition=0) for _ in range(200)]
     assert [delivery.result().offset for delivery in deliveries] == list(range(200))
 
 
-def test_a_producer_without_a_broker_says_so_in_time() -> None:
+def test_send_without_a_broker_times_out() -> None:
     producer = Producer("127.0.0.1:1", max_block_ms=200)
     with pytest.raises(RequestTimedOut, match="no metadata for topic 't'"):
         producer.send("t", b"x")
     producer.close()
 
 
-def test_what_is_not_bytes_is_refused(broker: str) -> None:
+def test_a_value_that_is_not_bytes_is_rejected(broker: str) -> None:
     with Producer(broker) as producer:
         with pytest.raises(ConfigError, match="value='text' is not allowed; bytes or None"):
             producer.send("t", "text")  # type: ignore[arg-type]
         assert producer.send("t", bytearray(b"x"), memoryview(b"k")).result(10).offset == 0
         delivery = producer.send("t", b"x")
         delivery.result(10)
-        for one in (delivery, producer.send("t", b"x")):  # whether it is delivered already or not
+        for pending in (delivery, producer.send("t", b"x")):  # Whether it is already delivered or not.
             with pytest.raises(IllegalState, match="AsyncProducer"):
-                asyncio.run(_await(one))
+                asyncio.run(_await(pending))
     with pytest.raises(IllegalState, match="closed"):
         producer.send("t", b"x")
 
@@ -318,7 +319,7 @@ async def _await(delivery: Any) -> Any:
 # ---- clusters
 
 
-def test_a_cluster_does_admin_work(broker: str) -> None:
+def test_a_cluster_creates_describes_and_deletes_topics(broker: str) -> None:
     with Cluster(broker) as cluster:
         cluster.create_topics({"new": 2}, configs={"retention.ms": "1000"})
         cluster.create_topics({"new": 2}, exist_ok=True)
@@ -337,35 +338,35 @@ def test_a_cluster_does_admin_work(broker: str) -> None:
         cluster.topics()
 
 
-def test_offsets_are_committed_without_being_a_member(broker: str) -> None:
+def test_offsets_are_committed_without_membership(broker: str) -> None:
     p1 = TopicPartition("t", 1)
     with Cluster(broker) as cluster:
         assert cluster.committed_offsets("g", [P0]) == {P0: None}
         cluster.commit_offsets("g", {P0: 5, p1: (7, "note")})
-        found = cluster.committed_offsets("g")
-    assert {p: (c.offset, c.metadata) for p, c in found.items() if c} == {P0: (5, ""), p1: (7, "note")}
+        committed = cluster.committed_offsets("g")
+    assert {p: (c.offset, c.metadata) for p, c in committed.items() if c} == {P0: (5, ""), p1: (7, "note")}
 
 
-def test_a_cluster_in_threads(broker: str) -> None:
+def test_several_threads_may_use_a_cluster(broker: str) -> None:
     fill(broker, 50)
     with Cluster(broker) as cluster:
-        found: list[int] = []
+        high_watermarks: list[int] = []
 
         def ask() -> None:
-            for at in range(20):
-                answer = cluster.fetch({P0: at}, max_wait_ms=1)
-                found.append(answer[P0].high_watermark)
+            for offset in range(20):
+                response = cluster.fetch({P0: offset}, max_wait_ms=1)
+                high_watermarks.append(response[P0].high_watermark)
 
         threads = [threading.Thread(target=ask) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert found == [50] * 80
+    assert high_watermarks == [50] * 80
 
 
 @pytest.mark.parametrize("bootstrap", ["127.0.0.1:1", "127.0.0.1:1,localhost:2"])
-def test_an_unreachable_cluster_is_one_sentence_with_its_address(bootstrap: str) -> None:
+def test_an_unreachable_cluster_raises_an_error_with_its_address(bootstrap: str) -> None:
     with (
         Cluster(bootstrap) as cluster,
         pytest.raises(ConnectionFailed, match=r"^no broker at 127\.0\.0\.1:1"),
@@ -373,21 +374,21 @@ def test_an_unreachable_cluster_is_one_sentence_with_its_address(bootstrap: str)
         cluster.topics()
 
 
-def test_a_consumer_whose_cluster_was_never_there_says_so_in_poll() -> None:
+def test_poll_raises_if_no_broker_is_reachable() -> None:
     with Consumer("127.0.0.1:1", group_id="g") as consumer:
         consumer.subscribe("t")
         with pytest.raises(ConnectionFailed, match=r"^no broker at 127\.0\.0\.1:1"):
             consumer.poll(20.0)
 
 
-def test_a_position_that_nobody_can_tell_says_so() -> None:
+def test_position_raises_if_no_broker_is_reachable() -> None:
     with Consumer("127.0.0.1:1", group_id="g") as consumer:
         consumer.assign([P0])
         with pytest.raises(ConnectionFailed, match=r"^no broker at 127\.0\.0\.1:1"):
             consumer.position(P0)
 
 
-def test_a_position_that_nobody_can_tell_says_so_to_asyncio() -> None:
+def test_position_raises_if_no_broker_is_reachable_in_asyncio() -> None:
     async def play() -> None:
         async with AsyncConsumer("127.0.0.1:1", group_id="g") as consumer:
             consumer.assign([P0])
@@ -397,19 +398,19 @@ def test_a_position_that_nobody_can_tell_says_so_to_asyncio() -> None:
     asyncio.run(play())
 
 
-def test_a_silent_cluster_ends_with_the_timeout() -> None:
+def test_a_call_to_a_silent_broker_ends_with_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        start = time.monotonic()
+        started_at = time.monotonic()
         with Cluster(address) as cluster, pytest.raises(RequestTimedOut, match="Metadata"):
             cluster.topics(timeout=0.3)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - started_at < 10
 
 
 # ---- asyncio
 
 
-def test_the_asyncio_consumer_iterates_and_commits_what_it_came_to(broker: str) -> None:
+def test_an_asyncio_iteration_commits_only_returned_records(broker: str) -> None:
     fill(broker, 100)
 
     async def story() -> None:
@@ -427,7 +428,7 @@ def test_the_asyncio_consumer_iterates_and_commits_what_it_came_to(broker: str) 
     asyncio.run(story())
 
 
-def test_an_asyncio_poll_may_wait_longer_than_max_poll_interval(broker: str) -> None:
+def test_an_asyncio_poll_may_last_longer_than_max_poll_interval_ms(broker: str) -> None:
     async def main() -> None:
         async with AsyncConsumer(broker, **{**GROUP, "max_poll_interval_ms": INTERVAL_MS}) as consumer:
             consumer.subscribe("t")
@@ -442,35 +443,35 @@ def test_an_asyncio_poll_may_wait_longer_than_max_poll_interval(broker: str) -> 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("breath", "turns"), [(0.0, 20), (3600.0, 0)])
-def test_polls_that_find_all_they_want_let_others_have_their_turn_in_time(
-    broker: str, monkeypatch: pytest.MonkeyPatch, breath: float, turns: int
+@pytest.mark.parametrize(("max_hog_s", "turns"), [(0.0, 20), (3600.0, 0)])
+def test_polls_that_return_at_once_yield_to_other_tasks_in_time(
+    broker: str, monkeypatch: pytest.MonkeyPatch, max_hog_s: float, turns: int
 ) -> None:
     async def run() -> None:
         async with AsyncProducer(broker) as producer:
             for number in range(100):
                 await producer.send("t", b"%d" % number, partition=0)
-        monkeypatch.setattr("consumer.aio.waiters.MAX_HOG_S", breath)
+        monkeypatch.setattr("consumer.aio.waiters.MAX_HOG_S", max_hog_s)
         async with AsyncConsumer(broker, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition("t", 0)])
             assert len(await consumer.poll(10, 1)) == 1
-            had: list[int] = []
+            turns_of_task: list[int] = []
 
             async def other() -> None:
                 while True:
-                    had.append(len(had))
+                    turns_of_task.append(len(turns_of_task))
                     await asyncio.sleep(0)
 
             task = asyncio.create_task(other())
             for _ in range(20):
                 assert len(await consumer.poll(10, 1)) == 1
             task.cancel()
-            assert len(had) == turns
+            assert len(turns_of_task) == turns
 
     asyncio.run(run())
 
 
-def test_a_cancelled_poll_loses_nothing(broker: str) -> None:
+def test_a_cancelled_poll_loses_no_record(broker: str) -> None:
     fill(broker, 10)
 
     async def story() -> list[int]:
@@ -485,7 +486,7 @@ def test_a_cancelled_poll_loses_nothing(broker: str) -> None:
     assert asyncio.run(story()) == list(range(3, 10))
 
 
-def test_asyncio_sends_wait_for_room_and_deliveries_are_awaited(broker: str) -> None:
+def test_asyncio_sends_wait_for_buffer_memory_and_deliveries_can_be_awaited(broker: str) -> None:
     async def story() -> list[int | None]:
         async with AsyncProducer(broker, buffer_memory=20_000, batch_size=2_000) as producer:
             sent = [await producer.send("t", b"x" * 1000, partition=0) for _ in range(100)]
@@ -496,7 +497,7 @@ def test_asyncio_sends_wait_for_room_and_deliveries_are_awaited(broker: str) -> 
     assert asyncio.run(story()) == list(range(100))
 
 
-def test_asyncio_errors_are_the_same(broker: str) -> None:
+def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
     async def story() -> None:
         async with AsyncProducer(broker) as producer:
             with pytest.raises(UnknownTopic):
@@ -514,15 +515,15 @@ def test_asyncio_errors_are_the_same(broker: str) -> None:
     asyncio.run(story())
 
 
-def test_reports_are_told_once_each_by_whichever_thread_comes_first(broker: str) -> None:
-    """Two threads tell, the consumer's own and the application's; here they always meet."""
+def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
+    """The consumer's thread and the application's thread both publish reports. Here they always collide."""
     failed: list[BaseException] = []
 
     class Meeting(deque[GroupChange]):
         def __len__(self) -> int:
-            found = super().__len__()
+            length = super().__len__()
             time.sleep(0.002)
-            return found
+            return length
 
     def tell(consumer: Any) -> None:
         try:
@@ -542,8 +543,8 @@ def test_reports_are_told_once_each_by_whichever_thread_comes_first(broker: str)
     assert failed == []
 
 
-def test_a_position_that_was_committed_is_known_without_a_record(broker: str) -> None:
-    """Nothing is there to be fetched, so nothing else wakes whoever waits for it."""
+def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
+    """There is no record to fetch, so only the position itself can end the wait."""
     fill(broker, 5)
     with Cluster(broker) as cluster:
         cluster.commit_offsets("g", {P0: 5})
@@ -552,22 +553,25 @@ def test_a_position_that_was_committed_is_known_without_a_record(broker: str) ->
         assert consumer.position(P0, timeout=5) == 5
 
 
-def test_a_clock_that_is_set_anew_is_read_anew(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ages are counted from it, and reports bear it; a start is where the records are that young."""
-    hour_ms, right = 3_600_000, time.time_ns
-    monkeypatch.setattr("time.time_ns", lambda: right() + hour_ms * 1_000_000)  # until somebody sets it right
+def test_a_corrected_clock_is_read_again(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record ages and the timestamps of reports follow the clock. by_duration starts at records that are
+    young enough.
+    """
+    hour_ms, original = 3_600_000, time.time_ns
+    # The clock is an hour ahead until the test corrects it.
+    monkeypatch.setattr("time.time_ns", lambda: original() + hour_ms * 1_000_000)
     changes: list[GroupChange] = []
     with Consumer(broker, **{**GROUP, "auto_offset_reset": "by_duration:PT10M"}) as consumer:
-        monkeypatch.setattr("time.time_ns", right)
+        monkeypatch.setattr("time.time_ns", original)
         fill(broker, 10)
         consumer.events(changes.append)
         consumer.subscribe("t")
         assert len(consumer.poll(10)) == 10
-    assert all(abs(change.at - right() // 1_000_000) < hour_ms // 2 for change in changes)
+    assert all(abs(change.at - original() // 1_000_000) < hour_ms // 2 for change in changes)
     assert changes
 
 
-def test_an_unreachable_cluster_is_news_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_cluster_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with Consumer("127.0.0.1:1", group_id="g") as consumer:
         consumer.subscribe("t")
         with pytest.raises(ConnectionFailed):
@@ -575,7 +579,7 @@ def test_an_unreachable_cluster_is_news_once(caplog: pytest.LogCaptureFixture) -
     assert caplog.text.count("unreachable") == 1
 
 
-def test_in_asyncio_nobody_there_is_said_in_the_same_words(caplog: pytest.LogCaptureFixture) -> None:
+def test_asyncio_reports_an_unreachable_broker_in_the_same_words(caplog: pytest.LogCaptureFixture) -> None:
     async def ask() -> None:
         async with AsyncCluster("127.0.0.1:1") as cluster:
             with pytest.raises(ConnectionFailed, match=r"no broker at 127\.0\.0\.1:1: connection refused"):
@@ -584,7 +588,7 @@ def test_in_asyncio_nobody_there_is_said_in_the_same_words(caplog: pytest.LogCap
     asyncio.run(ask())
 
 
-def test_a_send_in_vain_says_that_nobody_answers() -> None:
+def test_a_send_that_times_out_names_the_unreachable_broker() -> None:
     producer = Producer("127.0.0.1:1", max_block_ms=300)
     with pytest.raises(RequestTimedOut, match=r"no metadata for topic 't' yet; no broker at 127\.0\.0\.1:1"):
         producer.send("t", b"x")

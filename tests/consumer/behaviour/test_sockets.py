@@ -1,4 +1,6 @@
-"""What a network does to clients, on real sockets: names, files, addresses, and peers that are no brokers."""
+"""Sockets and streams on a real network: name lookups, file limits, peers that are not brokers, large
+responses.
+"""
 
 from __future__ import annotations
 
@@ -49,24 +51,26 @@ trustme = pytest.importorskip("trustme")
 CA = trustme.CA()
 
 
-def told(perform: Callable[[Sockets], object], enough: Callable[[list[NetworkEvent]], bool]) -> list[Any]:
-    """What `Sockets` tell until it is enough."""
+def events_until(
+    perform: Callable[[Sockets], object], enough: Callable[[list[NetworkEvent]], bool]
+) -> list[Any]:
+    """Return the events of `Sockets` until `enough` of them have arrived."""
     sockets, events = Sockets(), list[NetworkEvent]()
     try:
         perform(sockets)
-        end = time.monotonic() + 30
+        deadline = time.monotonic() + 30
         while not enough(events):
-            assert time.monotonic() < end, events
+            assert time.monotonic() < deadline, events
             events += sockets.wait(0.1)
     finally:
         sockets.close()
     return events
 
 
-async def told_async(
+async def async_events_until(
     perform: Callable[[Streams], object], enough: Callable[[list[NetworkEvent]], bool]
 ) -> list[Any]:
-    """The same of `Streams`."""
+    """Return the events of `Streams` until `enough` of them have arrived."""
     events: list[NetworkEvent] = []
     streams = Streams(events.append)
     perform(streams)
@@ -78,7 +82,7 @@ async def told_async(
     return events
 
 
-BAD_PLACES = {
+INVALID_ADDRESSES = {
     "an empty label": ("a..b", 9092),
     "a label of 64 letters": ("a" * 64 + ".example", 9092),
     "half a surrogate pair": ("\udcff.example", 9092),
@@ -88,16 +92,16 @@ BAD_PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", BAD_PLACES.values(), ids=BAD_PLACES)
-def test_a_place_that_is_none_is_a_broken_connection(place: tuple[str, int]) -> None:
-    [event] = told(lambda sockets: sockets.perform(Open(1, *place)), bool)
+@pytest.mark.parametrize("place", INVALID_ADDRESSES.values(), ids=INVALID_ADDRESSES)
+def test_an_invalid_address_is_a_broken_connection(place: tuple[str, int]) -> None:
+    [event] = events_until(lambda sockets: sockets.perform(Open(1, *place)), bool)
     assert isinstance(event, Broken)
     assert event.why
 
 
-@pytest.mark.parametrize("place", BAD_PLACES.values(), ids=BAD_PLACES)
-def test_a_place_that_is_none_is_a_broken_connection_to_asyncio(place: tuple[str, int]) -> None:
-    [event] = asyncio.run(told_async(lambda streams: streams.perform(Open(1, *place)), bool))
+@pytest.mark.parametrize("place", INVALID_ADDRESSES.values(), ids=INVALID_ADDRESSES)
+def test_an_invalid_address_is_a_broken_connection_in_asyncio(place: tuple[str, int]) -> None:
+    [event] = asyncio.run(async_events_until(lambda streams: streams.perform(Open(1, *place)), bool))
     assert isinstance(event, Broken)
     assert event.why
 
@@ -106,13 +110,15 @@ def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
     several(monkeypatch, "127.0.0.2", "127.0.0.3", "127.0.0.1")
     with serving(lambda sock: sock.recv(1)) as place:
         port = int(place.rpartition(":")[2])
-        [event] = told(lambda sockets: sockets.perform(Open(1, "broker.test", port)), bool)
+        [event] = events_until(lambda sockets: sockets.perform(Open(1, "broker.test", port)), bool)
         assert event == Opened(1)
-        [event] = asyncio.run(told_async(lambda streams: streams.perform(Open(1, "broker.test", port)), bool))
+        [event] = asyncio.run(
+            async_events_until(lambda streams: streams.perform(Open(1, "broker.test", port)), bool)
+        )
         assert event == Opened(1)
 
 
-def test_a_connection_that_is_shut_in_whatever_turn_of_the_loop_is_shut(
+def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     accepted, ended = list[bytes](), list[bytes]()
@@ -121,20 +127,20 @@ def test_a_connection_that_is_shut_in_whatever_turn_of_the_loop_is_shut(
         accepted.append(b"")
         ended.append(sock.recv(1))
 
-    def addresses(host: str, port: int, *_: object, **__: object) -> Any:  # at once, without a thread
+    def addresses(host: str, port: int, *_: object, **__: object) -> Any:  # Return at once, without a thread.
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
 
     monkeypatch.setattr(socket, "getaddrinfo", addresses)
 
     async def play(port: int) -> int:
         for turns in itertools.count():
-            told: list[NetworkEvent] = []
-            streams = Streams(told.append)
+            events: list[NetworkEvent] = []
+            streams = Streams(events.append)
             streams.perform(Open(1, "broker.test", port))
             for _ in range(turns):
                 await asyncio.sleep(0)
             streams.perform(Shut(1))
-            if Opened(1) in told:
+            if Opened(1) in events:
                 return turns
         raise AssertionError
 
@@ -143,7 +149,8 @@ def test_a_connection_that_is_shut_in_whatever_turn_of_the_loop_is_shut(
 
         async def main() -> int:
             turns = await play(int(port))
-            socket.create_connection((host, int(port))).close()  # behind all others
+            # The last connection: all others have been accepted before it.
+            socket.create_connection((host, int(port))).close()
             async with asyncio.timeout(10):
                 while not accepted or len(ended) < len(accepted):
                     await asyncio.sleep(0.01)
@@ -180,28 +187,33 @@ threading.Thread(target=work).start()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_clients_of_a_loop_read_on_when_the_main_thread_has_ended(host: str) -> None:
+def test_asyncio_clients_read_on_after_the_main_thread_has_ended(host: str) -> None:
     with running(topics={"t": 1}) as server:
         fill(server)
-        place = f"{host}:{server.bootstrap.rpartition(':')[2]}"
-        order = [sys.executable, "-c", _AFTER_MAIN, place]
-        done = subprocess.run(order, capture_output=True, text=True, timeout=60, check=False)
+        address = f"{host}:{server.bootstrap.rpartition(':')[2]}"
+        command = [sys.executable, "-c", _AFTER_MAIN, address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "group b'after'\nasyncio b'after'\n", done.stderr
 
 
-def test_a_loop_looks_a_name_up_once_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_looks_up_a_name_once_for_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     several(monkeypatch, "127.0.0.1")
-    real, asked, looked_up, both = socket.getaddrinfo, list[str](), list[str](), threading.Event()
+    original, requested, looked_up, second_request = (
+        socket.getaddrinfo,
+        list[str](),
+        list[str](),
+        threading.Event(),
+    )
 
-    def getaddrinfo(host: Any, port: Any, *rest: Any, **named: Any) -> Any:
-        if named.get("flags", 0) & socket.AI_NUMERICHOST:
-            asked.append(host)
-            if len(asked) == 2:
-                both.set()
+    def getaddrinfo(host: Any, port: Any, *rest: Any, **options: Any) -> Any:
+        if options.get("flags", 0) & socket.AI_NUMERICHOST:
+            requested.append(host)
+            if len(requested) == 2:
+                second_request.set()
         else:
             looked_up.append(host)
-            both.wait(10)
-        return real(host, port, *rest, **named)
+            second_request.wait(10)
+        return original(host, port, *rest, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
@@ -212,7 +224,7 @@ def test_a_loop_looks_a_name_up_once_however_many_ask(monkeypatch: pytest.Monkey
 
     with serving(lambda sock: sock.recv(1)) as place:
         port = int(place.rpartition(":")[2])
-        events = asyncio.run(told_async(three, lambda events: len(events) == 2))
+        events = asyncio.run(async_events_until(three, lambda events: len(events) == 2))
     assert sorted(event.key for event in events) == [1, 3]
     assert looked_up == ["broker.test"]
 
@@ -224,13 +236,13 @@ def test_an_address_of_the_other_family_is_tried(monkeypatch: pytest.MonkeyPatch
     except OSError:
         pytest.skip("no IPv6 here")
     with listener:
-        [event] = told(
+        [event] = events_until(
             lambda sockets: sockets.perform(Open(1, "broker.test", listener.getsockname()[1])), bool
         )
     assert event == Opened(1)
 
 
-def test_the_address_that_was_given_up_is_tried_last_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_timed_out_is_tried_last_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
     several(monkeypatch, "127.0.0.1", "127.0.0.2")
     tried: list[Any] = []
 
@@ -243,22 +255,22 @@ def test_the_address_that_was_given_up_is_tried_last_the_next_time(monkeypatch: 
     sockets = Sockets()
     for key in (1, 2):
         sockets.perform(Open(key, "broker.test", 9))
-        end = time.monotonic() + 5
-        while len(tried) < key and time.monotonic() < end:
+        deadline = time.monotonic() + 5
+        while len(tried) < key and time.monotonic() < deadline:
             sockets.wait(0.05)
         sockets.perform(Shut(key))
     sockets.close()
     assert tried == ["127.0.0.1", "127.0.0.2"]
 
 
-def test_a_look_may_be_for_longer_than_a_selector_counts() -> None:
+def test_a_poll_may_be_longer_than_a_selector_allows() -> None:
     sockets = Sockets()
     sockets.wake()
-    sockets.poll(60 * 86_400)  # a session with a token of two months is renewed so late
+    sockets.poll(60 * 86_400)  # The renewal of a session with a token of two months is due that late.
     sockets.close()
 
 
-def test_ipv4_comes_first() -> None:
+def test_ipv4_addresses_are_tried_first() -> None:
     answer = [
         (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 9, 0, 0)),
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9)),
@@ -266,16 +278,16 @@ def test_ipv4_comes_first() -> None:
     assert [address for _, address in sort_addresses(answer)] == [("127.0.0.1", 9), ("::1", 9, 0, 0)]
 
 
-def test_a_slow_name_server_stops_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, go_on = threading.Event(), threading.Event()
-    real = socket.getaddrinfo
+def test_a_slow_name_lookup_does_not_delay_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup_started, release = threading.Event(), threading.Event()
+    original = socket.getaddrinfo
 
-    def getaddrinfo(host: Any, port: Any, *rest: Any, **named: Any) -> Any:
-        if host == "slow.test" and not named.get("flags", 0) & socket.AI_NUMERICHOST:
-            asked.set()
-            go_on.wait(10)
-            return real("127.0.0.1", port, type=socket.SOCK_STREAM)
-        return real(host, port, *rest, **named)
+    def getaddrinfo(host: Any, port: Any, *rest: Any, **options: Any) -> Any:
+        if host == "slow.test" and not options.get("flags", 0) & socket.AI_NUMERICHOST:
+            lookup_started.set()
+            release.wait(10)
+            return original("127.0.0.1", port, type=socket.SOCK_STREAM)
+        return original(host, port, *rest, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     sockets = Sockets()
@@ -283,9 +295,9 @@ def test_a_slow_name_server_stops_nothing_else(monkeypatch: pytest.MonkeyPatch) 
         port = int(place.rpartition(":")[2])
         sockets.perform(Open(1, "slow.test", port))
         sockets.perform(Open(2, "127.0.0.1", port))
-        assert asked.wait(5)
+        assert lookup_started.wait(5)
         assert sockets.wait(5) == [Opened(2)]
-        go_on.set()
+        release.set()
         events: list[NetworkEvent] = []
         while not events:
             events += sockets.wait(5)
@@ -315,17 +327,17 @@ def broker() -> Iterator[Server]:
 
 
 def read(consumer: Consumer, count: int) -> list[bytes | None]:
-    """So many values, or what came until nothing more did."""
-    found: list[bytes | None] = []
-    end = time.monotonic() + 15
-    while len(found) < count and time.monotonic() < end:
+    """Return `count` values, or fewer if none arrives for 15 seconds."""
+    received: list[bytes | None] = []
+    deadline = time.monotonic() + 15
+    while len(received) < count and time.monotonic() < deadline:
         if records := consumer.poll(0.2):
-            found += [record.value for record in records]
-            end = time.monotonic() + 15
-    return found
+            received += [record.value for record in records]
+            deadline = time.monotonic() + 15
+    return received
 
 
-def test_a_consumer_outlives_a_time_without_free_files(broker: Server) -> None:
+def test_a_consumer_recovers_from_a_lack_of_file_descriptors(broker: Server) -> None:
     with (
         Producer(broker.bootstrap) as producer,
         Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer,
@@ -341,16 +353,16 @@ def test_a_consumer_outlives_a_time_without_free_files(broker: Server) -> None:
                 with suppress(KprotoError):
                     producer.send("t", b"while").result(0.1)
         producer.send("t", b"after").result(10)
-        found: list[bytes | None] = []
-        while b"after" not in found:
-            more = read(consumer, 1)
-            assert more
-            found += more
+        received: list[bytes | None] = []
+        while b"after" not in received:
+            values = read(consumer, 1)
+            assert values
+            received += values
 
 
-def test_an_async_consumer_outlives_a_time_without_free_files(broker: Server) -> None:
+def test_an_async_consumer_recovers_from_a_lack_of_file_descriptors(broker: Server) -> None:
     async def play() -> list[bytes | None]:
-        found: list[bytes | None] = []
+        received: list[bytes | None] = []
         async with AsyncConsumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition("t", 0)])
             await consumer.poll(0.3)
@@ -361,9 +373,9 @@ def test_an_async_consumer_outlives_a_time_without_free_files(broker: Server) ->
                         await consumer.poll(0.1)
             await asyncio.to_thread(fill, broker)
             async with asyncio.timeout(15):
-                while not found:
-                    found += [record.value for record in await consumer.poll(0.2)]
-        return found
+                while not received:
+                    received += [record.value for record in await consumer.poll(0.2)]
+        return received
 
     assert asyncio.run(play()) == [b"after"]
 
@@ -373,27 +385,27 @@ def fill(broker: Server) -> None:
         producer.send("t", b"after").result(10)
 
 
-# ---- peers that are no brokers
+# ---- peers that are not brokers
 
 
-def hears(sock: socket.socket) -> None:
+def read_until_closed(sock: socket.socket) -> None:
     while sock.recv(4096):
         pass
 
 
-def answers(data: bytes) -> Script:
+def respond(data: bytes) -> Script:
     def script(sock: socket.socket) -> None:
         sock.recv(4096)
         sock.sendall(data)
-        hears(sock)
+        read_until_closed(sock)
 
     return script
 
 
-def hangs_up(sock: socket.socket) -> None:
+def shut_down(sock: socket.socket) -> None:
     sock.recv(4096)
     sock.shutdown(socket.SHUT_WR)
-    hears(sock)
+    read_until_closed(sock)
 
 
 def resets(sock: socket.socket) -> None:
@@ -402,42 +414,42 @@ def resets(sock: socket.socket) -> None:
     sock.close()
 
 
-STRANGE: dict[str, tuple[Script, str]] = {
-    "speaks another protocol": (answers(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "a size of 1213486160"),
-    "says a negative size": (answers(b"\xff\xff\xff\xff"), "a size of -1"),
-    "answers somebody else": (answers(frame(b"\0\0\0\x63" + bytes(10))), "cannot be decoded"),
-    "says too little": (answers(frame(b"\0")), "cannot be decoded"),
-    "hangs up": (hangs_up, "closed the connection"),
+PEERS: dict[str, tuple[Script, str]] = {
+    "speaks another protocol": (respond(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "a size of 1213486160"),
+    "sends a negative size": (respond(b"\xff\xff\xff\xff"), "a size of -1"),
+    "sends an unknown correlation id": (respond(frame(b"\0\0\0\x63" + bytes(10))), "cannot be decoded"),
+    "sends too few bytes": (respond(frame(b"\0")), "cannot be decoded"),
+    "closes the connection": (shut_down, "closed the connection"),
     "resets the connection": (resets, "reset|closed"),
-    "never answers": (hears, "within 300 ms|in time"),
-    "stops in the middle of an answer": (answers(b"\0\0\1\0abc"), "within 300 ms|in time"),
+    "never answers": (read_until_closed, "within 300 ms|in time"),
+    "stops in the middle of a response": (respond(b"\0\0\1\0abc"), "within 300 ms|in time"),
 }
 
 
-@pytest.mark.parametrize("what", STRANGE)
-def test_a_peer_that_is_no_broker_is_an_error_soon(what: str) -> None:
-    script, why = STRANGE[what]
-    with serving(script) as place:
-        start = time.monotonic()
+@pytest.mark.parametrize("behaviour", PEERS)
+def test_a_peer_that_is_not_a_broker_raises_an_error_soon(behaviour: str) -> None:
+    script, why = PEERS[behaviour]
+    with serving(script) as address:
+        started_at = time.monotonic()
         with (
-            Cluster(place, request_timeout_ms=300, timeout=0.6) as cluster,
+            Cluster(address, request_timeout_ms=300, timeout=0.6) as cluster,
             pytest.raises((ConnectionFailed, RequestTimedOut)) as caught,
         ):
             cluster.metadata()
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - started_at < 5
     if isinstance(caught.value, ConnectionFailed):
         caught.match(why)
 
 
-@pytest.mark.parametrize("what", STRANGE)
-def test_a_peer_that_is_no_broker_is_an_error_soon_to_asyncio(what: str) -> None:
-    script, why = STRANGE[what]
+@pytest.mark.parametrize("behaviour", PEERS)
+def test_a_peer_that_is_not_a_broker_raises_an_error_soon_in_asyncio(behaviour: str) -> None:
+    script, why = PEERS[behaviour]
 
     async def play(place: str) -> KprotoError:
         async with asyncio.timeout(5), AsyncCluster(place, request_timeout_ms=300, timeout=0.6) as cluster:
             with pytest.raises((ConnectionFailed, RequestTimedOut)) as caught:
                 await cluster.metadata()
-        async with asyncio.timeout(5):  # what is cancelled ends in a turn of its own
+        async with asyncio.timeout(5):  # A cancelled task ends in a turn of its own.
             while asyncio.all_tasks() - {asyncio.current_task()}:
                 await asyncio.sleep(0)
         return caught.value
@@ -447,8 +459,8 @@ def test_a_peer_that_is_no_broker_is_an_error_soon_to_asyncio(what: str) -> None
     assert not isinstance(error, ConnectionFailed) or re.search(why, str(error))
 
 
-def dribbling(bootstrap: str) -> Script:
-    """Between client and broker, byte by byte."""
+def byte_by_byte_proxy(bootstrap: str) -> Script:
+    """Return a script that proxies to a broker byte by byte."""
     host, _, port = bootstrap.rpartition(":")
 
     def script(client: socket.socket) -> None:
@@ -467,105 +479,106 @@ def dribbling(bootstrap: str) -> Script:
     return script
 
 
-def test_answers_that_come_byte_by_byte_are_read(broker: Server) -> None:
-    with serving(dribbling(broker.bootstrap)) as place, Cluster(place) as cluster:
+def test_responses_that_arrive_byte_by_byte_are_read(broker: Server) -> None:
+    with serving(byte_by_byte_proxy(broker.bootstrap)) as place, Cluster(place) as cluster:
         assert "t" in cluster.metadata().topics
 
 
-def test_what_a_peer_sends_byte_by_byte_is_one_answer() -> None:
+def test_bytes_that_arrive_one_by_one_are_one_response() -> None:
     body = bytes(range(256)) * 8
 
     def script(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in frame(body):
             sock.sendall(bytes((byte,)))
-        hears(sock)
+        read_until_closed(sock)
 
     with serving(script) as place:
         port = int(place.rpartition(":")[2])
-        events = told(
+        events = events_until(
             lambda sockets: sockets.perform(Open(1, "127.0.0.1", port)),
             lambda events: Answer(1, body) in events,
         )
     assert [event for event in events if event != Data(1, b"")] == [Opened(1), Answer(1, body)]
 
 
-def test_what_is_written_to_a_peer_that_is_gone_breaks_the_connection_once() -> None:
+def test_writes_to_a_closed_peer_report_a_broken_connection_once() -> None:
     with serving(resets) as place:
         port = int(place.rpartition(":")[2])
         sockets = Sockets()
         sockets.perform(Open(1, "127.0.0.1", port))
         events = list[NetworkEvent]()
-        end = time.monotonic() + 5
-        while time.monotonic() < end and not any(isinstance(event, Broken) for event in events):
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and not any(isinstance(event, Broken) for event in events):
             sockets.perform(Write(1, b"x" * 100_000))
             events += sockets.wait(0.05)
         for _ in range(3):
             sockets.perform(Write(1, b"x"))
             events += sockets.wait(0)
         sockets.close()
-    # The reset may be there before the connection was seen to be open.
+    # The reset may arrive before the connection was seen to be open.
     assert [type(event) for event in events if not isinstance(event, Opened)] == [Broken]
 
 
-def received(sock: socket.socket, into: list[bytes], size: int) -> None:
+def receive_into(sock: socket.socket, into: list[bytes], size: int) -> None:
     while sum(map(len, into)) < size and (data := sock.recv(1 << 20)):
         into.append(data)
 
 
-def test_another_thread_writes_at_once_and_says_how_much() -> None:
-    data = os.urandom(30_000_000)  # more than a socket takes at once
-    read: list[bytes] = []
-    go = threading.Event()
+def test_write_at_once_leaves_what_the_socket_does_not_accept() -> None:
+    data = os.urandom(30_000_000)  # More than a socket accepts at once.
+    received_data: list[bytes] = []
+    release = threading.Event()
 
     def slow(sock: socket.socket) -> None:
-        go.wait(10)
-        received(sock, read, len(data) + 3)
+        release.wait(10)
+        receive_into(sock, received_data, len(data) + 3)
 
     with serving(slow) as place:
         sockets = Sockets()
         sockets.perform(Open(1, "127.0.0.1", int(place.rpartition(":")[2])))
-        todo = deque[NetworkAction]([Write(1, b"abc")])
-        assert not sockets.write_at_once(todo)  # it is not open yet
+        actions = deque[NetworkAction]([Write(1, b"abc")])
+        assert not sockets.write_at_once(actions)  # The connection is not open yet.
         while not sockets.wait(0.1):
             pass
-        for other in (Write(2, b"abc"), Shut(1)):  # nobody knows it; no write
-            assert not sockets.write_at_once(deque([other]))
-        assert sockets.write_at_once(todo)
-        assert not todo
-        todo = deque[NetworkAction]([Write(1, data[:-1])])
-        assert not sockets.write_at_once(todo)
-        [left] = todo
-        assert isinstance(left, Write)
-        assert 0 < len(left.data) < len(data) - 1
-        sockets.perform(left)
+        # An unknown connection, and an action that is not a write.
+        for action in (Write(2, b"abc"), Shut(1)):
+            assert not sockets.write_at_once(deque([action]))
+        assert sockets.write_at_once(actions)
+        assert not actions
+        actions = deque[NetworkAction]([Write(1, data[:-1])])
+        assert not sockets.write_at_once(actions)
+        [unwritten] = actions
+        assert isinstance(unwritten, Write)
+        assert 0 < len(unwritten.data) < len(data) - 1
+        sockets.perform(unwritten)
         last = Write(1, data[-1:])
-        assert not sockets.write_at_once(deque([last]))  # not before what is pending
+        assert not sockets.write_at_once(deque([last]))  # Not before the pending write.
         sockets.perform(last)
-        go.set()
-        end = time.monotonic() + 20
-        while sum(map(len, read)) < len(data) + 3 and time.monotonic() < end:
+        release.set()
+        deadline = time.monotonic() + 20
+        while sum(map(len, received_data)) < len(data) + 3 and time.monotonic() < deadline:
             sockets.wait(0.05)
         sockets.perform(Shut(1))
         assert not sockets.write_at_once(deque([Write(1, b"abc")]))
         sockets.close()
-    assert b"".join(read) == b"abc" + data
+    assert b"".join(received_data) == b"abc" + data
 
 
 @pytest.mark.parametrize("sent", [0, 1, 40])
-def test_what_a_call_could_not_write_goes_out_all_the_same(
+def test_data_that_a_call_could_not_write_is_written_later(
     broker: Server, monkeypatch: pytest.MonkeyPatch, sent: int
 ) -> None:
     with Consumer(broker.bootstrap, group_id="g", enable_auto_commit=False) as consumer:
-        at_once = consumer._runtime.sockets.write_at_once
+        write_at_once = consumer._runtime.sockets.write_at_once
 
-        def partly(todo: Any) -> bool:
-            whole = todo.popleft()
-            some = deque([Write(whole.key, whole.data[:sent])])
-            if at_once(some) or not sent:
-                todo.appendleft(Write(whole.key, whole.data[sent:]))
+        def partly(actions: Any) -> bool:
+            write = actions.popleft()
+            part = deque([Write(write.key, write.data[:sent])])
+            if write_at_once(part) or not sent:
+                actions.appendleft(Write(write.key, write.data[sent:]))
             else:
-                todo.appendleft(whole)
+                actions.appendleft(write)
             return False
 
         place = TopicPartition("t", 0)
@@ -579,22 +592,22 @@ def test_what_a_call_could_not_write_goes_out_all_the_same(
             assert committed.offset == offset
 
 
-# ---- large answers
+# ---- large responses
 
 
-def test_who_stalls_in_a_long_answer_stops_nobody_else() -> None:
+def test_a_stalled_large_response_does_not_delay_other_connections() -> None:
     body = os.urandom(1 << 20)
 
     def stalls(sock: socket.socket) -> None:
         sock.sendall(frame(body) + frame(body)[: 1 << 19])
-        received(sock, [], 1)
+        receive_into(sock, [], 1)
 
-    def answers(sock: socket.socket) -> None:
+    def respond(sock: socket.socket) -> None:
         for _ in range(3):
-            received(sock, [], 1)
+            receive_into(sock, [], 1)
             sock.sendall(frame(b"now"))
 
-    with serving(stalls) as one, serving(answers) as other:
+    with serving(stalls) as stalling, serving(respond) as answering:
         sockets = Sockets()
         events = list[NetworkEvent]()
 
@@ -604,45 +617,45 @@ def test_who_stalls_in_a_long_answer_stops_nobody_else() -> None:
                 assert time.monotonic() < end, events
                 events.extend(sockets.wait(0.1))
 
-        for key, place in enumerate((one, other)):
+        for key, place in enumerate((stalling, answering)):
             sockets.perform(Open(key, "127.0.0.1", int(place.rpartition(":")[2])))
         until(lambda: Answer(0, body) in events and Opened(1) in events)
-        for asked in range(3):
+        for number in range(3):
             sockets.perform(Write(1, b"?"))
-            until(lambda many=asked + 1: events.count(Answer(1, b"now")) == many)  # type: ignore[misc]
+            until(lambda many=number + 1: events.count(Answer(1, b"now")) == many)  # type: ignore[misc]
         sockets.close()
 
 
-def test_a_long_answer_that_comes_in_pieces_of_any_size_is_read_at_once() -> None:
-    """Nobody is woken for less than a quarter of a MiB of it while much is missing."""
+def test_a_large_response_in_pieces_of_any_size_is_read() -> None:
+    """While much is missing, the reader is woken only for pieces of MIN_WAKEUP_BYTES."""
     body = os.urandom(VERY_LONG + (3 << 20))
     sizes = itertools.cycle([1, 300_000, 7, MIN_WAKEUP_BYTES, MIN_WAKEUP_BYTES - 1, 100])
 
     def script(sock: socket.socket) -> None:
         for _ in range(3):
-            at, whole = 0, frame(body)
-            while at < len(whole) - 1000:
-                size = min(next(sizes), len(whole) - 1000 - at)
-                sock.sendall(whole[at : at + size])
-                at += size
-            time.sleep(0.1)  # so that somebody has to be woken for the rest
-            sock.sendall(whole[at:])
-            received(sock, [], 1)
+            position, framed = 0, frame(body)
+            while position < len(framed) - 1000:
+                size = min(next(sizes), len(framed) - 1000 - position)
+                sock.sendall(framed[position : position + size])
+                position += size
+            time.sleep(0.1)  # The reader has to be woken for the remaining bytes.
+            sock.sendall(framed[position:])
+            receive_into(sock, [], 1)
 
     with serving(script) as place:
         sockets = Sockets()
         sockets.perform(Open(0, "127.0.0.1", int(place.rpartition(":")[2])))
         for _ in range(3):
-            end, events = time.monotonic() + 10, list[NetworkEvent]()
+            deadline, events = time.monotonic() + 10, list[NetworkEvent]()
             while Answer(0, body) not in events:
-                assert time.monotonic() < end
+                assert time.monotonic() < deadline
                 events += sockets.wait(0.1)
             sockets.perform(Write(0, b"?"))
         sockets.close()
 
 
 @pytest.mark.parametrize("end", ["whole", "cut"])
-def test_a_loop_reads_what_is_there_of_a_long_answer_in_one_round(end: str) -> None:
+def test_a_loop_reads_all_available_bytes_of_a_large_response_in_one_turn(end: str) -> None:
     async def run() -> list[NetworkEvent]:
         events: list[NetworkEvent] = []
         ours, theirs = socket.socketpair()
@@ -652,11 +665,11 @@ def test_a_loop_reads_what_is_there_of_a_long_answer_in_one_round(end: str) -> N
         loop = asyncio.get_running_loop()
         _, protocol = await loop.create_connection(lambda: _Protocol(1, events.append), sock=ours)
         protocol.sock = ours
-        whole = frame(b"x" * 150_000)
-        assert theirs.send(whole if end == "whole" else whole[:-1]) >= len(whole) - 1
+        framed = frame(b"x" * 150_000)
+        assert theirs.send(framed if end == "whole" else framed[:-1]) >= len(framed) - 1
         await asyncio.sleep(0)
-        with protocol.get_buffer(-1) as room:
-            size = ours.recv_into(room)
+        with protocol.get_buffer(-1) as buffer:
+            size = ours.recv_into(buffer)
         protocol.buffer_updated(size)
         theirs.close()
         if end != "whole":
@@ -673,7 +686,7 @@ def test_a_loop_reads_what_is_there_of_a_long_answer_in_one_round(end: str) -> N
         assert [type(event) for event in events] == [Broken]
 
 
-def test_an_answer_above_100_mib_is_read() -> None:
+def test_a_response_above_100_mib_is_read() -> None:
     settings = {
         "fetch.max.bytes": "400000000",
         "message.max.bytes": "30000000",
@@ -694,7 +707,7 @@ def test_an_answer_above_100_mib_is_read() -> None:
             assert read(consumer, 6) == [value] * 6
 
 
-def test_what_our_own_producer_compressed_a_hundredfold_is_read() -> None:
+def test_a_batch_compressed_a_hundredfold_is_read() -> None:
     row = b'{"level": "INFO", "message": "a log line that repeats itself again and again", "n": %d}'
     settings = {"message.max.bytes": "60000000"}
     count = 260_000
@@ -721,20 +734,20 @@ def test_what_our_own_producer_compressed_a_hundredfold_is_read() -> None:
                 read(consumer, count)
 
 
-def dripping(sock: socket.socket) -> None:
-    """An answer that takes two seconds to come."""
+def send_slowly(sock: socket.socket) -> None:
+    """Send a response that takes two seconds to arrive."""
     for _ in range(6):
         sock.sendall(struct.pack(">i", 30) if _ == 0 else b"12345")
         time.sleep(0.3)
     sock.sendall(b"12345")
-    hears(sock)
+    read_until_closed(sock)
 
 
-def dripping_tls(sock: socket.socket) -> None:
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    CA.issue_cert("127.0.0.1").configure_cert(made)
-    with made.wrap_socket(sock, server_side=True) as sealed:
-        dripping(sealed)
+def send_slowly_over_tls(sock: socket.socket) -> None:
+    tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    CA.issue_cert("127.0.0.1").configure_cert(tls_context)
+    with tls_context.wrap_socket(sock, server_side=True) as sealed:
+        send_slowly(sealed)
 
 
 def opening(place: str, tls: bool) -> Open:
@@ -743,9 +756,9 @@ def opening(place: str, tls: bool) -> Open:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-def test_a_long_answer_on_its_way_is_said_meanwhile(tls: bool) -> None:
-    with serving(dripping_tls if tls else dripping) as place:
-        events = told(
+def test_a_large_response_in_progress_is_reported(tls: bool) -> None:
+    with serving(send_slowly_over_tls if tls else send_slowly) as place:
+        events = events_until(
             lambda sockets: sockets.perform(opening(place, tls)), lambda events: len(events) > 2 + tls
         )
     reached = [Reached(1)] if tls else []
@@ -753,10 +766,10 @@ def test_a_long_answer_on_its_way_is_said_meanwhile(tls: bool) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-def test_a_long_answer_on_its_way_is_said_to_a_loop_too(tls: bool) -> None:
-    with serving(dripping_tls if tls else dripping) as place:
+def test_a_large_response_in_progress_is_reported_in_asyncio(tls: bool) -> None:
+    with serving(send_slowly_over_tls if tls else send_slowly) as place:
         events = asyncio.run(
-            told_async(
+            async_events_until(
                 lambda streams: streams.perform(opening(place, tls)), lambda events: len(events) > 2 + tls
             )
         )
@@ -765,32 +778,32 @@ def test_a_long_answer_on_its_way_is_said_to_a_loop_too(tls: bool) -> None:
 
 
 def silent_after_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
-    """Passes everything on to 127.0.0.2, but never an answer to the first connection that fetches."""
+    """Proxy to 127.0.0.2, but drop all responses to the first connection that fetches."""
 
     def script(sock: socket.socket) -> None:
-        behind = socket.create_connection(("127.0.0.2", port))
+        broker = socket.create_connection(("127.0.0.2", port))
 
         def back() -> None:
             with suppress(OSError):
-                while data := behind.recv(65536):
+                while data := broker.recv(65536):
                     if sock not in stalled:
                         sock.sendall(data)
 
         threading.Thread(target=back, daemon=True).start()
-        asked = sock.makefile("rb")
-        while size := asked.read(4):
-            body = asked.read(struct.unpack(">i", size)[0])
+        requests = sock.makefile("rb")
+        while size := requests.read(4):
+            body = requests.read(struct.unpack(">i", size)[0])
             if body[:2] == b"\0\1" and not stalled:
                 stalled.append(sock)
-            behind.sendall(size + body)
-        behind.close()
+            broker.sendall(size + body)
+        broker.close()
 
     return script
 
 
 @pytest.mark.thorough
-def test_a_fetch_connection_that_stalls_costs_seconds_and_no_request_timeout() -> None:
-    """With default options, whose request timeout is 30 s: a poll of 25 s has the record."""
+def test_a_stalled_fetch_connection_is_replaced_before_the_request_timeout() -> None:
+    """With default options, whose request timeout is 30 s, a poll of 25 s returns the record."""
     stalled: list[socket.socket] = []
     ports: list[int] = []
 
