@@ -31,51 +31,53 @@ CHANGES: dict[str, Change] = {
 }
 
 
-OF_LISTS, OF_NAMES = ("empty", "left out", "twice"), ("another",)
+LIST_CHANGES, NAME_CHANGES = ("empty", "left out", "twice"), ("another",)
 
 
-# What happens to an answer as a whole; "undone": the request is answered with nothing, and not done.
-WHOLE = ("cut", "denied", "undone")
+# Changes of a response as a whole. "undone": the request is answered with empty values, but not performed.
+RESPONSE_CHANGES = ("cut", "denied", "undone")
 
 
-DONE = {"CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteGroups", "OffsetCommit", "Produce"}
+WRITE_APIS = {"CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteGroups", "OffsetCommit", "Produce"}
 
 
-# API, place, change: one of those above, or a way to change what is there.
-Odd = tuple[str, str, str | Change]
+# API, path and change: one of CHANGES, or a function of the old value.
+Malformation = tuple[str, str, str | Change]
 
 
 def places(message: type[Struct], path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     for field in message.__fields__:
-        at, kind = (*path, field.name), field.kind
+        field_path, kind = (*path, field.name), field.kind
         if isinstance(kind, Array):
-            yield from ((".".join(at), how) for how in OF_LISTS)
+            yield from ((".".join(field_path), change) for change in LIST_CHANGES)
             kind = kind.element
             if isinstance(kind, type) and issubclass(kind, Struct):
-                yield from places(kind, at)
+                yield from places(kind, field_path)
         elif getattr(kind, "name", "") in ("string", "uuid"):
-            yield from ((".".join(at), how) for how in OF_NAMES)
+            yield from ((".".join(field_path), change) for change in NAME_CHANGES)
             if field.nullable.max >= 0 and "message" not in field.name:
-                yield ".".join(at), "null"
+                yield ".".join(field_path), "null"
 
 
-# What a broker doesn't know is told each time, for as long as the connection lasts.
-UNKNOWN = ("ApiVersions", "api_keys", "left out")
+# The broker sends its API versions once per connection, so the client has no way to recover.
+UNRECOVERABLE = ("ApiVersions", "api_keys", "left out")
 
 
-def odd(*apis: str) -> list[Odd]:
-    found = [(api, "", how) for api in apis for how in WHOLE if how != "undone" or api in DONE]
-    found += [(api, at, how) for api in apis for at, how in places(response_class(KEYS[api]))]
-    return [change for change in found if change != UNKNOWN]
+def malformations(*apis: str) -> list[Malformation]:
+    changes = [
+        (api, "", how) for api in apis for how in RESPONSE_CHANGES if how != "undone" or api in WRITE_APIS
+    ]
+    changes += [(api, path, how) for api in apis for path, how in places(response_class(KEYS[api]))]
+    return [change for change in changes if change != UNRECOVERABLE]
 
 
-class Mad(Refusing):
-    """Its brokers give odd answers while `bad`."""
+class MalformedWorld(Refusing):
+    """Brokers of this world send malformed responses while `bad`."""
 
-    def __init__(self, change: Odd, **made: Any) -> None:
-        super().__init__("ApiVersions error_code", 0, **made)
-        api, at, self.how = change
-        self.key, self.path = KEYS[api], at.split(".")
+    def __init__(self, change: Malformation, **options: Any) -> None:
+        super().__init__("ApiVersions error_code", 0, **options)
+        api, path, self.how = change
+        self.key, self.path = KEYS[api], path.split(".")
         self.change = self.how if callable(self.how) else CHANGES.get(self.how)
         self.tamper = self.undo if self.how == "undone" else None
 
@@ -83,13 +85,15 @@ class Mad(Refusing):
         if not self.bad or request.__api_key__ != self.key:
             return None
         answer = response_class(self.key)
-        return answer(**{one.name: [] if isinstance(one.kind, Array) else 0 for one in answer.__fields__})
+        return answer(
+            **{field.name: [] if isinstance(field.kind, Array) else 0 for field in answer.__fields__}
+        )
 
     def _reply(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]
-        odd = self.bad and key == self.key and self.how != "undone"
-        self.hits += odd
-        if not odd:
+        malformed = self.bad and key == self.key and self.how != "undone"
+        self.hits += malformed
+        if not malformed:
             World._reply(self, wire, body)
         elif self.how == "denied":
             self.network.send(wire, wire.down, wire.client.run_when_awake, self.deny, wire)
@@ -98,9 +102,9 @@ class Mad(Refusing):
         else:
             number, answer = decode_response(body, response_class(key), version)
             for part in parts(answer, self.path):
-                found = getattr(part, self.path[-1])
-                if found:  # else it is there in other versions only, perhaps
-                    setattr(part, self.path[-1], self.change(found))
+                value = getattr(part, self.path[-1])
+                if value:  # Otherwise the field may exist only in other versions.
+                    setattr(part, self.path[-1], self.change(value))
             World._reply(self, wire, encode_response(answer, version, number))
 
     def deny(self, wire: Wire) -> None:

@@ -54,12 +54,12 @@ class MemberLog:
         self.entries: list[str] = []
         self.member: Consumer = world.consumer(**options)
         self.member.listener = lambda kind, partitions: self.entries.append(kind)
-        before = world.tamper
+        previous = world.tamper
 
         def note(client: Client, request: Any, version: int) -> Any:
             if client is self.member and type(request) in REQUEST_NAMES:
                 self.entries.append(REQUEST_NAMES[type(request)])
-            return before(client, request, version) if before is not None else None
+            return previous(client, request, version) if previous is not None else None
 
         world.tamper = note
 
@@ -181,14 +181,14 @@ def test_committed_offsets_are_requested_from_the_known_coordinator_by_name(
     assert node is not None
     if asked_node == "another broker":
         node = 3 - node
-    before = len(world.requests_of(member, FindCoordinatorRequest))
+    earlier = len(world.requests_of(member, FindCoordinatorRequest))
     plan = admin.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, coordinator=node, by_name=True)
     token = member.run(plan)
     assert world.run(until=lambda: token in member.done)
     offsets, error = member.done[token]
     assert error is None
     assert offsets[tp("t", 0)].offset == 7
-    assert len(world.requests_of(member, FindCoordinatorRequest)) - before == lookups
+    assert len(world.requests_of(member, FindCoordinatorRequest)) - earlier == lookups
     versions = [
         request[2]
         for request in world.requests
@@ -219,11 +219,11 @@ def test_a_partition_of_another_member_can_be_committed(options: dict[str, Any],
     assert world.run(until=lambda: len(member.engine.partitions) == 1)
     world.run(500)
     foreign = ({tp("t", 0), tp("t", 1)} - set(member.engine.partitions)).pop()
-    before = len(world.requests_of(member, OffsetCommitRequest))
+    earlier = len(world.requests_of(member, OffsetCommitRequest))
     token = member.commit({foreign: 3})
     assert world.run(until=lambda: token in member.done)
     assert isinstance(member.done[token][1], type(None) if commits else CommitFailed)
-    assert len(world.requests_of(member, OffsetCommitRequest)) - before == commits
+    assert len(world.requests_of(member, OffsetCommitRequest)) - earlier == commits
 
 
 def test_the_session_timeout_loses_no_partitions() -> None:
@@ -311,22 +311,22 @@ def test_an_asynchronous_commit_is_not_retried(
     world = World({"t": 2})
     log = reading(world, **options)
     refuse_one_commit(world, code)
-    before = len(world.requests_of(log.member, OffsetCommitRequest))
+    earlier = len(world.requests_of(log.member, OffsetCommitRequest))
     log.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=once))
     world.run(3_000)
     assert isinstance(log.member.done["c"][1], Retriable if once else type(None))
-    assert len(world.requests_of(log.member, OffsetCommitRequest)) - before == sent
+    assert len(world.requests_of(log.member, OffsetCommitRequest)) - earlier == sent
 
 
 def test_an_asynchronous_commit_fails_with_its_connection() -> None:
     world = World({"t": 2})
     log = reading(world, **JAVA)
-    before = world.tamper
+    previous = world.tamper
 
     def silent(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, OffsetCommitRequest) and client is log.member:
             world.cut(client)
-        return before(client, request, version) if before is not None else None
+        return previous(client, request, version) if previous is not None else None
 
     world.tamper = silent
     log.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=True))
@@ -417,14 +417,14 @@ def test_a_member_with_a_manual_assignment_before_joins_the_group(options: dict[
 
 def refuse_one_commit(world: World, code: ErrorCode) -> None:
     """Answer the next OffsetCommit with `code`."""
-    before, refused = world.tamper, []
+    previous, answered = world.tamper, []
 
     def once(client: Client, request: Any, version: int) -> Any:
-        answer = before(client, request, version) if before is not None else None
-        if isinstance(request, OffsetCommitRequest) and not refused:
-            refused.append(request)
+        response = previous(client, request, version) if previous is not None else None
+        if isinstance(request, OffsetCommitRequest) and not answered:
+            answered.append(request)
             return offset_commit_refusal(request, code)
-        return answer
+        return response
 
     world.tamper = once
 

@@ -1,6 +1,8 @@
-"""Answers that leave a part out, say it twice or of somebody else, that nobody can read, or that are none, as
-nobody is let in any more: for a minute, whatever is asked. What a producer and a `Cluster` claim stays true,
-each wait ends, nobody is asked all the time, and both go on when the brokers are themselves again."""
+"""Malformed responses to a producer and a `Cluster`: what they report stays true, and they recover.
+
+For a minute, responses lack a part, repeat it, name something else, cannot be decoded, or deny the login.
+Each wait ends, no broker is flooded with requests, and both clients work again afterwards.
+"""
 
 from __future__ import annotations
 
@@ -27,31 +29,31 @@ from tests.consumer.behaviour.hostile_brokers import (
     check_transactions_recover,
 )
 from tests.consumer.behaviour.malformed_responses import (
-    Mad,
-    Odd,
-    odd,
+    Malformation,
+    MalformedWorld,
+    malformations,
 )
 from tests.consumer.stage import World, tp
 
 # ---- producers
 
-WRITES = odd("ApiVersions", "Metadata", "InitProducerId", "Produce")
+WRITES = malformations("ApiVersions", "Metadata", "InitProducerId", "Produce")
 
 
 @given(change=st.sampled_from(WRITES), late=st.booleans())
 @example(change=("Produce", "", "cut"), late=True)
 @example(change=("Produce", "responses.partition_responses", "left out"), late=False)
-def test_what_a_producer_claims_of_odd_answers_is_true(change: Odd, late: bool) -> None:
-    world = Mad(change)
+def test_reports_of_a_producer_are_true_despite_malformed_responses(change: Malformation, late: bool) -> None:
+    world = MalformedWorld(change)
     app = check_producer_recovers(world, late, 3)
-    found, there = world.values(), world.offsets()
-    assert max(found.values()) == 1
-    for delivery, at, value in app.sent:
+    counts, offsets = world.values(), world.offsets()
+    assert max(counts.values()) == 1
+    for delivery, partition, value in app.sent:
         if delivery.exception() is None:
-            assert delivery.result().offset in (there[at, value], None)
+            assert delivery.result().offset in (offsets[partition, value], None)
 
 
-TRANSACTIONS = odd(
+TRANSACTIONS = malformations(
     "Metadata", "FindCoordinator", "InitProducerId", "Produce", "AddPartitionsToTxn", "AddOffsetsToTxn",
     "TxnOffsetCommit", "EndTxn",
 )  # fmt: skip
@@ -60,15 +62,17 @@ TRANSACTIONS = odd(
 @given(change=st.sampled_from(TRANSACTIONS), late=st.booleans(), second=st.booleans())
 @example(change=("AddPartitionsToTxn", "results_by_topic_v3_and_below", "empty"), late=False, second=False)
 @example(change=("EndTxn", "", "cut"), late=True, second=True)
-def test_what_is_committed_over_odd_answers_is_there_once(change: Odd, late: bool, second: bool) -> None:
-    check_transactions_recover(Mad(change, highest=None if second else FIRST), late, 3)
+def test_a_transaction_is_committed_once_despite_malformed_responses(
+    change: Malformation, late: bool, second: bool
+) -> None:
+    check_transactions_recover(MalformedWorld(change, highest=None if second else FIRST), late, 3)
 
 
 # ---- a cluster
 
 
 class Admin(EngineClient):
-    """A `Cluster` in a world."""
+    """The engine of a `Cluster` in a world."""
 
     def __init__(self, world: World, name: str = "admin") -> None:
         super().__init__(world, name)
@@ -147,43 +151,59 @@ CALLS: dict[str, tuple[Callable[[Admin], Plan[Any]], list[str]]] = {
         ["FindCoordinator", "DeleteGroups"],
     ),
 }
-ASKED = [(call, change) for call, (_, apis) in CALLS.items() for change in odd("ApiVersions", *apis)]
-KEPT = ("leader", "list offsets", "epochs", "produce", "commit", "committed")  # What may be asked twice.
+CASES = [
+    (call, change) for call, (_, apis) in CALLS.items() for change in malformations("ApiVersions", *apis)
+]
+REPEATABLE = (
+    "leader",
+    "list offsets",
+    "epochs",
+    "produce",
+    "commit",
+    "committed",
+)  # Calls that may be repeated.
 
 
-def claims(world: Mad, call: str, said: Any) -> bool:
-    """Whether what a call returned is true."""
-    there, groups = world.partitions(), world.cluster.classic_coordinator.groups
+def is_true(world: MalformedWorld, call: str, result: Any) -> bool:
+    """Return whether the result of a call is true."""
+    partitions, groups = world.partitions(), world.cluster.classic_coordinator.groups
     match call:
         case "leader":
-            return bool(said == world._leader(T0))
+            return bool(result == world._leader(T0))
         case "list offsets":
-            return {one: found.offset for one, found in said.items()} == {T0: 3, T1: 0}
+            return {
+                partition: result_of_partition.offset for partition, result_of_partition in result.items()
+            } == {T0: 3, T1: 0}
         case "epochs":
-            return bool(said == {T0: 3, T1: 3})
+            return bool(result == {T0: 3, T1: 3})
         case "produce":
-            return said in (3, 4) and world.log(T1).end_offset > said
+            return result in (3, 4) and world.log(T1).end_offset > result
         case "commit":
-            return [world.committed("h", one) for one in (T0, T1)] == [3, 4]
+            return [world.committed("h", partition) for partition in (T0, T1)] == [3, 4]
         case "committed":
-            return {one: found and found.offset for one, found in said.items()} == {T0: 3, T1: 2}
+            return {
+                partition: result_of_partition and result_of_partition.offset
+                for partition, result_of_partition in result.items()
+            } == {T0: 3, T1: 2}
         case "create":
-            return {tp("n", 0), tp("n", 1), tp("m", 0)} <= set(there)
+            return {tp("n", 0), tp("n", 1), tp("m", 0)} <= set(partitions)
         case "grow":
-            return tp("u", 2) in there
+            return tp("u", 2) in partitions
         case "delete":
-            return not {"u", "v"} & {one.topic for one in there}
+            return not {"u", "v"} & {partition.topic for partition in partitions}
         case _:
             return "g" not in groups
 
 
-@given(asked=st.sampled_from(ASKED), late=st.booleans())
-@example(asked=("delete", ("DeleteTopics", "", "undone")), late=False)
-@example(asked=("list offsets", ("ListOffsets", "topics.name", "another")), late=True)
-def test_what_a_cluster_claims_of_odd_answers_is_true(asked: tuple[str, Odd], late: bool) -> None:
-    call, change = asked
+@given(case=st.sampled_from(CASES), late=st.booleans())
+@example(case=("delete", ("DeleteTopics", "", "undone")), late=False)
+@example(case=("list offsets", ("ListOffsets", "topics.name", "another")), late=True)
+def test_results_of_a_cluster_are_true_despite_malformed_responses(
+    case: tuple[str, Malformation], late: bool
+) -> None:
+    call, change = case
     plan = CALLS[call][0]
-    world = Mad(change)
+    world = MalformedWorld(change)
     for name in ("u", "v"):
         world.create(name, 1)
     for partition in (0, 1):
@@ -196,17 +216,17 @@ def test_what_a_cluster_claims_of_odd_answers_is_true(asked: tuple[str, Odd], la
         client.kill()
         client = world._add_client(Admin(world, "another"))
     world.bad = True
-    before = len(world.requests)
+    earlier = len(world.requests)
     ended = client.run(plan(client))
-    per = Counter(type(request).__name__ for _, request, _ in world.requests[before:])
+    per = Counter(type(request).__name__ for _, request, _ in world.requests[earlier:])
     assert max(per.values(), default=0) <= 2 * MOST, per
     if ended.error is None:
-        assert claims(world, call, ended.value)
+        assert is_true(world, call, ended.value)
     else:
         assert isinstance(ended.error, KprotoError)
     world.bad = False
     world.run(2_000)
-    if call in KEPT:
+    if call in REPEATABLE:
         ended = client.run(plan(client))
         assert ended.error is None
-        assert claims(world, call, ended.value)
+        assert is_true(world, call, ended.value)

@@ -1,5 +1,7 @@
-"""What producers promise to an application that writes in transactions: threads, event loops and sockets are
-real here, and the broker is a script."""
+"""Transactional producers: blocks, timeouts and cancellation.
+
+Threads, event loops and sockets are real. The coordinator is scripted.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,7 @@ __all__ = ["broker", "make"]
 # ---- blocks
 
 
-def test_a_block_commits_and_an_error_in_it_aborts_and_is_raised(
-    broker: Coordinator, make: Callable[..., Any]
-) -> None:
+def test_a_block_commits_and_an_error_in_it_aborts(broker: Coordinator, make: Callable[..., Any]) -> None:
     producer = make()
     with producer.transaction():
         first = producer.send("t", b"a", partition=0)
@@ -44,7 +44,7 @@ def test_a_block_commits_and_an_error_in_it_aborts_and_is_raised(
     assert broker.ends() == [True, False]
 
 
-def test_a_block_whose_commit_fails_aborts_and_raises_why(
+def test_a_block_whose_commit_fails_aborts_and_raises_the_reason(
     broker: Coordinator, make: Callable[..., Any]
 ) -> None:
     producer = make()
@@ -56,23 +56,25 @@ def test_a_block_whose_commit_fails_aborts_and_raises_why(
     assert broker.ends() == [False, True]
 
 
-def test_a_transaction_that_the_broker_ended_first_tells_so_and_is_the_producers_last(
+def test_a_transaction_that_the_broker_aborted_raises_and_ends_the_producer(
     broker: Coordinator, make: Callable[..., Any]
 ) -> None:
     producer = make()
     broker.refusals[EndTxnRequest] = [ErrorCode.INVALID_TXN_STATE]
-    told = "the broker has aborted this transaction, as it does after transaction_timeout_ms"
-    with pytest.raises(BrokerError, match=told), producer.transaction():
+    message = "the broker has aborted this transaction, as it does after transaction_timeout_ms"
+    with pytest.raises(BrokerError, match=message), producer.transaction():
         producer.send("t", b"a", partition=0)
     with pytest.raises(BrokerError, match="create a new one"):
         producer.begin()
 
 
-@pytest.mark.parametrize("looks", [False, True])
-def test_a_block_of_a_producer_that_was_fenced_says_so(
-    broker: Coordinator, make: Callable[..., Any], looks: bool
+@pytest.mark.parametrize("waits_for_delivery", [False, True])
+def test_a_block_of_a_fenced_producer_raises_fenced(
+    broker: Coordinator, make: Callable[..., Any], waits_for_delivery: bool
 ) -> None:
-    """A partition's leader can't tell that from a transaction whose time was over; the abort can."""
+    """A partition leader answers INVALID_PRODUCER_EPOCH for both a fenced producer and a timed-out
+    transaction. The abort tells which.
+    """
     producer = make()
     broker.refusals[ProduceRequest] = [ErrorCode.INVALID_PRODUCER_EPOCH]
     broker.refusals[EndTxnRequest] = [ErrorCode.PRODUCER_FENCED]
@@ -80,64 +82,65 @@ def test_a_block_of_a_producer_that_was_fenced_says_so(
     def work() -> None:
         with producer.transaction():
             sent = producer.send("t", b"a", partition=0)
-            if looks:
+            if waits_for_delivery:
                 sent.result()
 
-    with pytest.raises(Fenced) as raised:
+    with pytest.raises(Fenced) as error_info:
         work()
-    assert "INVALID_PRODUCER_EPOCH" in str(raised.value.__cause__)
-    assert "create a new one" in raised.value.__notes__[0]
+    assert "INVALID_PRODUCER_EPOCH" in str(error_info.value.__cause__)
+    assert "create a new one" in error_info.value.__notes__[0]
 
 
-# ---- who stops waiting
+# ---- timeouts and cancellation
 
 
 @pytest.mark.parametrize(
-    ("what", "asks"), [("begin", InitProducerIdRequest), ("commit", EndTxnRequest), ("abort", EndTxnRequest)]
+    ("method", "request_type"),
+    [("begin", InitProducerIdRequest), ("commit", EndTxnRequest), ("abort", EndTxnRequest)],
 )
 @pytest.mark.parametrize("when", ["before it ended", "after it ended"])
-def test_who_stopped_waiting_calls_again_and_is_told_how_it_ended(
-    broker: Coordinator, make: Callable[..., Any], what: str, asks: type, when: str
+def test_repeating_a_call_that_timed_out_returns_its_result(
+    broker: Coordinator, make: Callable[..., Any], method: str, request_type: type, when: str
 ) -> None:
     producer = make()
-    if what != "begin":
+    if method != "begin":
         producer.begin()
         producer.send("t", b"a", partition=0).result()
-    broker.held.add(asks)
-    call = getattr(producer, what)
-    with pytest.raises(RequestTimedOut, match=rf"^{what}\(\): no answer within 50 ms"):
+    broker.held.add(request_type)
+    call = getattr(producer, method)
+    with pytest.raises(RequestTimedOut, match=rf"^{method}\(\): no answer within 50 ms"):
         call(0.05)
-    broker.was_asked(asks)
-    waiting = ProducerTransactionState.INITIALIZING if what == "begin" else machine(producer).state
+    broker.was_asked(request_type)
+    waiting = ProducerTransactionState.INITIALIZING if method == "begin" else machine(producer).state
     if when == "before it ended":
-        thread, found = later(call)
+        thread, results = later(call)
         until(lambda: machine(producer).current_call.waiting)
-        broker.let_go(asks)
+        broker.let_go(request_type)
         thread.join(20)
-        assert found == [None]
+        assert results == [None]
     else:
-        broker.let_go(asks)
+        broker.let_go(request_type)
         until(lambda: machine(producer).state is not waiting)
         call()
     with pytest.raises(IllegalState):
-        call()  # it is told once
-    if what == "begin":
+        call()  # The result is returned once.
+    if method == "begin":
         producer.abort()
     producer.begin()
 
 
-def test_two_who_begin_at_once_do_not_share_a_transaction(
+def test_two_concurrent_begins_do_not_share_a_transaction(
     broker: Coordinator, make: Callable[..., Any]
 ) -> None:
     producer = make()
     broker.held.add(InitProducerIdRequest)
-    thread, found = later(producer.begin)
+    thread, results = later(producer.begin)
     broker.was_asked(InitProducerIdRequest)
     with pytest.raises(IllegalState, match=r"another begin\(\) is in progress"):
         producer.begin()
     broker.let_go(InitProducerIdRequest)
     thread.join(20)
-    assert found == [None]
+    assert results == [None]
     producer.abort()
 
 
@@ -145,7 +148,7 @@ async def asked(broker: Coordinator, kind: type, times: int = 1) -> None:
     await asyncio.to_thread(broker.was_asked, kind, times)
 
 
-def test_a_block_that_is_cancelled_aborts_and_raises_that_it_was(broker: Coordinator) -> None:
+def test_a_cancelled_block_aborts_and_raises_cancelled_error(broker: Coordinator) -> None:
     async def story() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
 
@@ -167,7 +170,7 @@ def test_a_block_that_is_cancelled_aborts_and_raises_that_it_was(broker: Coordin
     asyncio.run(story())
 
 
-def test_an_abort_that_is_cancelled_goes_on_and_the_task_ends_at_once(broker: Coordinator) -> None:
+def test_a_cancelled_abort_continues_in_the_background(broker: Coordinator) -> None:
     async def story() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
 
@@ -192,7 +195,7 @@ def test_an_abort_that_is_cancelled_goes_on_and_the_task_ends_at_once(broker: Co
     asyncio.run(story())
 
 
-def test_a_commit_that_is_cancelled_goes_on_and_the_next_one_tells(broker: Coordinator) -> None:
+def test_a_cancelled_commit_continues_and_the_next_call_returns_its_result(broker: Coordinator) -> None:
     async def story() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
 
@@ -215,7 +218,7 @@ def test_a_commit_that_is_cancelled_goes_on_and_the_next_one_tells(broker: Coord
     asyncio.run(story())
 
 
-def test_a_begin_that_is_cancelled_is_the_next_ones(broker: Coordinator) -> None:
+def test_a_cancelled_begin_is_resumed_by_the_next_one(broker: Coordinator) -> None:
     async def story() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
             broker.held.add(InitProducerIdRequest)
@@ -235,8 +238,8 @@ def test_a_begin_that_is_cancelled_is_the_next_ones(broker: Coordinator) -> None
 
 
 @pytest.mark.parametrize("steps", range(1, 25))
-def test_wherever_a_task_is_cancelled_the_producer_goes_on(broker: Coordinator, steps: int) -> None:
-    """Cancelled when the loop has turned so often, whatever it waits for then."""
+def test_a_producer_works_after_a_cancellation_at_any_step(broker: Coordinator, steps: int) -> None:
+    """The task is cancelled after `steps` short sleeps, wherever it waits then."""
 
     async def story() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS, max_block_ms=20_000) as producer:

@@ -1,5 +1,7 @@
-"""How producers end that write in transactions: closed, killed, interrupted, forked, left behind. Threads,
-event loops, sockets and processes are real here, and the broker is a script."""
+"""How transactional producers end: closed, killed, interrupted, forked, abandoned.
+
+Threads, event loops, sockets and processes are real. The coordinator is scripted.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ from tests.consumer.scripted_coordinator import Coordinator
 __all__ = ["broker", "make"]
 
 
-# ---- the end
+# ---- close, kill and crashes
 
 
-def test_close_aborts_what_is_open(
+def test_close_aborts_an_open_transaction(
     broker: Coordinator, make: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make()
@@ -45,7 +47,7 @@ def test_close_aborts_what_is_open(
     assert "is closed, and aborts the transaction of 'x'" in caplog.text
 
 
-def test_close_waits_for_a_commit_that_is_under_way(broker: Coordinator, make: Callable[..., Any]) -> None:
+def test_close_waits_for_a_commit_in_progress(broker: Coordinator, make: Callable[..., Any]) -> None:
     producer = make()
     producer.begin()
     producer.send("t", b"a", partition=0)
@@ -61,36 +63,36 @@ def test_close_waits_for_a_commit_that_is_under_way(broker: Coordinator, make: C
     assert committed == closed == [None]
 
 
-def test_close_during_a_begin_tells_it(broker: Coordinator, make: Callable[..., Any]) -> None:
+def test_close_during_begin_fails_the_begin(broker: Coordinator, make: Callable[..., Any]) -> None:
     producer = make()
     broker.held.add(InitProducerIdRequest)
-    thread, found = later(producer.begin)
+    thread, results = later(producer.begin)
     broker.was_asked(InitProducerIdRequest)
     producer.close()
     thread.join(20)
-    assert isinstance(found[0], IllegalState)
-    assert "closed" in str(found[0])
+    assert isinstance(results[0], IllegalState)
+    assert "closed" in str(results[0])
 
 
-@pytest.mark.parametrize("held", [ProduceRequest, EndTxnRequest])
-def test_close_keeps_its_time_before_a_broker_that_says_nothing(
-    broker: Coordinator, make: Callable[..., Any], held: type
+@pytest.mark.parametrize("held_request", [ProduceRequest, EndTxnRequest])
+def test_close_keeps_its_timeout_with_a_silent_broker(
+    broker: Coordinator, make: Callable[..., Any], held_request: type
 ) -> None:
     producer = make()
     producer.begin()
-    broker.held.add(held)
+    broker.held.add(held_request)
     sent = producer.send("t", b"a", partition=0)
     broker.was_asked(ProduceRequest)
-    at = time.monotonic()
+    closed_at = time.monotonic()
     producer.close(0.4)
-    assert time.monotonic() - at < 4
+    assert time.monotonic() - closed_at < 4
     assert sent.done()
     with pytest.raises(KprotoError):
         producer.begin()
 
 
-def test_close_tells_that_a_commit_is_not_over(broker: Coordinator, make: Callable[..., Any]) -> None:
-    """The one who called it went away before: nobody else would hear of it."""
+def test_close_reports_a_commit_in_progress(broker: Coordinator, make: Callable[..., Any]) -> None:
+    """The caller of commit stopped waiting, so close is the only one left to report it."""
     producer = make()
     producer.begin()
     producer.send("t", b"a", partition=0)
@@ -101,10 +103,12 @@ def test_close_tells_that_a_commit_is_not_over(broker: Coordinator, make: Callab
         producer.close(0.4)
     with pytest.raises(IllegalState):
         producer.begin()
-    producer.close()  # once
+    producer.close()  # It is reported once.
 
 
-def test_close_tells_what_a_commit_failed_by_meanwhile(broker: Coordinator, make: Callable[..., Any]) -> None:
+def test_close_raises_the_error_of_a_commit_that_timed_out(
+    broker: Coordinator, make: Callable[..., Any]
+) -> None:
     producer = make()
     producer.begin()
     producer.send("t", b"a", partition=0)
@@ -118,7 +122,7 @@ def test_close_tells_what_a_commit_failed_by_meanwhile(broker: Coordinator, make
         producer.close()
 
 
-def test_close_tells_nothing_of_a_commit_that_somebody_waits_for(
+def test_close_does_not_report_a_commit_that_another_thread_waits_for(
     broker: Coordinator, make: Callable[..., Any]
 ) -> None:
     producer = make()
@@ -132,24 +136,22 @@ def test_close_tells_nothing_of_a_commit_that_somebody_waits_for(
     assert isinstance(committed[0], IllegalState)
 
 
-def test_two_may_close_in_a_transaction_and_both_come_back(
-    broker: Coordinator, make: Callable[..., Any]
-) -> None:
+def test_two_threads_may_close_in_a_transaction(broker: Coordinator, make: Callable[..., Any]) -> None:
     producer = make()
     producer.begin()
     producer.send("t", b"a", partition=0).result()
     broker.held.add(EndTxnRequest)
-    first, one = later(producer.close)
+    first, first_result = later(producer.close)
     broker.was_asked(EndTxnRequest)
-    second, two = later(producer.close)
+    second, second_result = later(producer.close)
     broker.let_go(EndTxnRequest)
     first.join(20)
     second.join(20)
-    assert one == two == [None]
+    assert first_result == second_result == [None]
     assert broker.ends() == [False]
 
 
-def test_a_close_that_is_cancelled_ends_the_producer_and_who_waits_for_it(broker: Coordinator) -> None:
+def test_a_cancelled_close_ends_the_producer_and_other_calls_of_close(broker: Coordinator) -> None:
     async def story() -> None:
         producer = AsyncProducer(broker.bootstrap, **OPTIONS)
         await producer.begin()
@@ -170,34 +172,34 @@ def test_a_close_that_is_cancelled_ends_the_producer_and_who_waits_for_it(broker
 
 
 @pytest.mark.parametrize("call", ["begin", "commit", "abort"])
-def test_kill_tells_who_waits(broker: Coordinator, make: Callable[..., Any], call: str) -> None:
+def test_kill_fails_a_call_in_progress(broker: Coordinator, make: Callable[..., Any], call: str) -> None:
     producer = make()
     if call != "begin":
         producer.begin()
         producer.send("t", b"a", partition=0).result()
-    asks: type = InitProducerIdRequest if call == "begin" else EndTxnRequest
-    broker.held.add(asks)
-    thread, found = later(getattr(producer, call))
-    broker.was_asked(asks)
+    request_type: type = InitProducerIdRequest if call == "begin" else EndTxnRequest
+    broker.held.add(request_type)
+    thread, results = later(getattr(producer, call))
+    broker.was_asked(request_type)
     producer.kill()
     thread.join(20)
-    assert isinstance(found[0], IllegalState)
-    assert "closed" in str(found[0])
-    assert "record" not in str(found[0])
+    assert isinstance(results[0], IllegalState)
+    assert "closed" in str(results[0])
+    assert "record" not in str(results[0])
 
 
-def test_a_broker_that_is_killed_in_a_commit_leaves_nobody_waiting(
+def test_a_broker_that_stops_during_a_commit_ends_the_call_with_a_timeout(
     broker: Coordinator, make: Callable[..., Any]
 ) -> None:
     producer = make(request_timeout_ms=500, delivery_timeout_ms=1_000)
     producer.begin()
     broker.held.add(EndTxnRequest)
     sent = producer.send("t", b"a", partition=0)
-    thread, found = later(lambda: producer.commit(1.5))
+    thread, results = later(lambda: producer.commit(1.5))
     broker.was_asked(EndTxnRequest)
     broker.down()
     thread.join(20)
-    assert isinstance(found[0], RequestTimedOut)
+    assert isinstance(results[0], RequestTimedOut)
     with pytest.raises(RequestTimedOut):
         producer.close(0.5)
     assert sent.done()
@@ -205,7 +207,7 @@ def test_a_broker_that_is_killed_in_a_commit_leaves_nobody_waiting(
         producer.commit()
 
 
-def test_what_another_thread_sends_during_a_commit_is_in_the_transaction_or_refused(
+def test_a_concurrent_send_during_a_commit_is_in_the_transaction_or_raises(
     broker: Coordinator,
 ) -> None:
     producer = Producer(broker.bootstrap, **OPTIONS)
@@ -220,16 +222,16 @@ def test_what_another_thread_sends_during_a_commit_is_in_the_transaction_or_refu
                 sent.append(producer.send("t", b"x", partition=0))
                 ready.set()
 
-        thread, refused = later(send)
+        thread, results = later(send)
         ready.wait(20)
         producer.commit()
         thread.join(20)
-        assert isinstance(refused[0], IllegalState)
+        assert isinstance(results[0], IllegalState)
         assert all(delivery.done() for delivery in sent)
-        [at] = [number for number, one in enumerate(broker.asked) if isinstance(one, EndTxnRequest)]
+        [end_index] = [number for number, one in enumerate(broker.asked) if isinstance(one, EndTxnRequest)]
         written = [
             len(rows(entry.records))
-            for request in broker.asked[:at]
+            for request in broker.asked[:end_index]
             if isinstance(request, ProduceRequest)
             for topic in request.topic_data
             for entry in topic.partition_data
@@ -243,34 +245,35 @@ def test_a_crash_ends_a_commit(broker: Coordinator, make: Callable[..., Any]) ->
     producer.begin()
     producer.send("t", b"a", partition=0).result()
     broker.held.add(EndTxnRequest)
-    thread, found = later(producer.commit)
+    thread, results = later(producer.commit)
     broker.was_asked(EndTxnRequest)
     engine: Any = getattr(producer, "producer", producer)._runtime.engine
     engine.metadata.due = lambda: 1 // 0
     broker.let_go(EndTxnRequest)
     thread.join(20)
-    assert found == [None] or "failed" in str(found[0])  # the answer may come before the crash
-    until(lambda: bool(engine.records.closed))  # which comes, but a begin might need no broker before
+    assert results == [None] or "failed" in str(results[0])  # The response may arrive before the crash.
+    # The crash is certain, but a begin before it might need no broker.
+    until(lambda: bool(engine.records.closed))
     with pytest.raises(IllegalState, match="failed"):
         producer.begin()
 
 
 @pytest.mark.parametrize("call", ["abort", "commit", "close", "begin"])
-def test_a_callback_may_call_back_in_a_transaction(broker: Coordinator, call: str) -> None:
+def test_a_callback_may_end_a_transaction(broker: Coordinator, call: str) -> None:
     producer = Producer(broker.bootstrap, **OPTIONS)
     called: list[object] = []
-    over = threading.Event()
+    done = threading.Event()
 
     def back(delivery: Any) -> None:
         try:
             called.append(getattr(producer, call)())
         except IllegalState as error:
             called.append(error)
-        over.set()
+        done.set()
 
     producer.begin()
     producer.send("t", b"a", partition=0).add_done_callback(back)
-    assert over.wait(20)
+    assert done.wait(20)
     if call == "begin":
         assert isinstance(called[0], IllegalState)
     else:
@@ -281,7 +284,7 @@ def test_a_callback_may_call_back_in_a_transaction(broker: Coordinator, call: st
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("first", [1, 2, 3, 4])
-def test_ctrl_c_anywhere_in_a_close_leaves_it_to_the_next_one(broker: Coordinator, first: int) -> None:
+def test_ctrl_c_anywhere_in_close_allows_a_second_close(broker: Coordinator, first: int) -> None:
     for moment in range(first, 200, 4):
         producer = Producer(broker.bootstrap, **OPTIONS)
         producer.begin()
@@ -290,9 +293,9 @@ def test_ctrl_c_anywhere_in_a_close_leaves_it_to_the_next_one(broker: Coordinato
         with suppress(KeyboardInterrupt), ctrl_c(moment):
             producer.close()
             interrupted = False
-        at = time.monotonic()
+        closed_at = time.monotonic()
         producer.close()
-        assert time.monotonic() - at < 10
+        assert time.monotonic() - closed_at < 10
         assert sent.done()
         assert not producer._runtime.thread.is_alive()
         if not interrupted:
@@ -302,9 +305,7 @@ def test_ctrl_c_anywhere_in_a_close_leaves_it_to_the_next_one(broker: Coordinato
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("first", [1, 2, 3, 4])
-def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_open_to_the_next(
-    broker: Coordinator, first: int
-) -> None:
+def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_usable(broker: Coordinator, first: int) -> None:
     with Producer(broker.bootstrap, **OPTIONS, max_block_ms=20_000) as producer:
         for moment in range(first, 400, 4):
             interrupted = True
@@ -321,7 +322,7 @@ def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_open_to_the_next(
                 machine(producer).state is ProducerTransactionState.IN_TRANSACTION
                 and machine(producer).current_call.reported
             ):
-                producer.abort()  # between the block's begin and its first line
+                producer.abort()  # The interrupt came between `begin` and the first line of the block.
             with producer.transaction():
                 last = producer.send("t", b"b", partition=0)
             assert last.done()
@@ -334,16 +335,16 @@ def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_open_to_the_next(
 
 
 def in_a_child(act: Callable[[], object]) -> str:
-    """What it says in a child of a fork: the error's words, or "nothing"."""
+    """Run `act` in a forked child and return its error as text, or "nothing"."""
     reads, writes = os.pipe()
     child = os.fork()
     if not child:
-        told = "nothing"
+        outcome = "nothing"
         try:
             act()
         except BaseException as error:
-            told = f"{type(error).__name__}: {error}"
-        os.write(writes, told.encode())
+            outcome = f"{type(error).__name__}: {error}"
+        os.write(writes, outcome.encode())
         os._exit(0)
     os.waitpid(child, 0)
     os.close(writes)
@@ -366,7 +367,7 @@ def test_a_fork_in_a_transaction_leaves_it_to_the_parent(broker: Coordinator) ->
 
 
 def leave(producer: Producer) -> None:
-    """Ends the process in a block of its own."""
+    """End the process inside a transaction block."""
     block = producer.transaction()
     try:
         sys.exit(3)
@@ -384,8 +385,8 @@ def test_a_fork_in_an_asyncio_transaction_leaves_it_to_the_parent(broker: Coordi
     async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer, producer.transaction():
             await (await producer.send("t", b"a", partition=0))
-            told = in_a_child(lambda: pushed(producer.commit()))
-            assert "before the process forked and belongs to the parent" in told
+            message = in_a_child(lambda: pushed(producer.commit()))
+            assert "before the process forked and belongs to the parent" in message
             assert in_a_child(lambda: pushed(producer.close())) == "nothing"
 
     asyncio.run(main())
@@ -410,28 +411,28 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "ends"),
+    ("code", "message", "ends"),
     [
         (LEFT, "the producer is closed, and aborts the transaction of 'x'", [False]),
         (LEFT_IN_A_TASK, "was not closed, and the transaction of 'x' stays open for up to 60 s", []),
     ],
 )
-def test_a_process_that_ends_in_a_transaction_says_so(
-    broker: Coordinator, code: str, told: str, ends: list[bool]
+def test_a_process_that_ends_in_a_transaction_reports_it(
+    broker: Coordinator, code: str, message: str, ends: list[bool]
 ) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code.format(place=broker.bootstrap)],
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert told in done.stderr
-    assert "Traceback" not in done.stderr
+    assert message in process.stderr
+    assert "Traceback" not in process.stderr
     assert broker.ends() == ends
 
 
-def test_a_loop_that_ends_in_a_block_aborts(broker: Coordinator) -> None:
-    """As `asyncio.run` does at Ctrl-C: it cancels the task, and waits for it."""
+def test_a_loop_that_ends_in_a_transaction_aborts_it(broker: Coordinator) -> None:
+    """At Ctrl-C, `asyncio.run` cancels the task and waits for it."""
 
     async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer, producer.transaction():
@@ -439,7 +440,7 @@ def test_a_loop_that_ends_in_a_block_aborts(broker: Coordinator) -> None:
             signal.raise_signal(signal.SIGINT)
             await asyncio.sleep(60)
 
-    # Who was started in the background by a shell ignores it.
+    # A process that a shell started in the background ignores SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

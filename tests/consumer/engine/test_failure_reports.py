@@ -1,4 +1,6 @@
-"""What brokers refuse again and again is told: once it takes longer than a moment, then ever more seldom."""
+"""Failure reports: a failure that lasts longer than FAILURE_REPORT_DELAY_MS is reported, then at growing
+intervals.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +64,7 @@ def refused(request: Any, code: ErrorCode, for_ms: int) -> tuple[World, Consumer
 
 
 @pytest.mark.parametrize(("request_", "code"), AT_THE_START, ids=lambda one: getattr(one, "__name__", ""))
-def test_what_is_refused_for_longer_than_a_moment_is_told_with_the_brokers_error(
-    request_: Any, code: ErrorCode
-) -> None:
+def test_a_lasting_failure_is_reported_with_the_brokers_error(request_: Any, code: ErrorCode) -> None:
     _, a = refused(request_, code, FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.changes_of("refused")
     assert change.reason.startswith(request_.__name__.removesuffix("Request"))
@@ -73,7 +73,7 @@ def test_what_is_refused_for_longer_than_a_moment_is_told_with_the_brokers_error
     assert a.records == []
 
 
-def test_a_check_of_the_position_that_is_refused_is_told() -> None:
+def test_a_failing_position_validation_is_reported() -> None:
     world = World({"t": 1})
     world.write("t", 0, "x")
     a = world.consumer(**GROUP)
@@ -87,7 +87,7 @@ def test_a_check_of_the_position_that_is_refused_is_told() -> None:
     assert change.reason.startswith("OffsetForLeaderEpoch has failed for 5 s: NOT_LEADER_OR_FOLLOWER")
 
 
-def test_heartbeats_that_are_refused_are_told_before_they_cost_the_partitions() -> None:
+def test_failing_heartbeats_are_reported_before_the_session_expires() -> None:
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -103,12 +103,12 @@ def test_heartbeats_that_are_refused_are_told_before_they_cost_the_partitions() 
 
 
 @pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID])
-def test_an_answer_to_a_heartbeat_that_is_none_of_it_is_no_refusal(code: ErrorCode) -> None:
+def test_an_expected_heartbeat_error_is_not_reported_as_a_failure(code: ErrorCode) -> None:
     _, a = refused(HeartbeatRequest, code, 60_000)
-    assert not [one for one in a.changes_of("refused") if one.reason.startswith("Heartbeat")]
+    assert not [change for change in a.changes_of("refused") if change.reason.startswith("Heartbeat")]
 
 
-def test_what_is_refused_for_a_moment_is_no_news() -> None:
+def test_a_short_failure_is_not_reported() -> None:
     for request, code in AT_THE_START:
         world, a = refused(request, code, FAILURE_REPORT_DELAY_MS - 1_000)
         refuse(world, request, code, 0)
@@ -117,55 +117,55 @@ def test_what_is_refused_for_a_moment_is_no_news() -> None:
         assert a.changes_of("refused") == []
 
 
-def test_it_is_told_again_after_growing_gaps() -> None:
+def test_a_failure_is_reported_again_at_growing_intervals() -> None:
     _, a = refused(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 240_000)
-    at = [change.at for change in a.changes_of("refused")]
-    gaps = [later - sooner for sooner, later in pairwise(at)]
+    times = [change.at for change in a.changes_of("refused")]
+    gaps = [later - sooner for sooner, later in pairwise(times)]
     assert [round(gap / FIRST_REPORT_INTERVAL_MS) for gap in gaps] == [1, 2, 4]
 
 
-def test_many_partitions_that_wait_for_the_same_are_one_report() -> None:
-    told: list[tuple[list[TopicPartition], str]] = []
-    refusals = FailureReports(lambda partitions, why: told.append((list(partitions), why)), 2_000)
-    many = [tp("t", index) for index in range(1000)]
+def test_failures_of_many_partitions_are_one_report() -> None:
+    reports: list[tuple[list[TopicPartition], str]] = []
+    failures = FailureReports(lambda partitions, why: reports.append((list(partitions), why)), 2_000)
+    partitions_of_t = [tp("t", index) for index in range(1000)]
     for now in range(0, FAILURE_REPORT_DELAY_MS + 2_000, 1_000):
-        for partition in many:
-            refusals.add_failure("Fetch", "X (1)", now, partition, again=now > 0)
-    assert [partitions for partitions, _ in told] == [many]
+        for partition in partitions_of_t:
+            failures.add_failure("Fetch", "X (1)", now, partition, again=now > 0)
+    assert [partitions for partitions, _ in reports] == [partitions_of_t]
 
 
-def test_refusals_far_apart_are_no_row() -> None:
-    told: list[str] = []
-    refusals = FailureReports(lambda partitions, why: told.append(why), 2_000)
+def test_failures_far_apart_are_not_one_lasting_failure() -> None:
+    reports: list[str] = []
+    failures = FailureReports(lambda partitions, why: reports.append(why), 2_000)
     for now in range(0, 100_000, 5_000):
-        refusals.add_failure("Fetch", "X (1)", now, T0, again=True)
+        failures.add_failure("Fetch", "X (1)", now, T0, again=True)
     for now in range(100_000, 110_000, 500):
-        refusals.add_failure("Fetch", "X (1)", now, T0, again=False)
-    assert told == []
+        failures.add_failure("Fetch", "X (1)", now, T0, again=False)
+    assert reports == []
 
 
-def test_what_succeeded_in_between_is_no_row_though_the_next_refusals_have_two_reasons() -> None:
-    told: list[str] = []
-    refusals = FailureReports(lambda partitions, why: told.append(why), 30_000)
-    refusals.add_failure("OffsetCommit", "X (1)", 0, T0, again=False)
-    refusals.add_failure("OffsetCommit", "no broker", 20_000, T0, again=False)
+def test_a_success_ends_a_failure_even_if_the_next_one_has_two_reasons() -> None:
+    reports: list[str] = []
+    failures = FailureReports(lambda partitions, why: reports.append(why), 30_000)
+    failures.add_failure("OffsetCommit", "X (1)", 0, T0, again=False)
+    failures.add_failure("OffsetCommit", "no broker", 20_000, T0, again=False)
     for now in range(20_100, 24_000, 500):
-        refusals.add_failure("OffsetCommit", "X (1)", now, T0, again=True)
-    assert told == []
+        failures.add_failure("OffsetCommit", "X (1)", now, T0, again=True)
+    assert reports == []
 
 
-def test_close_doesnt_wait_for_a_start_that_is_refused_and_tells_that_it_isnt_saved() -> None:
+def test_close_does_not_retry_a_failing_initial_commit_and_reports_it() -> None:
     world, a = refused(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3_000)
-    before = world.now
+    closed_at = world.now
     a.close()
     assert world.run(until=lambda: a.engine.closed)
-    assert world.now - before < 1_500
+    assert world.now - closed_at < 1_500
     [change] = a.changes_of("uncommitted")
     assert change.partitions == (T0,)
     assert "COORDINATOR_LOAD_IN_PROGRESS" in change.reason
 
 
-def test_an_assigned_partition_that_there_is_not_is_told_at_once_and_again_when_it_stays_away() -> None:
+def test_an_unknown_assigned_partition_is_reported_at_once_and_again_later() -> None:
     world = World({"t": 1})
     a = world.consumer(auto_offset_reset="earliest")
     a.assign({T0: None, tp("t", 9): None})
@@ -173,24 +173,24 @@ def test_an_assigned_partition_that_there_is_not_is_told_at_once_and_again_when_
     [change] = a.changes_of("missing")
     assert (change.partitions, change.reason) == ((tp("t", 9),), "topic 't' has 1 partition (yet)")
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
-    [again] = a.changes_of("refused")
-    assert again.partitions == (tp("t", 9),)
+    [repeated] = a.changes_of("refused")
+    assert repeated.partitions == (tp("t", 9),)
     world.grow("t", 10)
     world.write("t", 9, "x")
     assert world.run(until=lambda: a.values() == ["x"])
     assert len(a.changes_of("missing")) == 1
 
 
-def test_a_group_that_assigns_what_was_not_subscribed_is_told_and_the_member_waits_for_better() -> None:
+def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoins() -> None:
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "x")
     a = world.consumer(**GROUP)
-    other = Assignment(partitions=(tp("u", 0),)).encode()
+    foreign = Assignment(partitions=(tp("u", 0),)).encode()
 
     def lie(client: Any, request: Any, version: int) -> Any:
         if isinstance(request, SyncGroupRequest):
-            said = {"protocol_type": "consumer", "protocol_name": "cooperative-sticky"}
-            return SyncGroupResponse(throttle_time_ms=0, error_code=0, assignment=other, **said)
+            protocol = {"protocol_type": "consumer", "protocol_name": "cooperative-sticky"}
+            return SyncGroupResponse(throttle_time_ms=0, error_code=0, assignment=foreign, **protocol)
         return None
 
     world.tamper = lie
@@ -206,23 +206,25 @@ def test_a_group_that_assigns_what_was_not_subscribed_is_told_and_the_member_wai
 
 
 class Fickle(World):
-    """Its group assigns t-0 and t-1 by turns, while `lies` is a number."""
+    """Its group assigns t-0 and t-1 in turns, while `lies` is a number."""
 
     lies: int | None = 0
 
     def _reply(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]
         if key == SyncGroupRequest.__api_key__ and self.lies is not None:
-            number, answer = decode_response(body, SyncGroupResponse, version)
-            assert isinstance(answer, SyncGroupResponse)
-            answer.assignment = Assignment(partitions=(tp("t", self.lies % 2),)).encode()
-            body = encode_response(answer, version, number)
+            correlation_id, response = decode_response(body, SyncGroupResponse, version)
+            assert isinstance(response, SyncGroupResponse)
+            response.assignment = Assignment(partitions=(tp("t", self.lies % 2),)).encode()
+            body = encode_response(response, version, correlation_id)
             self.lies += 1
         super()._reply(wire, body)
 
 
-def test_a_group_that_assigns_something_else_each_time_is_told_and_asked_less_and_less() -> None:
-    """A cooperative member lets go of what it doesn't get again, and joins for the rest: for ever, then."""
+def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -> None:
+    """A cooperative member revokes what it is not assigned again, and rejoins for the rest, which never ends
+    here.
+    """
     world = Fickle({"t": 2})
     world.write("t", 0, "x")
     a = world.consumer(**GROUP, partition_assignment_strategy=["cooperative-sticky"])
@@ -242,8 +244,8 @@ def test_a_group_that_assigns_something_else_each_time_is_told_and_asked_less_an
     assert len(a.changes_of("refused")) == 1
 
 
-def test_reasons_that_take_turns_are_told_once_each() -> None:
-    """What is new is told with all there is to say of it; what was told of each address is not told again."""
+def test_alternating_reasons_are_reported_once_each() -> None:
+    """A new reason is reported with the reasons of all addresses. Reported reasons are not repeated."""
     world = World({"t": 1}, brokers=3)
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -255,8 +257,8 @@ def test_reasons_that_take_turns_are_told_once_each() -> None:
     for place in (*places, *places):
         brokers[2] = place
         world.run((FIRST_REPORT_INTERVAL_MS - 2_000) // 6)
-    told = [change.reason for change in a.changes_of("unreachable")]
-    assert [[place.host in why for place in places[1:]] for why in told] == [
+    reasons = [change.reason for change in a.changes_of("unreachable")]
+    assert [[place.host in why for place in places[1:]] for why in reasons] == [
         [False, False],
         [True, False],
         [False, True],
@@ -265,10 +267,10 @@ def test_reasons_that_take_turns_are_told_once_each() -> None:
     assert world.run(30_000, until=lambda: bool(a.changes_of("reachable")))
     world.stop_broker(1)
     world.run(10_000)
-    assert len(a.changes_of("unreachable")) > len(told)  # it is news again
+    assert len(a.changes_of("unreachable")) > len(reasons)  # After the recovery it is reported again.
 
 
-def test_a_cluster_that_stays_away_is_told_again_after_growing_gaps_and_that_it_is_back() -> None:
+def test_an_unreachable_cluster_is_reported_at_growing_intervals_and_its_recovery_once() -> None:
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")

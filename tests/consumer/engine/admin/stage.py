@@ -1,4 +1,4 @@
-"""Run a plan of the admin client with prepared answers."""
+"""Run a plan of the admin client with prepared responses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COORDINATOR = FindCoordinatorResponse(
 )
 
 
-LOST = ConnectionFailed("broker:9092", "the connection broke")
+CONNECTION_LOST = ConnectionFailed("broker:9092", "the connection broke")
 
 
 VERSIONS = {
@@ -68,32 +68,35 @@ def known() -> ClusterView:
     return view
 
 
-def play(plan: Plan[Any], *answers: Message | Exception) -> tuple[Any, list[str]]:
-    """(what the plan returns, what it asked and rested for); "resting" when it rests and nothing is left."""
-    said: list[str] = []
-    left = list(answers)
-    give: list[Call] | None = None
+def play(plan: Plan[Any], *responses: Message | Exception) -> tuple[Any, list[str]]:
+    """Return the plan's result and its log: the requests it sent and the reasons it paused for.
+
+    The result is "resting" if the plan pauses when no response remains.
+    """
+    log: list[str] = []
+    remaining = list(responses)
+    calls: list[Call] | None = None
     try:
         while True:
-            asked: Sequence[Ask] | Rest = next(plan) if give is None else plan.send(give)
-            if isinstance(asked, Rest):
-                said.append(asked.why)
-                if not left:
-                    return "resting", said
-                give = []
+            step: Sequence[Ask] | Rest = next(plan) if calls is None else plan.send(calls)
+            if isinstance(step, Rest):
+                log.append(step.why)
+                if not remaining:
+                    return "resting", log
+                calls = []
                 continue
-            give = []
-            for ask in asked:
+            calls = []
+            for ask in step:
                 kind = ask.request.message if isinstance(ask.request, Prepared) else type(ask.request)
                 call = Call(ask.request, node=ask.node, lane=ask.lane, deadline=9999, timeout_ms=9999)
-                said.append(kind.__name__.removesuffix("Request"))
+                log.append(kind.__name__.removesuffix("Request"))
                 call.version = VERSIONS.get(call.name, 5)
-                answer = left.pop(0)
-                if isinstance(answer, Message):
-                    call.response = answer
+                response = remaining.pop(0)
+                if isinstance(response, Message):
+                    call.response = response
                 else:
-                    call.error = answer
-                give.append(call)
+                    call.error = response
+                calls.append(call)
     except StopIteration as end:
-        assert left == []
-        return end.value, said
+        assert remaining == []
+        return end.value, log

@@ -31,7 +31,7 @@ from kproto.messages.metadata import (
     MetadataResponseTopic,
 )
 from kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
-from tests.consumer.engine.admin.stage import LOST, clock, play
+from tests.consumer.engine.admin.stage import CONNECTION_LOST, clock, play
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -155,11 +155,18 @@ def test_every_broker_is_asked_for_its_groups() -> None:
 
 def test_a_broker_without_a_response_is_asked_again_unless_it_left_the_cluster() -> None:
     result = play(
-        admin.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1, 2), listed("b")
+        admin.groups(ClusterView(), clock),
+        brokers(1, 2),
+        listed("a"),
+        CONNECTION_LOST,
+        brokers(1, 2),
+        listed("b"),
     )
     assert sorted(result[0]) == ["a", "b"]
     assert result[1][-2:] == ["Metadata", "ListGroups"]
-    remaining, _ = play(admin.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1))
+    remaining, _ = play(
+        admin.groups(ClusterView(), clock), brokers(1, 2), listed("a"), CONNECTION_LOST, brokers(1)
+    )
     assert sorted(remaining) == ["a"]
 
 
@@ -223,6 +230,6 @@ def test_a_deletion_whose_response_was_lost_has_succeeded() -> None:
     not_found = DeleteGroupsResponse(
         throttle_time_ms=0, results=[DeletableGroupResult(group_id="g", error_code=69)]
     )
-    play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, LOST, COORDINATOR, not_found)
+    play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, CONNECTION_LOST, COORDINATOR, not_found)
     with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
         play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, not_found)

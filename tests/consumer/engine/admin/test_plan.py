@@ -1,4 +1,6 @@
-"""Plans, answered by hand: what a broker leaves out is no good news, and what is repeated is known."""
+"""Plans of the admin client with prepared responses: missing parts are requested again, repeated writes are
+recognized.
+"""
 
 from __future__ import annotations
 
@@ -32,50 +34,52 @@ from kproto.messages.offset_commit import OffsetCommitResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kproto.wire.message import Message
-from tests.consumer.engine.admin.stage import CLUSTER, COORDINATOR, LOST, P0, clock, known, play
+from tests.consumer.engine.admin.stage import CLUSTER, CONNECTION_LOST, COORDINATOR, P0, clock, known, play
 
 
-def test_a_commit_that_leaves_a_partition_out_is_asked_again() -> None:
+def test_a_commit_response_without_a_partition_is_retried() -> None:
     plan = admin.commit_offsets(known(), "g", {P0: (5, None, "")}, clock)
-    result, said = play(plan, COORDINATOR, OffsetCommitResponse(topics=[]))
+    result, log = play(plan, COORDINATOR, OffsetCommitResponse(topics=[]))
     assert result == "resting"
-    assert said[-1] == "the response to OffsetCommit does not contain t-0"
+    assert log[-1] == "the response to OffsetCommit does not contain t-0"
 
 
-def test_what_the_group_committed_is_asked_again_when_a_partition_is_left_out() -> None:
+def test_an_offset_fetch_response_without_a_partition_is_retried() -> None:
     plan = admin.committed_offsets(known(), "g", [P0], clock)
     empty = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=0)])
-    result, said = play(plan, COORDINATOR, empty)
+    result, log = play(plan, COORDINATOR, empty)
     assert result == "resting"
-    assert said[-1] == "the response to OffsetFetch does not contain t-0"
+    assert log[-1] == "the response to OffsetFetch does not contain t-0"
 
 
 @pytest.mark.parametrize(
     ("code", "found_again"),
     [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []), (ErrorCode.NOT_COORDINATOR, [COORDINATOR])],
 )
-def test_a_coordinator_is_looked_up_again_only_where_it_is_none_any_more(
+def test_the_coordinator_is_looked_up_again_only_after_not_coordinator(
     code: ErrorCode, found_again: list[Message]
 ) -> None:
-    """As Java's: one that is still reading is asked again itself."""
+    """As in Java, a coordinator that is still loading is asked again."""
     plan = admin.committed_offsets(known(), "g", [P0], clock)
-    refused = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)])
-    _, said = play(plan, COORDINATOR, refused, *found_again, refused)
-    assert said.count("FindCoordinator") == 1 + len(found_again)
-    assert said.count("OffsetFetch") == 2
+    response = OffsetFetchResponse(
+        groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)]
+    )
+    _, log = play(plan, COORDINATOR, response, *found_again, response)
+    assert log.count("FindCoordinator") == 1 + len(found_again)
+    assert log.count("OffsetFetch") == 2
 
 
-def test_a_produce_that_the_answer_leaves_out_is_an_error_by_name() -> None:
+def test_a_produce_response_without_the_partition_raises() -> None:
     plan = admin.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
     with pytest.raises(BrokerError, match="the broker's response does not contain t-0"):
         play(plan, ProduceResponse(responses=[]))
 
 
 @pytest.mark.parametrize("codes", [(19, 0), (0, 19)])
-def test_a_produce_that_one_answer_both_takes_and_refuses_is_not_claimed(codes: tuple[int, int]) -> None:
+def test_a_produce_response_with_two_results_raises(codes: tuple[int, int]) -> None:
     plan = admin.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
-    said = [PartitionProduceResponse(index=0, error_code=code, base_offset=5) for code in codes]
-    answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=said)])
+    results = [PartitionProduceResponse(index=0, error_code=code, base_offset=5) for code in codes]
+    answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=results)])
     with pytest.raises(BrokerError, match="the broker's response does not contain t-0"):
         play(plan, answer)
 
@@ -96,18 +100,18 @@ def fetched(*topics: FetchableTopicResponse, lent: bool = False) -> FetchedBytes
     return cast(FetchedBytes, result[P0])
 
 
-def test_a_fetch_that_leaves_a_partition_out_says_so_in_its_result() -> None:
+def test_a_fetch_response_without_a_partition_is_an_error_in_its_result() -> None:
     assert fetched().error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_what_was_fetched_is_copied_unless_it_is_lent() -> None:
+def test_fetched_records_are_copied_unless_they_are_lent() -> None:
     answer = bytearray(b"the records of an answer")
     records = memoryview(answer)[4:11]
     row = PartitionData(
         partition_index=0, error_code=0, high_watermark=1, aborted_transactions=None, records=records
     )
-    told = FetchableTopicResponse(topic="t", partitions=[row])
-    copied, lent = fetched(told).records, fetched(told, lent=True).records
+    topic = FetchableTopicResponse(topic="t", partitions=[row])
+    copied, lent = fetched(topic).records, fetched(topic, lent=True).records
     assert isinstance(copied, bytes)
     assert isinstance(lent, memoryview)
     assert lent.obj is answer
@@ -132,12 +136,12 @@ def create(view: ClusterView, *, exist_ok: bool = False, count: int = 1) -> Plan
     )
 
 
-def test_a_delete_asks_the_next_controller() -> None:
-    result, said = play(
+def test_a_delete_is_sent_to_the_next_controller() -> None:
+    result, log = play(
         admin.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(41), CLUSTER, deleted(0)
     )
     assert result is None
-    assert said == [
+    assert log == [
         "DeleteTopics",
         "DeleteTopics for topic 't' was answered with NOT_CONTROLLER",
         "Metadata",
@@ -145,40 +149,40 @@ def test_a_delete_asks_the_next_controller() -> None:
     ]
 
 
-GONE, THERE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_ALREADY_EXISTS
+UNKNOWN_TOPIC, TOPIC_EXISTS = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_delete_that_is_repeated_may_find_nothing() -> None:
+def test_a_repeated_delete_may_find_no_topic() -> None:
     view = known()
     plan = admin.delete_topics(view, ["t"], clock, timeout_ms=1000)
-    assert play(plan, LOST, CLUSTER, deleted(GONE))[0] is None
+    assert play(plan, CONNECTION_LOST, CLUSTER, deleted(UNKNOWN_TOPIC))[0] is None
     assert "t" not in view.topics
 
 
-def test_a_delete_of_what_never_was_is_an_error() -> None:
+def test_a_delete_of_an_unknown_topic_raises() -> None:
     with pytest.raises(BrokerError, match="topic 't'"):
-        play(admin.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(GONE))
+        play(admin.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(UNKNOWN_TOPIC))
 
 
-def test_a_create_that_is_repeated_may_find_the_topic() -> None:
-    assert play(create(known()), LOST, CLUSTER, created(THERE), CLUSTER)[0] is None
+def test_a_repeated_create_may_find_the_topic() -> None:
+    assert play(create(known()), CONNECTION_LOST, CLUSTER, created(TOPIC_EXISTS), CLUSTER)[0] is None
 
 
-def test_a_create_of_what_is_there_is_an_error_unless_it_may_be() -> None:
+def test_a_create_of_an_existing_topic_raises_without_exist_ok() -> None:
     with pytest.raises(BrokerError, match="topic 't'"):
-        play(create(known()), created(THERE))
-    assert play(create(known(), exist_ok=True), created(THERE), CLUSTER)[0] is None
+        play(create(known()), created(TOPIC_EXISTS))
+    assert play(create(known(), exist_ok=True), created(TOPIC_EXISTS), CLUSTER)[0] is None
 
 
-def test_what_is_there_with_fewer_partitions_is_told_on_a_second_look() -> None:
+def test_an_existing_topic_with_fewer_partitions_raises_after_a_second_request() -> None:
     with pytest.raises(
         BrokerError, match=r"topic 't' has 1 partitions instead of 5; create_partitions\(\) adds"
     ):
-        play(create(known(), exist_ok=True, count=5), created(THERE), CLUSTER, CLUSTER)
+        play(create(known(), exist_ok=True, count=5), created(TOPIC_EXISTS), CLUSTER, CLUSTER)
 
 
-def test_a_refusal_of_another_time_is_not_believed() -> None:
-    """Perhaps the right was given since; it was told for as long as the cluster's client lived."""
+def test_a_cached_authorization_error_is_checked_again() -> None:
+    """The permission may have been granted since."""
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert play(admin.leader_of(view, P0, clock), CLUSTER) == (1, ["Metadata"])
@@ -204,8 +208,8 @@ def test_a_refusal_of_another_time_is_not_believed() -> None:
         ),
     ],
 )
-def test_a_delete_that_the_answer_leaves_out_is_asked_again(answer: DeleteTopicsResponse, code: int) -> None:
-    """It was told as done; perhaps it is."""
+def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResponse, code: int) -> None:
+    """The topic may or may not be deleted."""
     plan = admin.delete_topics(known(), ["t"], clock, timeout_ms=1000)
     assert play(plan, answer, deleted(code)) == (
         None,
@@ -213,9 +217,9 @@ def test_a_delete_that_the_answer_leaves_out_is_asked_again(answer: DeleteTopics
     )
 
 
-def test_a_create_that_the_answer_leaves_out_is_asked_again() -> None:
-    left_out = CreateTopicsResponse(throttle_time_ms=0, topics=[])
-    assert play(create(known()), left_out, created(THERE), CLUSTER)[0] is None
+def test_a_create_response_without_the_topic_is_retried() -> None:
+    empty = CreateTopicsResponse(throttle_time_ms=0, topics=[])
+    assert play(create(known()), empty, created(TOPIC_EXISTS), CLUSTER)[0] is None
 
 
 def listed(*offsets: int, topic: str = "t") -> ListOffsetsResponse:
@@ -228,69 +232,71 @@ def listed(*offsets: int, topic: str = "t") -> ListOffsetsResponse:
 
 @pytest.mark.parametrize("place", ["latest", "earliest"])
 @pytest.mark.parametrize("answer", [listed(-1), listed(), listed(5, topic="other")])
-def test_a_log_without_a_beginning_or_an_end_is_no_answer(answer: ListOffsetsResponse, place: str) -> None:
-    """A group's lag of it was told as none at all."""
+def test_a_list_offsets_response_without_the_offset_is_retried(
+    answer: ListOffsetsResponse, place: str
+) -> None:
+    """Otherwise the lag of a group seems to be zero."""
     plan = admin.list_offsets(known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000)
-    ends, said = play(plan, answer, listed(5))
-    assert ends == {P0: OffsetAt(5, None, None)}
-    assert said == ["ListOffsets", "the response to ListOffsets does not contain t-0", "ListOffsets"]
+    offsets, log = play(plan, answer, listed(5))
+    assert offsets == {P0: OffsetAt(5, None, None)}
+    assert log == ["ListOffsets", "the response to ListOffsets does not contain t-0", "ListOffsets"]
 
 
-def test_a_place_of_which_one_answer_tells_two_is_asked_for_again() -> None:
-    torn = listed(7, 0)
-    torn.topics[0].partitions[1].partition_index = 0
+def test_a_list_offsets_response_with_two_offsets_is_retried() -> None:
+    ambiguous = listed(7, 0)
+    ambiguous.topics[0].partitions[1].partition_index = 0
     plan = admin.list_offsets(known(), {P0: "earliest"}, clock, isolation="read_uncommitted", timeout_ms=1000)
-    assert play(plan, torn, listed(5))[0] == {P0: OffsetAt(5, None, None)}
+    assert play(plan, ambiguous, listed(5))[0] == {P0: OffsetAt(5, None, None)}
 
 
-def test_no_record_may_be_as_young_as_a_time() -> None:
+def test_a_timestamp_behind_all_records_has_no_offset() -> None:
     plan = admin.list_offsets(known(), {P0: 7}, clock, isolation="read_uncommitted", timeout_ms=1000)
     assert play(plan, listed(-1))[0] == {P0: OffsetAt(None, None, None)}
 
 
-def test_a_group_that_the_answer_leaves_out_is_not_dead_for_that() -> None:
+def test_a_group_missing_in_the_response_is_not_dead() -> None:
     dead = DescribedGroup(
         error_code=0, group_id="g", group_state="Dead", protocol_type="", protocol_data="", members=[]
     )
-    nobody = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[])
-    result, said = play(
+    empty = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[])
+    result, log = play(
         admin.group(known(), "g", clock),
         COORDINATOR,
         DescribeGroupsResponse(groups=[dead]),
         COORDINATOR,
-        nobody,
+        empty,
     )
     assert result == "resting"
-    assert said[-1] == "the response to ConsumerGroupDescribe does not contain group 'g'"
+    assert log[-1] == "the response to ConsumerGroupDescribe does not contain group 'g'"
 
 
-def test_a_leader_that_was_lost_is_looked_for_before_the_next_batch() -> None:
+def test_a_lost_leader_is_looked_up_before_the_next_batch() -> None:
     view = known()
     with pytest.raises(ConnectionFailed):
-        play(admin.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), LOST)
+        play(admin.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), CONNECTION_LOST)
     with pytest.raises(ConnectionFailed):
-        play(admin.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), CLUSTER, LOST)
+        play(admin.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), CLUSTER, CONNECTION_LOST)
 
 
 @pytest.mark.parametrize("route", [1, ("leader", "t", 0)])
-def test_a_broker_that_was_lost_is_looked_for_before_the_next_request_to_it(route: Any) -> None:
-    """It may lead nothing any more, or have come back elsewhere."""
+def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
+    """It may no longer be the leader, or have another address."""
     view = known()
     first = [] if isinstance(route, int) else [CLUSTER]
     with pytest.raises(ConnectionFailed):
-        play(admin.request(view, ListGroupsRequest(), route, clock), *first, LOST)
+        play(admin.request(view, ListGroupsRequest(), route, clock), *first, CONNECTION_LOST)
     with pytest.raises(ConnectionFailed):
-        play(admin.request(view, ListGroupsRequest(), route, clock), CLUSTER, LOST)
+        play(admin.request(view, ListGroupsRequest(), route, clock), CLUSTER, CONNECTION_LOST)
 
 
-def test_who_leads_is_asked_each_time() -> None:
-    """An election is told to nobody, and what a request says of it is for its caller."""
+def test_the_leader_is_looked_up_each_time() -> None:
+    """Brokers do not announce elections, and the error of a request belongs to its caller."""
     view = known()
-    led = MetadataResponsePartition(
+    partition = MetadataResponsePartition(
         error_code=0, partition_index=0, leader_id=2, replica_nodes=[1, 2], isr_nodes=[]
     )
     elected = MetadataResponse(
         brokers=[*CLUSTER.brokers, MetadataResponseBroker(node_id=2, host="another", port=9092)],
-        topics=[MetadataResponseTopic(error_code=0, name="t", partitions=[led])],
+        topics=[MetadataResponseTopic(error_code=0, name="t", partitions=[partition])],
     )
     assert play(admin.leader_of(view, P0, clock), elected) == (2, ["Metadata"])

@@ -1,4 +1,4 @@
-"""Plans, run without a network: pauses that grow, ends that come, and what they leave behind."""
+"""The runner of plans, without a network: backoff, deadlines, errors, close."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def resting(turns: int) -> Any:
     return "rested"
 
 
-def test_pauses_grow_and_are_spread() -> None:
+def test_the_backoff_of_a_plan_grows_with_jitter() -> None:
     client, now = engine(), 0
     actions = step(client, ev.Run("x", resting(8), 60_000), now)
     pauses: list[int] = []
@@ -42,12 +42,12 @@ def test_pauses_grow_and_are_spread() -> None:
         now = due
         actions = step(client, ev.Tick(), now)
     assert ends(actions) == [("x", "rested", None)]
-    for pause, about in zip(pauses, [100, 200, 400, 800, 1000, 1000, 1000, 1000], strict=True):
-        assert about * 0.8 - 1 <= pause <= min(about * 1.2, 1000)
+    for pause, expected in zip(pauses, [100, 200, 400, 800, 1000, 1000, 1000, 1000], strict=True):
+        assert expected * 0.8 - 1 <= pause <= min(expected * 1.2, 1000)
     assert pauses[:4] != [100, 200, 400, 800]
 
 
-def test_a_plan_that_rests_for_ever_ends_with_what_it_rested_for() -> None:
+def test_a_plan_that_never_ends_fails_with_the_reason_of_its_pause() -> None:
     client = engine()
     step(client, ev.Run("x", resting(1000), 500), 0)
     for now in (100, 300, 499):
@@ -59,7 +59,7 @@ def test_a_plan_that_rests_for_ever_ends_with_what_it_rested_for() -> None:
     assert client.due() is None
 
 
-def test_plans_end_in_their_own_errors_and_leave_each_other_alone() -> None:
+def test_a_failed_plan_does_not_affect_the_others() -> None:
     def broken() -> Any:
         yield Rest("a moment")
         raise LookupError("a bug in the plan")
@@ -67,14 +67,14 @@ def test_plans_end_in_their_own_errors_and_leave_each_other_alone() -> None:
     client = engine()
     step(client, ev.Run("good", resting(3), 10_000), 0)
     step(client, ev.Run("bad", broken(), 10_000), 0)
-    found: dict[object, Any] = {}
+    results: dict[object, Any] = {}
     for now in range(0, 2_000, 10):
-        found |= {token: error or value for token, value, error in ends(step(client, ev.Tick(), now))}
-    assert found["good"] == "rested"
-    assert isinstance(found["bad"], LookupError)
+        results |= {token: error or value for token, value, error in ends(step(client, ev.Tick(), now))}
+    assert results["good"] == "rested"
+    assert isinstance(results["bad"], LookupError)
 
 
-def test_a_plan_that_nobody_waits_for_is_over_and_closed() -> None:
+def test_a_dropped_plan_is_closed() -> None:
     closed: list[bool] = []
 
     def plan() -> Any:
@@ -90,7 +90,7 @@ def test_a_plan_that_nobody_waits_for_is_over_and_closed() -> None:
     assert client.due() is None
 
 
-def test_closing_ends_every_plan() -> None:
+def test_close_ends_every_plan() -> None:
     client = engine()
     step(client, ev.Run("a", resting(9), 10_000), 0)
     step(client, ev.Run("b", read_metadata(client.view, None, client.clock), 10_000), 0)
@@ -99,7 +99,7 @@ def test_closing_ends_every_plan() -> None:
     assert [type(error) for _, _, error in done] == [IllegalState, IllegalState, type(None)]
 
 
-def test_a_plan_with_nothing_to_ask_goes_on_at_once() -> None:
+def test_a_plan_without_requests_continues_at_once() -> None:
     def plan() -> Any:
         answers = yield []
         return answers
@@ -107,7 +107,7 @@ def test_a_plan_with_nothing_to_ask_goes_on_at_once() -> None:
     assert ends(step(engine(), ev.Run("x", plan(), 10_000), 0)) == [("x", [], None)]
 
 
-def test_a_request_without_an_answer_ends_with_the_plans_time() -> None:
+def test_a_request_without_a_response_ends_with_the_deadline_of_the_plan() -> None:
     def plan() -> Any:
         [call] = yield [Ask(MetadataRequest(topics=[], allow_auto_topic_creation=True))]
         return call.error
@@ -129,7 +129,7 @@ def test_a_request_without_an_answer_ends_with_the_plans_time() -> None:
         (CONTROLLER, 12345, BrokerError),
     ],
 )
-def test_what_no_other_try_mends_is_raised(row: Any, code: int, kind: type[BrokerError]) -> None:
+def test_a_permanent_error_is_raised(row: Any, code: int, kind: type[BrokerError]) -> None:
     with pytest.raises(kind):
         pause_after_error(row, code, "OffsetCommit", "detail")
 
@@ -137,5 +137,5 @@ def test_what_no_other_try_mends_is_raised(row: Any, code: int, kind: type[Broke
 @pytest.mark.parametrize(
     ("row", "code"), [(OFFSET_COMMIT, 14), (OFFSET_COMMIT, 16), (CONTROLLER, 41), ({}, 6)]
 )
-def test_what_another_try_may_mend_is_rested_for(row: Any, code: int) -> None:
+def test_a_retriable_error_pauses_the_plan(row: Any, code: int) -> None:
     assert "was answered with" in pause_after_error(row, code, "Request", "detail").why

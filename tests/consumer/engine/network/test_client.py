@@ -1,4 +1,4 @@
-"""Which broker is asked on which connection, and what happens when one breaks."""
+"""The network client: choice of broker and connection, and retries after a connection breaks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_call_opens_a_connection_and_is_answered() -> None:
     assert stage.network.finished == [call]
 
 
-def test_each_lane_has_a_connection_of_its_own() -> None:
+def test_each_lane_has_its_own_connection() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     for lane in (MAIN, GROUP, FETCH, MAIN):
         stage.ask(node=1, lane=lane)
@@ -47,7 +47,7 @@ def test_a_call_for_any_broker_tries_every_address_before_it_fails() -> None:
     assert str(call.error) == "no broker at a:1, b:2, c:3: connection refused"
 
 
-def test_each_address_that_was_tried_in_vain_is_named_with_its_own_reason() -> None:
+def test_each_unreachable_address_is_named_with_its_reason() -> None:
     stage = Stage(("a", 1), ("b", 2), ("c", 3))
     call = stage.ask()
     for _ in range(3):
@@ -61,7 +61,7 @@ def test_each_address_that_was_tried_in_vain_is_named_with_its_own_reason() -> N
     assert (error.address, len(error.reasons)) == ("a:1, b:2, c:3", 3)
 
 
-def test_who_waited_too_long_is_told_of_each_address_too() -> None:
+def test_a_timeout_names_each_address_as_well() -> None:
     stage = Stage(("a", 1), ("b", 2), ("c", 3), ("d", 4))
     call = stage.ask(timeout_ms=1000)
     refused, silent = stage.opened[-1], None
@@ -71,16 +71,16 @@ def test_who_waited_too_long_is_told_of_each_address_too() -> None:
     error = call.error
     assert isinstance(error, RequestTimedOut)
     untried = "not tried yet"
-    said = dict.fromkeys(("a:1", "b:2", "c:3", "d:4"), untried)
-    said[f"{refused.host}:{refused.port}"] = "connection refused"
-    said[f"{silent.host}:{silent.port}"] = "no connection yet"
-    assert error.reasons == said
-    assert error.detail == str(ConnectionFailed.everywhere(said))
+    reasons = dict.fromkeys(("a:1", "b:2", "c:3", "d:4"), untried)
+    reasons[f"{refused.host}:{refused.port}"] = "connection refused"
+    reasons[f"{silent.host}:{silent.port}"] = "no connection yet"
+    assert error.reasons == reasons
+    assert error.detail == str(ConnectionFailed.everywhere(reasons))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 @pytest.mark.parametrize("ranges", [[], [(12, 3, 2)], [(12, -1, 4)], [(12, 0, 4), (11, 0, -32768)]])
-def test_versions_that_can_t_be_are_not_believed_for_as_long_as_the_connection_lasts(ranges: Any) -> None:
+def test_impossible_versions_break_the_connection(ranges: Any) -> None:
     stage = Stage(("a", 1))
     call = stage.ask()
     key = stage.opened[0].key
@@ -92,19 +92,21 @@ def test_versions_that_can_t_be_are_not_believed_for_as_long_as_the_connection_l
     assert stage.shut == [key]
     assert isinstance(call.error, ConnectionFailed)
     assert "impossible versions" in str(call.error) or "lists no API" in str(call.error)
-    again = stage.ask()
-    stage.tick(2_000)  # it is left alone for a moment
+    second_call = stage.ask()
+    stage.tick(2_000)  # The address is in backoff.
     stage.connect(stage.opened[-1].key)
     stage.answer()
-    assert again.error is None
-    assert again.done
+    assert second_call.error is None
+    assert second_call.done
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, -1), (-5, -3), (0, -32768), (4, 2)])
-def test_a_refusal_with_versions_that_can_t_be_breaks_the_connection_and_not_the_client(
+def test_an_unsupported_version_error_with_impossible_versions_breaks_the_connection(
     low: int, high: int
 ) -> None:
-    """KIP-511 answers a version that a broker doesn't know: the next one to ask in would have been -1."""
+    """After such an error the client repeats ApiVersions in a version that the broker lists (KIP-511), here
+    -1.
+    """
     stage = Stage(("a", 1))
     call = stage.ask()
     key = stage.opened[0].key
@@ -116,15 +118,15 @@ def test_a_refusal_with_versions_that_can_t_be_breaks_the_connection_and_not_the
     assert stage.shut == [key]
     assert isinstance(call.error, ConnectionFailed)
     assert "impossible versions" in str(call.error)
-    again = stage.ask()
+    second_call = stage.ask()
     stage.tick(2_000)
     stage.connect(stage.opened[-1].key)
     stage.answer()
-    assert again.error is None
-    assert again.done
+    assert second_call.error is None
+    assert second_call.done
 
 
-def test_brokers_that_all_moved_are_found_again_through_the_bootstrap_addresses() -> None:
+def test_brokers_that_have_all_moved_are_found_through_the_bootstrap_addresses() -> None:
     """KIP-899."""
     stage = Stage(("home", 1)).knows(BrokerAddress(1, "old", 9), BrokerAddress(2, "old", 8))
     call = stage.ask()
@@ -135,7 +137,7 @@ def test_brokers_that_all_moved_are_found_again_through_the_bootstrap_addresses(
     assert call.response is not None
 
 
-def test_a_call_for_one_broker_fails_at_once_when_its_connection_fails() -> None:
+def test_a_call_to_one_broker_fails_when_its_connection_fails() -> None:
     stage = Stage().knows(BrokerAddress(7, "x", 1), BrokerAddress(8, "y", 1))
     call = stage.ask(node=7)
     stage.happened(Broken(stage.opened[0].key, "connection refused"))
@@ -143,19 +145,19 @@ def test_a_call_for_one_broker_fails_at_once_when_its_connection_fails() -> None
     assert len(stage.opened) == 1
 
 
-def test_an_unknown_broker_is_an_error_not_a_wait() -> None:
+def test_a_call_to_an_unknown_broker_fails_at_once() -> None:
     assert "does not list" in str(Stage().ask(node=5).error)
 
 
-def test_calls_to_a_broker_that_failed_wait_until_it_may_be_tried_again() -> None:
+def test_calls_to_a_failed_broker_wait_for_the_backoff() -> None:
     stage = Stage(reconnect_backoff_ms=50, reconnect_backoff_max_ms=150).knows(BrokerAddress(1, "a", 1))
-    for about in (50, 150, 150):  # it fails twice in each round
+    for expected in (50, 150, 150):  # It fails twice in each round.
         stage.ask(node=1)
         stage.happened(Broken(stage.opened[-1].key, "connection refused"))
         waiting = stage.ask(node=1)
         count = len(stage.opened)
         wait = (stage.network.next_deadline() or 0) - stage.now
-        assert about * 0.8 - 1 <= wait <= min(150, about * 1.2)
+        assert expected * 0.8 - 1 <= wait <= min(150, expected * 1.2)
         stage.tick(stage.now + wait - 1)
         assert len(stage.opened) == count
         stage.tick(stage.now + 1)
@@ -165,7 +167,7 @@ def test_calls_to_a_broker_that_failed_wait_until_it_may_be_tried_again() -> Non
         stage.tick(stage.now + 1000)
 
 
-def test_a_silent_broker_costs_the_connection_and_all_its_calls() -> None:
+def test_a_request_timeout_closes_the_connection_and_fails_its_calls() -> None:
     stage = Stage(request_timeout_ms=100)
     first, second = stage.ask(), stage.ask(timeout_ms=500)
     stage.connect(stage.opened[0].key)
@@ -175,7 +177,7 @@ def test_a_silent_broker_costs_the_connection_and_all_its_calls() -> None:
     assert stage.shut == [stage.opened[0].key]
 
 
-def test_a_connection_that_never_opens_is_given_up() -> None:
+def test_a_connection_that_never_opens_times_out() -> None:
     stage = Stage(connection_setup_timeout_ms=300)
     call = stage.ask()
     assert stage.network.next_deadline() == 300
@@ -183,7 +185,7 @@ def test_a_connection_that_never_opens_is_given_up() -> None:
     assert "was not established within 300 ms" in str(call.error)
 
 
-def test_a_question_on_a_connection_that_stalls_is_asked_again_on_another() -> None:
+def test_a_lookup_on_a_stalled_connection_is_repeated_on_another() -> None:
     stage = Stage()
     call = question(stage)
     stage.connect(stage.opened[0].key)
@@ -196,7 +198,7 @@ def test_a_question_on_a_connection_that_stalls_is_asked_again_on_another() -> N
     assert [type(request) for _, _, _, request in stage.requests] == [FindCoordinatorRequest] * 2
 
 
-def test_a_connection_that_stalls_before_its_versions_makes_way_for_another_address() -> None:
+def test_a_connection_that_stalls_before_api_versions_is_replaced_by_another_address() -> None:
     stage = Stage(("a", 1), ("b", 2))
     call = question(stage)
     stage.happened(Opened(stage.opened[0].key))
@@ -205,7 +207,7 @@ def test_a_connection_that_stalls_before_its_versions_makes_way_for_another_addr
     assert not call.done
 
 
-def test_nobody_at_all_is_said_after_two_connections() -> None:
+def test_two_connection_attempts_precede_the_error() -> None:
     stage = Stage()
     call = question(stage)
     stage.tick(3_000)
@@ -216,7 +218,7 @@ def test_nobody_at_all_is_said_after_two_connections() -> None:
     assert "was not established within 6000 ms" in str(call.error)
 
 
-def test_events_of_a_connection_that_is_gone_are_ignored() -> None:
+def test_events_of_a_closed_connection_are_ignored() -> None:
     stage = Stage()
     stage.ask()
     key = stage.opened[0].key
@@ -226,7 +228,7 @@ def test_events_of_a_connection_that_is_gone_are_ignored() -> None:
     assert stage.requests == []
 
 
-def test_nonsense_from_a_broker_closes_the_connection_and_fails_its_calls() -> None:
+def test_an_undecodable_response_closes_the_connection_and_fails_its_calls() -> None:
     stage = Stage()
     call = stage.ask()
     stage.connect(stage.opened[0].key)
@@ -236,7 +238,7 @@ def test_nonsense_from_a_broker_closes_the_connection_and_fails_its_calls() -> N
     assert stage.shut == [stage.opened[0].key]
 
 
-def test_connections_to_addresses_that_no_broker_has_any_more_are_closed() -> None:
+def test_connections_to_removed_addresses_are_closed() -> None:
     stage = Stage().knows(BrokerAddress(1, "old", 9))
     stage.ask(node=1)
     stage.knows(BrokerAddress(1, "new", 9))
@@ -245,7 +247,7 @@ def test_connections_to_addresses_that_no_broker_has_any_more_are_closed() -> No
     assert stage.shut == [stage.opened[0].key]
 
 
-def test_closing_ends_every_call() -> None:
+def test_close_ends_every_call() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     calls = [stage.ask(), stage.ask(node=1, lane=FETCH)]
     stage.network.close(0)
@@ -253,7 +255,7 @@ def test_closing_ends_every_call() -> None:
     assert stage.ask().done
 
 
-def test_a_call_for_any_broker_goes_elsewhere_while_a_connection_is_being_made() -> None:
+def test_a_call_to_any_broker_tries_another_address_while_a_connection_opens_slowly() -> None:
     stage = Stage(("a", 1), ("b", 2))
     call = question(stage)
     assert stage.network.next_deadline() == 1_500
@@ -265,7 +267,7 @@ def test_a_call_for_any_broker_goes_elsewhere_while_a_connection_is_being_made()
     assert not call.done
 
 
-def test_new_calls_for_any_broker_don_t_stand_behind_a_connection_that_takes_long() -> None:
+def test_new_calls_to_any_broker_avoid_a_connection_that_opens_slowly() -> None:
     stage = Stage(("a", 1), ("b", 2)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
     stage.ask(node=1)
     stage.now = 1_500
@@ -273,7 +275,7 @@ def test_new_calls_for_any_broker_don_t_stand_behind_a_connection_that_takes_lon
     assert [opened.host for opened in stage.opened] == ["a", "b"]
 
 
-def test_a_call_that_went_elsewhere_in_vain_comes_back() -> None:
+def test_a_call_returns_to_the_slow_connection_if_the_other_address_fails() -> None:
     stage = Stage(("a", 1), ("b", 2))
     call = question(stage)
     stage.tick(1_500)
@@ -283,7 +285,7 @@ def test_a_call_that_went_elsewhere_in_vain_comes_back() -> None:
     assert [type(request) for _, _, _, request in stage.requests] == [FindCoordinatorRequest]
 
 
-def test_where_there_is_nobody_else_a_call_waits() -> None:
+def test_a_call_waits_if_there_is_no_other_address() -> None:
     stage = Stage()
     call = question(stage)
     stage.tick(2_999)
@@ -291,8 +293,8 @@ def test_where_there_is_nobody_else_a_call_waits() -> None:
     assert not call.done
 
 
-def test_a_question_to_any_broker_whose_connection_breaks_is_asked_elsewhere() -> None:
-    """It changes nothing, whether the broker heard it or not."""
+def test_a_lookup_whose_connection_breaks_is_sent_to_another_address() -> None:
+    """A lookup changes nothing, whether or not the broker received it."""
     stage = Stage(("a", 1), ("b", 2))
     call = question(stage)
     stage.connect(stage.opened[0].key)
@@ -305,7 +307,7 @@ def test_a_question_to_any_broker_whose_connection_breaks_is_asked_elsewhere() -
     assert refused == "b:2: connection refused"
 
 
-def test_what_may_have_been_done_is_not_asked_elsewhere() -> None:
+def test_a_request_that_may_have_been_executed_is_not_sent_to_another_address() -> None:
     stage = Stage(("a", 1), ("b", 2))
     call = stage.ask()
     stage.connect(stage.opened[0].key)
@@ -315,7 +317,7 @@ def test_what_may_have_been_done_is_not_asked_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("refused", [0, 1])
-def test_a_question_whose_answer_makes_no_sense_is_not_asked_elsewhere(refused: int) -> None:
+def test_a_lookup_with_an_undecodable_response_is_not_sent_to_another_address(refused: int) -> None:
     stage = Stage(("a", 1), ("b", 2), ("c", 3))
     call = question(stage)
     for opened in stage.opened[:refused]:
@@ -327,7 +329,7 @@ def test_a_question_whose_answer_makes_no_sense_is_not_asked_elsewhere(refused: 
     assert str(call.error).count("; at ") == refused
 
 
-def test_a_question_on_a_connection_that_ends_just_then_is_asked_once_more() -> None:
+def test_a_lookup_on_a_connection_that_closes_is_repeated_once() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     stage.ask(node=1)
     stage.connect(stage.opened[0].key)
@@ -341,7 +343,7 @@ def test_a_question_on_a_connection_that_ends_just_then_is_asked_once_more() -> 
     assert all(isinstance(call.error, ConnectionFailed) for call in calls)
 
 
-def test_who_is_told_nothing_on_a_new_connection_hears_of_it_at_once() -> None:
+def test_a_new_connection_that_closes_without_a_response_fails_the_call_at_once() -> None:
     stage = Stage()
     call = question(stage)
     stage.connect(stage.opened[0].key)

@@ -1,4 +1,4 @@
-"""What is known of each address."""
+"""The state of each address: backoff, last failure, timeouts."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from random import Random
 from consumer.engine.network.nodes import NodeStates
 from consumer.engine.timing import Backoff
 
-HERE, THERE = ("a", 1), ("b", 1)
+FIRST, SECOND = ("a", 1), ("b", 1)
 
 
-def peers() -> NodeStates:
+def node_states() -> NodeStates:
     return NodeStates(Backoff(50, 150, Random(1)))
 
 
-def test_an_address_that_failed_is_left_alone_for_a_time_that_doubles_more_or_less() -> None:
-    known = peers()
-    for about in (50, 100, 150, 150):
-        known.back_off(HERE, 1000, "connection refused")
-        assert about * 0.8 - 1 <= known.retry_at(HERE) - 1000 <= min(150, about * 1.2)
+def test_the_backoff_of_a_failed_address_doubles_with_jitter() -> None:
+    nodes = node_states()
+    for expected in (50, 100, 150, 150):
+        nodes.back_off(FIRST, 1000, "connection refused")
+        assert expected * 0.8 - 1 <= nodes.retry_at(FIRST) - 1000 <= min(150, expected * 1.2)
 
 
-def test_a_connection_that_is_ready_makes_up_for_every_failure() -> None:
-    known = peers()
+def test_a_ready_connection_resets_the_backoff() -> None:
+    nodes = node_states()
     for _ in range(3):
-        known.back_off(HERE, 1000, "connection refused")
-    known.on_ready(HERE, 5)
-    assert known.retry_at(HERE) == 0
-    known.back_off(HERE, 1000, "connection refused")
-    assert known.retry_at(HERE) <= 1060
+        nodes.back_off(FIRST, 1000, "connection refused")
+    nodes.on_ready(FIRST, 5)
+    assert nodes.retry_at(FIRST) == 0
+    nodes.back_off(FIRST, 1000, "connection refused")
+    assert nodes.retry_at(FIRST) <= 1060
 
 
-def test_why_an_address_failed_is_known_until_a_connection_is_ready_there() -> None:
-    known = peers()
-    assert known.last_failure(HERE) == ""
-    known.back_off(HERE, 1000, "connection refused")
-    known.back_off(HERE, 2000, "connection reset")
-    assert (known.last_failure(HERE), known.last_failure(THERE)) == ("connection reset", "")
-    known.on_ready(HERE, 5)
-    assert known.last_failure(HERE) == ""
+def test_the_last_failure_is_known_until_a_connection_is_ready() -> None:
+    nodes = node_states()
+    assert nodes.last_failure(FIRST) == ""
+    nodes.back_off(FIRST, 1000, "connection refused")
+    nodes.back_off(FIRST, 2000, "connection reset")
+    assert (nodes.last_failure(FIRST), nodes.last_failure(SECOND)) == ("connection reset", "")
+    nodes.on_ready(FIRST, 5)
+    assert nodes.last_failure(FIRST) == ""
 
 
-def test_addresses_fail_each_for_itself() -> None:
-    known = peers()
-    known.back_off(HERE, 1000, "connection refused")
-    assert known.retry_at(THERE) == 0
+def test_addresses_back_off_independently() -> None:
+    nodes = node_states()
+    nodes.back_off(FIRST, 1000, "connection refused")
+    assert nodes.retry_at(SECOND) == 0
 
 
-def test_each_silence_doubles_the_patience_up_to_the_most() -> None:
-    known = peers()
-    waits = [known.timeout_ms(HERE, 3, 100, 700)]
+def test_each_timeout_doubles_the_next_one_up_to_the_maximum() -> None:
+    nodes = node_states()
+    waits = [nodes.timeout_ms(FIRST, 3, 100, 700)]
     for _ in range(4):
-        known.count_timeout(HERE, 3)
-        waits.append(known.timeout_ms(HERE, 3, 100, 700))
+        nodes.count_timeout(FIRST, 3)
+        waits.append(nodes.timeout_ms(FIRST, 3, 100, 700))
     assert waits == [100, 200, 400, 700, 700]
 
 
-def test_an_answer_makes_up_for_every_silence() -> None:
-    known = peers()
-    assert not known.count_timeout(HERE, 3)
-    assert known.count_timeout(HERE, 3)
-    known.clear_timeouts(HERE, 3)
-    assert known.timeout_ms(HERE, 3, 100, 700) == 100
-    assert not known.count_timeout(HERE, 3)
+def test_a_response_resets_the_timeout() -> None:
+    nodes = node_states()
+    assert not nodes.count_timeout(FIRST, 3)
+    assert nodes.count_timeout(FIRST, 3)
+    nodes.clear_timeouts(FIRST, 3)
+    assert nodes.timeout_ms(FIRST, 3, 100, 700) == 100
+    assert not nodes.count_timeout(FIRST, 3)

@@ -1,4 +1,4 @@
-"""Who is silent where it should answer, and who is not."""
+"""Request timeouts: which silence breaks a connection, and which requests may take long."""
 
 from __future__ import annotations
 
@@ -22,62 +22,62 @@ from tests.consumer.engine.network.stage import Stage, fetch, joining, question
 from tests.consumer.stage import World, tp
 
 
-def test_a_slow_broker_is_waited_for_longer_each_time() -> None:
+def test_the_timeout_of_a_slow_broker_doubles() -> None:
     stage = Stage()
     call = question(stage)
-    for turn, patience in enumerate((5_000, 10_000)):
+    for turn, timeout in enumerate((5_000, 10_000)):
         stage.connect(stage.opened[turn].key)
-        began = stage.now
-        assert stage.network.next_deadline() == began + patience
-        stage.tick(began + patience)
+        started_at = stage.now
+        assert stage.network.next_deadline() == started_at + timeout
+        stage.tick(started_at + timeout)
         stage.tick(stage.now + 1_000)
     assert not call.done
     stage.tick(30_000)
     assert isinstance(call.error, RequestTimedOut)
 
 
-def test_what_is_answered_at_once_makes_no_patience_with_something_else_end() -> None:
-    """ListOffsets of a tiered topic take seconds, while fetches go on."""
+def test_a_fast_response_does_not_reset_the_timeout_of_another_api() -> None:
+    """ListOffsets of a tiered topic takes seconds, while fetches are fast."""
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     stage.ask(node=1, lane=GROUP)
     stage.connect(stage.opened[0].key)
     stage.answer()
     call = question(stage)
-    for turn, patience in enumerate((5_000, 10_000), start=1):
+    for turn, timeout in enumerate((5_000, 10_000), start=1):
         stage.connect(stage.opened[turn].key)
-        began = stage.now
+        started_at = stage.now
         stage.ask(node=1, lane=GROUP)
         stage.requests.insert(0, stage.requests.pop())
         stage.answer()
-        stage.tick(began + patience - 1)
+        stage.tick(started_at + timeout - 1)
         assert len(stage.shut) == turn - 1
-        stage.tick(began + patience)
+        stage.tick(started_at + timeout)
         assert len(stage.shut) == turn
         stage.tick(stage.now + 1_000)
     assert not call.done
 
 
 def produced(stage: Stage) -> Call:
-    """What a healthy broker may keep until its replicas have it."""
+    """Send a Produce request, which a healthy broker may hold until its replicas have the batch."""
     call = stage.network.send(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[]), stage.now, node=1)
     stage.take()
     return call
 
 
-def test_who_keeps_what_was_brought_is_doubted_again_and_again() -> None:
+def test_a_pending_produce_request_triggers_liveness_checks() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
-    doubted: list[int] = []
-    stage.network.on_liveness_check = lambda: doubted.append(stage.now)
+    checks: list[int] = []
+    stage.network.on_liveness_check = lambda: checks.append(stage.now)
     call = produced(stage)
     stage.connect(stage.opened[0].key)
     while not call.done:
         stage.tick(stage.network.next_deadline() or 0)
-    assert doubted[:3] == [5_000, 7_000, 9_000]
-    assert stage.now == 30_000  # it may be well
+    assert checks[:3] == [5_000, 7_000, 9_000]
+    assert stage.now == 30_000  # The broker may be healthy.
 
 
-def test_who_is_listed_no_more_is_waited_for_no_longer() -> None:
-    """Also at a bootstrap address, where calls for any broker may go on."""
+def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
+    """This includes a bootstrap address, to which calls for any broker may still be sent."""
     stage = Stage(("a", 1)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
     stage.network.metadata_changed(0)
     call = produced(stage)
@@ -91,34 +91,34 @@ def test_who_is_listed_no_more_is_waited_for_no_longer() -> None:
     assert not stage.network.closed
 
 
-def test_a_batch_at_a_leader_that_stands_still_goes_to_the_next_one() -> None:
-    """It would wait for a request's whole time, which is 30 s."""
+def test_a_batch_at_a_frozen_leader_is_sent_to_the_next_leader() -> None:
+    """Otherwise it waits for the request timeout of 30 s."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)
     producer = world.producer()
     producer.deliver("t", "x", partition=0)
     assert world.run(5_000, until=lambda: world.log(tp("t", 0)).end_offset == 1)
     world.fault("stall", node=2, ms=10**6)
-    began = world.now
+    started_at = world.now
     sent = producer.deliver("t", "y", partition=0)
     world.run(4_000)
     world.elect("t", 0, 1)
-    known = producer.engine.core.view.topics["t"]
+    topic_view = producer.engine.core.view.topics["t"]
 
     def tamper(client: Any, request: Any, version: int) -> Any:
         if not isinstance(request, MetadataRequest):
             return None
-        told = metadata_response(leader=1, epoch=9, topic_id=known.id or UUID(int=0))
-        one = MetadataResponseBroker(node_id=1, host="broker", port=9092)
-        return MetadataResponse(brokers=[one], controller_id=1, topics=told.topics)
+        metadata = metadata_response(leader=1, epoch=9, topic_id=topic_view.id or UUID(int=0))
+        broker = MetadataResponseBroker(node_id=1, host="broker", port=9092)
+        return MetadataResponse(brokers=[broker], controller_id=1, topics=metadata.topics)
 
     world.tamper = tamper
     assert world.run(40_000, until=sent.done)
-    assert world.now - began < 9_000
+    assert world.now - started_at < 9_000
     assert sent.result().offset == 1
 
 
-def test_what_may_wait_at_the_broker_is_not_asked_twice() -> None:
+def test_a_join_group_request_that_the_broker_holds_is_not_repeated() -> None:
     stage = Stage()
     call = joining(stage)
     stage.connect(stage.opened[0].key)
@@ -127,17 +127,17 @@ def test_what_may_wait_at_the_broker_is_not_asked_twice() -> None:
     assert len(stage.opened) == 1
 
 
-def test_a_question_behind_a_request_that_waits_is_not_late() -> None:
+def test_a_lookup_behind_a_held_request_does_not_time_out() -> None:
     stage = Stage()
     joining(stage)
-    behind = question(stage)
+    lookup = question(stage)
     stage.connect(stage.opened[0].key)
     stage.tick(20_000)
-    assert not behind.done
+    assert not lookup.done
     assert stage.shut == []
 
 
-def test_a_fetch_on_a_connection_that_stalls_fails_long_before_its_time_is_over() -> None:
+def test_a_fetch_on_a_stalled_connection_fails_soon() -> None:
     stage = Stage()
     call = fetch(stage)
     stage.connect(stage.opened[0].key)
@@ -147,7 +147,7 @@ def test_a_fetch_on_a_connection_that_stalls_fails_long_before_its_time_is_over(
     assert stage.shut == [stage.opened[0].key]
 
 
-def test_who_sends_a_long_answer_is_not_silent() -> None:
+def test_a_large_response_in_progress_does_not_time_out() -> None:
     stage = Stage()
     call = fetch(stage)
     stage.connect(stage.opened[0].key)
@@ -159,7 +159,7 @@ def test_who_sends_a_long_answer_is_not_silent() -> None:
     assert call.done
 
 
-def test_a_heartbeat_that_is_not_answered_at_once_is_lost_long_before_a_session_is() -> None:
+def test_an_unanswered_heartbeat_fails_long_before_the_session_timeout() -> None:
     stage = Stage()
     call = stage.ask()
     stage.connect(stage.opened[0].key)
@@ -168,7 +168,7 @@ def test_a_heartbeat_that_is_not_answered_at_once_is_lost_long_before_a_session_
     assert stage.shut == [stage.opened[0].key]
 
 
-def test_a_commit_has_the_time_that_the_coordinators_replicas_have() -> None:
+def test_a_commit_times_out_after_10_seconds() -> None:
     stage = Stage()
     request = OffsetCommitRequest(group_id="g", member_id="", topics=[])
     call = stage.network.send(request, 0)
@@ -180,8 +180,8 @@ def test_a_commit_has_the_time_that_the_coordinators_replicas_have() -> None:
     assert "OffsetCommit was not answered within 10000 ms" in str(call.error)
 
 
-def test_a_coordinator_that_freezes_costs_nobody_its_partitions_where_another_one_takes_over() -> None:
-    """Kafka puts it out after broker.session.timeout.ms; a request of Java's would wait half a minute."""
+def test_a_frozen_coordinator_costs_no_partitions_if_another_takes_over() -> None:
+    """Kafka fences a frozen broker after broker.session.timeout.ms. A request of Java's would wait 30 s."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
     options: dict[str, Any] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 1_000}
@@ -203,8 +203,8 @@ def test_a_coordinator_that_freezes_costs_nobody_its_partitions_where_another_on
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
-def test_a_coordinator_that_can_t_write_commits_still_hears_heartbeats(code: ErrorCode) -> None:
-    """Its offsets topic has too few replicas: commits are refused for minutes, and nobody loses anything."""
+def test_members_of_a_coordinator_that_cannot_write_commits_keep_their_partitions(code: ErrorCode) -> None:
+    """Its offsets topic has too few replicas. Commits fail for minutes, but heartbeats succeed."""
     world = World({"t": 1}, brokers=2, latency=(300, 300))
     options: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
     a = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, **options)
@@ -222,28 +222,32 @@ def test_a_coordinator_that_can_t_write_commits_still_hears_heartbeats(code: Err
     assert a.done[committed][1] is None
 
 
-def test_a_coordinator_that_can_t_write_commits_may_be_none_any_more() -> None:
+def test_a_coordinator_that_cannot_write_commits_is_looked_up_again() -> None:
     world = World({"t": 1}, brokers=2)
     a = world.consumer(group_id="g", enable_auto_commit=False)
     a.assign({tp("t", 0): 0})
     committed = a.commit({tp("t", 0): 5})
     assert world.run(5_000, until=lambda: committed in a.done)
-    here = world.cluster.group_coordinator_of("g")
+    coordinator = world.cluster.group_coordinator_of("g")
     world.step(
-        here, FailRequests(OffsetCommitRequest.__api_key__ or 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, 10**6)
+        coordinator,
+        FailRequests(OffsetCommitRequest.__api_key__ or 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, 10**6),
     )
-    again = a.commit({tp("t", 0): 6}, timeout_ms=600_000)
+    second_commit = a.commit({tp("t", 0): 6}, timeout_ms=600_000)
     world.run(10_000)
-    assert again not in a.done
-    world.move_coordinator("g", 3 - here)
-    assert world.run(5_000, until=lambda: again in a.done)
+    assert second_commit not in a.done
+    world.move_coordinator("g", 3 - coordinator)
+    assert world.run(5_000, until=lambda: second_commit in a.done)
     assert world.committed("g", tp("t", 0)) == 6
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_group_whose_coordinator_was_away_for_longer_than_a_session_goes_on_at_once(strategy: str) -> None:
-    """All lost what they had, by their own clocks. The coordinator that is back knows them still, and begins
-    their sessions anew: were they strangers to it, all would wait until their former selves are out."""
+def test_a_group_resumes_at_once_when_its_coordinator_returns_after_the_session_timeout(
+    strategy: str,
+) -> None:
+    """All members lost their partitions by their own clocks. The restarted coordinator still knows them and
+    restarts their sessions. If they joined as new members, all would wait until the old ones expire.
+    """
     world = World({"t": 4}, brokers=1)
     options = {"group_id": "g", "auto_offset_reset": "earliest", "partition_assignment_strategy": strategy}
     members = [world.consumer(**options) for _ in range(2)]

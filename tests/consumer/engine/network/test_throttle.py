@@ -1,4 +1,6 @@
-"""Brokers that ask for quiet (KIP-219): nothing is sent to them meanwhile, nothing breaks, and it is told."""
+"""Throttling (KIP-219): no request is sent to a broker for its throttle time, nothing fails, and it is
+reported.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ GROUP_OPTIONS: dict[str, Any] = {
 
 
 def answer(stage: Stage, wait: int) -> None:
-    """A broker answers the oldest Heartbeat, and asks for so much quiet."""
+    """Answer the oldest Heartbeat with a throttle time of `wait` ms."""
     key, correlation, version, _ = stage.requests.pop(0)
     body = HeartbeatResponse(throttle_time_ms=wait, error_code=0)
     stage.happened(Data(key, frame(encode_response(body, version, correlation))))
@@ -51,7 +53,7 @@ def asked(**options: Any) -> Stage:
     return stage
 
 
-def test_a_connection_is_quiet_until_its_time_is_over() -> None:
+def test_no_request_is_sent_on_a_throttled_connection() -> None:
     stage = asked()
     answer(stage, 3_000)
     call = stage.ask(node=1)
@@ -65,7 +67,7 @@ def test_a_connection_is_quiet_until_its_time_is_over() -> None:
     assert call.response is not None
 
 
-def test_what_is_asked_later_doesn_t_overtake_what_waits() -> None:
+def test_later_requests_do_not_overtake_queued_ones() -> None:
     stage = asked()
     answer(stage, 1_000)
     first = stage.ask(node=1)
@@ -76,7 +78,7 @@ def test_what_is_asked_later_doesn_t_overtake_what_waits() -> None:
     assert first.done
 
 
-def test_the_longest_quiet_counts() -> None:
+def test_the_longest_throttle_time_counts() -> None:
     stage = asked()
     stage.ask(node=1)
     answer(stage, 5_000)
@@ -85,7 +87,7 @@ def test_the_longest_quiet_counts() -> None:
     assert stage.network.throttled_until(1) == 5_000
 
 
-def test_before_that_version_the_broker_held_the_answer_back_instead() -> None:
+def test_a_response_of_an_older_version_does_not_throttle() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     stage.network.caps[12] = FROM[12] - 1
     stage.ask(node=1)
@@ -95,7 +97,7 @@ def test_before_that_version_the_broker_held_the_answer_back_instead() -> None:
     assert len(stage.requests) == 1
 
 
-def test_another_lane_to_the_same_broker_is_not_quiet() -> None:
+def test_another_lane_to_the_same_broker_is_not_throttled() -> None:
     stage = asked()
     answer(stage, 3_000)
     stage.ask(node=1, lane=GROUP)
@@ -105,7 +107,7 @@ def test_another_lane_to_the_same_broker_is_not_quiet() -> None:
     assert stage.network.throttled_until(2) == 0
 
 
-def test_what_is_under_way_has_so_much_longer() -> None:
+def test_the_timeout_of_requests_in_flight_is_extended_by_the_throttle_time() -> None:
     stage = asked(request_timeout_ms=1_000)
     second = stage.ask(node=1)
     answer(stage, 20_000)
@@ -116,18 +118,18 @@ def test_what_is_under_way_has_so_much_longer() -> None:
     assert isinstance(second.error, RequestTimedOut)
 
 
-def test_a_question_behind_it_is_not_silence() -> None:
+def test_a_lookup_behind_a_throttled_response_does_not_time_out_early() -> None:
     stage = asked()
-    behind = question(stage, node=1)
+    lookup = question(stage, node=1)
     answer(stage, 20_000)
     stage.tick(24_999)
     assert stage.shut == []
     stage.tick(25_000)
     assert stage.shut == [stage.opened[0].key]
-    assert not behind.done
+    assert not lookup.done
 
 
-def test_who_waits_for_too_long_hears_of_the_quota() -> None:
+def test_a_timeout_behind_a_throttled_response_names_the_quota() -> None:
     stage = asked()
     answer(stage, 60_000)
     call = stage.ask(node=1)
@@ -136,7 +138,7 @@ def test_who_waits_for_too_long_hears_of_the_quota() -> None:
     assert stage.shut == []
 
 
-def test_a_call_for_any_broker_goes_elsewhere() -> None:
+def test_a_call_to_any_broker_uses_another_broker() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
     stage.ask(node=1)
     stage.connect(stage.opened[0].key)
@@ -145,7 +147,7 @@ def test_a_call_for_any_broker_goes_elsewhere() -> None:
     assert [opened.host for opened in stage.opened] == ["a", "b"]
 
 
-def test_where_there_is_nobody_else_a_call_waits_for_the_quiet_one() -> None:
+def test_a_call_waits_for_the_throttled_broker_if_there_is_no_other() -> None:
     stage = asked()
     answer(stage, 3_000)
     question(stage)
@@ -154,26 +156,28 @@ def test_where_there_is_nobody_else_a_call_waits_for_the_quiet_one() -> None:
     assert len(stage.requests) == 1
 
 
-def test_only_answers_that_ask_for_it_do() -> None:
+def test_every_listed_response_has_a_throttle_time() -> None:
     for key, first in FROM.items():
         response: Any = response_class(key)
-        assert any(one.name == "throttle_time_ms" and first in one.versions for one in response.__fields__)
+        assert any(
+            field.name == "throttle_time_ms" and first in field.versions for field in response.__fields__
+        )
         assert first in request_class(key).__versions__
     assert throttle_ms(HeartbeatResponse(throttle_time_ms=0, error_code=0), 4) == 0
     assert throttle_ms(HeartbeatResponse(throttle_time_ms=7, error_code=0), 4) == 7
 
 
-# ---- when it is told
+# ---- reports
 
 
-def test_short_quiet_is_no_news_and_long_quiet_ever_more_seldom() -> None:
+def test_short_throttling_is_not_reported_and_long_throttling_at_growing_intervals() -> None:
     throttles = ThrottleReports()
-    told = [now for now in range(0, 200_000, 2_000) if throttles.report("Fetch", "a:1", 1_500, now)]
-    assert told == [0, FIRST_REPORT_INTERVAL_MS, 3 * FIRST_REPORT_INTERVAL_MS]
+    report_times = [now for now in range(0, 200_000, 2_000) if throttles.report("Fetch", "a:1", 1_500, now)]
+    assert report_times == [0, FIRST_REPORT_INTERVAL_MS, 3 * FIRST_REPORT_INTERVAL_MS]
     assert throttles.report("Fetch", "a:1", 900, 300_000) == ""
 
 
-def test_it_says_who_asks_for_how_long_and_how_much_that_was() -> None:
+def test_the_report_names_the_broker_the_throttle_time_and_the_sum() -> None:
     throttles = ThrottleReports()
     first = throttles.report("Fetch", "a:1", 1_500, 0)
     assert first == (
@@ -185,14 +189,14 @@ def test_it_says_who_asks_for_how_long_and_how_much_that_was() -> None:
     )
 
 
-def test_after_a_minute_without_it_it_is_news_again() -> None:
+def test_throttling_is_reported_again_after_a_minute_without_it() -> None:
     throttles = ThrottleReports()
     assert throttles.report("Fetch", "a:1", 1_500, 0)
     assert throttles.report("Fetch", "a:1", 1_500, 62_000)
 
 
 class OnlyNowAndThen(ThrottleReports):
-    """A mutant: told by the gaps alone."""
+    """Mutant: only the interval decides."""
 
     def _outlasts(self, now: int) -> bool:
         return False
@@ -212,29 +216,29 @@ def check_told(throttles: ThrottleReports, waits: list[int], pauses: list[int]) 
     pauses=st.lists(st.sampled_from([1, 2_000, 40_000, 100_000]), min_size=6, max_size=6),
 )
 @example([1_500], [2_000] * 6)
-def test_what_outlasts_the_longest_gap_never_begins_without_a_word(
+def test_throttling_longer_than_the_longest_interval_is_always_reported(
     waits: list[int], pauses: list[int]
 ) -> None:
     check_told(ThrottleReports(), waits, pauses)
 
 
-def test_a_client_that_tells_by_the_gaps_alone_is_found_out() -> None:
+def test_the_mutant_that_reports_by_interval_alone_is_detected() -> None:
     with pytest.raises(AssertionError, match="1500"):
         check_told(OnlyNowAndThen(), [1_500], [2_000] * 6)
 
 
-@pytest.mark.parametrize("before", [0, 2_000])
-def test_who_is_told_to_be_quiet_for_weeks_says_so_whatever_was_told_before(before: int) -> None:
-    told: list[str] = []
+@pytest.mark.parametrize("earlier_ms", [0, 2_000])
+def test_throttling_for_weeks_is_reported_whatever_was_reported_before(earlier_ms: int) -> None:
+    reports: list[str] = []
     stage = asked()
-    stage.network.on_throttled = told.append
-    if before:
-        answer(stage, before)
+    stage.network.on_throttled = reports.append
+    if earlier_ms:
+        answer(stage, earlier_ms)
         stage.ask(node=1)
-        stage.tick(before)
+        stage.tick(earlier_ms)
     answer(stage, 2**31 - 1)
-    assert "24.9 days" in told[-1]
-    assert len(told) == 1 + bool(before)
+    assert "24.9 days" in reports[-1]
+    assert len(reports) == 1 + bool(earlier_ms)
     call = stage.ask(node=1, timeout_ms=5_000)
     stage.tick(call.deadline)
     assert "ms more (a quota)" in str(call.error)
@@ -247,7 +251,7 @@ def sent(world: World, kind: Any, since: int) -> list[Any]:
     return [request for _, request, _ in world.requests[since:] if isinstance(request, kind)]
 
 
-def test_a_consumer_that_is_throttled_reads_on_later_and_keeps_its_partitions() -> None:
+def test_a_throttled_consumer_keeps_its_partitions_and_reads_on_later() -> None:
     world = World({"t": 1})
     a = world.consumer(**GROUP_OPTIONS)
     a.subscribe("t")
@@ -256,20 +260,20 @@ def test_a_consumer_that_is_throttled_reads_on_later_and_keeps_its_partitions() 
     world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 20_000))
     world.write("t", 0, "x")
     world.run(1_000)
-    before = len(world.requests)
+    earlier = len(world.requests)
     world.run(59_000)
-    assert len(sent(world, FetchRequest, before)) <= 3
-    assert len(sent(world, HeartbeatRequest, before)) >= 40
+    assert len(sent(world, FetchRequest, earlier)) <= 3
+    assert len(sent(world, HeartbeatRequest, earlier)) >= 40
     world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 0))
     assert world.run(25_000, until=lambda: a.values() == ["x"])
     for kind in ("lost", "refused", "unreachable", "uncommitted"):
         assert a.changes_of(kind) == [], kind
-    told = a.changes_of("throttled")
-    assert len(told) == 2
-    assert "asks for 20.0 s without requests" in told[0].reason
+    reports = a.changes_of("throttled")
+    assert len(reports) == 2
+    assert "asks for 20.0 s without requests" in reports[0].reason
 
 
-def test_a_first_fetch_that_is_throttled_is_no_refusal() -> None:
+def test_a_throttled_first_fetch_is_not_reported_as_a_failure() -> None:
     world = World({"t": 1})
     world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 500))
     a = world.consumer(auto_offset_reset="earliest")
@@ -282,7 +286,7 @@ def test_a_first_fetch_that_is_throttled_is_no_refusal() -> None:
     assert world.run(2_000, until=lambda: a.values() == ["x"])
 
 
-def test_a_quiet_that_is_longer_than_a_request_may_take_fails_no_fetch() -> None:
+def test_a_throttle_time_above_the_request_timeout_fails_no_fetch() -> None:
     world = World({"t": 1})
     world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 200_000))
     world.write("t", 0, "x")
@@ -290,31 +294,31 @@ def test_a_quiet_that_is_longer_than_a_request_may_take_fails_no_fetch() -> None
     a.assign({T0: None})
     world.run(1_000)
     world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 0))
-    before = len(world.requests)
+    earlier = len(world.requests)
     world.run(190_000)
     assert a.values() == []
-    assert sent(world, MetadataRequest, before) == []  # nothing failed that somebody looks for reasons of
+    assert sent(world, MetadataRequest, earlier) == []  # A failed fetch would request metadata.
     assert world.run(20_000, until=lambda: a.values() == ["x"])
     assert a.changes_of("refused") == []
 
 
-def test_a_producer_that_is_throttled_sends_more_at_once_later() -> None:
+def test_a_throttled_producer_sends_larger_batches_later() -> None:
     world = World({"t": 1})
     producer = world.producer()
     first = producer.deliver("t", "0", partition=0)
     assert world.run(until=lambda: first.done())
     world.step(1, ThrottleClients(ProduceRequest.__api_key__ or 0, 10_000))
     deliveries = []
-    before = len(world.requests)
+    earlier = len(world.requests)
     for number in range(1, 101):
         deliveries.append(producer.deliver("t", str(number), partition=0))
         world.run(100)
-    assert len(sent(world, ProduceRequest, before)) <= 2
+    assert len(sent(world, ProduceRequest, earlier)) <= 2
     assert world.run(30_000, until=lambda: all(delivery.done() for delivery in deliveries))
     assert [delivery.result().offset for delivery in deliveries] == list(range(1, 101))
 
 
-def test_metadata_that_is_throttled_holds_nobody_up_for_long() -> None:
+def test_throttled_metadata_delays_reading_only_briefly() -> None:
     world = World({"t": 1})
     world.step(1, ThrottleClients(MetadataRequest.__api_key__ or 0, 900))
     world.write("t", 0, "x")
@@ -324,7 +328,7 @@ def test_metadata_that_is_throttled_holds_nobody_up_for_long() -> None:
 
 
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
-def test_who_asks_a_cluster_is_told_too(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_throttling_of_a_cluster_client_is_logged(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     async def ask(bootstrap: str) -> None:
         async with AsyncCluster(bootstrap, client_id="mine") as cluster:
             await cluster.topics()
@@ -336,13 +340,13 @@ def test_who_asks_a_cluster_is_told_too(kind: str, caplog: pytest.LogCaptureFixt
         else:
             with Cluster(server.bootstrap, client_id="mine") as cluster:
                 cluster.topics()
-    [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert told.startswith("mine throttled Metadata: the broker at 127.0.0.1:")
-    assert "asks for 1.0 s without requests" in told
+    [message] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert message.startswith("mine throttled Metadata: the broker at 127.0.0.1:")
+    assert "asks for 1.0 s without requests" in message
 
 
 @pytest.mark.parametrize("lane", [MAIN, GROUP, FETCH])
-def test_a_connection_that_breaks_while_it_is_quiet_is_made_anew_at_once(lane: int) -> None:
+def test_a_connection_that_breaks_while_throttled_is_reopened_at_once(lane: int) -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     stage.ask(node=1, lane=lane)
     stage.connect(stage.opened[0].key)

@@ -1,5 +1,7 @@
-"""A producer's transactions in virtual time, with a coordinator that is a script: the real one judges in
-tests/conformance/test_transactions_on_kafka.py."""
+"""Transactions of the producer engine in virtual time, with a scripted coordinator.
+
+tests/conformance/test_transactions_on_kafka.py runs them against Kafka.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from tests.consumer.stage import World, tp
 
 
 class Play(Script):
-    """A world with one producer, whose requests of a transaction are answered by the script."""
+    """A world with a transactional producer whose requests are answered by the script."""
 
     def __init__(self, *, second: bool = False, **options: Any) -> None:
         super().__init__(second=second)
@@ -47,24 +49,24 @@ class Play(Script):
         self.engine, self.machine = engine, engine.transactions
         self.place = engine.core.network.bootstrap[0]
 
-    def call(self, what: str) -> KprotoError | None:
-        """Calls, waits for the end, and returns the error."""
-        wish = self.machine.call(what)
+    def call(self, operation: str) -> KprotoError | None:
+        """Start an operation, wait for its end, and return its error."""
+        call = self.machine.call(operation)
         self.producer.tick()
-        assert self.world.run(60_000, until=lambda: wish.done), self.machine.open_reason()
-        wish.reported = True
-        return wish.error
+        assert self.world.run(60_000, until=lambda: call.done), self.machine.open_reason()
+        call.reported = True
+        return call.error
 
     def begin(self) -> None:
         assert self.call("begin") is None
         assert self.machine.state is ProducerTransactionState.IN_TRANSACTION
 
     def run_until(self, request_: type) -> None:
-        """Until it was asked."""
+        """Run the world until the coordinator received such a request."""
         assert self.world.run(until=lambda: any(isinstance(request, request_) for request in self.asked))
 
     def numbers(self) -> list[tuple[int, int, bool]]:
-        """Epoch, first sequence number and flag of each batch that was sent."""
+        """Return epoch, first sequence number and transactional flag of each sent batch."""
         return [
             (batch.producer_epoch, batch.base_sequence, batch.is_transactional)
             for request in self.asked
@@ -75,7 +77,7 @@ class Play(Script):
         ]
 
 
-def test_a_transaction_asks_what_kafkas_own_client_asks_and_in_its_order() -> None:
+def test_a_transaction_sends_the_requests_of_kafkas_client_in_its_order() -> None:
     play = Play()
     play.begin()
     assert play.kinds() == ["FindCoordinator", "InitProducerId"]
@@ -86,7 +88,7 @@ def test_a_transaction_asks_what_kafkas_own_client_asks_and_in_its_order() -> No
     assert play.machine.state is ProducerTransactionState.READY
 
 
-def test_with_kip_890_writing_is_enough_and_every_transaction_has_an_epoch_of_its_own() -> None:
+def test_with_kip_890_no_partition_is_added_and_each_transaction_has_its_own_epoch() -> None:
     play = Play(second=True)
     for _ in range(2):
         play.begin()
@@ -99,7 +101,7 @@ def test_with_kip_890_writing_is_enough_and_every_transaction_has_an_epoch_of_it
     assert kinds.count("EndTxn") == kinds.count("TxnOffsetCommit") == kinds.count("Produce") == 2
 
 
-def test_with_kip_890_a_failure_needs_no_new_id() -> None:
+def test_with_kip_890_an_abort_needs_no_new_producer_id() -> None:
     play = Play(second=True)
     play.refusals[ProduceRequest] = [120]
     play.begin()
@@ -109,7 +111,7 @@ def test_with_kip_890_a_failure_needs_no_new_id() -> None:
     assert play.kinds() == ["FindCoordinator", "InitProducerId", "Produce", "EndTxn"]
 
 
-def test_records_of_a_transaction_say_that_they_are_and_their_numbers_go_on() -> None:
+def test_batches_are_transactional_and_sequence_numbers_continue() -> None:
     play = Play()
     for _ in range(2):
         play.begin()
@@ -117,10 +119,12 @@ def test_records_of_a_transaction_say_that_they_are_and_their_numbers_go_on() ->
         play.producer.must_send("t", "b", partition=0)
         assert play.call("commit") is None
     assert play.numbers() == [(0, 0, True), (0, 2, True)]
-    assert {r.transactional_id for r in play.asked if isinstance(r, ProduceRequest)} == {"x"}
+    assert {request.transactional_id for request in play.asked if isinstance(request, ProduceRequest)} == {
+        "x"
+    }
 
 
-def test_a_transaction_without_records_is_no_transaction() -> None:
+def test_an_empty_transaction_sends_no_request() -> None:
     play = Play()
     play.begin()
     assert play.call("commit") is None
@@ -129,7 +133,7 @@ def test_a_transaction_without_records_is_no_transaction() -> None:
     assert play.kinds() == ["FindCoordinator", "InitProducerId"]
 
 
-def test_outside_of_a_transaction_nothing_is_taken() -> None:
+def test_sends_outside_of_a_transaction_raise() -> None:
     play = Play()
     with pytest.raises(IllegalState, match=r"it has no producer id yet; allowed now: begin\(\)"):
         play.engine.append("t", None, b"a", 0, 0, ())
@@ -142,8 +146,10 @@ def test_outside_of_a_transaction_nothing_is_taken() -> None:
 
 
 @pytest.mark.parametrize("code", [-1, 55])
-def test_partitions_that_are_not_let_in_end_the_transaction_and_not_the_producer(code: int) -> None:
-    """As in Java. Not attempted, because of others that the answer doesn't name, was taken for let in."""
+def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: int) -> None:
+    """As in Java. OPERATION_NOT_ATTEMPTED (55) is an error as well, even if the response names no other
+    partition.
+    """
     play = Play()
     play.refusals[AddPartitionsToTxnRequest] = [code]
     play.begin()
@@ -156,7 +162,7 @@ def test_partitions_that_are_not_let_in_end_the_transaction_and_not_the_producer
 
 @pytest.mark.parametrize("code", [14, 15, 16, 51])
 @pytest.mark.parametrize("request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest])
-def test_what_passes_is_tried_again(code: int, request_: type) -> None:
+def test_a_retriable_error_is_retried(code: int, request_: type) -> None:
     play = Play()
     play.refusals[request_] = [code, code]
     play.begin()
@@ -169,7 +175,7 @@ def test_what_passes_is_tried_again(code: int, request_: type) -> None:
 
 @pytest.mark.parametrize("code", [47, 90])
 @pytest.mark.parametrize("request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest])
-def test_who_is_fenced_is_lost_for_good(code: int, request_: type) -> None:
+def test_a_fenced_producer_fails_for_good(code: int, request_: type) -> None:
     play = Play()
     play.refusals[request_] = [code]
     error: KprotoError | None = play.call("begin")
@@ -183,7 +189,7 @@ def test_who_is_fenced_is_lost_for_good(code: int, request_: type) -> None:
     assert play.engine.open_records == 0
 
 
-def test_who_may_not_use_the_id_is_told_what_is_needed() -> None:
+def test_an_unauthorized_transactional_id_is_a_fatal_error() -> None:
     play = Play()
     play.refusals[FindCoordinatorRequest] = [53]
     assert isinstance(play.call("begin"), NotAuthorized)
@@ -193,8 +199,8 @@ def test_who_may_not_use_the_id_is_told_what_is_needed() -> None:
 @pytest.mark.parametrize(
     "request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, ProduceRequest, EndTxnRequest]
 )
-def test_who_may_use_the_id_no_more_is_told_that_a_new_producer_is_needed(request_: type) -> None:
-    """As Java's: an ACL that comes later doesn't help this one, whose error is the same for ever."""
+def test_a_lost_authorization_asks_for_a_new_producer(request_: type) -> None:
+    """As in Java, an ACL that is added later does not help this producer, whose error is final."""
     play = Play()
     play.refusals[request_] = [53]
     error: KprotoError | None = play.call("begin")
@@ -207,7 +213,7 @@ def test_who_may_use_the_id_no_more_is_told_that_a_new_producer_is_needed(reques
         play.machine.call("begin")
 
 
-def test_a_record_that_is_refused_leaves_only_the_abort_and_the_next_epoch_comes_after_it() -> None:
+def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
     play = Play()
     play.refusals[ProduceRequest] = [87]
     play.begin()
@@ -224,12 +230,15 @@ def test_a_record_that_is_refused_leaves_only_the_abort_and_the_next_epoch_comes
     play.producer.must_send("t", "good", partition=0)
     assert play.call("commit") is None
     assert play.numbers() == [(0, 0, True), (1, 0, True)]
-    own = [r for r in play.asked if isinstance(r, InitProducerIdRequest)][-1]
-    assert (own.producer_id, own.producer_epoch) == (7, 0)
-    assert [r.committed for r in play.asked if isinstance(r, EndTxnRequest)] == [False, True]
+    init_request = [request for request in play.asked if isinstance(request, InitProducerIdRequest)][-1]
+    assert (init_request.producer_id, init_request.producer_epoch) == (7, 0)
+    assert [request.committed for request in play.asked if isinstance(request, EndTxnRequest)] == [
+        False,
+        True,
+    ]
 
 
-def test_what_was_not_sent_when_it_was_aborted_never_is() -> None:
+def test_batches_not_sent_before_the_abort_are_never_sent() -> None:
     play = Play()
     play.begin()
     play.refusals[AddPartitionsToTxnRequest] = [51] * 1000
@@ -243,7 +252,7 @@ def test_what_was_not_sent_when_it_was_aborted_never_is() -> None:
     assert play.machine.state is ProducerTransactionState.READY
 
 
-def test_a_batch_that_is_too_large_is_divided_under_the_same_numbers() -> None:
+def test_a_batch_that_is_too_large_is_split_with_the_same_sequence_numbers() -> None:
     play = Play(batch_size=100_000)
     play.refusals[ProduceRequest] = [10]
     play.begin()
@@ -260,53 +269,55 @@ def test_offsets_are_part_of_the_transaction() -> None:
     play.machine.send_offsets(GroupMetadata("g", 3, "me", None), {tp("t", 0): (5, None, "note")})
     play.producer.tick()
     assert play.call("commit") is None
-    asked = play.kinds()
-    assert asked[:4] == ["FindCoordinator", "InitProducerId", "AddOffsetsToTxn", "FindCoordinator"]
-    assert asked[4:] == ["TxnOffsetCommit"] * 2 + ["FindCoordinator", "TxnOffsetCommit", "EndTxn"]
+    kinds = play.kinds()
+    assert kinds[:4] == ["FindCoordinator", "InitProducerId", "AddOffsetsToTxn", "FindCoordinator"]
+    assert kinds[4:] == ["TxnOffsetCommit"] * 2 + ["FindCoordinator", "TxnOffsetCommit", "EndTxn"]
 
 
-def test_what_an_answer_leaves_out_is_asked_again() -> None:
-    """A partition, an offset, an id: who took silence for success would lose a part of the transaction."""
+def test_a_response_without_the_requested_part_is_retried() -> None:
+    """The partition, the offset and the producer id are missing. Treating that as success would lose a part
+    of the transaction.
+    """
     play = Play()
     play.leaves_out = {InitProducerIdRequest, AddPartitionsToTxnRequest, TxnOffsetCommitRequest}
     play.begin()
     play.producer.must_send("t", "a", partition=0)
     play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
     assert play.call("commit") is None
-    asked = play.kinds()
+    kinds = play.kinds()
     for kind in ("InitProducerId", "AddPartitionsToTxn", "TxnOffsetCommit"):
-        assert asked.count(kind) == 2
+        assert kinds.count(kind) == 2
 
 
 @pytest.mark.parametrize(
     ("kind", "topics"),
     [(AddPartitionsToTxnRequest, "results_by_topic_v3_and_below"), (TxnOffsetCommitRequest, "topics")],
 )
-def test_what_one_answer_both_refuses_and_takes_is_asked_again(kind: type, topics: str) -> None:
+def test_a_response_with_two_results_is_retried(kind: type, topics: str) -> None:
     play = Play()
     play.begin()
-    asked = 0
+    count = 0
 
     def torn(client: Any, request: Any, version: int) -> Any:
-        nonlocal asked
-        answer = play.answer(client, request, version)
+        nonlocal count
+        response = play.answer(client, request, version)
         if isinstance(request, kind):
-            asked += 1
-            if asked == 1:
+            count += 1
+            if count == 1:
                 play.refusals[kind] = [14]
-                refused = getattr(play.answer(client, request, version), topics)
-                setattr(answer, topics, refused + getattr(answer, topics))
-        return answer
+                errors = getattr(play.answer(client, request, version), topics)
+                setattr(response, topics, errors + getattr(response, topics))
+        return response
 
     play.world.tamper = torn
     play.producer.must_send("t", "a", partition=0)
     play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
     assert play.call("commit") is None
-    assert asked == 2
+    assert count == 2
 
 
 @pytest.mark.parametrize("code", [22, 25, 30, 82, 120])
-def test_offsets_of_a_member_that_was_replaced_spoil_the_transaction(code: int) -> None:
+def test_offsets_of_a_replaced_member_fail_the_transaction(code: int) -> None:
     play = Play()
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [code]
@@ -321,7 +332,7 @@ OFFSETS = (GroupMetadata("g", 3, "me", None), {tp("t", 0): (5, None, "note")})
 
 
 @pytest.mark.parametrize("second", [False, True])
-def test_offsets_of_a_transaction_that_was_aborted_are_not_the_next_ones(second: bool) -> None:
+def test_offsets_of_an_aborted_transaction_are_not_sent_in_the_next_one(second: bool) -> None:
     play = Play(second=second)
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [14] * 3
@@ -337,7 +348,7 @@ def test_offsets_of_a_transaction_that_was_aborted_are_not_the_next_ones(second:
 
 
 @pytest.mark.parametrize("second", [False, True])
-def test_a_refusal_of_offsets_that_comes_behind_the_abort_costs_nothing(second: bool) -> None:
+def test_an_offset_error_that_arrives_after_the_abort_is_ignored(second: bool) -> None:
     play = Play(second=second)
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [22]
@@ -348,7 +359,7 @@ def test_a_refusal_of_offsets_that_comes_behind_the_abort_costs_nothing(second: 
     play.begin()
 
 
-def test_offsets_of_a_topic_that_is_gone_spoil_the_transaction_and_not_the_producer() -> None:
+def test_offsets_of_a_deleted_topic_fail_the_transaction_but_not_the_producer() -> None:
     play = Play()
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [3]
@@ -369,17 +380,17 @@ def test_offsets_of_a_topic_that_is_gone_spoil_the_transaction_and_not_the_produ
         (TxnOffsetCommitRequest, True),
     ],
 )
-def test_offsets_have_as_much_time_as_records(request_: type, second: bool) -> None:
-    """They were tried for ever, and the transaction could neither be committed nor aborted."""
+def test_offsets_expire_after_delivery_timeout_ms(request_: type, second: bool) -> None:
+    """Otherwise the transaction can be neither committed nor aborted."""
     play = Play(second=second, request_timeout_ms=500, delivery_timeout_ms=2000)
     play.begin()
     play.refusals[request_] = [14] * 1000
     play.machine.send_offsets(*OFFSETS)
-    begun = play.world.now
+    started_at = play.world.now
     error = play.call("commit")
     assert isinstance(error, RequestTimedOut)
     assert "COORDINATOR_LOAD_IN_PROGRESS" in str(error)
-    assert 2000 <= play.world.now - begun <= 3500
+    assert 2000 <= play.world.now - started_at <= 3500
     play.refusals.clear()
     assert play.call("abort") is None
     play.kinds()
@@ -388,36 +399,36 @@ def test_offsets_have_as_much_time_as_records(request_: type, second: bool) -> N
     assert play.kinds() == []
 
 
-def test_offsets_that_may_yet_arrive_are_not_the_next_transactions() -> None:
+def test_offsets_that_may_still_arrive_force_a_new_epoch() -> None:
     play = Play(delivery_timeout_ms=2000, request_timeout_ms=500)
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [14] * 1000
     play.machine.send_offsets(*OFFSETS)
     assert play.call("commit") is not None
     assert play.call("abort") is None
-    assert play.kinds()[-2:] == ["EndTxn", "InitProducerId"]  # another epoch
+    assert play.kinds()[-2:] == ["EndTxn", "InitProducerId"]  # InitProducerId increments the epoch.
 
 
-def test_a_commit_whose_answer_got_lost_is_asked_again_until_it_is_known() -> None:
+def test_a_commit_whose_response_is_lost_is_retried_until_it_is_known() -> None:
     play = Play(request_timeout_ms=500, delivery_timeout_ms=2000)
     play.begin()
     batch = play.producer.must_send("t", "a", partition=0)
     play.engine.flush()
     play.producer.tick()
     assert play.world.run(5000, until=lambda: batch.done)
-    wish = play.machine.call("commit")
+    call = play.machine.call("commit")
     play.world.down = True
     play.world.cut(play.producer)
     play.producer.tick()
     play.world.run(3000)
-    assert not wish.done
-    assert play.machine.call("commit") is wish
+    assert not call.done
+    assert play.machine.call("commit") is call
     play.world.down = False
-    assert play.world.run(30_000, until=lambda: wish.done)
-    assert wish.error is None
+    assert play.world.run(30_000, until=lambda: call.done)
+    assert call.error is None
 
 
-def test_every_call_leads_along_an_edge_and_every_state_is_reached() -> None:
+def test_every_call_follows_an_edge_and_every_state_is_reachable() -> None:
     for state, calls in CALLS.items():
         for to in calls.values():
             assert to is state or to in EDGES[state], (state, to)
@@ -428,7 +439,7 @@ def test_every_call_leads_along_an_edge_and_every_state_is_reached() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("options", "option"),
     [
         ({"transactional_id": ""}, "transactional_id"),
         ({"transactional_id": "x", "acks": "1"}, "acks"),
@@ -436,14 +447,14 @@ def test_every_call_leads_along_an_edge_and_every_state_is_reached() -> None:
         ({"transactional_id": "x", "transaction_timeout_ms": 0}, "transaction_timeout_ms"),
     ],
 )
-def test_options_that_no_transaction_can_have_are_refused(given: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        producer_options(given)
+def test_invalid_options_of_transactions_are_rejected(options: dict[str, Any], option: str) -> None:
+    with pytest.raises(ConfigError, match=option):
+        producer_options(options)
 
 
-@pytest.mark.parametrize("what", ["begin", "commit", "abort"])
-def test_without_the_option_there_are_no_transactions(what: str) -> None:
+@pytest.mark.parametrize("method", ["begin", "commit", "abort"])
+def test_transactions_require_the_option_transactional_id(method: str) -> None:
     with Producer("127.0.0.1:1") as producer:
-        call: Callable[[], None] = getattr(producer, what)
+        call: Callable[[], None] = getattr(producer, method)
         with pytest.raises(IllegalState, match="needs a producer with the option transactional_id"):
             call()
