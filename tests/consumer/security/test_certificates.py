@@ -1,4 +1,4 @@
-"""Certificates that are wrong, and odd ones that are right: the broker's and the client's, over memory."""
+"""Certificates of brokers and clients, invalid ones and unusual valid ones, over memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.consumer.security.authority import FOR_CLIENTS, FOR_SERVERS, HOST, Na
 YESTERDAY, TOMORROW = (-9, -1), (1, 9)
 
 
-def believing(root: Named) -> ssl.SSLContext:
-    """A context of somebody's own."""
+def context_trusting(root: Named) -> ssl.SSLContext:
+    """Return an SSL context of the application that trusts this root."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     made.load_verify_locations(cadata=root.pem)
     return made
 
 
-def shaken(
+def do_handshake(
     given: dict[str, Any],
     broker: Named,
     folder: Path,
@@ -33,7 +33,9 @@ def shaken(
     trusts: Named | None = None,
     newest: bool = True,
 ) -> None:
-    """Shakes hands with a broker that wants a certificate where it `trusts` somebody. Raises TlsFailed."""
+    """Do a handshake with a broker, which requires a client certificate if it `trusts` an authority. Raises
+    TlsFailed.
+    """
     own = folder / "broker.pem"
     own.write_text(broker.own)
     there = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -73,7 +75,7 @@ def shaken(
         ({"by": "no authority"}, "rejected .invalid CA certificate.: the broker needs another certificate"),
     ],
 )
-def test_a_broker_s_certificate_that_is_wrong_is_told_with_its_cure(
+def test_an_invalid_certificate_of_a_broker_is_reported_with_what_to_do(
     tmp_path: Path, how: dict[str, Any], words: str
 ) -> None:
     root, old = named("root", authority=True), named("old", authority=True, days=YESTERDAY)
@@ -86,7 +88,7 @@ def test_a_broker_s_certificate_that_is_wrong_is_told_with_its_cure(
     own = named("kafka", signer, **{name: value for name, value in how.items() if name != "by"})
     given = {"security_protocol": "SSL", "ssl_cafile": root.pem + old.pem}
     with pytest.raises(TlsFailed, match=words) as told:
-        shaken(given, own, tmp_path)
+        do_handshake(given, own, tmp_path)
     assert told.value.final
 
 
@@ -94,7 +96,7 @@ def test_a_broker_s_certificate_that_is_wrong_is_told_with_its_cure(
 @pytest.mark.parametrize(
     "how", [{"days": YESTERDAY}, {"days": TOMORROW}, {"use": FOR_SERVERS}, {"by": "another"}]
 )
-def test_a_client_s_certificate_that_is_refused_is_told_to_be_the_cause(
+def test_a_rejected_client_certificate_is_reported_as_the_cause(
     tmp_path: Path, how: dict[str, Any], newest: bool
 ) -> None:
     root, other = named("root", authority=True), named("other", authority=True)
@@ -103,12 +105,12 @@ def test_a_client_s_certificate_that_is_refused_is_told_to_be_the_cause(
     given = {"security_protocol": "SSL", "ssl_cafile": root.pem, "ssl_certfile": own.own}
     server = named("kafka", root)
     with pytest.raises(TlsFailed, match=r"rejects this client's certificate.*see ssl_certfile='PEM text'$"):
-        shaken(given, server, tmp_path, trusts=root, newest=newest)
-    yours = believing(root)
+        do_handshake(given, server, tmp_path, trusts=root, newest=newest)
+    yours = context_trusting(root)
     with pytest.raises(
         TlsFailed, match="it may ask for a client certificate; does your ssl_context have one"
     ):
-        shaken(
+        do_handshake(
             {"security_protocol": "SSL", "ssl_context": yours}, server, tmp_path, trusts=root, newest=newest
         )
 
@@ -124,30 +126,30 @@ def revoking(by: Named, one: Named) -> str:
 
 
 @pytest.mark.parametrize("revoked", [True, False])
-def test_a_list_of_revoked_certificates_is_a_matter_of_one_s_own_context(
+def test_revoked_certificates_are_checked_by_a_context_of_the_application(
     tmp_path: Path, revoked: bool
 ) -> None:
     root = named("root", authority=True)
     own = named("kafka", root)
-    yours = believing(root)
+    yours = context_trusting(root)
     yours.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     if revoked:
         (tmp_path / "crl.pem").write_text(revoking(root, own))
         yours.load_verify_locations(tmp_path / "crl.pem")
     words = "rejected .certificate revoked.: the broker needs another" if revoked else "CRL. is missing"
     with pytest.raises(TlsFailed, match=words):
-        shaken({"security_protocol": "SSL", "ssl_context": yours}, own, tmp_path)
+        do_handshake({"security_protocol": "SSL", "ssl_context": yours}, own, tmp_path)
 
 
-def test_who_is_in_a_trust_store_is_believed_whoever_signed_it(tmp_path: Path) -> None:
+def test_a_certificate_in_the_trust_store_is_trusted_whoever_signed_it(tmp_path: Path) -> None:
     root = named("root", authority=True)
     between = named("between", root, authority=True)
     own = named("kafka", between)
     for trusted in (between, own):
-        shaken({"security_protocol": "SSL", "ssl_cafile": trusted.pem}, own, tmp_path)
+        do_handshake({"security_protocol": "SSL", "ssl_cafile": trusted.pem}, own, tmp_path)
 
 
-def test_a_name_may_end_with_a_dot_and_its_certificate_s_does_not(tmp_path: Path) -> None:
+def test_a_host_name_may_end_with_a_dot(tmp_path: Path) -> None:
     root = named("root", authority=True)
     given = {"security_protocol": "SSL", "ssl_cafile": root.pem}
-    shaken(given, named("kafka", root), tmp_path, f"{HOST}.")
+    do_handshake(given, named("kafka", root), tmp_path, f"{HOST}.")
