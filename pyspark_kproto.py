@@ -1,9 +1,9 @@
-"""By this module Spark finds ``format("kproto")`` where nobody called `consumer.spark.register`.
+"""Let Spark find ``format("kproto")`` where `consumer.spark.register` was not called.
 
-When Spark is first asked for a source that it doesn't know, it imports the modules on the path of the
-driver's Python whose names begin with ``pyspark_``, and takes from each its `DefaultSource`
-(``pyspark.sql.worker.lookup_data_sources``, Spark 4.0 and newer). So this one has a place of its own
-beside the packages, and nothing but that name; who writes a program imports `consumer.spark`.
+On the first lookup of an unknown source, Spark imports the modules on the path of the driver's Python whose
+names begin with ``pyspark_``, and registers the `DefaultSource` of each
+(``pyspark.sql.worker.lookup_data_sources``, Spark 4.0 and newer). This module therefore stands beside the
+packages and exports only that name. Programs import `consumer.spark`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Kafka in Spark, without a jar: ``format("kproto")`` for batches, streams and as a sink.
+"""A Kafka source and sink for Spark without a jar: ``format("kproto")``.
 
-`register` puts it into a session; `session` starts a small local one. The options are those of Spark's own
-Kafka source, see `options`; what a stream promises is in `stream`; `behind` and `log_batches` are for
-operators.
+`register` adds the source to a session, and `session` starts a small local session. The options are those of
+Spark's own Kafka source, see `options`. The guarantees of a stream are in `stream`. `behind` and
+`log_batches` are for operators.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Record batches from the wire as the Arrow batches that Spark takes.
+"""Convert record batches from the wire to the Arrow batches that Spark accepts.
 
-Spark compares the schema of the first batch *exactly* with its own: dictionary and large types are refused,
-and so are timestamps other than microseconds in UTC. Constant columns (topic, partition) are built once,
-for twice the rows at most, and sliced.
+Spark compares the schema of the first batch *exactly* with its own. Dictionary types, large types, and
+timestamps other than microseconds in UTC are rejected. Constant columns (topic, partition) are built once,
+for at most twice the rows, and sliced.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ pa: Any = pyarrow
 RecordBatch: TypeAlias = Any
 Column: TypeAlias = Any
 
-# The aborted transactions of a fetch answer: (producer id, first offset).
+# The aborted transactions of a fetch response: (producer id, first offset).
 Aborted: TypeAlias = tuple[tuple[int, int], ...]
 
-# Between 2 000 and 65 000 rows the JVM takes them equally fast, and small batches cost Python more: with
-# mapInArrow 0.69 CPU-s for a million rows of 100 bytes in batches of 2 000, 0.58 of 20 000, 0.55 of these
-# (medians of five turns on a full machine). Of that `read` takes 0.20, by a profile a quarter for fetching,
-# an eighth for checksums, a half for finding records and fields, and the rest for copies of keys and values.
+# Rows per Arrow batch. Between 2,000 and 65,000 rows the JVM is equally fast, and small batches cost Python
+# more. A million rows of 100 bytes through mapInArrow take 0.69 CPU seconds in batches of 2,000 rows, 0.58 of
+# 20,000 and 0.55 of 50,000 (medians of five runs on a busy machine).
 ROWS = 50_000
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
-# By the names of `schema.COLUMNS`, in lower case.
+# Keys are the names of `schema.COLUMNS` in lower case.
 TYPES: dict[str, Any] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -55,29 +54,33 @@ TYPES: dict[str, Any] = {
 
 
 def cut(records: Data, end: int) -> tuple[Data, int | None]:
-    """The batches that begin before `end`, and the offset behind the last of them (None if there is none).
+    """Return the batches that begin before `end`, and the next offset to read.
 
-    A gap at a batch's end counts as read: no record will ever be there.
+    The next offset is None if there is no batch at all. A gap at the end of a batch counts as read: no record
+    will ever be there.
     """
-    reached: int | None = None
+    next_offset: int | None = None
     size = 0
     for batch in spans(records):
         if batch.base_offset >= end:
-            # Also where nothing begins before `end`: then what was asked for is a gap.
-            return records[:size], end if reached is None else reached
-        reached, size = batch.last_offset + 1, batch.end
-    return records, reached
+            # If no batch begins before `end`, the requested range is a gap.
+            return records[:size], end if next_offset is None else next_offset
+        next_offset, size = batch.last_offset + 1, batch.end
+    return records, next_offset
 
 
-# What is compressed is opened in pieces of so many bytes, and of `ROWS`: the lines of a log may take a
-# hundred times the room. Of 600,000 lines of 600 bytes a worker took 866 MB when it opened a whole fetch of
-# them, and takes 245, in 0.4 of the CPU. A fetch of them with an aborted transaction took 839 MB, and 193.
+# Compressed batches are decompressed in pieces of at most this many bytes and `ROWS` rows, because log lines
+# may expand a hundredfold. For 600,000 lines of 600 bytes, a worker's memory fell from 866 MB for a whole
+# fetch to 245 MB, and its CPU time to 40 %. With an aborted transaction in the fetch it fell from 839 MB to
+# 193 MB.
 PIECE_BYTES = 1024 * 1024
 
 
 def pieces(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted]]:
-    """The same batches, in pieces: of compressed ones `PIECE_BYTES` and `ROWS` at most, or a single one. Each
-    with those of the `aborted` transactions of the answer that didn't end before it.
+    """Split batches into pieces: of compressed ones at most `PIECE_BYTES` and `ROWS` rows, at least one
+    batch.
+
+    Each piece comes with the aborted transactions of the response that are still open at its start.
     """
     transactions, open_ = AbortedTransactions(aborted), aborted
     begin = end = size = rows = 0
@@ -87,17 +90,17 @@ def pieces(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted
             yield records[begin:end], open_
             open_ = tuple(transactions.pairs)
             begin, size, rows = end, 0, 0
-        if isinstance(batch, Batch):  # else nothing was aborted
+        if isinstance(batch, Batch):  # A span: no transaction was aborted.
             try:
                 transactions.skips(batch)
             except RecordError:
-                break  # a marker that can't be read: who reads this piece says where that is
+                break  # The marker is malformed: decoding the piece reports where.
         end, size, rows = batch.end, size + length, rows + count
     yield records[begin:], open_
 
 
 class Builder:
-    """Makes the batches of one slice, with the columns of a schema and no others."""
+    """Builds the Arrow batches of one slice, with exactly the columns of a schema."""
 
     def __init__(
         self,
@@ -112,56 +115,62 @@ class Builder:
         names = {field.name.lower(): field for field in schema.fields}
         self._decoded: list[tuple[ColumnFormat, Decode]] = []
         kinds = dict(TYPES)
-        for format_ in formats:
-            if (field := names.get(format_.column)) is not None:
-                self._decoded.append((format_, module_of(format_).decoder(format_, field.dataType)))
-                kinds[format_.column] = to_arrow(format_.option("schema"), field.dataType)
+        for column_format in formats:
+            if (field := names.get(column_format.column)) is not None:
+                self._decoded.append(
+                    (column_format, module_of(column_format).decoder(column_format, field.dataType))
+                )
+                kinds[column_format.column] = to_arrow(column_format.option("schema"), field.dataType)
         self._schema = pa.schema(
             [pa.field(field.name, kinds[name], nullable=field.nullable) for name, field in names.items()]
         )
         self._makers = {name: self._maker(name) for name in names}
 
     def batches(self, records: Data, aborted: Aborted, position: int) -> Iterator[RecordBatch]:
-        """The records of a fetch answer from `position` to the slice's end, in batches of at most `ROWS`."""
+        """Yield the records from `position` to the end of the slice, in batches of at most `ROWS` rows."""
         try:
-            found = columns(records, check_crc=self._check_crcs, aborted=aborted, from_offset=position)
-        except RecordError as e:
-            raise self._placed(e, position) from None
-        first, last = np.searchsorted(found.offset, [position, self._range.end]).tolist()
-        for at in range(first, last, ROWS):
-            until = min(at + ROWS, last)
-            shown = self._decode(found, at, until) if self._decoded else {}
+            decoded = columns(records, check_crc=self._check_crcs, aborted=aborted, from_offset=position)
+        except RecordError as error:
+            raise self._placed(error, position) from None
+        first, last = np.searchsorted(decoded.offset, [position, self._range.end]).tolist()
+        for row in range(first, last, ROWS):
+            end = min(row + ROWS, last)
+            formatted = self._decode(decoded, row, end) if self._decoded else {}
             arrays = [
-                shown[name] if name in shown else make(found, at, until)
+                formatted[name] if name in formatted else make(decoded, row, end)
                 for name, make in self._makers.items()
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _decode(self, found: Columns, a: int, b: int) -> dict[str, Column]:
-        """The columns that have a format, and what is wrong with them. Raises BadValue."""
-        shown: dict[str, Column] = {}
-        told: dict[int, str] = {}
-        for format_, decode in self._decoded:
-            given = (found.key if format_.column == "key" else found.value).slice(a, b - a)
-            column, bad = _without_nulls(decode, given)
-            if bad and format_.on_error == "fail":
-                place, row = f"{self._range.topic}-{self._range.partition}", min(bad)
-                raise BadValue(format_.column, place, int(found.offset[a + row]), bad[row])
-            for row, why in bad.items():
-                told[row] = (
-                    f"{told[row]}; {format_.column}: {why}" if row in told else f"{format_.column}: {why}"
+    def _decode(self, records: Columns, first: int, last: int) -> dict[str, Column]:
+        """Return the columns that have a format, and the column ``_error``. Raises BadValue."""
+        formatted: dict[str, Column] = {}
+        reasons: dict[int, str] = {}
+        for column_format, decode in self._decoded:
+            values = (records.key if column_format.column == "key" else records.value).slice(
+                first, last - first
+            )
+            column, bad = _without_nulls(decode, values)
+            if bad and column_format.on_error == "fail":
+                partition, row = f"{self._range.topic}-{self._range.partition}", min(bad)
+                raise BadValue(column_format.column, partition, int(records.offset[first + row]), bad[row])
+            for row, reason in bad.items():
+                reasons[row] = (
+                    f"{reasons[row]}; {column_format.column}: {reason}"
+                    if row in reasons
+                    else f"{column_format.column}: {reason}"
                 )
-            shown[format_.column] = column
-        words = [told.get(row) for row in range(b - a)] if told else None
-        shown[ERROR] = pa.array(words, pa.string()) if words else pa.nulls(b - a, pa.string())
-        return shown
+            formatted[column_format.column] = column
+        errors = [reasons.get(row) for row in range(last - first)] if reasons else None
+        formatted[ERROR] = pa.array(errors, pa.string()) if errors else pa.nulls(last - first, pa.string())
+        return formatted
 
     def _placed(self, error: RecordError, position: int) -> RecordError:
-        """The same error, with where in the log it is, and what can be done."""
-        what = error.detail or "the bytes end too early"
-        where = f"fetched at offset {position} of {self._range.topic}-{self._range.partition}"
-        way_out = "; kafka.check.crcs=false reads on" if error.field == "crc" else ""
-        detail = f"{what} ({where}, to be read up to {self._range.end}{way_out})"
+        """Return the same error with its place in the log and what to do."""
+        problem = error.detail or "the bytes end too early"
+        place = f"fetched at offset {position} of {self._range.topic}-{self._range.partition}"
+        remedy = "; kafka.check.crcs=false reads on" if error.field == "crc" else ""
+        detail = f"{problem} ({place}, to be read up to {self._range.end}{remedy})"
         return RecordError(error.message, error.version, error.field, error.offset, detail)
 
     def _maker(self, name: str) -> Callable[[Columns, int, int], Column]:
@@ -186,35 +195,37 @@ class Builder:
             case _:
                 return _headers
 
-    def _microseconds(self, found: Columns, a: int, b: int) -> Any:
-        times = found.timestamp[a:b]
+    def _microseconds(self, records: Columns, first: int, last: int) -> Any:
+        times = records.timestamp[first:last]
         beyond = (times > _MOST_MS) | (times < -_MOST_MS)
         if beyond.any():
-            at = int(np.argmax(beyond))
-            where = f"{self._range.topic}-{self._range.partition} at offset {found.offset[a + at]}"
+            row = int(np.argmax(beyond))
+            place = f"{self._range.topic}-{self._range.partition} at offset {records.offset[first + row]}"
             raise RecordError(
                 "Record",
                 -1,
                 "timestamp",
-                a + at,
-                f"{where} has the timestamp {times[at]} ms, and Spark's timestamps end at {_MOST_MS}: leave "
+                first + row,
+                f"{place} has the timestamp {times[row]} ms, and Spark's timestamps end at {_MOST_MS}: leave "
                 'the column out to read on, as with .schema("key BINARY, value BINARY")',
             )
         return times * 1000
 
 
-def _without_nulls(decode: Decode, given: Column) -> tuple[Column, Mapping[int, str]]:
-    """Null stays null."""
-    if not given.null_count:
-        return decode(given)
-    there = np.flatnonzero(given.is_valid().to_numpy(zero_copy_only=False))
-    column, bad = decode(given.drop_null())
-    places = np.full(len(given), -1)
-    places[there] = np.arange(len(there))
-    return column.take(pa.array(places, mask=places < 0)), {int(there[row]): why for row, why in bad.items()}
+def _without_nulls(decode: Decode, values: Column) -> tuple[Column, Mapping[int, str]]:
+    """Decode the values that are not null. Null stays null."""
+    if not values.null_count:
+        return decode(values)
+    rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    column, bad = decode(values.drop_null())
+    places = np.full(len(values), -1)
+    places[rows] = np.arange(len(rows))
+    return column.take(pa.array(places, mask=places < 0)), {
+        int(rows[row]): reason for row, reason in bad.items()
+    }
 
 
-# Microseconds in 64 bits: the year 294247.
+# The largest timestamp in milliseconds that fits as microseconds into 64 bits: the year 294247.
 _MOST_MS = (2**63 - 1) // 1000
 
 
@@ -227,10 +238,10 @@ def _repeated(value: object, kind: Any, rows: int) -> Column:
     return pa.repeat(pa.scalar(value, kind), rows)
 
 
-def _headers(found: Columns, a: int, b: int) -> Column:
-    """As in Spark's own source: a record without headers has null, not an empty list."""
-    if not found.has_headers:
-        return pa.nulls(b - a, _HEADERS)
-    lists = found.slice(a, b).headers_array()
-    none = np.diff(lists.offsets.to_numpy()) == 0
-    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=_HEADERS, mask=pa.array(none))
+def _headers(records: Columns, first: int, last: int) -> Column:
+    """Return the headers. A record without headers has null, as in Spark's own source."""
+    if not records.has_headers:
+        return pa.nulls(last - first, _HEADERS)
+    lists = records.slice(first, last).headers_array()
+    empty = np.diff(lists.offsets.to_numpy()) == 0
+    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=_HEADERS, mask=pa.array(empty))

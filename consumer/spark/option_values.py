@@ -1,6 +1,6 @@
-"""What an option's value looks like, read from the text that Spark hands over.
+"""Parse option values from the text that Spark passes.
 
-Each reader takes the option's name and the text, and raises ConfigError with both and with what is allowed.
+Each parser takes the option's name and its text. It raises ConfigError with both and with what is allowed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from kproto.errors import ConfigError
 
 
 def boolean(name: str, value: str) -> bool:
-    """``true`` or ``false``, in any case."""
+    """Parse ``true`` or ``false``, in any case."""
     if value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
     raise ConfigError(name, value, 'allowed: "true" or "false"')
 
 
 def whole(least: int, most: int = (1 << 63) - 1) -> Callable[[str, str], int]:
-    """A reader of whole numbers from `least` to `most`."""
+    """Return a parser of integers from `least` to `most`."""
 
     def read(name: str, value: str) -> int:
         if re.fullmatch(r"[+-]?[0-9]+", value.strip()) and least <= int(value) <= most:
@@ -33,7 +33,7 @@ def whole(least: int, most: int = (1 << 63) - 1) -> Callable[[str, str], int]:
 
 
 def moment_ms(name: str, value: str) -> int:
-    """A time as Kafka's records have it; no date, as a date is in a zone."""
+    """Parse a timestamp in ms since 1970. Dates are not allowed, because they depend on a time zone."""
     try:
         return whole(0)(name, value)
     except ConfigError:
@@ -41,7 +41,7 @@ def moment_ms(name: str, value: str) -> int:
 
 
 def one_of(*allowed: str) -> Callable[[str, str], str]:
-    """A reader of one of some words, in any case."""
+    """Return a parser of some words, in any case."""
 
     def read(name: str, value: str) -> str:
         if value.strip().lower() in allowed:
@@ -52,7 +52,7 @@ def one_of(*allowed: str) -> Callable[[str, str], str]:
 
 
 def text(name: str, value: str) -> str:
-    """Anything but blanks; what surrounds it is left out."""
+    """Parse a text that is not blank, and strip it."""
     if value.strip():
         return value.strip()
     raise ConfigError(name, value, "it must not be empty")
@@ -65,7 +65,7 @@ _UNITS_US = {
 
 
 def duration_ms(name: str, value: str) -> int:
-    """A time as Spark writes it: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``; a bare number is ms."""
+    """Parse a duration in Spark's form: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``. A bare number is ms."""
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.strip().lower())
     if match and match[2] in _UNITS_US:
         return int(match[1]) * _UNITS_US[match[2]] // 1_000
@@ -73,20 +73,20 @@ def duration_ms(name: str, value: str) -> int:
 
 
 def json_object(name: str, value: str, shape: str) -> dict[str, object]:
-    """A JSON object without a name that is there twice; `shape` shows the user one."""
+    """Parse a JSON object in which no name appears twice. `shape` is an example for the error."""
     try:
-        read: object = json.loads(value, object_pairs_hook=_no_twice)
-    except ValueError as e:
-        raise ConfigError(name, value, f"allowed: JSON such as {shape} ({e})") from None
-    if not isinstance(read, dict):
+        value_read: object = json.loads(value, object_pairs_hook=_no_twice)
+    except ValueError as error:
+        raise ConfigError(name, value, f"allowed: JSON such as {shape} ({error})") from None
+    if not isinstance(value_read, dict):
         raise ConfigError(name, value, f"allowed: JSON such as {shape}")
-    return cast("dict[str, object]", read)
+    return cast("dict[str, object]", value_read)
 
 
 def _no_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for name, value in pairs:
-        if name in found:
+        if name in result:
             raise ValueError(f"{name!r} is there twice")
-        found[name] = value
-    return found
+        result[name] = value
+    return result

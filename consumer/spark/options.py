@@ -1,18 +1,20 @@
-"""The options of ``format("kproto")``, parsed and checked before anything is planned.
+"""Parse and check the options of ``format("kproto")`` before anything is planned.
 
-The names are those of Spark's own Kafka source, so that a query moves over by changing one word. Rules:
+The names are those of Spark's own Kafka source, so that a query is moved by changing one word.
 
-* Spark hands option names over in lower case; names are compared without case and shown as documented here.
-* Everything is checked in `parse`, which the data source calls in its constructor: a wrong value surfaces
-  at ``load()``, with the option, the value and what is allowed. What only makes sense for a batch, a
-  stream or a sink is checked by `Options.for_batch`, `Options.for_stream` and `Options.for_sink`.
-* An option that doesn't exist is refused, with the nearest name that does: a misspelt
-  ``maxOffsetPerTrigger`` that is silently ignored is a query without a limit.
-* What Spark's own source ignores, a stream's limits in a batch or options for reading in a sink, is ignored
-  with a warning: a program moves over whole.
-* ``kafka.*`` goes to our own client; what is about TLS and SASL to `security`. What would change the
-  meaning of a read (``auto.offset.reset``, deserializers, ``enable.auto.commit``) is refused; what belongs to
-  membership of a group, which this source doesn't use, is accepted and has no effect.
+Rules:
+
+* Spark passes option names in lower case. Names are compared case-insensitively, and shown as documented.
+* Everything is checked in `parse`, which the data source calls in its constructor. A wrong value therefore
+  fails at ``load()``, with the option, the value and what is allowed. `Options.for_batch`,
+  `Options.for_stream` and `Options.for_sink` check what is specific to a batch, a stream or a sink.
+* An unknown option is rejected, with the most similar known name. If a misspelt ``maxOffsetPerTrigger`` were
+  ignored, the query would have no limit.
+* Options that Spark's own source ignores are ignored with a warning, such as a stream's limits in a batch, or
+  options for reading in a sink. A program can therefore be moved unchanged.
+* ``kafka.*`` options are passed to our own client, and those for TLS and SASL to `security`. Options that
+  would change the meaning of a read (``auto.offset.reset``, deserializers, ``enable.auto.commit``) are
+  rejected. Options for group membership, which this source does not use, are accepted and have no effect.
 """
 
 from __future__ import annotations
@@ -38,9 +40,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for. Picklable, and the same in every process that Spark starts.
+    """The parsed options. They can be pickled, and are the same in every process that Spark starts.
 
-    `given` are the documented names of the options that were set, so that a mode can refuse what it can't do.
+    `given` are the documented names of the options that were set, so that a mode can reject options that it
+    does not support.
     """
 
     bootstrap_servers: str
@@ -58,7 +61,7 @@ class Options:
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
-    # Spark's own default is spark.network.timeout, which a Python source is not told: 120 s is its default.
+    # Spark's own source uses spark.network.timeout, which a Python source cannot read. Its default is 120 s.
     poll_timeout_ms: int = 120_000
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 1_000
@@ -69,25 +72,27 @@ class Options:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What tells the connections of one query from those of another in the same process."""
+        """Return what distinguishes the connections of one query from those of another in this process."""
         return (os.getpid(), self.bootstrap_servers, self.access, *sorted(self.client.items()))
 
     def text(self, name: str, default: str) -> str:
-        """A ``kafka.*`` option that is text, by Kafka's name."""
+        """Return a textual ``kafka.*`` option by Kafka's name."""
         return str(self.client.get(name, default))
 
     def number(self, name: str, default: int) -> int:
-        """A ``kafka.*`` option that is a whole number, by Kafka's name."""
+        """Return a numeric ``kafka.*`` option by Kafka's name."""
         value = self.client.get(name, default)
         assert isinstance(value, int)
         return value
 
     def with_latest_schemas(self) -> Options:
-        """The same with the schemas of a registry as they are now. Raises RegistryFailed."""
-        return replace(self, formats=tuple(format_.with_latest_schema() for format_ in self.formats))
+        """Return the same options with the registry's latest schemas. Raises RegistryFailed."""
+        return replace(
+            self, formats=tuple(column_format.with_latest_schema() for column_format in self.formats)
+        )
 
     def for_batch(self) -> Options:
-        """These options, checked for ``spark.read``."""
+        """Return these options, checked for ``spark.read``."""
         self.for_reading()
         self._refuse("commitGroupId", "it is for streams (spark.readStream)")
         for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
@@ -105,14 +110,14 @@ class Options:
         return self
 
     def for_stream(self) -> Options:
-        """These options, checked for ``spark.readStream``."""
+        """Return these options, checked for ``spark.readStream``."""
         self.for_reading()
         for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
             self._refuse(name, "a stream has no end; it is for batches (spark.read)")
         return self
 
     def for_sink(self) -> Options:
-        """These options, checked for ``df.write`` and ``df.writeStream``."""
+        """Return these options, checked for ``df.write`` and ``df.writeStream``."""
         for name in sorted(self.given & _SOURCE_ONLY):
             if name in _OURS:
                 self._refuse(name, "it is for reading, not for writing")
@@ -123,7 +128,7 @@ class Options:
         return self
 
     def for_reading(self) -> None:
-        """Check what a batch and a stream have in common."""
+        """Check what batches and streams have in common."""
         if self.choice is None:
             self._refuse("topic", "it is for writing; topics to read are given with subscribe")
             self._refuse("path", "load() takes no name; topics to read are given with subscribe")
@@ -132,23 +137,25 @@ class Options:
             )
         if self.topic is not None:
             log.warning("topic is ignored: it is for writing, and this reads")
-        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
-        if least is not None and most is not None and least > most:
-            raise ConfigError("minOffsetsPerTrigger", least, f"at most maxOffsetsPerTrigger, which is {most}")
+        smallest, largest = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if smallest is not None and largest is not None and smallest > largest:
+            raise ConfigError(
+                "minOffsetsPerTrigger", smallest, f"at most maxOffsetsPerTrigger, which is {largest}"
+            )
         self._refuse("transactionalIdPrefix", "it is for writing")
-        decoded = {format_.column for format_ in self.formats}
+        decoded = {column_format.column for column_format in self.formats}
         for name in sorted(self.given & decoding.NAMES):
             column = name.partition(".")[0]
             if column in decoding.COLUMNS and column not in decoded:
                 raise ConfigError(name, "(given)", f"it says how to decode: give {column}.format, too")
 
-    def _refuse(self, name: str, why: str) -> None:
+    def _refuse(self, name: str, reason: str) -> None:
         if name in self.given:
-            raise ConfigError(name, "(given)", why)
+            raise ConfigError(name, "(given)", reason)
 
 
 def parse(options: Mapping[str, str]) -> Options:
-    """Read the options that Spark hands over. Raises ConfigError for the first one that is wrong."""
+    """Parse the options that Spark passes. Raises ConfigError for the first wrong one."""
     given: dict[str, str] = {}
     client: dict[str, str] = {}
     if not options:
@@ -172,16 +179,16 @@ def parse(options: Mapping[str, str]) -> Options:
     values: dict[str, Any] = {
         attribute: read(name, given[name]) for name, (attribute, read) in _PLAIN.items() if name in given
     }
-    access = Access.read({name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)})
+    security = Access.read({name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)})
     try:
-        addresses(servers, access)
+        addresses(servers, security)
     except ConfigError as error:
         raise in_kafkas_words(error, ("bootstrap_servers", "security_protocol")) from None
     choice = choice_of(given)
     return Options(
         bootstrap_servers=servers.strip(),
         client=_client(client),
-        access=access,
+        access=security,
         given=frozenset([*given, *(["path"] if "path" in map(str.lower, options) else [])]),
         choice=choice,
         formats=decoding.read_formats(given, choice.names if isinstance(choice, Topics) else ()),
@@ -192,18 +199,18 @@ def parse(options: Mapping[str, str]) -> Options:
 
 
 def _hint(name: str) -> str:
-    """What may be meant by a name, in lower case, that no option has."""
+    """Return a suggestion for an unknown option name in lower case."""
     dotted = name.replace("_", ".")
     if dotted in {"bootstrap.servers", *_CLIENT, *_REFUSED, *_WITHOUT_EFFECT}:
         return f"did you mean kafka.{dotted}?"
     if dotted.startswith(PREFIXES):
-        how = "kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config, kafka.ssl.*"
-        return f"how to get in is said as in Java: {how}"
+        names = "kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config, kafka.ssl.*"
+        return f"how to get in is said as in Java: {names}"
     if name == "mode":
         return "value.onError says what becomes of a value that can't be decoded"
-    near = difflib.get_close_matches(name, _NAMES, n=1)
-    if near:
-        return f"did you mean {_NAMES[near[0]]}?"
+    similar = difflib.get_close_matches(name, _NAMES, n=1)
+    if similar:
+        return f"did you mean {_NAMES[similar[0]]}?"
     return f"allowed: {', '.join(sorted(_NAMES.values()))}, and Kafka's own with kafka. before them"
 
 
@@ -211,8 +218,9 @@ def _hint(name: str) -> str:
 
 
 def _client(given: Mapping[str, str]) -> dict[str, object]:
-    """The ``kafka.*`` options, read; the keys keep Kafka's dotted names. Says loudly what can't be
-    honoured.
+    """Parse the ``kafka.*`` options under Kafka's dotted names.
+
+    Raises ConfigError for options that cannot be honoured.
     """
     client: dict[str, object] = {}
     for key, value in given.items():
@@ -220,12 +228,14 @@ def _client(given: Mapping[str, str]) -> dict[str, object]:
         if key in _REFUSED:
             raise ConfigError(name, value, _REFUSED[key])
         if key in _MAY_BE_EMPTY and not value.strip():
-            continue  # Java's own default
+            continue  # An empty text is Java's default.
         if key in _CLIENT:
             client[key] = _CLIENT[key](name, value)
         elif key not in _WITHOUT_EFFECT:
-            near = difflib.get_close_matches(key, _CLIENT, n=1)
-            hint = f"did you mean kafka.{near[0]}?" if near else f"allowed: {', '.join(sorted(_CLIENT))}"
+            similar = difflib.get_close_matches(key, _CLIENT, n=1)
+            hint = (
+                f"did you mean kafka.{similar[0]}?" if similar else f"allowed: {', '.join(sorted(_CLIENT))}"
+            )
             raise ConfigError(name, shown(name, value), f"kproto's client has no such option; {hint}")
     return client
 
@@ -246,8 +256,8 @@ _REFUSED = {
     "transaction.two.phase.commit.enable": "each task commits by itself; give transactionalIdPrefix",
 }
 
-# Membership of a group, which neither Spark's source nor this one uses, and the JVM client's own buffers,
-# metrics and ways of finding brokers again.
+# Options for group membership, which neither Spark's source nor this one uses, and for the Java client's own
+# buffers, metrics and reconnection.
 _WITHOUT_EFFECT = frozenset(
     {
         "group.id", "group.instance.id", "group.protocol", "group.remote.assignor",
@@ -276,7 +286,7 @@ _MAY_BE_EMPTY = ("client.id", "client.rack")
 
 
 def _from_zero(name: str, value: str) -> int:
-    """A number that Java's clients let be 0, and ours not: 1 does as well."""
+    """Read a number that may be 0 in Java's clients. Ours require at least 1, with the same effect."""
     return max(1, whole(0, _INT32)(name, value))
 
 
@@ -339,17 +349,17 @@ _SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "transactionalIdPrefix", "includeHe
     *decoding.NAMES,
 }  # fmt: skip
 
-# groupIdPrefix names the JVM source's throw-away groups: accepted, and without effect here.
+# groupIdPrefix names the temporary groups of Spark's own source. It is accepted and has no effect.
 _NAMES = {name.lower(): name for name in [*_PLAIN, *_SOURCE_ONLY, "groupIdPrefix"]}
 
-# Spark names the provider when it makes a table, and hands over no option at all when that is read (4.3.0).
+# Spark passes only the provider when it creates a table, and no option at all when the table is read (4.3.0).
 _NO_TABLES = (
     "Spark forgets the options of a table; make a view: CREATE TEMPORARY VIEW ... USING kproto OPTIONS ..."
 )
 
-# Those that Spark's own source and sink don't know: nobody moves over with them.
+# Options that Spark's own source and sink do not have: no existing program uses them.
 _OURS = frozenset({"commitGroupId", *decoding.NAMES})
 
-# Spark puts these among a source's or sink's options by itself, or users set them for all formats.
+# Options that Spark adds by itself, or that users set for all formats.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
 _SPARKS = ("spark.", "_", "asyncprogresstracking")

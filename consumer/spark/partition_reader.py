@@ -9,7 +9,7 @@ Rules:
   trimmed here.
 * A slice that can't be read in full is an error (DataLoss, or a timeout that names the partition), never a
   short answer; failOnDataLoss=false allows what is not in the log any more to be missing, and nothing else.
-* Records of a topic that was deleted and made anew since the slice was planned are other records: the
+* Records of a topic that was deleted and re-created since the slice was planned are other records: the
   topic's id decides. Only a later action that reads whole logs goes by their name.
 * Every wait has an end: no progress for kafkaConsumer.pollTimeoutMs raises.
 * One fetch is always under way while the one before is decoded and handed to the JVM.
@@ -173,7 +173,7 @@ class _Fetches:
         self.worker.cluster.metadata([topic], timeout=timeout)
         if self._topic_id() not in (None, self.range.topic_id):
             ids = f"its id was {self.range.topic_id}, and is {self._topic_id()}"
-            raise Vanished(f"topic {topic} was deleted and made anew ({ids})")
+            raise Vanished(f"topic {topic} was deleted and re-created ({ids})")
         raise Retriable(ErrorCode.UNKNOWN_TOPIC_ID, "Fetch", f"{self.name} isn't known yet")
 
     def _has(self, position: int) -> str:

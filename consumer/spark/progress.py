@@ -1,9 +1,9 @@
-"""What operators look at: how far a query is behind, and a line in the log for each batch.
+"""Monitor queries: how far a query is behind, and one log line per batch.
 
-Spark gives a Python source no metrics of its own: a query's progress shows the offsets where a batch began
-and ended and those of the logs' ends (`startOffset`, `endOffset`, `latestOffset`), and Spark's UI the rows
-and bytes that came from Python. What Spark's own source shows as metrics follows from the offsets, and is
-counted here, for its progress as well as for this one's.
+Spark has no metrics interface for Python sources. A query's progress contains the offsets where a batch began
+and ended and those of the logs' ends (`startOffset`, `endOffset`, `latestOffset`), and Spark's UI shows the
+rows and bytes that came from Python. The metrics of Spark's own source follow from the offsets. They are
+computed here, for its progress and for ours.
 
     for source in behind(query.lastProgress):
         print(source.metrics)          # {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "7", ...}
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# So many partitions are named in a line.
+# Maximum number of partitions that a log line names.
 _NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Where one source of a query is after a batch that read from `start` to `end`, when the logs ended at
-    `latest`. Offsets are those of the next record; `rows_per_second` is the speed of that batch.
+    """The lag of one source of a query after a batch that read from `start` to `end`.
+
+    `latest` are the ends of the logs when the batch was planned. Offsets are those of the next record.
+    `rows_per_second` is the speed of the batch.
     """
 
     rows: int
@@ -46,12 +48,12 @@ class Behind:
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """How many offsets of each partition were not read yet when the batch was planned."""
+        """Return how many offsets of each partition the query is behind."""
         return {p: max(0, latest - self.end.get(p, 0)) for p, latest in sorted(self.latest.items())}
 
     @property
     def seconds(self) -> float | None:
-        """How long it takes to catch up at the speed of this batch; None if there is no telling."""
+        """Return the time to catch up at the speed of this batch, or None if it is unknown."""
         waiting = sum(self.offsets.values())
         if not waiting:
             return 0.0
@@ -59,51 +61,51 @@ class Behind:
 
     @property
     def metrics(self) -> dict[str, str]:
-        """By the names, and in the form, in which Spark's own source has them in its progress."""
-        found = self.offsets.values()
-        if not found:
+        """Return the metrics of Spark's own source, with its names and its number format."""
+        counts = self.offsets.values()
+        if not counts:
             return {}
         return {
-            "minOffsetsBehindLatest": str(min(found)),
-            "maxOffsetsBehindLatest": str(max(found)),
-            "avgOffsetsBehindLatest": str(sum(found) / len(found)),
+            "minOffsetsBehindLatest": str(min(counts)),
+            "maxOffsetsBehindLatest": str(max(counts)),
+            "avgOffsetsBehindLatest": str(sum(counts) / len(counts)),
         }
 
     def __str__(self) -> str:
         read = {p: self.end[p] - start for p, start in self.start.items() if self.end.get(p, start) != start}
         waiting = {p: n for p, n in self.offsets.items() if n}
         ranges = _named(read, lambda p: f"{p.topic}-{p.partition} {self.start[p]} to {self.end[p]}")
-        said = f"{self.rows} rows ({ranges or 'no offsets'})"
+        summary = f"{self.rows} rows ({ranges or 'no offsets'})"
         if not waiting:
-            return f"{said}, nothing waits"
-        soon = "" if self.seconds is None else f", {self.seconds:.0f} s at this speed"
-        which = _named(waiting, lambda p: f"{waiting[p]} in {p.topic}-{p.partition}")
-        return f"{said}, {sum(waiting.values())} wait{soon} ({which})"
+            return f"{summary}, nothing waits"
+        duration = "" if self.seconds is None else f", {self.seconds:.0f} s at this speed"
+        partitions = _named(waiting, lambda p: f"{waiting[p]} in {p.topic}-{p.partition}")
+        return f"{summary}, {sum(waiting.values())} wait{duration} ({partitions})"
 
 
 def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
-    """How far each Kafka source of a query is, after a batch's progress (``query.lastProgress``; None, before
-    the first, gives none).
+    """Return how far each Kafka source of a query is behind, from ``query.lastProgress``.
 
-    Sources of other kinds are left out. A progress may have been read from its JSON, as in Spark Connect.
+    Before the first batch the progress is None and the result empty. Sources of other kinds are left out. The
+    progress may also be a parsed JSON object, as in Spark Connect.
     """
-    found: list[Behind] = []
+    result: list[Behind] = []
     if progress is None:
-        return found
+        return result
     for source in progress["sources"]:
         begin, end, latest = (_offsets(source[name]) for name in ("startOffset", "endOffset", "latestOffset"))
         if end is None or latest is None:
             continue
-        before: Positions = {} if begin is None else begin.positions
-        start = {p: end.began.get(p, before.get(p, 0)) for p in end.positions}
-        # A JSON has none where it is no number.
+        previous: Positions = {} if begin is None else begin.positions
+        start = {p: end.began.get(p, previous.get(p, 0)) for p in end.positions}
+        # The JSON lacks the field if it is not a finite number.
         speed = float(source.get("processedRowsPerSecond") or 0)
-        found.append(Behind(int(source["numInputRows"]), start, end.positions, latest.positions, speed))
-    return found
+        result.append(Behind(int(source["numInputRows"]), start, end.positions, latest.positions, speed))
+    return result
 
 
 def log_batches(spark: SparkSession) -> None:
-    """Log a line for each batch of every query of this session, as `line` has it."""
+    """Log one line, from `describe_batch`, for each batch of every query of this session."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Batches(StreamingQueryListener):
@@ -123,24 +125,24 @@ def log_batches(spark: SparkSession) -> None:
 
 
 def line(progress: Mapping[str, Any]) -> str:
-    """A batch in one line: the query, how long it took, what it read of which partitions, what waits."""
+    """Describe a batch in one line: the query, its duration, what it read, and what remains to be read."""
     name = progress["name"] or f"query {str(progress['id'])[:8]}"
     rows = sum(int(source["numInputRows"]) for source in progress["sources"])
     sources = "; ".join(map(str, behind(progress))) or f"{rows} rows"
     return f"{name}, batch {progress['batchId']}, {int(progress['batchDuration']) / 1000:.1f} s: {sources}"
 
 
-def _named(counts: Mapping[TopicPartition, int], say: Callable[[TopicPartition], str]) -> str:
-    """The partitions with the largest counts, in order; the rest as a number."""
+def _named(counts: Mapping[TopicPartition, int], describe: Callable[[TopicPartition], str]) -> str:
+    """Describe the partitions with the largest counts, in order, and count the others."""
     largest = sorted(counts, key=lambda p: (-counts[p], p))[:_NAMED]
-    more = [f"{len(counts) - _NAMED} more"] if len(counts) > _NAMED else []
-    return ", ".join([*map(say, sorted(largest)), *more])
+    remainder = [f"{len(counts) - _NAMED} more"] if len(counts) > _NAMED else []
+    return ", ".join([*map(describe, sorted(largest)), *remainder])
 
 
 def _offsets(text: object) -> Offsets | None:
-    """The offsets that a progress shows, as text or read; None if they are not Kafka's."""
+    """Return the offsets in a progress, as text or parsed; None if they are not Kafka's."""
     try:
-        read: object = json.loads(text) if isinstance(text, str) else text
-        return Offsets.from_json(cast("dict[str, object]", read)) if isinstance(read, dict) else None
+        value: object = json.loads(text) if isinstance(text, str) else text
+        return Offsets.from_json(cast("dict[str, object]", value)) if isinstance(value, dict) else None
     except ValueError:
         return None

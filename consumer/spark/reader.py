@@ -1,11 +1,13 @@
-"""``spark.read.format("kproto")``: the records between two bounds, as one batch.
+"""``spark.read.format("kproto")``: read the records between two bounds as one batch.
 
-Spark plans a batch once per ``load()``, at the first action, and keeps the plan for the others: the second
-`count`, or the next micro-batch of a stream that is joined with it. What the action reads for which it was
-planned is what was planned, however often Spark computes a part of it again (`slices` has how a task knows).
-For later ones it is left to each task where a batch begins or ends that does so with the log itself: they see
-what there is by then, as with Spark's own source, also in a topic made anew; but no partition that came since
-the first, and a task that is run again reads to the end of then.
+Spark plans a batch once per ``load()``, at the first action, and reuses the plan for later actions: the
+second `count`, or the next micro-batch of a stream that is joined with it. The action for which the plan was
+made reads exactly the planned ranges, however often Spark recomputes them (`slices` describes how a task
+knows its action).
+
+In later actions, a bound that is an edge of the log is looked up again by each task. Such an action therefore
+reads the current records, as with Spark's own source, also of a re-created topic. It does not read partitions
+that were added since the first action, and a task that is repeated reads to the end of the log at that time.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
 
 
 class KprotoReader(DataSourceReader):
-    """Reads from startingOffsets (earliest) to endingOffsets (latest). `loaded` is when ``load()`` asked for
-    the columns, in ms; a user who gives them isn't asked.
+    """Reads from startingOffsets (earliest) to endingOffsets (latest).
+
+    `loaded` is the time in ms at which ``load()`` requested the columns. It is 0 if the user gave a schema.
     """
 
     def __init__(self, schema: StructType, options: Options, loaded: int = 0) -> None:
@@ -40,7 +43,7 @@ class KprotoReader(DataSourceReader):
         self.loaded = loaded
 
     def partitions(self) -> list[InputPartition]:
-        """The slices that the batch reads, as of now. Raises UnknownTopic, ConfigError, DataLoss."""
+        """Return the slices that the batch reads. Raises UnknownTopic, ConfigError, DataLoss."""
         plan = Plan(self.loaded, wall())
         with said_in_kafkas_words():
             logs = Logs(self.options)
@@ -48,13 +51,13 @@ class KprotoReader(DataSourceReader):
                 view = logs.view()
                 starts = logs.resolve(self.options.starting or Everywhere("earliest"), "starting", view.ends)
                 ends = logs.resolve(self.options.ending or Everywhere("latest"), "ending", view.ends)
-                first = logs.starts(view.ends)
+                log_starts = logs.starts(view.ends)
             finally:
                 logs.close()
             whole, losses = bounded(
                 starts.positions,
                 ends.positions,
-                first,
+                log_starts,
                 view.ends,
                 view.ids,
                 open_starts=starts.edges,
@@ -63,11 +66,14 @@ class KprotoReader(DataSourceReader):
                 given_ends=ends.given,
             )
             lose(losses, self.options)
-        most = self.options.max_records_per_partition
-        return [Slice(r, plan) for r in split(whole, least=self.options.min_partitions, most_records=most)]
+        max_records = self.options.max_records_per_partition
+        return [
+            Slice(range_, plan)
+            for range_ in split(whole, least=self.options.min_partitions, most_records=max_records)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """The records of one slice as Arrow batches; runs on an executor."""
+        """Yield the records of one slice as Arrow batches. Runs on an executor."""
         from .partition_reader import read
 
         return read(partition, self.schema, self.options)

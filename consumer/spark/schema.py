@@ -1,8 +1,8 @@
-"""The columns of a Kafka record in Spark: the same names and types as in Spark's own source.
+"""The columns of a Kafka record in Spark, with the names and types of Spark's own source.
 
-A schema given by the user (``.schema("value BINARY")``) is honoured as pruning, because Spark's Python
-sources can't be told which columns a query needs: columns that aren't asked for are never built, and don't
-cross into the JVM. That halves its work.
+Spark's Python sources are not told which columns a query needs. A schema given by the user (``.schema("value
+BINARY")``) therefore selects the columns: the others are never built, and not sent to the JVM. This halves
+the JVM's work.
 """
 
 from __future__ import annotations
@@ -38,76 +38,81 @@ COLUMNS: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
 }
-# What every record has; in lower case.
+# The columns, in lower case, that are present in every record.
 NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestamptype"})
 _NULLS = "what others write may be null: leave NOT NULL out"
 
 
 def full(options: Options) -> StructType:
-    """All columns, with `headers` if includeHeaders says so, and ``_error`` if bad values become null. Keys
-    and values are as on the wire, whatever their format.
+    """Return all columns, with keys and values as bytes, whatever their format.
+
+    Includes `headers` if includeHeaders is true, and ``_error`` if bad values become null.
     """
     fields = [StructField(name, kind) for name, kind in COLUMNS.items()]
     if options.include_headers:
         fields.append(StructField("headers", HEADERS))
-    if any(format_.on_error == "null" for format_ in options.formats):
+    if any(column_format.on_error == "null" for column_format in options.formats):
         fields.append(StructField(ERROR, StringType()))
     return StructType(fields)
 
 
 def ddl(options: Options) -> str:
-    """The columns of `full` for Spark, which reads DDL itself, with decoded keys and values."""
-    decoded = {format_.column: module_of(format_).column_type(format_) for format_ in options.formats}
+    """Return the columns of `full_schema` as DDL, with the types of decoded keys and values."""
+    decoded = {
+        column_format.column: module_of(column_format).column_type(column_format)
+        for column_format in options.formats
+    }
     kinds = ((field.name, field.dataType.simpleString()) for field in full(options).fields)
     return ", ".join(f"{name} {decoded.get(name, kind)}" for name, kind in kinds)
 
 
 def checked(schema: StructType, options: Options) -> StructType:
-    """A schema that names columns of `full` with their types, in any order. Raises ConfigError for another
-    one.
+    """Return `schema` if it names columns of `full_schema` with their types, in any order.
+
+    Raises ConfigError otherwise.
     """
     allowed = {field.name.lower(): field.dataType for field in full(options).fields}
-    decoded = {format_.column for format_ in options.formats}
+    decoded = {column_format.column for column_format in options.formats}
     if not schema.fields:
-        # Arrow has no rows without a column: it would be read as none.
+        # Arrow cannot represent rows without columns: there would be no rows at all.
         names = ", ".join(full(options).fieldNames())
         raise ConfigError("schema", "", f"name a column at least; allowed: {names}")
-    seen: dict[str, str] = {}
+    names_seen: dict[str, str] = {}
     for field in schema.fields:
-        if field.name.lower() in seen:
-            both = f"{seen[field.name.lower()]}, {field.name}"
-            raise ConfigError("schema", both, "they are one column: leave one out")
-        seen[field.name.lower()] = field.name
+        if field.name.lower() in names_seen:
+            duplicates = f"{names_seen[field.name.lower()]}, {field.name}"
+            raise ConfigError("schema", duplicates, "they are one column: leave one out")
+        names_seen[field.name.lower()] = field.name
         if not field.nullable and field.name.lower() not in NEVER_NULL:
             raise ConfigError("schema", f"{field.name} NOT NULL", _NULLS)
         if field.name.lower() in decoded:
             _decodable(f"{field.name.lower()}.schema", field.dataType, "")
-            continue  # what its format can't make is refused by its decoder
+            continue  # The decoder rejects a type that its format cannot produce.
         kind = allowed.get(field.name.lower())
         if kind is None:
             hint = " (with includeHeaders)" if field.name.lower() == "headers" else ""
             names = ", ".join(full(options).fieldNames())
             raise ConfigError("schema", field.name, f"there is no such column{hint}; allowed: {names}")
         if kind.simpleString() != field.dataType.simpleString():
-            given = f"{field.name} {field.dataType.simpleString()}"
-            raise ConfigError("schema", given, f"it is {kind.simpleString()}; cast it after load()")
+            column = f"{field.name} {field.dataType.simpleString()}"
+            raise ConfigError("schema", column, f"it is {kind.simpleString()}; cast it after load()")
         if field.dataType != kind:
             raise ConfigError("schema", f"NOT NULL in {field.name}", _NULLS)
     return schema
 
 
-def _decodable(option: str, kind: DataType, place: str) -> None:
-    """Raise ConfigError for what Spark takes in DDL, and refuses in words of its own where a task begins."""
-    if isinstance(kind, (CharType, VarcharType)):
-        given = f"{place} {kind.simpleString()}".strip()
-        raise ConfigError(option, given, "take STRING: what others write is as long as it is")
-    if isinstance(kind, ArrayType):
-        _decodable(option, kind.elementType, f"{place}.element".strip("."))
-    elif isinstance(kind, MapType):
-        _decodable(option, kind.valueType, f"{place}.value".strip("."))
-    elif isinstance(kind, StructType):
-        names = kind.fieldNames()
-        for field in kind.fields:
+def _decodable(option: str, data_type: DataType, place: str) -> None:
+    """Raise ConfigError for types that Spark accepts in DDL, but rejects in a task."""
+    if isinstance(data_type, (CharType, VarcharType)):
+        column = f"{place} {data_type.simpleString()}".strip()
+        raise ConfigError(option, column, "take STRING: what others write is as long as it is")
+    if isinstance(data_type, ArrayType):
+        _decodable(option, data_type.elementType, f"{place}.element".strip("."))
+    elif isinstance(data_type, MapType):
+        _decodable(option, data_type.valueType, f"{place}.value".strip("."))
+    elif isinstance(data_type, StructType):
+        names = data_type.fieldNames()
+        for field in data_type.fields:
             inner = f"{place}.{field.name}".strip(".")
             if names.count(field.name) > 1:
                 raise ConfigError(option, inner, "it is there twice")

@@ -1,14 +1,14 @@
-"""How a query gets in: ``kafka.security.protocol``, ``kafka.ssl.*`` and ``kafka.sasl.*``.
+"""Security options of a query: ``kafka.security.protocol``, ``kafka.ssl.*`` and ``kafka.sasl.*``.
 
-Rules that hold here:
+Rules:
 
-* The names are Java's, as in Spark's own source, so that a query moves over as it is; see
-  `consumer.security.properties`. What can't be honoured is refused at ``load()``, never left out.
-* Executors get them by Spark's own pickles, which is why an `Access` can be pickled where
-  `consumer.security.Security` can't. In a repr, a plan, a log or an error it shows its protocol at most.
-* Files, such as trust stores, must be there under the same path on the driver and on every executor; PEM text
-  (``kafka.ssl.truststore.certificates``) travels along. A function that gives tokens doesn't, but its name
-  (``kafka.sasl.oauth.token.provider`` = ``package.module:function``): each process imports it.
+* The names are Java's, as in Spark's own source, so that a query can be moved unchanged, see
+  `consumer.security.properties`. An option that cannot be honoured is rejected at ``load()``, never ignored.
+* Spark pickles the options for the executors. `SecurityProperties` can therefore be pickled, unlike
+  `consumer.security.Security`. Its repr, and every plan, log and error, shows at most the protocol.
+* Files, such as trust stores, must exist under the same path on the driver and on every executor. PEM text
+  (``kafka.ssl.truststore.certificates``) is sent with the options. A token provider is named
+  (``kafka.sasl.oauth.token.provider`` = ``package.module:function``), and each process imports it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .worker_output import only_the_sentence
 
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
-# Under which of Java's names people look for what our own options are called.
+# Option of the client -> name of the corresponding Java option, without ``kafka.``.
 _JAVA: Final[Mapping[str, str]] = {
     "ssl_cafile": "ssl.truststore.location",
     "ssl_certfile": "ssl.keystore.location",
@@ -42,22 +42,25 @@ _JAVA: Final[Mapping[str, str]] = {
 
 
 def in_kafkas_words(error: ConfigError, names: Iterable[str]) -> ConfigError:
-    """A client's error with these of its options, `sasl_username`, as Spark's users know them."""
+    """Return an error of the client with the names that Spark's users know.
+
+    `names` are the client's options that the text may contain, such as `sasl_username`.
+    """
 
     return ConfigError(_said(error.option), error.value, in_words(error.allowed, names))
 
 
 def in_words(text: str, names: Iterable[str]) -> str:
-    """A text that names a client's options, `max_request_size`, as Spark's users write them."""
+    """Return `text` with the client's options, such as `max_request_size`, under Kafka's names."""
     words = re.compile(rf"\b({'|'.join(sorted((n for n in names if '_' in n), key=len, reverse=True))})\b")
-    return words.sub(lambda m: _said(m[1]), text)
+    return words.sub(lambda match: _said(match[1]), text)
 
 
 def _said(name: str) -> str:
     return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
 
 
-# Where our own options, one by one, are no words for what Java has in another form.
+# Phrases about options that Java spells in another form. They are replaced as a whole.
 _PHRASES: Final[Mapping[str, str]] = {
     "are sasl_username and sasl_password right": (
         "are the username and the password in kafka.sasl.jaas.config right"
@@ -68,25 +71,27 @@ _PHRASES: Final[Mapping[str, str]] = {
 
 @contextmanager
 def said_in_kafkas_words() -> Generator[None]:
-    """Around all that Spark calls: who is not let in reads the names of a query's options, in the error of
-    the same class; and of no error of ours where in our code it was noticed.
+    """Name the query's options in errors, and hide our own frames from Spark's tracebacks.
+
+    Authentication, connection and timeout errors are raised again as the same class, with Kafka's option
+    names. Wrap every function that Spark calls.
     """
     try:
         yield
     except (AuthenticationFailed, ConnectionFailed, RequestTimedOut) as error:
         only_the_sentence()
-        told: KprotoError
+        reworded: KprotoError
         if isinstance(error, AuthenticationFailed):
-            told = AuthenticationFailed(error.address, _worded(error.detail))
+            reworded = AuthenticationFailed(error.address, _worded(error.detail))
         elif isinstance(error, ConnectionFailed):
-            reasons = {address: _worded(why) for address, why in error.reasons.items()}
-            told = ConnectionFailed(error.address, _worded(error.detail), reasons)
+            reasons = {address: _worded(reason) for address, reason in error.reasons.items()}
+            reworded = ConnectionFailed(error.address, _worded(error.detail), reasons)
         else:
-            reasons = {address: _worded(why) for address, why in error.reasons.items()}
-            told = RequestTimedOut(error.request, error.timeout_ms, _worded(error.detail), reasons)
+            reasons = {address: _worded(reason) for address, reason in error.reasons.items()}
+            reworded = RequestTimedOut(error.request, error.timeout_ms, _worded(error.detail), reasons)
         for note in getattr(error, "__notes__", ()):
-            told.add_note(note)
-        raise told from None
+            reworded.add_note(note)
+        raise reworded from None
     except KprotoError:
         only_the_sentence()
         raise
@@ -100,27 +105,30 @@ def _worded(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Access:
-    """Options under Java's names, in order; none means PLAINTEXT."""
+    """Security options under Java's names, in order. Without any, the protocol is PLAINTEXT."""
 
     given: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Access:
-        """Checked options, as Spark hands them over without ``kafka.``. Raises ConfigError, MissingExtra."""
+        """Check the options that Spark passes, without their prefix ``kafka.``.
+
+        Raises ConfigError, MissingExtra.
+        """
         if not given or (len(given) == 1 and given.get("security.protocol", "").upper() == "PLAINTEXT"):
-            return cls()  # without importing what only the others need
+            return cls()  # Do not import what only the other protocols need.
         from ..security.options import security_options
 
-        found = cls(tuple(sorted(given.items())))
+        properties = cls(tuple(sorted(given.items())))
         try:
-            security_options(found.options)
+            security_options(properties.options)
         except ConfigError as error:
             raise in_kafkas_words(error, SecurityConfig.__annotations__) from None
-        return found
+        return properties
 
     @property
     def options(self) -> SecurityConfig:
-        """Keyword arguments for a client, secrets in the open."""
+        """Return keyword arguments for a client. They contain the secrets in clear text."""
         if not self.given:
             return {}
         from ..security.properties import from_java
@@ -129,7 +137,7 @@ class Access:
 
     @property
     def protocol(self) -> str:
-        """``PLAINTEXT`` where nothing is said."""
+        """Return the security protocol, by default ``PLAINTEXT``."""
         return dict(self.given).get("security.protocol", "PLAINTEXT").upper()
 
     def __repr__(self) -> str:

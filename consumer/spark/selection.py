@@ -1,7 +1,7 @@
-"""What of Kafka a query reads: which partitions, from where, to where.
+"""Select what a query reads: its partitions, where it starts and where it ends.
 
-The forms are those of Spark's own source: names, a pattern or partitions; an edge of the logs, offsets or
-times, for all partitions or for each.
+The forms are those of Spark's own source. Partitions are selected by topic names, by a pattern or one by one.
+Bounds are an edge of the log, offsets or timestamps, for all partitions or for each.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ Edge: TypeAlias = Literal["earliest", "latest"]
 
 @dataclass(frozen=True, slots=True)
 class Everywhere:
-    """Every partition from (or to) the same edge of its log."""
+    """The same edge of the log for every partition."""
 
     edge: Edge
 
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """Every partition from (or to) its own offset, or edge of its log, and those of some topics all from the
-    same edge. Must name exactly the partitions read.
+    """An offset or an edge of the log for each partition, and an edge for all partitions of some topics.
+
+    It must name exactly the partitions that are read.
     """
 
     offsets: Mapping[TopicPartition, int | Edge]
     topics: Mapping[str, Edge] = field(default_factory=dict[str, Edge])
 
     def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | Edge]:
-        """The same partition by partition, those of `topics` as they are in `partitions`."""
+        """Return the bound of each partition. Those of `topics` are taken from `partitions`."""
         return {**{p: self.topics[p.topic] for p in partitions if p.topic in self.topics}, **self.offsets}
 
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """Every partition from (or to) the first record that is not older than this time, in ms since 1970."""
+    """For every partition the first record that is not older than a timestamp, in ms since 1970."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class SinceEach:
-    """As `Since`, with a time for each partition. Must name exactly the partitions read."""
+    """As `GlobalTimestamp`, with a timestamp for each partition. It must name exactly those that are read."""
 
     timestamps_ms: Mapping[TopicPartition, int]
 
@@ -59,15 +60,16 @@ Bound: TypeAlias = Everywhere | Each | Since | SinceEach
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """``subscribe``: whole topics by name."""
+    """``subscribe``: all partitions of the named topics."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """``subscribePattern``: all topics in whose name it is found, in Java's syntax, also those made later.
-    Never internal ones.
+    """``subscribePattern``: all topics whose names contain a match, including topics created later.
+
+    The regular expression has Java's syntax. Internal topics never match.
     """
 
     regex: str
@@ -83,17 +85,19 @@ class Assigned:
 Choice: TypeAlias = Topics | Pattern | Assigned
 
 
-# Which partitions --------------------------------------------------------------------------------------
+# Partitions --------------------------------------------------------------------------------------
 
 
-def choice_of(given: Mapping[str, str]) -> Choice | None:
-    """Which partitions, from the options by their documented names; None where nothing says so."""
-    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
-    if len(chosen) > 1:
-        raise ConfigError(chosen[1], given[chosen[1]], f"only one of {' and '.join(chosen)} may be given")
-    if not chosen:
+def choice_of(options: Mapping[str, str]) -> Choice | None:
+    """Return the partitions that the options select, or None if no option does."""
+    set_options = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
+    if len(set_options) > 1:
+        raise ConfigError(
+            set_options[1], options[set_options[1]], f"only one of {' and '.join(set_options)} may be given"
+        )
+    if not set_options:
         return None
-    name, value = chosen[0], given[chosen[0]]
+    name, value = set_options[0], options[set_options[0]]
     if name == "subscribe":
         names = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
         if not names:
@@ -108,21 +112,21 @@ def choice_of(given: Mapping[str, str]) -> Choice | None:
 
 def _assigned(name: str, value: str) -> tuple[TopicPartition, ...]:
     shape = '{"flights": [0, 1]}'
-    found: set[TopicPartition] = set()
+    result: set[TopicPartition] = set()
     for topic, partitions in json_object(name, value, shape).items():
         if not isinstance(partitions, list):
             raise ConfigError(name, value, f"allowed: JSON such as {shape}")
         for partition in cast("list[object]", partitions):
             if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
                 raise ConfigError(name, value, f"allowed: JSON such as {shape}")
-            found.add(TopicPartition(topic, partition))
-    if not found:
+            result.add(TopicPartition(topic, partition))
+    if not result:
         raise ConfigError(name, value, f"give at least one partition, such as {shape}")
-    return tuple(sorted(found))
+    return tuple(sorted(result))
 
 
 def asks(choice: Choice) -> Callable[[TopicPartition], bool]:
-    """Whether a partition is one of those chosen."""
+    """Return a function that returns whether a partition is selected."""
     if isinstance(choice, Assigned):
         return set(choice.partitions).__contains__
     if isinstance(choice, Topics):
@@ -132,24 +136,26 @@ def asks(choice: Choice) -> Callable[[TopicPartition], bool]:
     return lambda partition: matches(partition.topic)
 
 
-# From where to where --------------------------------------------------------------------------------------
+# Bounds --------------------------------------------------------------------------------------
 
 
-def bound_of(given: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
-    """One time for all beats a time for each, and that beats offsets, as in Spark's own source. All are
-    checked.
+def bound_of(options: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
+    """Return the bound that the options set, or None. All of them are checked.
+
+    As in Spark's own source, a global timestamp takes precedence over timestamps of partitions, and these
+    over offsets.
     """
-    found: list[Bound] = []
-    if (name := f"{end}Timestamp") in given:
-        found.append(Since(moment_ms(name, given[name])))
-    if (name := f"{end}OffsetsByTimestamp") in given:
-        times = _each_partition(name, given[name], '{"flights": {"0": 1700000000000}}')
+    bounds: list[Bound] = []
+    if (name := f"{end}Timestamp") in options:
+        bounds.append(Since(moment_ms(name, options[name])))
+    if (name := f"{end}OffsetsByTimestamp") in options:
+        times = _each_partition(name, options[name], '{"flights": {"0": 1700000000000}}')
         for time in times.values():
             moment_ms(name, str(time))
-        found.append(SinceEach(times))
-    if (name := f"{end}Offsets") in given:
-        found.append(_offsets(name, given[name]))
-    return found[0] if found else None
+        bounds.append(SinceEach(times))
+    if (name := f"{end}Offsets") in options:
+        bounds.append(_offsets(name, options[name]))
+    return bounds[0] if bounds else None
 
 
 def _offsets(name: str, value: str) -> Bound:
@@ -169,11 +175,11 @@ def _offsets(name: str, value: str) -> Bound:
 
 
 def refuse_backwards(starting: Bound | None, ending: Bound | None) -> None:
-    """Raise ConfigError where a batch ends before it starts, whatever records there are."""
+    """Raise ConfigError if a batch ends before it starts, whatever the logs contain."""
     if isinstance(starting, Since) and isinstance(ending, Since):
         if starting.timestamp_ms > ending.timestamp_ms:
-            why = f"it must not be after endingTimestamp, {ending.timestamp_ms}"
-            raise ConfigError("startingTimestamp", starting.timestamp_ms, why)
+            reason = f"it must not be after endingTimestamp, {ending.timestamp_ms}"
+            raise ConfigError("startingTimestamp", starting.timestamp_ms, reason)
         return
     if isinstance(starting, SinceEach) and isinstance(ending, SinceEach):
         option, starts, ends = "startingOffsetsByTimestamp", starting.timestamps_ms, ending.timestamps_ms
@@ -183,46 +189,47 @@ def refuse_backwards(starting: Bound | None, ending: Bound | None) -> None:
         return
     for partition, start in sorted(starts.items()):
         if start > (end := ends.get(partition, start)):
-            given = f"{partition.topic}-{partition.partition}: {start}"
-            raise ConfigError(option, given, f"it must not be after the end, {end}")
+            position = f"{partition.topic}-{partition.partition}: {start}"
+            raise ConfigError(option, position, f"it must not be after the end, {end}")
 
 
 def _numbers(bound: Each) -> dict[TopicPartition, int]:
-    return {p: where for p, where in bound.offsets.items() if isinstance(where, int)}
+    return {p: offset for p, offset in bound.offsets.items() if isinstance(offset, int)}
 
 
 def refuse_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:
-    """Raise ConfigError where a batch's `bound` puts some partition at the wrong end of its log."""
+    """Raise ConfigError if the bound of a batch is the wrong edge of some partition's log."""
     if isinstance(bound, Each):
-        way = f"a batch can't {'start' if name.startswith('start') else 'end'} at {edge}"
-        for topic, word in bound.topics.items():
-            if word == edge:
-                raise ConfigError(name, f"{topic}: {edge}", way)
-        for partition, where in bound.offsets.items():
-            if where == edge:
-                given = f"{partition.topic}-{partition.partition}: {number}"
-                raise ConfigError(name, given, f"{way} ({number})")
+        reason = f"a batch can't {'start' if name.startswith('start') else 'end'} at {edge}"
+        for topic, topic_edge in bound.topics.items():
+            if topic_edge == edge:
+                raise ConfigError(name, f"{topic}: {edge}", reason)
+        for partition, offset in bound.offsets.items():
+            if offset == edge:
+                position = f"{partition.topic}-{partition.partition}: {number}"
+                raise ConfigError(name, position, f"{reason} ({number})")
 
 
 # JSON with partitions --------------------------------------------------------------------------------
 
 
 def _each_partition(
-    name: str, value: str, shape: str, words: dict[str, Edge] | None = None
+    name: str, value: str, shape: str, edges: dict[str, Edge] | None = None
 ) -> dict[TopicPartition, int]:
-    """``{"flights": {"0": 5}}`` as a map of partitions; ``{"flights": "earliest"}`` goes into `words`, if
-    there is one. Offsets copied from a query's progress carry topics' ids and where newcomers began under
-    keys that begin with ``@``: these are skipped.
+    """Read ``{"flights": {"0": 5}}`` into a map of partitions, and ``{"flights": "earliest"}`` into `edges`.
+
+    Without `edges`, such words are not allowed. Keys that begin with ``@`` are skipped: offsets copied from a
+    query's progress contain topic ids and first offsets there.
     """
-    found: dict[TopicPartition, int] = {}
+    result: dict[TopicPartition, int] = {}
     for topic, partitions in json_object(name, value, shape).items():
         if topic.startswith("@"):
             continue
-        if words is not None and isinstance(partitions, str):
+        if edges is not None and isinstance(partitions, str):
             edge = partitions.strip().lower()
             if edge not in ("earliest", "latest"):
                 raise ConfigError(name, value, f"allowed: JSON such as {shape}; {partitions!r} is no word")
-            words[topic] = "earliest" if edge == "earliest" else "latest"
+            edges[topic] = "earliest" if edge == "earliest" else "latest"
             continue
         if not isinstance(partitions, dict):
             raise ConfigError(name, value, f"allowed: JSON such as {shape}")
@@ -230,9 +237,9 @@ def _each_partition(
             digits = partition.isascii() and partition.isdigit()
             if not digits or isinstance(number, bool) or not isinstance(number, int):
                 raise ConfigError(name, value, f"allowed: JSON such as {shape}")
-            place = TopicPartition(topic, int(partition))
-            if place in found:
-                twice = f"partition {place.partition} of {topic} is there twice"
-                raise ConfigError(name, value, f"allowed: JSON such as {shape}; {twice}")
-            found[place] = number
-    return found
+            topic_partition = TopicPartition(topic, int(partition))
+            if topic_partition in result:
+                reason = f"partition {topic_partition.partition} of {topic} is there twice"
+                raise ConfigError(name, value, f"allowed: JSON such as {shape}; {reason}")
+            result[topic_partition] = number
+    return result

@@ -1,10 +1,10 @@
-"""What a task reads: planned on the driver, taken to an executor.
+"""The work of one task, planned on the driver and pickled for an executor.
 
-Spark plans a batch once, at its first action, and keeps the plan for later ones. So where a batch ends with
-its logs, tasks have to know whether the plan was made for their action: then its ends hold, and what Spark
-computes again, as an executor was lost, gives the same rows. (Of a shuffle whose rows changed Spark 4.2 ends
-the job, and older ones lose rows and double others.) Spark 4.2 and newer tell: the id of an action is a UUID
-that begins with the time.
+Spark plans a batch once, at its first action, and reuses the plan for later ones. If a batch ends with its
+logs, a task must know whether the plan was made for its action. In that case the planned ends count, so that
+ranges which Spark recomputes after losing an executor give the same rows. (If the rows of a shuffle change,
+Spark 4.2 fails the job, and older versions lose and duplicate rows.) In Spark 4.2 and newer, the id of an
+action is a UUID that begins with its time.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pyspark.sql.datasource import InputPartition
 
 from .offsets import Range
 
-# SQLExecution.EXECUTION_ID_KEY and QUERY_ID_KEY: the driver sets them for each action on a DataFrame.
+# SQLExecution.EXECUTION_ID_KEY and QUERY_ID_KEY, which the driver sets for each action on a DataFrame.
 EXECUTION, QUERY = "spark.sql.execution.id", "spark.sql.execution.query.id"
 
 
 class Plan(NamedTuple):
-    """When a batch was loaded, and when its ends were looked up, in ms since 1970 by the driver's clock."""
+    """When a batch was loaded and when its ends were looked up, in ms since 1970 by the driver's clock."""
 
     loaded: int
     made: int
 
     def is_of_this_action(self) -> bool:
-        """Whether the action whose task this is began after `load()`, and before the plan.
+        """Return whether the current task's action began between `load()` and the plan.
 
-        To collect what `load()` returned itself is an action that began before, whenever it does: it looks
-        anew, and may, as there is no shuffle in it. A job on `df.rdd` has no id. Before Spark 4.2 no action
-        has a time: then the plan is that of all.
+        Collecting the very DataFrame that `load()` returned is an action that began before the plan. It looks
+        up the ends again, which is safe because it has no shuffle. A job on `df.rdd` has no id. Before Spark
+        4.2 actions have no time, and the plan applies to all of them.
         """
         context = TaskContext.get()
         if context is None or context.getLocalProperty(EXECUTION) is None:
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
 
 class Slice(InputPartition):
-    """One task's part of a batch; `plan` is that of a batch which is no stream's."""
+    """One task's part of a batch. `plan` is None for a stream."""
 
     def __init__(self, range_: Range, plan: Plan | None = None) -> None:
         super().__init__(range_)
@@ -54,9 +54,9 @@ class Slice(InputPartition):
 
 
 def _time(id_: str | None) -> int | None:
-    """When a UUID of version 7 was made, in ms since 1970."""
+    """Return the time in a UUID of version 7, in ms since 1970."""
     try:
-        found = UUID(id_ or "")
+        uuid = UUID(id_ or "")
     except ValueError:
         return None
-    return found.int >> 80 if found.version == 7 else None
+    return uuid.int >> 80 if uuid.version == 7 else None

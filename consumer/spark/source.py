@@ -1,8 +1,7 @@
-"""``format("kproto")``: Kafka in Spark without a jar. The options are in `options`, the columns in
-`schema`.
+"""``format("kproto")``: Kafka in Spark without a jar.
 
-Spark starts a process for each thing that it does here: for what the others do nothing is imported, as who
-starts a stream waits for it.
+The options are in `options`, the columns in `schema`. Spark starts a process for each function of a data
+source. Each imports only what it needs, because the start of a stream waits for it.
 """
 
 from __future__ import annotations
@@ -29,19 +28,21 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _since(version: str, what: str) -> Generator[None]:
-    """What an older PySpark lacks is said in one sentence."""
+def _since(version: str, feature: str) -> Generator[None]:
+    """Raise MissingExtra with the required version if PySpark lacks a module."""
     try:
         yield
     except ImportError as error:
         if not (error.name or "").startswith("pyspark."):
             raise
-        raise MissingExtra(what, f"PySpark {version} or newer", "spark") from None
+        raise MissingExtra(feature, f"PySpark {version} or newer", "spark") from None
 
 
 class Refused(DataSourceStreamReader):
-    """Raises when it is first asked something: until a reader is there, the process that plans streams
-    answers an error with one of its own (``cannot access local variable 'reader'``).
+    """A stream reader that raises an error as soon as it is used.
+
+    An error before there is a reader is replaced in the process that plans streams by one of its own
+    (``cannot access local variable 'reader'``).
     """
 
     def __init__(self, error: KprotoError) -> None:
@@ -49,25 +50,28 @@ class Refused(DataSourceStreamReader):
 
     @said_in_kafkas_words()
     def initialOffset(self) -> dict[str, object]:
+        """Raise the error in a new query."""
         raise self.error
 
     @said_in_kafkas_words()
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
-        """What a new query is asked for first, without a start."""
+        """Raise the error in a new query of Spark 4.2, which calls this method first."""
         raise self.error
 
     @said_in_kafkas_words()
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """What a query is asked for first that repeats its last batch."""
+        """Raise the error in a query that repeats its last batch, which calls this method first."""
         raise self.error
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
+        """Raise the error on an executor."""
         raise self.error
 
 
 class KprotoDataSource(DataSource):
-    """Spark makes one for every ``load()``, ``save()`` and ``start()``. Raises ConfigError for a wrong
-    option.
+    """The data source that Spark creates for every ``load()``, ``save()`` and ``start()``.
+
+    Raises ConfigError for a wrong option.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -76,19 +80,21 @@ class KprotoDataSource(DataSource):
         try:
             self.parsed = parse(options)
         except ConfigError as error:
-            # Spark shows the whole way through our code, longer than what is wrong.
+            # Spark would print our frames, which are longer than the error.
             only_the_sentence()
             raise error.with_traceback(None) from None
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``format``. (``kafka`` is reserved by Spark for its own.)"""
+        """Return the name for ``format``. (Spark reserves ``kafka`` for its own source.)"""
         return "kproto"
 
     @said_in_kafkas_words()
     def schema(self) -> StructType | str:
-        """All columns; a schema given by the user takes its place. What a registry says of them holds for the
-        queries on what was loaded: Spark takes this very source to whoever reads.
+        """Return all columns. A schema given by the user takes precedence over this one.
+
+        A registry's schemas are requested once: Spark pickles this object, with the schemas in it, for the
+        readers.
         """
         self.loaded = wall()
         self.parsed.for_reading()
@@ -97,14 +103,16 @@ class KprotoDataSource(DataSource):
 
     @said_in_kafkas_words()
     def reader(self, schema: StructType) -> KprotoReader:
-        """For ``spark.read``."""
+        """Return the reader of ``spark.read``."""
         from .reader import KprotoReader
 
         return KprotoReader(schema, self.parsed.with_latest_schemas(), self.loaded)
 
     def streamReader(self, schema: StructType) -> KprotoStreamReader | Refused:
-        """For ``spark.readStream``. What is wrong with the options of a stream ends the query, as
-        does a Spark before 4.2, whose sources know no start (MissingExtra).
+        """Return the reader of ``spark.readStream``.
+
+        Wrong options end the query when it starts, as does a Spark before 4.2, whose sources are not given a
+        start (MissingExtra).
         """
         try:
             with _since("4.2", "a stream of kproto"):
@@ -115,7 +123,7 @@ class KprotoDataSource(DataSource):
 
     @said_in_kafkas_words()
     def writer(self, schema: StructType, overwrite: bool) -> KprotoWriter:
-        """For ``df.write``; say ``.mode("append")``."""
+        """Return the writer of ``df.write``, which needs ``.mode("append")``."""
         with _since("4.1", "writing to kproto"):
             from .writer import KprotoWriter
 
@@ -123,7 +131,7 @@ class KprotoDataSource(DataSource):
 
     @said_in_kafkas_words()
     def streamWriter(self, schema: StructType, overwrite: bool) -> KprotoStreamWriter:
-        """For ``df.writeStream``."""
+        """Return the writer of ``df.writeStream``."""
         with _since("4.1", "writing to kproto"):
             from .writer import KprotoStreamWriter
 

@@ -1,26 +1,28 @@
-"""Writing what a task has in one transaction, together with a note that it is written.
+"""Write the rows of each task exactly once: in one transaction, together with a marker.
 
-What it promises: who reads committed records (``isolation.level=read_committed``) sees the rows of each task
-of each batch of a stream all together or not at all, and once, also when the task is run again: by
-speculation, after an executor was killed, or by a driver that goes on at its checkpoint. It takes for granted
-that Spark gives a partition of a repeated batch the rows that it had, as it does while a query depends on
-nothing but its input, and what cuts that into partitions is left alone: ``spark.sql.shuffle.partitions``,
-minPartitions, maxRecordsPerPartition, the query itself. The tasks of a batch end one by one: for a while some
-may be seen and others not. Rules:
+Consumers that read committed records (``isolation.level=read_committed``) see the rows of each task of each
+batch of a stream all together or not at all, and once. This holds even if the task runs again: by
+speculation, after an executor was lost, or by a driver that restarts from its checkpoint. It requires that
+Spark gives a partition of a repeated batch the same rows. It does, as long as the query depends only on its
+input and is partitioned in the same way: by ``spark.sql.shuffle.partitions``, minPartitions,
+maxRecordsPerPartition and the query itself. The tasks of a batch commit one by one, so that some may be
+visible before others.
 
-* The transactional id is PREFIX-QUERY-PARTITION: one for each of a query's tasks. Whoever begins fences who
-  had it before, so that of two who write the same one is refused.
-* The note is an offset, the batch's number, of a group of the same name for partition 0 of the topic,
-  committed in the same transaction. It is looked up in the transaction, after the fencing: what is there then
-  is final.
-* The note's text has the number of rows: where a repetition has another, what is taken for granted did not
-  hold, and that is told; it is no error, as a query may draw lots for each row.
-* A query is known by the id in its checkpoint. A checkpoint that is copied back needs another prefix: the
-  batches that it would write again are noted as written.
-* Notes are forgotten with the group's offsets, ``offsets.retention.minutes`` (a week) after the last one. A
-  query that was killed inside of a batch and goes on later than that writes that batch's rows again.
-* A batch that is no stream's is a query of its own, with one batch: each of its tasks is all or nothing, and
-  once; the tasks of a job that failed stay written.
+Rules:
+
+* The transactional id is PREFIX-QUERY-PARTITION: one for each task of a query. A task that begins fences an
+  earlier attempt, so that of two attempts that write the same rows one fails.
+* The marker is a committed offset of the group of the same name, for partition 0 of the topic. The offset is
+  the batch's number, committed in the same transaction. It is looked up inside the transaction, after the
+  earlier attempt was fenced, and is therefore final.
+* The marker's metadata contains the number of rows. If a repeated batch has another number, the requirement
+  above did not hold, and a warning is logged. It is not an error, because a query may select rows at random.
+* A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix,
+  because the batches that it would write again are marked as written.
+* Markers expire with the group's offsets, ``offsets.retention.minutes`` (a week) after the last one. If a
+  query is killed within a batch and restarts later than that, it writes the rows of that batch again.
+* A batch query counts as a query with one batch. The rows of each of its tasks are written together and once.
+  The tasks of a job that failed stay written.
 """
 
 from __future__ import annotations
@@ -46,22 +48,25 @@ from .options import Options
 log = logging.getLogger(__name__)
 
 OPTION = "transactionalIdPrefix"
-# StreamExecution.QUERY_ID_KEY and MicroBatchExecution.BATCH_ID_KEY: the driver sets them for each batch.
+# StreamExecution.QUERY_ID_KEY and MicroBatchExecution.BATCH_ID_KEY, which the driver sets for each batch.
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-# Kafka's transaction.max.timeout.ms, and not its client's minute: a task writes for as long as it computes.
+# Kafka's transaction.max.timeout.ms, instead of its client's default of a minute: a task may compute for
+# long.
 TIMEOUT_MS = 15 * 60_000
 
 
 class Task(NamedTuple):
-    """What is written once: a partition of a batch. `id` names the transactions and the group."""
+    """One partition of one batch, which is written once. `id` is both transactional id and group id."""
 
     id: str
     batch: int
 
 
 def task(prefix: str, job: str | None) -> Task:
-    """The task that this process runs, of a stream or of a batch with the name `job`. Raises ConfigError
-    where Spark doesn't say."""
+    """Return the task that this process runs: of a stream, or of the batch query `job`.
+
+    Raises ConfigError if Spark does not provide the task's ids.
+    """
     context = TaskContext.get()
     if context is None:
         raise ConfigError(OPTION, prefix, "it needs a task of Spark's, and this is none")
@@ -78,35 +83,40 @@ def task(prefix: str, job: str | None) -> Task:
 
 
 def write(
-    given: Task,
+    task: Task,
     options: Options,
     config: ProducerConfig,
     batches: Iterator[RecordBatch],
     send: Callable[[Producer, RecordBatch], None],
 ) -> bool:
-    """Write a task's rows, unless they are written; returns whether they were not. `send` takes a batch."""
+    """Write the rows of a task, unless a marker says that they are written. Return whether they were written
+    now.
+
+    `send` sends one Arrow batch.
+    """
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return False
     assert options.topic is not None
-    place = TopicPartition(options.topic, 0)
+    marker_partition = TopicPartition(options.topic, 0)
     config = config.copy()
-    config["transactional_id"] = given.id
+    config["transactional_id"] = task.id
     producer = Producer(options.bootstrap_servers, **config)
     rows = 0
     try:
         with producer.transaction():
-            noted = _noted(given, options, place)
+            marker = _noted(task, options, marker_partition)
             for batch in chain([first], batches):
                 rows += batch.num_rows
-                if noted is None:  # else Spark only wants to be rid of them
+                # If the rows are written already, consume them all the same, as Spark expects.
+                if marker is None:
                     send(producer, batch)
-            if noted is not None:
-                log.warning("%s: batch %d is written already", given.id, given.batch)
-                _told(given, noted, rows)
+            if marker is not None:
+                log.warning("%s: batch %d is written already", task.id, task.batch)
+                _told(task, marker, rows)
                 return False
-            note = f"batch {given.batch} is written: {rows} rows"
-            producer.send_offsets(given.id, {place: (given.batch, note)})
+            metadata = f"batch {task.batch} is written: {rows} rows"
+            producer.send_offsets(task.id, {marker_partition: (task.batch, metadata)})
     except BaseException:
         producer.kill()
         raise
@@ -114,23 +124,23 @@ def write(
     return True
 
 
-def _noted(given: Task, options: Options, place: TopicPartition) -> CommittedOffset | None:
-    """The note of this batch, or of a later one."""
+def _noted(task: Task, options: Options, marker_partition: TopicPartition) -> CommittedOffset | None:
+    """Return the marker of this batch or of a later one."""
     with connect(options) as cluster:
-        found = cluster.committed_offsets(given.id, [place])[place]
-    return found if found is not None and found.offset >= given.batch else None
+        marker = cluster.committed_offsets(task.id, [marker_partition])[marker_partition]
+    return marker if marker is not None and marker.offset >= task.batch else None
 
 
-def _told(given: Task, noted: CommittedOffset, rows: int) -> None:
-    """Say where a repetition has other rows than were written, as far as their number tells."""
-    before = re.search(r": (\d+) rows$", noted.metadata or "")
-    if noted.offset == given.batch and before is not None and int(before[1]) != rows:
+def _told(task: Task, marker: CommittedOffset, rows: int) -> None:
+    """Warn if the repeated batch has another number of rows than were written."""
+    match = re.search(r": (\d+) rows$", marker.metadata or "")
+    if marker.offset == task.batch and match is not None and int(match[1]) != rows:
         log.warning(
-            "%s: batch %d was written with %s rows, and has %d now: if it is cut into other partitions than "
-            "it was (minPartitions, maxRecordsPerPartition, spark.sql.shuffle.partitions, the query), some "
-            "of its rows are missing or there twice",
-            given.id,
-            given.batch,
-            before[1],
+            "%s: batch %d was written with %s rows, and has %d now. If its partitions changed "
+            "(minPartitions, maxRecordsPerPartition, spark.sql.shuffle.partitions, the query), some of "
+            "its rows are missing or duplicated",
+            task.id,
+            task.batch,
+            match[1],
             rows,
         )

@@ -1,17 +1,17 @@
-"""What Spark's own processes say that helps nobody: of a door that is closed, and of the way to an error.
+"""Filters for the output of Spark's Python processes.
 
-A worker that reads for ``limit`` or ``take``, which had rows enough, finds the door closed and ends, as it
-shall; so does one that was idle for a minute. But the daemon that forked it prints "PySpark daemon failed to
-flush the output to the worker process" and a traceback that ends in BrokenPipeError: who sees that thinks
-that the query broke. What else goes wrong there is printed as ever. Two ways in:
+A worker that reads for ``limit`` or ``take`` finds its connection closed once Spark has enough rows, and
+ends. So does a worker that was idle for a minute. This is normal, but the daemon that forked the worker
+prints "PySpark daemon failed to flush the output to the worker process" and a traceback that ends in
+BrokenPipeError, as if the query had failed. These messages are suppressed, and all others are printed. There
+are two ways:
 
-* `session` names the module `daemon` as ``spark.python.daemon.module``. Spark asks it for the workers of
-  tasks, also those of ``mapInArrow``, and not for the processes that plan.
-* A worker of Spark's own daemon that imports this package is as quiet, in any session.
+* `session` sets the module `daemon` as ``spark.python.daemon.module``. Spark starts it for the workers of
+  tasks, including those of ``mapInArrow``, but not for the processes that plan.
+* A worker of Spark's own daemon installs the filter when it imports this package, in any session.
 
-An error of ours says in a sentence what is wrong and what helps. Spark's processes put the way through their
-code and ours above it, a screen of it; see `only_the_sentence`. An error that is none of ours, which is a
-bug, keeps it.
+Our own errors say in one sentence what is wrong and what to do. Spark's processes print a long traceback
+above it, which `hide_traceback` removes. An error of any other class is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -22,28 +22,30 @@ from types import ModuleType
 from typing import Any, cast
 
 
-def told(*words: object, **where: Any) -> None:
-    """`print`, but of a closed door."""
+def told(*words: object, **options: Any) -> None:
+    """Print, unless the current exception is a closed connection."""
     if not isinstance(sys.exception(), (BrokenPipeError, ConnectionResetError)):
-        print(*words, **where)
+        print(*words, **options)
 
 
 def quieten(daemon: ModuleType) -> None:
-    """Let Spark's daemon print by `told`."""
+    """Make Spark's daemon print through `print_unless_disconnected`."""
     cast(Any, daemon).print = told
 
 
 def quieten_this_process() -> None:
-    """If this is a worker of Spark's own daemon, and nowhere else."""
+    """Install the filter if this process is a worker of Spark's own daemon."""
     main = sys.modules["__main__"]
     if getattr(main.__spec__, "name", None) == "pyspark.daemon":
         quieten(main)
 
 
 def only_the_sentence() -> None:
-    """For whom Spark called, while an error of ours goes up to it: if this is a process of Spark's, its
-    account of that error is the error's text alone. The process ends with it, so no other is meant.
+    """Print only the text of the error that is being raised, if this is one of Spark's processes.
+
+    Spark sets the same variable for spark.sql.execution.pyspark.udf.hideTraceback. The process ends with this
+    error, so that no other error loses its traceback.
     """
     name = str(getattr(sys.modules["__main__"].__spec__, "name", ""))
     if name.startswith("pyspark.") or name == f"{__package__}.daemon":
-        os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # what spark.sql.execution.pyspark.udf.hideTraceback sets
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"

@@ -210,4 +210,4 @@ def test_executors_without_kproto_are_reported_in_one_sentence(cluster: Cluster,
     message_file = tmp_path / "told"
     process = driver(cluster, program, str(message_file), EXECUTORS_PYTHONPATH=str(bare))
     assert process.wait(600) == 0
-    assert "which has no kproto, consumer: install kproto[spark] there" in message_file.read_text()
+    assert "which lacks kproto, consumer: install kproto[spark] there" in message_file.read_text()

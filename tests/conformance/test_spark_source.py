@@ -129,7 +129,7 @@ def test_deleted_records_are_data_loss_or_skipped(spark: Any, kafka: Kafka) -> N
     kafka.fill(9)
     delete_before(kafka, 4)
     start = kafka.offsets(2)
-    assert "begins at 4, after the start asked for, 2" in error(spark, kafka, startingOffsets=start)
+    assert "begins at 4, after the requested start, 2" in error(spark, kafka, startingOffsets=start)
     remaining = load(spark, kafka, startingOffsets=start, failOnDataLoss="false")
     assert offsets(remaining) == [(0, n) for n in range(4, 9)]
 
@@ -217,7 +217,7 @@ def test_a_recreated_topic_ends_the_query_or_is_read_from_its_start(kafka: Kafka
     query.run(options)
     kafka.cluster.delete_topics([kafka.name])
     kafka.fill(9)
-    with pytest.raises(Exception, match="was deleted and made anew"):
+    with pytest.raises(Exception, match="was deleted and re-created"):
         query.run(options)
     assert query.run({**options, "failOnDataLoss": "false"}) == [all_of(9)]
 

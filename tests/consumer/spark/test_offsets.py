@@ -106,7 +106,7 @@ def test_a_query_that_never_started_is_told_from_one_without_partitions() -> Non
     ids=str,
 )
 def test_offsets_that_nobody_wrote_are_refused_with_a_way_out(broken: object) -> None:
-    with pytest.raises(ConfigError, match=r"checkpointLocation=.*Put a copy of it back"):
+    with pytest.raises(ConfigError, match=r"checkpointLocation=.*Restore a copy of it"):
         Offsets.from_json(broken)
 
 
@@ -127,13 +127,13 @@ def test_a_partition_that_was_never_read_is_new_and_no_loss() -> None:
 def test_a_partition_that_is_gone_is_a_loss_that_names_it() -> None:
     found = changes(START, view({A0: 5}))
     assert found.gone == (A1,)
-    assert found.losses == ("partition a-1 is gone; it was read up to 7",)
+    assert found.losses == ("partition a-1 was deleted; it was read up to 7",)
 
 
 def test_a_topic_made_anew_is_a_loss_although_it_has_more_records_than_before() -> None:
     found = changes(START, view({A0: 100, A1: 100}, a="other"))
     assert found.remade == (A0, A1)
-    assert found.losses == ("topic a was deleted and made anew (its id was id-a, and is other)",)
+    assert found.losses == ("topic a was deleted and re-created (its id was id-a, and is other)",)
 
 
 def test_a_topic_made_anew_with_fewer_partitions_loses_the_others() -> None:
@@ -144,13 +144,13 @@ def test_a_topic_made_anew_with_fewer_partitions_loses_the_others() -> None:
 def test_a_log_that_ends_before_the_position_was_cut_off_who_knows_where() -> None:
     found = changes(START, view({A0: 4, A1: 7}))
     assert found.cut == (A0,)
-    assert "a-0 ends at 4, and was read up to 5: it was cut off, and where is not known" in found.losses[0]
+    assert "a-0 ends at 4, and was read up to 5: it was truncated at an unknown offset" in found.losses[0]
 
 
 def test_a_log_that_was_cut_off_and_has_grown_again_is_a_loss_that_says_where() -> None:
     found = changes(START, View({A0: 9, A1: 7}, {"a": "id-a"}, {A0: 2}, {A0: 3}))
     assert found.cut == (A0,)
-    assert found.losses == ("the log of a-0 was cut off at 3; it was read up to 5",)
+    assert found.losses == ("the log of a-0 was truncated at 3; it was read up to 5",)
 
 
 def test_only_logs_with_a_newer_leader_may_have_been_cut() -> None:
@@ -433,7 +433,7 @@ def test_a_batch_reads_from_its_start_to_its_end() -> None:
 
 def test_a_start_before_the_logs_start_is_a_loss_and_moves_there() -> None:
     found = bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, given_starts=[A0])
-    assert found == ([Range("a", 0, 3, 5)], ["the log of a-0 begins at 3, after the start asked for, 2"])
+    assert found == ([Range("a", 0, 3, 5)], ["the log of a-0 begins at 3, after the requested start, 2"])
 
 
 def test_a_range_that_is_wholly_gone_is_empty_and_a_loss() -> None:
@@ -443,7 +443,7 @@ def test_a_range_that_is_wholly_gone_is_empty_and_a_loss() -> None:
 
 def test_an_end_after_the_logs_end_is_a_loss() -> None:
     found = bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, given_ends=[A0])
-    assert found == ([Range("a", 0, 2, 9)], ["the log of a-0 ends at 9, before the end asked for, 12"])
+    assert found == ([Range("a", 0, 2, 9)], ["the log of a-0 ends at 9, before the requested end, 12"])
 
 
 def test_what_the_log_itself_moved_meanwhile_is_no_loss() -> None:
@@ -487,7 +487,7 @@ def test_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
 def test_a_partition_that_is_not_asked_for_any_more_is_not_said_to_be_gone() -> None:
     found = changes(START, view({A0: 5}), asks(Assigned((A0,))))
     assert found.losses == (
-        "partition a-1 is not asked for any more, by this checkpoint's query; it was read up to 7",
+        "partition a-1 is no longer selected by the query of this checkpoint; it was read up to 7",
     )
 
 

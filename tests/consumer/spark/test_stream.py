@@ -149,7 +149,9 @@ def test_the_latest_of_a_topic_is_settled_before_anything_is_read(filled: Filled
 
 def test_a_word_for_a_topic_that_is_not_read_is_refused(filled: Filled) -> None:
     filled.topic("t", 1)
-    with pytest.raises(ConfigError, match=r"startingOffsets='u'.*no partition of it is read: t-0 are"):
+    with pytest.raises(
+        ConfigError, match=r"startingOffsets='u'.*no partition of it is read; those read are t-0"
+    ):
         Run(filled, startingOffsets='{"t": "earliest", "u": "earliest"}').poll()
 
 
@@ -296,8 +298,8 @@ def test_what_a_newcomer_lost_is_told_once_when_loss_is_allowed(
     filled.put("t", 1, 1)
     assert run.batch() == {"t-1": [5]}
     assert [text for text in caplog.messages if "is new to this query" in text] == [
-        "failOnDataLoss=false: partition t-1 is new to this query, and its log begins at 5: what was before "
-        "is gone, and was not read"
+        "failOnDataLoss=false: partition t-1 is new to this query, and its log begins at 5: earlier "
+        "records were deleted before they were read"
     ]
 
 

@@ -22,7 +22,7 @@ def test_an_end_that_retention_has_passed_is_data_loss_and_else_empty(
 ) -> None:
     filled.topic("t", 9, 9)
     filled.delete_before(T0, 7)
-    end, told = '{"t": {"0": 5, "1": 4}}', "the log of t-0 begins at 7, after the end asked for, 5"
+    end, told = '{"t": {"0": 5, "1": 4}}', "the log of t-0 begins at 7, after the requested end, 5"
     assert told in str(failure(filled, endingOffsets=end))
     assert offsets(filled, endingOffsets=end, failOnDataLoss="false") == [(1, 0, 3)]
     assert caplog.messages == [f"failOnDataLoss=false: {told}"]
@@ -32,7 +32,7 @@ def test_an_end_that_retention_has_passed_is_data_loss_and_else_empty(
 @pytest.mark.parametrize(
     ("start", "told"),
     [
-        (1, "the log of t-0 begins at 2, after the start asked for, 1"),
+        (1, "the log of t-0 begins at 2, after the requested start, 1"),
         (7, "startingOffsets says 7 for t-0, whose log is from 2 to 5"),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_topic_made_anew_with_more_records_is_noticed(filled: Filled) -> None:
     run = Run(filled, startingOffsets="earliest")
     run.batch()
     remake(filled, 9)
-    with pytest.raises(DataLoss, match="topic t was deleted and made anew"):
+    with pytest.raises(DataLoss, match="topic t was deleted and re-created"):
         run.poll()
 
 
@@ -66,7 +66,7 @@ def test_a_topic_made_anew_of_which_one_partition_had_records_is_a_loss(filled: 
     run = Run(filled, startingOffsets="earliest")
     run.batch()
     remake(filled, 2, 2)
-    with pytest.raises(DataLoss, match="topic t was deleted and made anew"):
+    with pytest.raises(DataLoss, match="topic t was deleted and re-created"):
         run.poll()
 
 
@@ -98,7 +98,7 @@ def test_a_topic_made_anew_between_plan_and_read_is_not_mistaken_for_the_old_one
     end = run.poll()
     assert end is not None
     remake(filled, 9)
-    with pytest.raises(DataLoss, match="topic t was deleted and made anew"):
+    with pytest.raises(DataLoss, match="topic t was deleted and re-created"):
         run.rows({}, end)
 
 
@@ -118,7 +118,7 @@ def test_a_topic_that_is_gone_is_data_loss(filled: Filled) -> None:
     run = Run(filled, startingOffsets="earliest")
     run.batch()
     filled.cluster.delete_topics(["t"])
-    with pytest.raises(DataLoss, match="partition t-0 is gone; it was read up to 5"):
+    with pytest.raises(DataLoss, match="partition t-0 was deleted; it was read up to 5"):
         run.poll()
 
 
@@ -200,7 +200,7 @@ def _read(server: Server, more: int) -> tuple[Filled, Offset]:
 @pytest.mark.parametrize("more", [0, 3, 6, 14])
 def test_a_log_that_was_cut_off_is_data_loss_however_long_it_is_again(server: Server, more: int) -> None:
     filled, at = _read(server, more)
-    with filled.cluster, pytest.raises(DataLoss, match="t-0 was cut off at 4; it was read up to 10"):
+    with filled.cluster, pytest.raises(DataLoss, match="t-0 was truncated at 4; it was read up to 10"):
         Run(filled, at).batch()
 
 
@@ -220,7 +220,7 @@ def test_a_log_that_is_cut_off_under_a_running_query_is_noticed(server: Server) 
         assert run.batch() == {"t-0": list(range(10))}
         server.truncate("t", 0, 4)
         _put(filled.cluster, 20)
-        with pytest.raises(DataLoss, match="cut off at 4"):
+        with pytest.raises(DataLoss, match="truncated at 4"):
             run.poll()
 
 
