@@ -1,4 +1,4 @@
-"""Columns to a producer: each row arrives as if it had been sent alone."""
+"""Columns sent to a producer: each row is delivered as if it was sent alone."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def broker() -> Iterator[str]:
 def read(broker: str, topic: str, count: int) -> list[Any]:
     with Consumer(broker, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, index) for index in range(3)])
-        found: list[Any] = []
-        while len(found) < count:
-            found += consumer.poll(5)
-    return sorted(found, key=lambda record: (record.partition, record.offset))
+        received: list[Any] = []
+        while len(received) < count:
+            received += consumer.poll(5)
+    return sorted(received, key=lambda record: (record.partition, record.offset))
 
 
 @given(st.lists(st.binary(max_size=20)), st.integers(0, 3))
-def test_hashes_of_a_column_are_those_of_its_keys(keys: list[bytes], skipped: int) -> None:
+def test_the_hashes_of_a_column_are_those_of_its_keys(keys: list[bytes], skipped: int) -> None:
     column = pa.array([b"x"] * skipped + keys, pa.binary()).slice(skipped)
     assert arrow_batches.murmur2(column).tolist() == [murmur2(key) & 0x7FFFFFFF for key in keys]
 
@@ -57,53 +57,56 @@ def table(count: int) -> dict[str, Any]:
     }
 
 
-def test_rows_of_a_table_arrive_as_those_that_are_sent_one_by_one(broker: str) -> None:
+def test_rows_of_a_table_are_delivered_like_single_records(broker: str) -> None:
     columns = table(3000)
     with Producer(broker, batch_size=5000) as producer:
-        pieces = producer.send_columns("t", pa.table(columns))
+        deliveries = producer.send_columns("t", pa.table(columns))
         rows = list(zip(*(columns[name].to_pylist() for name in columns), strict=True))
         for key, value, timestamp, partition, headers in rows:
-            pairs = [(one["key"], one["value"]) for one in headers or ()]
+            pairs = [(header["key"], header["value"]) for header in headers or ()]
             encoded = None if value is None else value.encode()
             producer.send("r", encoded, key, partition=partition, timestamp=timestamp, headers=pairs)
-    assert len(pieces) > 10
-    assert sorted(int(row) for piece in pieces for row in piece.rows) == list(range(3000))
-    assert all(piece.result().offset is not None for piece in pieces)
-    ours, theirs = read(broker, "t", 3000), read(broker, "r", 3000)
+    assert len(deliveries) > 10
+    assert sorted(int(row) for delivery in deliveries for row in delivery.rows) == list(range(3000))
+    assert all(delivery.result().offset is not None for delivery in deliveries)
+    from_columns, from_rows = read(broker, "t", 3000), read(broker, "r", 3000)
 
-    def shown(record: Any, *, placed: bool) -> tuple[Any, ...]:
-        where = record.partition if placed else -1
-        return where, record.timestamp, record.key, record.value, tuple(record.headers)
+    def fields(record: Any, *, placed: bool) -> tuple[Any, ...]:
+        partition = record.partition if placed else -1
+        return partition, record.timestamp, record.key, record.value, tuple(record.headers)
 
-    def free(record: Any) -> bool:
+    def is_unassigned(record: Any) -> bool:
         return record.key is None and (record.timestamp - 1_700_000_000_000) % 11 != 0
 
-    assert [shown(our, placed=True) for our in ours if not free(our)] == [
-        shown(their, placed=True) for their in theirs if not free(their)
+    assert [fields(our, placed=True) for our in from_columns if not is_unassigned(our)] == [
+        fields(their, placed=True) for their in from_rows if not is_unassigned(their)
     ]
-    loose = [sorted(shown(one, placed=False)[1:2] for one in some if free(one)) for some in (ours, theirs)]
-    assert loose[0] == loose[1]
+    without_partition = [
+        sorted(fields(header, placed=False)[1:2] for header in records if is_unassigned(header))
+        for records in (from_columns, from_rows)
+    ]
+    assert without_partition[0] == without_partition[1]
 
 
-def test_a_delivery_of_rows_says_where_the_first_one_is(broker: str) -> None:
+def test_the_delivery_of_several_rows_has_the_offset_of_the_first(broker: str) -> None:
     with Producer(broker) as producer:
         producer.send("t", b"before", partition=1)
-        [piece] = producer.send_columns("t", {"value": [b"a", b"b"], "partition": [1, 1]})
+        [delivery] = producer.send_columns("t", {"value": [b"a", b"b"], "partition": [1, 1]})
         producer.send("t", b"behind", partition=1)
-        assert (len(piece), piece.result(5).partition, piece.result(5).offset) == (2, 1, 1)
+        assert (len(delivery), delivery.result(5).partition, delivery.result(5).offset) == (2, 1, 1)
     assert [record.value for record in read(broker, "t", 4)] == [b"before", b"a", b"b", b"behind"]
 
 
-def test_asyncio_sends_columns_too(broker: str) -> None:
+def test_asyncio_producers_send_columns_as_well(broker: str) -> None:
     async def main() -> int:
         async with AsyncProducer(broker, buffer_memory=30_000, batch_size=2_000) as producer:
-            pieces = await producer.send_columns("t", {"value": [b"x" * 100] * 2000})
-            return sum([len(piece) for piece in pieces if (await piece).offset is not None])
+            deliveries = await producer.send_columns("t", {"value": [b"x" * 100] * 2000})
+            return sum([len(delivery) for delivery in deliveries if (await delivery).offset is not None])
 
     assert asyncio.run(main()) == 2000
 
 
-WRONG: list[tuple[Any, str]] = [
+INVALID: list[tuple[Any, str]] = [
     (5, "a pyarrow RecordBatch or Table"),
     ({"value": [b"x"], "valeu": [b"y"]}, "the columns key, value, headers, .*; drop valeu"),
     ({"key": [b"x"]}, "the columns key"),
@@ -126,14 +129,14 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "told"), WRONG)
-def test_columns_that_are_no_records_are_refused(broker: str, wrong: Any, told: str) -> None:
+@pytest.mark.parametrize(("columns", "message"), INVALID)
+def test_invalid_columns_are_rejected(broker: str, columns: Any, message: str) -> None:
     with Producer(broker) as producer:
-        with pytest.raises(ConfigError, match=told):
-            producer.send_columns("t", wrong)
+        with pytest.raises(ConfigError, match=message):
+            producer.send_columns("t", columns)
         assert producer.send_columns("t", {"value": pa.array([], pa.binary())}) == []
 
 
-def test_a_partition_that_the_topic_has_not_is_told(broker: str) -> None:
+def test_an_unknown_partition_raises(broker: str) -> None:
     with Producer(broker) as producer, pytest.raises(UnknownTopic, match="t-9"):
         producer.send_columns("t", {"value": [b"x"], "partition": [9]})

@@ -1,4 +1,4 @@
-"""Wrong options are refused at once, by name, with what is allowed."""
+"""Invalid options are rejected when the client is created, by name, with the allowed values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kproto.records import codecs
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"group_idd": "g"}, "did you mean group_id"),
         ({"group.id": "g"}, "did you mean group_id"),
@@ -57,14 +57,16 @@ from kproto.records import codecs
         ({"request_timeout_ms": 500}, "fetch_max_wait_ms"),
     ],
 )
-def test_a_wrong_consumer_option_is_named_with_what_is_allowed(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        consumer_options(given)
-    assert caught.value.option in given
+def test_an_invalid_consumer_option_is_named_with_the_allowed_values(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        consumer_options(options)
+    assert caught.value.option in options
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"linger": 1}, "did you mean linger_ms"),
         ({"compression_type": "gzip", "compression_level": 10}, "gzip has -1 to 9"),
@@ -76,33 +78,37 @@ def test_a_wrong_consumer_option_is_named_with_what_is_allowed(given: dict[str, 
         ({"batch_size": 2**26}, "at most buffer_memory"),
     ],
 )
-def test_a_wrong_producer_option_is_named_with_what_is_allowed(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        producer_options(given)
-    assert caught.value.option in given
+def test_an_invalid_producer_option_is_named_with_the_allowed_values(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        producer_options(options)
+    assert caught.value.option in options
 
 
-def test_what_is_not_given_gives_way_to_what_is() -> None:
-    """Who asks for a small buffer, or for slow requests, did not say that a batch is larger, or less time."""
+def test_defaults_are_adapted_to_related_options() -> None:
+    """A small buffer_memory reduces the default batch_size. A long request_timeout_ms raises the default
+    delivery_timeout_ms.
+    """
     assert producer_options({"buffer_memory": 16384}).batch_size == 16384
     assert producer_options({"buffer_memory": 2**26}).batch_size == 2**19
     assert producer_options({"request_timeout_ms": 300_000, "linger_ms": 7}).delivery_timeout_ms == 300_007
     assert producer_options({"request_timeout_ms": 1_000}).delivery_timeout_ms == 120_000
 
 
-def test_a_consumer_without_a_group_commits_nothing() -> None:
+def test_a_consumer_without_a_group_does_not_commit() -> None:
     assert not consumer_options({}).enable_auto_commit
     assert consumer_options({"group_id": "g"}).enable_auto_commit
 
 
-def test_acks_below_all_turn_idempotence_off() -> None:
+def test_acks_below_all_disable_idempotence() -> None:
     assert producer_options({}).enable_idempotence
     assert producer_options({"acks": "all"}).enable_idempotence
     assert not producer_options({"acks": "1"}).enable_idempotence
     assert producer_options({"acks": 0}).acks == 0
 
 
-def test_one_assignor_may_be_a_text_and_several_a_list_in_one() -> None:
+def test_assignors_may_be_one_name_or_a_comma_separated_list() -> None:
     assert consumer_options({"partition_assignment_strategy": "range"}).partition_assignment_strategy == (
         "range",
     )
@@ -120,7 +126,7 @@ def test_durations_are_iso_8601(text: str, ms: int) -> None:
 @pytest.mark.parametrize(
     ("options", "config"), [(ConsumerOptions, ConsumerConfig), (ProducerOptions, ProducerConfig)]
 )
-def test_type_checkers_and_we_know_the_same_options(options: Any, config: Any) -> None:
+def test_typed_configs_have_the_same_options(options: Any, config: Any) -> None:
     assert set(options.__struct_fields__) - {"security"} | NAMES == set(config.__annotations__)
 
 
@@ -134,24 +140,24 @@ def test_type_checkers_and_we_know_the_same_options(options: Any, config: Any) -
         ("[::1]:7", [("::1", 7)]),
     ],
 )
-def test_addresses(text: Any, expected: list[tuple[str, int]]) -> None:
+def test_addresses_are_parsed(text: Any, expected: list[tuple[str, int]]) -> None:
     assert addresses(text) == expected
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 5000])
 @pytest.mark.parametrize("name", ["auto_offset_reset", "on_new_partition", "on_out_of_range"])
-def test_a_duration_that_no_number_holds_is_refused(name: str, text: str) -> None:
+def test_a_duration_that_is_too_large_is_rejected(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=rf"{name}='by_duration:PT9+\.\.\."):
         consumer_options({name: f"by_duration:PT{text}S"})
 
 
-UNSAYABLE = [
+UNENCODABLE = [
     ("a\ud800", "a text that has a UTF-8 form"),
     ("é" * 20_000, "at most 32767 bytes; this one has 40000"),
 ]
 
 
-@pytest.mark.parametrize(("text", "why"), UNSAYABLE, ids=["no UTF-8", "long"])
+@pytest.mark.parametrize(("text", "why"), UNENCODABLE, ids=["no UTF-8", "long"])
 @pytest.mark.parametrize(
     ("make", "name"),
     [
@@ -162,13 +168,13 @@ UNSAYABLE = [
         (producer_options, "transactional_id"),
     ],
 )
-def test_what_no_request_can_carry_is_refused_at_once(make: Any, name: str, text: str, why: str) -> None:
-    """Each was a client that failed for good when it wrote its first request."""
+def test_a_text_that_no_request_can_carry_is_rejected(make: Any, name: str, text: str, why: str) -> None:
+    """Otherwise the client fails permanently when it encodes its first request."""
     with pytest.raises(ConfigError, match=f"{name}=.*{why}"):
         make({name: text})
 
 
-@pytest.mark.parametrize(("text", "why"), UNSAYABLE, ids=["no UTF-8", "long"])
+@pytest.mark.parametrize(("text", "why"), UNENCODABLE, ids=["no UTF-8", "long"])
 @pytest.mark.parametrize(
     ("function", "value"),
     [
@@ -184,22 +190,24 @@ def test_what_no_request_can_carry_is_refused_at_once(make: Any, name: str, text
         (check.topic_configs, lambda text: {"a": text}),
     ],
 )
-def test_nor_is_it_taken_by_a_call(function: Any, value: Any, text: str, why: str) -> None:
+def test_a_text_that_no_request_can_carry_is_rejected_by_calls_as_well(
+    function: Any, value: Any, text: str, why: str
+) -> None:
     with pytest.raises(ConfigError, match=why):
         function("argument", value(text))
 
 
-@pytest.mark.parametrize(("text", "why"), UNSAYABLE, ids=["no UTF-8", "long"])
-def test_a_record_for_a_topic_that_no_request_can_name_harms_no_other(text: str, why: str) -> None:
-    """A request for metadata names all topics, so that each of them waited for this one."""
+@pytest.mark.parametrize(("text", "why"), UNENCODABLE, ids=["no UTF-8", "long"])
+def test_a_record_for_an_invalid_topic_affects_no_other(text: str, why: str) -> None:
+    """A Metadata request names all topics, so an invalid one would block all of them."""
     with running(topics={"t": 1}) as server, Producer(server.bootstrap) as producer:
         with pytest.raises(ConfigError, match=f"topic=.*{why}"):
             producer.send(text, b"x")
         assert producer.send("t", b"x").result(10).offset == 0
 
 
-@pytest.mark.parametrize(("text", "why"), UNSAYABLE, ids=["no UTF-8", "long"])
-def test_nor_in_a_loop(text: str, why: str) -> None:
+@pytest.mark.parametrize(("text", "why"), UNENCODABLE, ids=["no UTF-8", "long"])
+def test_a_record_for_an_invalid_topic_affects_no_other_in_asyncio(text: str, why: str) -> None:
     async def play(bootstrap: str) -> None:
         async with AsyncProducer(bootstrap) as producer:
             with pytest.raises(ConfigError, match=f"topic=.*{why}"):
@@ -216,26 +224,26 @@ def test_nor_in_a_loop(text: str, why: str) -> None:
     [10**400, -(10**5000), [10**5000], "9" * 5000, "a " * 5000, {"a" * 999: 1}, [0] * 9999, ...],
     ids=range(8),
 )
-def test_no_error_repeats_what_is_long(make: Any, value: object) -> None:
+def test_no_error_repeats_a_long_value(make: Any, value: object) -> None:
     options = ConsumerOptions if make is consumer_options else ProducerOptions
     for name in [*options.__struct_fields__, *NAMES, "n" * 5000]:
         if name == "security":
             continue
-        told = ""
+        message = ""
         try:
             make({name: value})
         except KprotoError as error:
-            told = str(error)
-        assert len(told) < 2000, name
+            message = str(error)
+        assert len(message) < 2000, name
 
 
 @pytest.mark.parametrize("text", ["", " , ", [], "a:x", "a:0", "a:70000", "a:" + "9" * 5000, ":1", "::1"])
-def test_wrong_addresses_are_refused(text: Any) -> None:
+def test_invalid_addresses_are_rejected(text: Any) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         addresses(text)
 
 
-def test_an_address_may_say_the_protocol_that_the_options_say() -> None:
+def test_an_address_may_repeat_the_security_protocol() -> None:
     assert addresses("sasl_ssl://a:1", Security(protocol="SASL_SSL")) == [("a", 1)]
 
 
@@ -247,13 +255,15 @@ def test_an_address_may_say_the_protocol_that_the_options_say() -> None:
         ("kafka://127.0.0.1:1", "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     ],
 )
-def test_no_client_goes_on_without_the_protocol_that_an_address_asks_for(text: str, words: str) -> None:
+def test_an_address_with_another_security_protocol_is_rejected(text: str, words: str) -> None:
     for client in (Cluster, Consumer, Producer):
         with pytest.raises(ConfigError, match=words):
             client(text)
 
 
-def test_a_producer_says_at_once_that_a_codec_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_codec_that_is_not_installed_is_reported_when_the_producer_is_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "cramjam", None)
     codecs.cramjam.cache_clear()
     with pytest.raises(MissingExtra, match=r"kproto\[compression\]"):
@@ -261,13 +271,13 @@ def test_a_producer_says_at_once_that_a_codec_is_not_installed(monkeypatch: pyte
     assert producer_options({"compression_type": "gzip"}).compression_type == "gzip"
 
 
-def test_an_assignor_of_ones_own_is_taken_beside_kafkas() -> None:
-    mine = Assignor("mine", lambda partitions, members, racks: {})
-    options = consumer_options({"group_id": "g", "partition_assignment_strategy": [mine, "range"]})
-    assert options.partition_assignment_strategy == (mine, "range")
+def test_an_own_assignor_may_be_combined_with_kafkas() -> None:
+    assignor = Assignor("mine", lambda partitions, members, racks: {})
+    options = consumer_options({"group_id": "g", "partition_assignment_strategy": [assignor, "range"]})
+    assert options.partition_assignment_strategy == (assignor, "range")
 
 
-def test_an_assignor_of_ones_own_that_takes_anothers_name_is_refused() -> None:
-    mine = Assignor("range", lambda partitions, members, racks: {})
+def test_an_own_assignor_with_the_name_of_another_is_rejected() -> None:
+    assignor = Assignor("range", lambda partitions, members, racks: {})
     with pytest.raises(ConfigError, match="each once"):
-        consumer_options({"group_id": "g", "partition_assignment_strategy": [mine, "range"]})
+        consumer_options({"group_id": "g", "partition_assignment_strategy": [assignor, "range"]})

@@ -1,9 +1,9 @@
-"""Whatever happens in whatever order: when it is over, everything is read to its end by exactly one member,
-and every future has ended.
+"""Consumers in random schedules of faults: at the end every record is read by one member, and every future is
+done.
 
-A schedule is a seed: brokers that stop and come back, connections that break, coordinators and leaders that
-move, slow applications and callbacks, seeks and commits in every phase. Mutants of the engine say whether
-that is worth anything.
+A schedule is derived from a seed. Brokers stop and restart, connections break, coordinators and leaders move,
+applications and callbacks are slow, seeks and commits happen in every phase. Mutants of the engine verify
+that the schedules detect bugs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEEDS = range(12)
 
 
 class Schedule:
-    """One life of a group, drawn from a seed."""
+    """The life of a group, derived from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -40,7 +40,7 @@ class Schedule:
         self.killed: list[Consumer] = []
         self.tokens: list[tuple[Consumer, object]] = []
 
-    def living(self) -> list[Consumer]:
+    def running_members(self) -> list[Consumer]:
         return [member for member in self.members if member.alive and not member._closing_tokens]
 
     def join(self) -> Consumer:
@@ -66,31 +66,32 @@ class Schedule:
         self.members.append(member)
         return member
 
-    def something(self) -> None:
-        """One thing happens."""
+    def random_event(self) -> None:
+        """Perform one random event."""
         random, world = self.random, self.world
-        living = self.living()
+        members = self.running_members()
         if random.random() < 0.3 and world.brokers:
             world.write("t", random.randrange(self.partitions), *map(str, range(random.randrange(1, 20))))
             return
-        if not living or (random.random() < 0.07 and len(living) < 4):
+        if not members or (random.random() < 0.07 and len(members) < 4):
             self.join()
             return
-        who = random.choice(living)
+        member = random.choice(members)
         move = random.choice(MOVES)
-        if who.owns() or move not in (seek, commit_one, pause):
-            move(self, who)
+        if member.owns() or move not in (seek, commit_one, pause):
+            move(self, member)
 
     def play(self) -> None:
         world = self.world
         self.join()
         for _ in range(self.random.randrange(5, 40)):
-            with contextlib.suppress(IllegalState):  # all brokers are down, or it was closed: not allowed now
-                self.something()
+            # All brokers are down, or the member was closed, so the call is not allowed.
+            with contextlib.suppress(IllegalState):
+                self.random_event()
             world.run(self.random.choice([1, 10, 100, 1000]))
         world.heal()
         world.run(8000)
-        for member in self.living() or [self.join()]:
+        for member in self.running_members() or [self.join()]:
             member.callback_ms = member.works_ms = 0
             if member.owns():
                 member.resume(*member.owns())
@@ -104,15 +105,15 @@ class Schedule:
 
     def check_progress(self) -> None:
         for index in range(self.partitions):
-            place = tp("t", index)
-            owners = [member for member in self.living() if place in member.owns()]
-            assert len(owners) == 1, f"{place}: {owners}"
-            assert owners[0].position(place) == self.world.log(place).end_offset, place
+            partition = tp("t", index)
+            owners = [member for member in self.running_members() if partition in member.owns()]
+            assert len(owners) == 1, f"{partition}: {owners}"
+            assert owners[0].position(partition) == self.world.log(partition).end_offset, partition
 
     def end(self) -> None:
-        last = [(member, member.commit()) for member in self.living()]
+        last = [(member, member.commit()) for member in self.running_members()]
         self.world.run(6000)
-        last += [(member, member.close(timeout_ms=3000)) for member in self.living()]
+        last += [(member, member.close(timeout_ms=3000)) for member in self.running_members()]
         self.world.run(4000)
         self.tokens += last
         for member, token in self.tokens:
@@ -122,63 +123,65 @@ class Schedule:
             assert error is None or (member, token) not in last, f"{member.name}, and all was well: {error}"
 
 
-def kill(schedule: Schedule, who: Consumer) -> None:
-    schedule.world.kill(who)
-    schedule.killed.append(who)
+def kill(schedule: Schedule, member: Consumer) -> None:
+    schedule.world.kill(member)
+    schedule.killed.append(member)
 
 
-def commit(schedule: Schedule, who: Consumer) -> None:
-    schedule.tokens.append((who, who.commit()))
+def commit(schedule: Schedule, member: Consumer) -> None:
+    schedule.tokens.append((member, member.commit()))
 
 
-def commit_one(schedule: Schedule, who: Consumer) -> None:
-    schedule.tokens.append((who, who.commit({min(who.owns()): schedule.random.randrange(5)})))
+def commit_one(schedule: Schedule, member: Consumer) -> None:
+    schedule.tokens.append((member, member.commit({min(member.owns()): schedule.random.randrange(5)})))
 
 
-def close(schedule: Schedule, who: Consumer) -> None:
-    schedule.tokens.append((who, who.close(timeout_ms=schedule.random.choice([500, 3000]))))
+def close(schedule: Schedule, member: Consumer) -> None:
+    schedule.tokens.append((member, member.close(timeout_ms=schedule.random.choice([500, 3000]))))
 
 
-def seek(schedule: Schedule, who: Consumer) -> None:
-    who.seek(min(who.owns()), 0)
+def seek(schedule: Schedule, member: Consumer) -> None:
+    member.seek(min(member.owns()), 0)
 
 
-def seek_to(schedule: Schedule, who: Consumer) -> None:
-    who.seek_to(schedule.random.choice(["earliest", "latest", "committed", schedule.world.now - 1000]))
+def seek_to(schedule: Schedule, member: Consumer) -> None:
+    member.seek_to(schedule.random.choice(["earliest", "latest", "committed", schedule.world.now - 1000]))
 
 
-def pause(schedule: Schedule, who: Consumer) -> None:
-    who.pause(min(who.owns()))
+def pause(schedule: Schedule, member: Consumer) -> None:
+    member.pause(min(member.owns()))
 
 
-def rejoin(schedule: Schedule, who: Consumer) -> None:
-    who.rejoin()
+def rejoin(schedule: Schedule, member: Consumer) -> None:
+    member.rejoin()
 
 
-def cut(schedule: Schedule, who: Consumer) -> None:
-    schedule.world.cut(who)
+def cut(schedule: Schedule, member: Consumer) -> None:
+    schedule.world.cut(member)
 
 
-def stay_away(schedule: Schedule, who: Consumer) -> None:
-    who.pause_polling()
+def interrupt_polling(schedule: Schedule, member: Consumer) -> None:
+    member.pause_polling()
     wait = schedule.random.choice([500, 3000])
-    schedule.world.call_later(wait, lambda: who.resume_polling() if who in schedule.living() else None)
+    schedule.world.call_later(
+        wait, lambda: member.resume_polling() if member in schedule.running_members() else None
+    )
 
 
-def elect(schedule: Schedule, who: Consumer) -> None:
+def elect(schedule: Schedule, member: Consumer) -> None:
     schedule.world.elect("t", schedule.random.randrange(schedule.partitions))
 
 
-def move_coordinator(schedule: Schedule, who: Consumer) -> None:
+def move_coordinator(schedule: Schedule, member: Consumer) -> None:
     schedule.world.move_coordinator("g", loading_ms=schedule.random.choice([0, 500]))
 
 
-def delay(schedule: Schedule, who: Consumer) -> None:
+def delay(schedule: Schedule, member: Consumer) -> None:
     random = schedule.random
-    schedule.world.fault("delay", who, ms=random.choice([50, 2000]), lasts=random.choice([500, 4000]))
+    schedule.world.fault("delay", member, ms=random.choice([50, 2000]), lasts=random.choice([500, 4000]))
 
 
-def stop_broker(schedule: Schedule, who: Consumer) -> None:
+def stop_broker(schedule: Schedule, member: Consumer) -> None:
     world = schedule.world
     node = schedule.random.choice(sorted(world.brokers) or [1])
     world.stop_broker(node)
@@ -187,13 +190,13 @@ def stop_broker(schedule: Schedule, who: Consumer) -> None:
 
 
 MOVES: list[Callable[[Schedule, Consumer], None]] = [
-    kill, commit, commit_one, close, seek, seek_to, pause, rejoin, cut, stay_away, elect, move_coordinator,
-    delay, stop_broker,
+    kill, commit, commit_one, close, seek, seek_to, pause, rejoin, cut, interrupt_polling, elect,
+    move_coordinator, delay, stop_broker,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_when_it_is_over_everything_is_read_and_every_future_has_ended(seed: int) -> None:
+def test_after_every_schedule_all_records_are_read_and_all_futures_are_done(seed: int) -> None:
     Schedule(seed).play()
 
 
@@ -232,7 +235,7 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_does_not_live_through_these_schedules(
+def test_every_mutant_is_detected(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)

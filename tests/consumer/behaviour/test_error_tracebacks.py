@@ -1,7 +1,7 @@
-"""An error that is kept is raised as if for the first time: without the frames of the times before.
+"""A stored error is raised without the traceback of earlier raises.
 
-Each raise adds its frames to an exception's traceback, which holds their variables: a loop that logs what
-`poll` raises, and goes on, would log a longer one each time.
+Each raise adds its frames, which hold their variables, to an exception's traceback. Without the reset, an
+application that logs each error of `poll` would log ever longer tracebacks.
 """
 
 from __future__ import annotations
@@ -19,40 +19,41 @@ TIMES = 5
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with running(topics={"t": 1}, settings={"group.initial.rebalance.delay.ms": "0"}) as found:
-        yield found
+    with running(topics={"t": 1}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
+        yield server
 
 
-def depths(call: Callable[[], object]) -> set[int]:
-    """How many frames the traceback of each try has."""
-    found = set[int]()
+def traceback_depths_of(call: Callable[[], object]) -> set[int]:
+    """Return the traceback_depths_of of the tracebacks of repeated calls."""
+    traceback_depths = set[int]()
     for _ in range(TIMES):
-        with pytest.raises(KprotoError) as raised:
+        with pytest.raises(KprotoError) as error_info:
             call()
-        found.add(len(raised.traceback))
-    return found
+        traceback_depths.add(len(error_info.traceback))
+    return traceback_depths
 
 
-def test_a_fenced_consumer_says_so_at_every_poll(server: Server) -> None:
+def test_a_fenced_consumer_raises_the_same_traceback_at_every_poll(server: Server) -> None:
     with Consumer(server.bootstrap, group_id="g", group_instance_id="a") as consumer:
         consumer.subscribe(["t"])
         server.fail("JoinGroup", "FENCED_INSTANCE_ID")
         with pytest.raises(Fenced):
             consumer.poll(5)
-        assert len(depths(lambda: consumer.poll(5))) == 1
+        assert len(traceback_depths_of(lambda: consumer.poll(5))) == 1
 
 
-def test_a_producer_that_is_over_says_so_at_every_call(server: Server) -> None:
+def test_a_fenced_producer_raises_the_same_traceback_at_every_call(server: Server) -> None:
     with Producer(server.bootstrap, transactional_id="a") as producer:
         server.fail("InitProducerId", "PRODUCER_FENCED")
         with pytest.raises(Fenced):
             producer.begin()
-        assert len(depths(producer.begin)) == 1
-        assert len(depths(lambda: producer.send("t", b""))) == 1
+        assert len(traceback_depths_of(producer.begin)) == 1
+        assert len(traceback_depths_of(lambda: producer.send("t", b""))) == 1
 
 
-def test_a_record_that_was_not_delivered_says_why_at_every_call(server: Server) -> None:
+def test_a_failed_delivery_raises_the_same_traceback_at_every_call(server: Server) -> None:
     with Producer(server.bootstrap, linger_ms=50) as producer:
         server.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
-        first, second = (producer.send("t", b"") for _ in range(2))  # one batch, one error
-        assert depths(lambda: first.result(5)) == depths(lambda: second.result(5))
+        # Both records are in one batch, which has one error.
+        first, second = (producer.send("t", b"") for _ in range(2))
+        assert traceback_depths_of(lambda: first.result(5)) == traceback_depths_of(lambda: second.result(5))

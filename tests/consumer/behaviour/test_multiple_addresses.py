@@ -1,4 +1,4 @@
-"""A name with several addresses, of which some take connections and are no use: the others are tried."""
+"""A name with several addresses, some of which accept connections but do not answer: the others are tried."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ from tests.consumer.behaviour.socket_servers import Script, serving, several
 
 
 @contextmanager
-def beside_a_broker(script: Script) -> Generator[int]:
-    """The port on which `script` is 127.0.0.1, and a broker is 127.0.0.2."""
-    with serving(script) as place:
-        port = int(place.rpartition(":")[2])
+def broker_on_second_address(script: Script) -> Generator[int]:
+    """Yield the port at which `script` serves 127.0.0.1, and a broker serves 127.0.0.2."""
+    with serving(script) as address:
+        port = int(address.rpartition(":")[2])
         with running({"flights": 1}, listen=[f"PLAINTEXT://127.0.0.2:{port}"]):
             yield port
 
 
-def closes(sock: socket.socket) -> None:
+def close_after_request(sock: socket.socket) -> None:
     sock.recv(1000)
     sock.close()
 
 
-async def topics(place: str) -> dict[str, int]:
-    async with AsyncCluster(place) as cluster:
-        return await cluster.topics()
+async def read_topics(bootstrap: str) -> dict[str, int]:
+    async with AsyncCluster(bootstrap) as cluster:
+        return await cluster.read_topics()
 
 
-@pytest.mark.parametrize("script", [closes, socket.socket.close], ids=["asked", "at once"])
-def test_who_closes_before_any_answer_is_no_end_of_the_name(
+@pytest.mark.parametrize("script", [close_after_request, socket.socket.close], ids=["asked", "at once"])
+def test_an_address_that_closes_without_a_response_is_followed_by_the_next(
     monkeypatch: pytest.MonkeyPatch, script: Script
 ) -> None:
     several(monkeypatch, "127.0.0.1", "127.0.0.2")
-    with beside_a_broker(script) as port:
+    with broker_on_second_address(script) as port:
         with Cluster(f"broker.test:{port}") as cluster:
-            assert cluster.topics() == {"flights": 1}
-        assert asyncio.run(topics(f"broker.test:{port}")) == {"flights": 1}
+            assert cluster.read_topics() == {"flights": 1}
+        assert asyncio.run(read_topics(f"broker.test:{port}")) == {"flights": 1}
 
 
-def test_who_takes_a_connection_and_says_nothing_is_tried_last_the_next_time(
+def test_an_address_that_never_answers_is_tried_last_the_next_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     several(monkeypatch, "127.0.0.1", "127.0.0.2")
-    held: list[socket.socket] = []
+    accepted: list[socket.socket] = []
     reached: list[str] = []
-    with beside_a_broker(held.append) as port:
+    with broker_on_second_address(accepted.append) as port:
         sockets = Sockets()
         for key in (1, 2):
             sockets.perform(Open(key, "broker.test", port))
-            end = time.monotonic() + 10
-            while not (told := sockets.wait(0.1)):
-                assert time.monotonic() < end
-            assert told == [Opened(key)]
+            deadline = time.monotonic() + 10
+            while not (events := sockets.wait(0.1)):
+                assert time.monotonic() < deadline
+            assert events == [Opened(key)]
             sock = sockets._sockets[key].sock
             assert sock is not None
             reached.append(sock.getpeername()[0])
@@ -71,30 +71,30 @@ def test_who_takes_a_connection_and_says_nothing_is_tried_last_the_next_time(
     assert reached == ["127.0.0.1", "127.0.0.2"]
 
 
-def test_an_asyncio_client_is_served_where_the_first_address_says_nothing(
+def test_an_asyncio_client_is_served_if_the_first_address_never_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("consumer.engine.network.client.FIRST_SETUP_TIMEOUT_MS", 100)
     several(monkeypatch, "127.0.0.1", "127.0.0.2")
-    held: list[socket.socket] = []
-    with beside_a_broker(held.append) as port:
-        assert asyncio.run(topics(f"broker.test:{port}")) == {"flights": 1}
-    assert len(held) == 1
+    accepted: list[socket.socket] = []
+    with broker_on_second_address(accepted.append) as port:
+        assert asyncio.run(read_topics(f"broker.test:{port}")) == {"flights": 1}
+    assert len(accepted) == 1
 
 
-def test_why_one_closed_is_told_and_not_that_nobody_listens_on_the_other(
+def test_the_error_gives_the_reason_of_the_address_that_accepted_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     several(monkeypatch, "127.0.0.1", "127.0.0.2")
-    with serving(closes) as place:
-        at = f"broker.test:{place.rpartition(':')[2]}"
-        with Cluster(at) as cluster, pytest.raises(ConnectionFailed, match="want TLS"):
-            cluster.topics()
+    with serving(close_after_request) as address:
+        bootstrap = f"broker.test:{address.rpartition(':')[2]}"
+        with Cluster(bootstrap) as cluster, pytest.raises(ConnectionFailed, match="want TLS"):
+            cluster.read_topics()
         with pytest.raises(ConnectionFailed, match="want TLS"):
-            asyncio.run(topics(at))
+            asyncio.run(read_topics(bootstrap))
 
 
-def test_addresses_that_a_name_has_no_more_are_forgotten() -> None:
+def test_removed_addresses_of_a_name_are_forgotten() -> None:
     failures, host = AddressFailures(), ("broker.test", 9)
     old, new = [(socket.AF_INET, (f"127.0.0.{last}", 9)) for last in (1, 2)]
     failures.add(host, old)

@@ -1,4 +1,4 @@
-"""A poll at once (`Poll`) does what PollBegan, Take and PollEnded do, or nothing at all."""
+"""The event `Poll` has the same effect as PollBegan, Take and PollEnded, or none at all."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from tests.consumer.stage import Consumer, World, tp
 GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "auto_commit_interval_ms": 200}
 
 
-def filled(count: int = 40, **options: Any) -> tuple[World, Consumer]:
-    """A member that has so many records of each of two partitions, and was given one of each."""
+def member_with_records(count: int = 40, **options: Any) -> tuple[World, Consumer]:
+    """Return a member with `count` buffered records of each of two partitions, of which it has returned one
+    each.
+    """
     world = World({"t": 2})
     for partition in range(2):
         world.write("t", partition, *map(str, range(count)))
@@ -30,22 +32,22 @@ def filled(count: int = 40, **options: Any) -> tuple[World, Consumer]:
         until=lambda: len(states) == 2 and all(state.fetches and state.announced for state in states.values())
     )
     for _ in range(2):
-        three(a, 1)
+        three_events(a, 1)
     assert len(a.records) == 2
     return world, a
 
 
-def three(a: Consumer, limit: int) -> None:
+def three_events(a: Consumer, limit: int) -> None:
     for event in (ev.PollBegan(), ev.Take(limit), ev.PollEnded()):
         a.do(event)
 
 
-def at_once(a: Consumer, limit: int) -> None:
+def poll_event(a: Consumer, limit: int) -> None:
     a.do(ev.Poll(limit))
 
 
-def known(a: Consumer) -> Any:
-    """All that a poll changes."""
+def state_of(a: Consumer) -> Any:
+    """Return all state that a poll changes."""
     member = a.engine.group.member
     assert member is not None
     return (
@@ -59,15 +61,15 @@ def known(a: Consumer) -> Any:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7])
-def test_a_poll_at_once_is_what_the_three_are(limit: int) -> None:
-    (first, a), (second, b) = filled(), filled()
+def test_poll_equals_the_three_events(limit: int) -> None:
+    (first, a), (second, b) = member_with_records(), member_with_records()
     for turn in range(60 // limit):
-        before = len(b.records)
-        three(a, limit)
-        at_once(b, limit)
-        if len(b.records) == before:
-            three(b, limit)
-        assert known(a) == known(b), turn
+        returned = len(b.records)
+        three_events(a, limit)
+        poll_event(b, limit)
+        if len(b.records) == returned:
+            three_events(b, limit)
+        assert state_of(a) == state_of(b), turn
         for world in (first, second):
             world.run(100)
     commits = first.requests_of(a, OffsetCommitRequest)
@@ -75,80 +77,80 @@ def test_a_poll_at_once_is_what_the_three_are(limit: int) -> None:
     assert len(commits) > 1
 
 
-def test_a_poll_at_once_returns_everything_that_is_buffered() -> None:
-    _, a = filled()
+def test_poll_returns_all_buffered_records() -> None:
+    _, a = member_with_records()
     for _ in range(2 * 39):
-        at_once(a, 1)
+        poll_event(a, 1)
     assert len(a.records) == 2 * 40
-    before = known(a)
-    at_once(a, 1)
-    assert known(a) == before
+    state = state_of(a)
+    poll_event(a, 1)
+    assert state_of(a) == state
 
 
-def a_callback_waits(world: World, a: Consumer) -> None:
+def callback_is_due(world: World, a: Consumer) -> None:
     b = world.consumer(**GROUP)
     b.subscribe("t")
-    a.in_callback = ("", ())  # so that nobody looks for it
+    a.in_callback = ("", ())  # The world does not run the callback.
     assert world.run(5000, until=lambda: a.engine.group.has_callbacks)
 
 
-def a_moment_has_come(world: World, a: Consumer) -> None:
+def deadline_has_come(world: World, a: Consumer) -> None:
     due = next_deadline(a.engine)
     assert due is not None
     world.now = due
 
 
-def an_error_waits(world: World, a: Consumer) -> None:
+def error_is_pending(world: World, a: Consumer) -> None:
     a.engine.core.errors[(Retriable, "x")] = Retriable(14, "OffsetCommit", "x")
 
 
-def one_is_paused_and_the_other_used_up(world: World, a: Consumer) -> None:
+def no_partition_has_records(world: World, a: Consumer) -> None:
     a.do(ev.Pause(frozenset({tp("t", 0)})))
     state = a.engine.partitions[TopicPartition("t", 1)]
     while state.position < 40:
-        three(a, 1)
+        three_events(a, 1)
 
 
-def test_a_poll_at_once_decodes_fetched_records() -> None:
-    (first, a), (second, b) = filled(), filled()
+def test_poll_decodes_fetched_records() -> None:
+    (first, a), (second, b) = member_with_records(), member_with_records()
     for world, consumer in ((first, a), (second, b)):
         consumer.do(ev.Seek(tp("t", 0), 0))
         consumer.do(ev.Seek(tp("t", 1), 0))
         states = consumer.engine.partitions.values()
         assert world.run(until=lambda states=states: all(state.fetches for state in states))  # type: ignore[misc]
         next_deadline(consumer.engine)
-    three(a, 5)
-    at_once(b, 5)
+    three_events(a, 5)
+    poll_event(b, 5)
     assert len(b.records) == 7
-    assert known(a) == known(b)
+    assert state_of(a) == state_of(b)
 
 
 @pytest.mark.parametrize(
-    "hindered",
+    "prepare",
     [
-        a_callback_waits,
-        a_moment_has_come,
-        an_error_waits,
-        one_is_paused_and_the_other_used_up,
+        callback_is_due,
+        deadline_has_come,
+        error_is_pending,
+        no_partition_has_records,
     ],
 )
-def test_where_more_is_to_be_done_nothing_has_happened(hindered: Callable[[World, Consumer], None]) -> None:
-    world, a = filled()
-    hindered(world, a)
-    before = known(a)
-    at_once(a, 1)
-    assert known(a) == before
+def test_poll_changes_nothing_if_more_than_records_is_due(prepare: Callable[[World, Consumer], None]) -> None:
+    world, a = member_with_records()
+    prepare(world, a)
+    state = state_of(a)
+    poll_event(a, 1)
+    assert state_of(a) == state
 
 
-def test_a_poll_of_nothing_is_none() -> None:
-    _, a = filled()
-    before = known(a)
-    at_once(a, 0)
-    assert known(a) == before
+def test_a_poll_of_no_records_changes_nothing() -> None:
+    _, a = member_with_records()
+    state = state_of(a)
+    poll_event(a, 0)
+    assert state_of(a) == state
 
 
-def test_partitions_have_their_turn() -> None:
-    _, a = filled()
+def test_partitions_take_turns() -> None:
+    _, a = member_with_records()
     for _ in range(6):
-        at_once(a, 2)
+        poll_event(a, 2)
     assert [record.partition for record in a.records[2:]] == [0, 0, 1, 1] * 3

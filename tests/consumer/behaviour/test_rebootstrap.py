@@ -1,4 +1,6 @@
-"""Who finds none of the brokers that it knew begins again at the bootstrap addresses (KIP-899, KIP-1102)."""
+"""Rebootstrap: a client that reaches none of its known brokers returns to the bootstrap addresses (KIP-899,
+KIP-1102).
+"""
 
 from __future__ import annotations
 
@@ -23,127 +25,127 @@ from tests.consumer.stage import World, tp
 REQUIRED = 129
 
 
-def required(brokers: int = 0) -> MetadataResponse:
-    """No metadata: begin again."""
-    told = metadata_response()
-    return MetadataResponse(brokers=told.brokers[:brokers], topics=[], error_code=REQUIRED)
+def rebootstrap_required(brokers: int = 0) -> MetadataResponse:
+    """Return a metadata response with REBOOTSTRAP_REQUIRED."""
+    metadata = metadata_response()
+    return MetadataResponse(brokers=metadata.brokers[:brokers], topics=[], error_code=REQUIRED)
 
 
-def one_home(brokers: int = 2) -> World:
-    """Clients begin at broker 1, and know no other address before they are told."""
+def world_with_one_bootstrap_address(brokers: int = 2) -> World:
+    """Return a world whose clients know only the address of broker 1 at first."""
     world = World({"t": 1}, brokers=brokers)
     del world.addresses[1:]
     return world
 
 
-def reads(world: World, client: Any, *values: str) -> None:
+def check_reads(world: World, client: Any, *values: str) -> None:
     world.write("t", 0, values[-1])
     assert world.run(60_000, until=lambda: client.values() == list(values))
 
 
 @pytest.mark.parametrize("brokers", [0, 2])
-def test_a_cluster_that_asks_for_it_is_looked_for_at_the_bootstrap_addresses(brokers: int) -> None:
-    world = one_home()
+def test_rebootstrap_required_leads_to_the_bootstrap_addresses(brokers: int) -> None:
+    world = world_with_one_bootstrap_address()
     world.elect("t", 0, 2)
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=1_000)
     a.assign({tp("t", 0): None})
-    reads(world, a, "x")
-    asked: list[Any] = []
+    check_reads(world, a, "x")
+    connected_nodes: list[Any] = []
 
     def tamper(client: Any, request: Any, version: int) -> Any:
         if not isinstance(request, MetadataRequest):
             return None
-        asked.append(sorted(wire.node for wire in a.wires.values()))
-        return required(brokers) if len(asked) <= 3 else None
+        connected_nodes.append(sorted(wire.node for wire in a.wires.values()))
+        return rebootstrap_required(brokers) if len(connected_nodes) <= 3 else None
 
     world.tamper = tamper
-    assert world.run(20_000, until=lambda: len(asked) >= 2)
-    assert 2 not in asked[1]  # the connections to all others were given up
-    assert world.run(20_000, until=lambda: len(asked) >= 4)
+    assert world.run(20_000, until=lambda: len(connected_nodes) >= 2)
+    assert 2 not in connected_nodes[1]  # The connections to all other brokers were closed.
+    assert world.run(20_000, until=lambda: len(connected_nodes) >= 4)
     assert [change.reason for change in a.changes if change.kind == "unreachable"] == [
         "broker:9092: REBOOTSTRAP_REQUIRED (129)"
     ]
-    reads(world, a, "x", "y")
+    check_reads(world, a, "x", "y")
     assert len(a.changes_of("reachable")) == 1
 
 
-def test_without_recovery_such_an_answer_is_taken_as_any_other() -> None:
-    world = one_home()
+def test_without_recovery_rebootstrap_required_is_an_ordinary_response() -> None:
+    world = world_with_one_bootstrap_address()
     a = world.consumer(
         auto_offset_reset="earliest", metadata_max_age_ms=1_000, metadata_recovery_strategy="none"
     )
     a.assign({tp("t", 0): None})
-    reads(world, a, "x")
+    check_reads(world, a, "x")
     world.tamper = lambda client, request, version: (
-        required(2) if isinstance(request, MetadataRequest) else None
+        rebootstrap_required(2) if isinstance(request, MetadataRequest) else None
     )
     assert world.run(20_000, until=lambda: set(a.engine.core.view.brokers) == {1, 2})
     assert a.changes_of("unreachable") == []
 
 
-def test_who_has_no_metadata_for_long_forgets_the_brokers_that_it_knew() -> None:
-    """They are many, and silent: one question after the other would take minutes to come to the last."""
-    assert 20_000 <= found_again_after(20_000) < 40_000
-    assert found_again_after(300_000) >= 300_000
+def test_a_client_without_metadata_for_the_trigger_time_forgets_its_brokers() -> None:
+    """There are many silent brokers. Asking one after the other would take minutes."""
+    assert 20_000 <= time_until_rebootstrap(20_000) < 40_000
+    assert time_until_rebootstrap(300_000) >= 300_000
 
 
-def found_again_after(trigger_ms: int) -> int:
-    world = one_home(brokers=30)
+def time_until_rebootstrap(trigger_ms: int) -> int:
+    world = world_with_one_bootstrap_address(brokers=30)
     a = world.consumer(
         auto_offset_reset="earliest",
         metadata_max_age_ms=1_000,
         metadata_recovery_rebootstrap_trigger_ms=trigger_ms,
     )
     a.assign({tp("t", 0): None})
-    reads(world, a, "x")
+    check_reads(world, a, "x")
     view = a.engine.core.view
-    del view.brokers[1]  # it moved; what stands at its address is found by the address only
+    del view.brokers[1]  # The broker moved. It can be found by its address only.
     for node in range(2, 31):
         world.fault("drop", node=node, ms=10_000_000)
     world.cut(a)
-    began = world.now
+    started_at = world.now
     assert world.run(900_000, until=lambda: 1 in view.brokers)
-    return world.now - began
+    return world.now - started_at
 
 
-def test_a_broker_that_knows_of_no_broker_yet_tells_nothing() -> None:
-    """It is starting: what is known stays."""
-    world = one_home()
+def test_an_empty_metadata_response_changes_nothing() -> None:
+    """The broker is starting. Known brokers stay known."""
+    world = world_with_one_bootstrap_address()
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=1_000)
     a.assign({tp("t", 0): None})
-    reads(world, a, "x")
+    check_reads(world, a, "x")
     empty = metadata_response()
     empty.brokers, empty.topics = [], []
     world.tamper = lambda client, request, version: empty if isinstance(request, MetadataRequest) else None
     world.run(3_000)
     assert set(a.engine.core.view.brokers) == {1, 2}
-    reads(world, a, "x", "y")
+    check_reads(world, a, "x", "y")
     world.tamper = None
     assert world.run(20_000, until=lambda: bool(a.changes_of("reachable")))
 
 
-def test_a_producer_begins_again_too() -> None:
-    world = one_home()
+def test_a_producer_rebootstraps_as_well() -> None:
+    world = world_with_one_bootstrap_address()
     producer = world.producer(metadata_max_age_ms=1_000)
     producer.deliver("t", "x", partition=0)
-    told: list[int] = []
+    versions: list[int] = []
 
     def tamper(client: Any, request: Any, version: int) -> Any:
-        if isinstance(request, MetadataRequest) and client is producer and len(told) < 2:
-            told.append(version)
-            return required()
+        if isinstance(request, MetadataRequest) and client is producer and len(versions) < 2:
+            versions.append(version)
+            return rebootstrap_required()
         return None
 
     assert world.run(5_000, until=lambda: world.log(tp("t", 0)).end_offset == 1)
     world.tamper = tamper
-    assert world.run(10_000, until=lambda: len(told) == 2)
+    assert world.run(10_000, until=lambda: len(versions) == 2)
     producer.deliver("t", "y", partition=0)
     assert world.run(10_000, until=lambda: world.log(tp("t", 0)).end_offset == 2)
 
 
-def test_who_stood_still_looks_at_its_sockets_before_it_forgets_whom_it_knew() -> None:
-    """It was asking for metadata, and the answer may be there."""
-    world = one_home()
+def test_after_a_freeze_received_data_is_handled_before_brokers_are_forgotten() -> None:
+    """The response to its metadata request may have arrived."""
+    world = world_with_one_bootstrap_address()
     producer = world.producer()
     producer.deliver("t", "x", partition=0)
     assert world.run(5_000, until=lambda: world.log(tp("t", 0)).end_offset == 1)
@@ -156,7 +158,7 @@ def test_who_stood_still_looks_at_its_sockets_before_it_forgets_whom_it_knew() -
     assert not engine.core.view.brokers
 
 
-def test_without_recovery_nobody_asks_at_a_bootstrap_address_once_brokers_are_known() -> None:
+def test_without_recovery_the_bootstrap_addresses_are_not_used_once_brokers_are_known() -> None:
     stage = Stage(("home", 1), recovers=False).knows(BrokerAddress(1, "old", 9), BrokerAddress(2, "old", 8))
     call = stage.ask()
     for _ in range(2):
@@ -165,8 +167,8 @@ def test_without_recovery_nobody_asks_at_a_bootstrap_address_once_brokers_are_kn
     assert isinstance(call.error, ConnectionFailed)
 
 
-def test_without_recovery_a_broker_that_is_silent_at_the_start_is_asked_again() -> None:
-    """No other address is known, and no broker yet."""
+def test_without_recovery_a_silent_bootstrap_broker_is_asked_again() -> None:
+    """No broker and no other address is known."""
     stage = Stage(("home", 1), recovers=False)
     call = question(stage)
     stage.connect(1)
@@ -179,23 +181,26 @@ def test_without_recovery_a_broker_that_is_silent_at_the_start_is_asked_again() 
     assert [key for key, *_ in stage.requests] == [1, 2]
 
 
-def test_a_plan_asks_at_the_bootstrap_addresses_next() -> None:
+def test_an_admin_plan_rebootstraps() -> None:
     view = ClusterView()
     view.update(metadata_response(), 0, version=13, everything=False)
     plan = read_metadata(view, ["t"], lambda: 0)
     empty = metadata_response()
     empty.brokers, empty.topics = [], []
-    for told, why in ((empty, "lists no brokers yet"), (required(2), "REBOOTSTRAP_REQUIRED (129)")):
-        [ask] = _asked(plan)
+    for response, why in (
+        (empty, "lists no brokers yet"),
+        (rebootstrap_required(2), "REBOOTSTRAP_REQUIRED (129)"),
+    ):
+        [ask] = _requests_of(plan)
         call = Call(ask.request, node=None, lane=0, deadline=0, timeout_ms=0)
-        call.response, call.version = told, 13
-        rest = plan.send([call])
-        assert isinstance(rest, Rest)
-        assert why in rest.why
+        call.response, call.version = response, 13
+        pause = plan.send([call])
+        assert isinstance(pause, Rest)
+        assert why in pause.why
     assert view.brokers == {}
 
 
-def _asked(plan: Any) -> list[Ask]:
+def _requests_of(plan: Any) -> list[Ask]:
     step = next(plan)
     assert isinstance(step, list)
     return step

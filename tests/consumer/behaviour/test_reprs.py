@@ -1,4 +1,4 @@
-"""What print() and a debugger show of a client and of what it returns."""
+"""The texts of clients and of the objects that they return, as print() and debuggers show them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from kproto.errors import RequestTimedOut
 from kproto.records import Record
 
 
-def test_a_consumer_shows_its_group_and_how_many_partitions_it_has() -> None:
+def test_a_consumer_shows_its_group_and_the_number_of_its_partitions() -> None:
     consumer = Consumer("127.0.0.1:1", group_id="readers")
     assert repr(consumer) == "<Consumer 'kproto': group 'readers', 0 partitions>"
     consumer.close()
     assert repr(consumer) == "<Consumer 'kproto': group 'readers', 0 partitions, closed>"
 
 
-def test_a_consumer_without_a_group_shows_none() -> None:
+def test_a_consumer_without_a_group_shows_no_group() -> None:
     with Consumer("127.0.0.1:1", client_id="me") as consumer:
         consumer.assign([TopicPartition("t", 0)])
         assert repr(consumer) == "<Consumer 'me': 1 partitions>"
 
 
-def test_a_cluster_shows_its_name() -> None:
+def test_a_cluster_shows_its_client_id() -> None:
     with Cluster("127.0.0.1:1") as cluster:
         assert repr(cluster) == "<Cluster 'kproto'>"
 
 
-def test_a_producer_shows_what_is_on_its_way_and_a_server_its_address() -> None:
+def test_a_producer_shows_its_open_records_and_a_server_its_address() -> None:
     with running(topics={"t": 1}) as server:
         assert repr(server) == f"<Server at {server.bootstrap}>"
         with Producer(server.bootstrap, linger_ms=60_000) as producer:
@@ -43,7 +43,7 @@ def test_a_producer_shows_what_is_on_its_way_and_a_server_its_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (GroupChange(at=1_250, kind="rejoining"), "00:00:01.250 UTC rejoining"),
         (
@@ -63,11 +63,11 @@ def test_a_producer_shows_what_is_on_its_way_and_a_server_its_address() -> None:
         ),
     ],
 )
-def test_a_group_change_is_one_line(change: GroupChange, told: str) -> None:
-    assert str(change) == told
+def test_a_group_change_is_one_line(change: GroupChange, expected: str) -> None:
+    assert str(change) == expected
 
 
-def test_a_record_is_one_line_with_its_place() -> None:
+def test_a_record_is_one_line_with_topic_partition_and_offset() -> None:
     record = ConsumerRecord("t", 2, 17, 0, "CreateTime", b"UA", b"\xff" * 70, (("gate", None),))
     text = "\\xff" * 60
     assert str(record) == f"t-2 @ 17: 'UA' = '{text}'... (70 bytes), gate: null"
@@ -77,15 +77,15 @@ def test_a_record_of_a_batch_is_one_line_with_its_offset() -> None:
     assert str(Record(5, 0, None, b"v")) == "5: 'v'"
 
 
-def test_a_commit_for_which_there_is_no_coordinator_says_of_each_broker_why() -> None:
-    with socket() as one, socket() as other:
-        for taken in (one, other):
-            taken.bind(("127.0.0.1", 0))  # and nobody listens
-        first, second = (f"127.0.0.1:{taken.getsockname()[1]}" for taken in (one, other))
+def test_a_commit_without_a_coordinator_names_each_unreachable_broker() -> None:
+    with socket() as first_socket, socket() as second_socket:
+        for bound in (first_socket, second_socket):
+            bound.bind(("127.0.0.1", 0))  # The port is bound, but nobody listens.
+        first, second = (f"127.0.0.1:{bound.getsockname()[1]}" for bound in (first_socket, second_socket))
         with Consumer(f"{first},{second}", group_id="g") as consumer:
             partition = TopicPartition("t", 0)
             consumer.assign([partition])
-            with pytest.raises(RequestTimedOut, match="coordinator is not known: no broker at") as told:
+            with pytest.raises(RequestTimedOut, match="coordinator is not known: no broker at") as error_info:
                 consumer.commit({partition: 1}, timeout=1)
-    assert first in str(told.value)
-    assert second in str(told.value)
+    assert first in str(error_info.value)
+    assert second in str(error_info.value)

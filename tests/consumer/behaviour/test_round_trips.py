@@ -1,4 +1,4 @@
-"""How many rounds between client and broker something takes: on a long way that is all that counts."""
+"""Round trips between client and broker, which dominate the start time on slow links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE_WAY = 100
 PARTITIONS = [tp("t", index) for index in range(20)]
 
 
-def far(brokers: int = 1) -> World:
+def world_with_latency(brokers: int = 1) -> World:
     world = World({"t": 20}, brokers=brokers, latency=(ONE_WAY, ONE_WAY))
     for partition in PARTITIONS:
         world.write("t", partition.partition, "x")
@@ -23,48 +23,48 @@ def far(brokers: int = 1) -> World:
 
 
 def rounds_to_all_records(world: World, consumer: Consumer) -> float:
-    began = world.now
+    started_at = world.now
     assert world.run(60_000, until=lambda: len(consumer.records) == len(PARTITIONS))
-    return (world.now - began) / (2 * ONE_WAY)
+    return (world.now - started_at) / (2 * ONE_WAY)
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_partitions_whose_leaders_are_not_known_yet_are_all_asked_for_at_once(brokers: int) -> None:
-    """Each waited for a time of its own, with the metadata long there."""
-    world = far(brokers)
+def test_partitions_with_unknown_leaders_are_looked_up_together(brokers: int) -> None:
+    """No partition waits for a backoff of its own when the metadata has arrived."""
+    world = world_with_latency(brokers)
     consumer = world.consumer(auto_offset_reset="earliest")
     consumer.assign(dict.fromkeys(PARTITIONS))
-    # Connect, versions, metadata; leaders: (connect, versions,) offsets; records.
+    # Connect, ApiVersions, Metadata. For other leaders connect and ApiVersions. ListOffsets, Fetch.
     assert rounds_to_all_records(world, consumer) <= (5.5 if brokers == 1 else 7)
     assert len(world.requests_of(consumer, ListOffsetsRequest)) == brokers
 
 
-def test_a_group_that_begins_takes_no_round_more_than_its_questions() -> None:
-    world = far()
+def test_a_joining_member_needs_only_the_round_trips_of_its_requests() -> None:
+    world = world_with_latency()
     first = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
     first.subscribe("t")
     rounds_to_all_records(world, first)
     first.close()
     world.run(10_000)
-    again = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
-    again.subscribe("t")
-    # Connect, versions, metadata and coordinator; connect, versions, two joins, sync; offsets; records. And
-    # half of a round, until a commit of the end before is no news any more.
-    assert rounds_to_all_records(world, again) <= 10
+    second = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
+    second.subscribe("t")
+    # Connect, ApiVersions, Metadata with FindCoordinator; connect, ApiVersions, JoinGroup twice, SyncGroup;
+    # OffsetFetch; Fetch. Half a round trip passes before the previous commit is acknowledged.
+    assert rounds_to_all_records(world, second) <= 10
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_a_producer_begins_in_as_few_rounds(brokers: int) -> None:
-    world = far(brokers)
+def test_a_producer_starts_in_as_few_round_trips(brokers: int) -> None:
+    world = world_with_latency(brokers)
     producer = world.producer()
-    began = world.now
+    started_at = world.now
     sent = [producer.deliver("t", "x", partition=index) for index in range(3)]
     assert world.run(60_000, until=lambda: all(request.done() for request in sent))
-    # Connect, versions, metadata and its id; (connect, versions;) records.
-    assert (world.now - began) / (2 * ONE_WAY) <= (4 if brokers == 1 else 5.5)
+    # Connect, ApiVersions, Metadata with InitProducerId. For other leaders connect and ApiVersions. Produce.
+    assert (world.now - started_at) / (2 * ONE_WAY) <= (4 if brokers == 1 else 5.5)
 
 
-def test_a_connection_that_is_prepared_is_the_one_that_the_call_takes() -> None:
+def test_a_prepared_connection_is_used_by_the_next_call() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     for _ in range(2):
         stage.network.connect(1, stage.now, lane=FETCH)
@@ -77,7 +77,7 @@ def test_a_connection_that_is_prepared_is_the_one_that_the_call_takes() -> None:
     assert len(stage.opened) == 1
 
 
-def test_nothing_is_prepared_with_a_broker_that_is_not_known_or_left_alone() -> None:
+def test_no_connection_is_prepared_to_an_unknown_broker_or_during_backoff() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     stage.network.connect(2, stage.now)
     stage.ask(node=1)

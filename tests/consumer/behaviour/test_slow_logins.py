@@ -12,14 +12,14 @@ from tests.consumer.engine.network.login_stage import LoginStage
 
 
 def stalled() -> LoginStage:
-    """Where nobody answers a password."""
+    """Return a stage whose broker does not answer SaslAuthenticate."""
     stage = LoginStage(sasl_mechanism="PLAIN")
     stage.answers_no = ("SaslAuthenticate",)
     return stage
 
 
 def ended(stage: LoginStage, call: Any) -> str:
-    """What became of a call."""
+    """Run until the call is done, and return its error."""
     while not call.done:
         due = stage.network.next_deadline()
         assert due is not None
@@ -27,13 +27,13 @@ def ended(stage: LoginStage, call: Any) -> str:
     return str(call.error)
 
 
-def test_each_login_that_takes_too_long_makes_twice_as_patient() -> None:
+def test_each_login_that_times_out_doubles_the_timeout() -> None:
     stage = stalled()
     for ms in (3_000, 6_000, 10_000, 10_000):
         assert f"did not answer the login of user 'alice' within {ms} ms" in ended(stage, stage.ask())
 
 
-def test_who_took_long_to_let_us_in_may_take_as_long_again() -> None:
+def test_a_slow_login_raises_the_timeout_of_the_next_one() -> None:
     stage = stalled()
     for _ in range(2):
         ended(stage, stage.ask())
@@ -53,7 +53,7 @@ def test_who_took_long_to_let_us_in_may_take_as_long_again() -> None:
     assert "within 10000 ms" in ended(stage, stage.ask())
 
 
-def test_a_question_is_asked_again_as_long_as_a_login_may_take() -> None:
+def test_a_lookup_is_repeated_as_long_as_logins_may_take() -> None:
     stage = stalled()
     stage.network.bootstrap[:] = [("a", 1)]
     call = stage.network.send(MetadataRequest(topics=[]), 0)

@@ -1,4 +1,4 @@
-"""Where partitions start when brokers leave something out, or say what was true before."""
+"""Start offsets of re-created topics, with brokers whose metadata is stale."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ GROUP: dict[str, Any] = {
 }
 
 
-def changed(world: World, kind: type, change: Any, times: int) -> None:
-    """The next answers to this kind of request are changed so."""
-    before = world.tamper
+def change_responses(world: World, kind: type, change: Any, times: int) -> None:
+    """Replace the next `times` responses to requests of this type by the result of `change`."""
+    previous = world.tamper
 
     def tamper(client: Client, request: Any, version: int) -> Any:
         nonlocal times
         if not isinstance(request, kind) or not isinstance(client, Consumer) or not times:
-            return before(client, request, version) if before is not None else None
+            return previous(client, request, version) if previous is not None else None
         times -= 1
         return change(client, request, version)
 
     world.tamper = tamper
 
 
-def made_anew(world: World) -> None:
+def re_create_topic(world: World) -> None:
     world.delete_topic("t")
     world.create("t", 1)
 
 
-def test_a_broker_that_is_behind_does_not_begin_a_topic_anew_that_was_made_anew_before() -> None:
+def test_stale_metadata_does_not_reset_a_topic_that_was_already_re_created() -> None:
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))
     a = world.consumer(**GROUP)
@@ -50,7 +50,7 @@ def test_a_broker_that_is_behind_does_not_begin_a_topic_anew_that_was_made_anew_
     assert world.run(until=lambda: len(a.records) == 10)
     view = a.engine.core.view
     stale = view.topics["t"].id
-    made_anew(world)
+    re_create_topic(world)
     world.write("t", 0, "new 0", "new 1")
     assert world.run(until=lambda: len(a.records) == 12)
 
@@ -65,7 +65,7 @@ def test_a_broker_that_is_behind_does_not_begin_a_topic_anew_that_was_made_anew_
         topic = MetadataResponseTopic(error_code=0, name="t", topic_id=stale, partitions=[entry])
         return MetadataResponse(brokers=brokers, topics=[topic])
 
-    changed(world, MetadataRequest, behind, 2)
+    change_responses(world, MetadataRequest, behind, 2)
     world.run(5000)
     assert view.topics["t"].id != stale
     world.write("t", 0, "new 2")
@@ -73,7 +73,7 @@ def test_a_broker_that_is_behind_does_not_begin_a_topic_anew_that_was_made_anew_
     assert a.values()[10:] == ["new 0", "new 1", "new 2"]
 
 
-def test_what_was_committed_of_a_topic_is_over_with_it() -> None:
+def test_committed_offsets_end_with_their_topic() -> None:
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(3)))
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})
@@ -81,7 +81,7 @@ def test_what_was_committed_of_a_topic_is_over_with_it() -> None:
     assert world.run(until=lambda: len(a.records) == 3)
     a.commit()
     assert world.run(until=lambda: world.committed("g", tp("t", 0)) == 3)
-    made_anew(world)
+    re_create_topic(world)
     assert world.committed("g", tp("t", 0)) is None
     world.write("t", 0, *map(str, range(3)))
     assert world.run(until=lambda: len(a.records) == 6)
@@ -89,19 +89,19 @@ def test_what_was_committed_of_a_topic_is_over_with_it() -> None:
     assert world.run(until=lambda: world.committed("g", tp("t", 0)) == 3)
 
 
-def test_offsets_of_a_topic_that_was_made_anew_are_asked_for_and_committed_under_its_new_id() -> None:
+def test_offsets_of_a_re_created_topic_use_its_new_id() -> None:
     partition = TopicPartition("t", 0)
     with running(topics={"t": 1}) as server, Cluster(server.bootstrap, timeout=10) as cluster:
         assert cluster.partitions("t") == [partition]
         cluster.commit_offsets("g", {partition: 1})
-        with Cluster(server.bootstrap) as other:
-            other.delete_topics(["t"])
-            other.create_topics({"t": 1})
+        with Cluster(server.bootstrap) as other_cluster:
+            other_cluster.delete_topics(["t"])
+            other_cluster.create_topics({"t": 1})
         assert cluster.committed_offsets("g", [partition]) == {partition: None}
-        with Cluster(server.bootstrap) as other:
-            other.delete_topics(["t"])
-            other.create_topics({"t": 1})
+        with Cluster(server.bootstrap) as other_cluster:
+            other_cluster.delete_topics(["t"])
+            other_cluster.create_topics({"t": 1})
         cluster.commit_offsets("g", {partition: 2})
-        found = cluster.committed_offsets("g", [partition])[partition]
-        assert found is not None
-        assert found.offset == 2
+        committed = cluster.committed_offsets("g", [partition])[partition]
+        assert committed is not None
+        assert committed.offset == 2

@@ -1,5 +1,8 @@
-"""Every argument of every public method of every client, found by looking at the classes: what nothing allows
-is refused by name, whatever it does when it is looked at, and the client goes on as if nothing was."""
+"""Every argument of every public method of every client: a wrong value is rejected by name, and the client
+still works.
+
+The arguments are found by inspection of the classes. The wrong value raises in each of its special methods.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ from kproto.records import Record, encode_batch
 P0 = TopicPartition("t", 0)
 
 
-class Odd:
-    """Nothing is allowed to be this, and nobody may look at it too closely."""
+class Hostile:
+    """A value that no argument allows, and that raises when it is compared, printed or converted."""
 
     def _raises(self, *_: Any) -> Any:
         raise ZeroDivisionError("somebody looked")
@@ -35,29 +38,31 @@ class Odd:
 
 
 def clients() -> list[type]:
-    """Every class of the package that one opens and closes."""
-    found = [getattr(consumer, name) for name in consumer.__all__]
-    return [one for one in found if isinstance(one, type) and hasattr(one, "close")]
+    """Return every public class that has a close method."""
+    members = [getattr(consumer, name) for name in consumer.__all__]
+    return [member for member in members if isinstance(member, type) and hasattr(member, "close")]
 
 
-# What a client's own parts call of it.
-INSIDE = {"on_assigned", "on_removed", "remove", "mark"}
+# Methods that are called by other parts of a client only.
+INTERNAL = {"on_assigned", "on_removed", "remove", "mark"}
 
 
 def calls(kind: type) -> list[tuple[str, str, inspect.Parameter]]:
-    """(method, parameter's name, parameter) of all that is public."""
+    """Return (method, parameter's name, parameter) of all public methods."""
     return [
         (name, parameter.name, parameter)
         for name, method in inspect.getmembers(kind, inspect.isfunction)
-        if not name.startswith("_") and name not in INSIDE and (kind, name) != (AsyncConsumerGroup, "commit")
+        if not name.startswith("_")
+        and name not in INTERNAL
+        and (kind, name) != (AsyncConsumerGroup, "commit")
         for parameter in inspect.signature(method).parameters.values()
         if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD
     ]
 
 
 CALLS = [(kind, *call[:2]) for kind in clients() for call in calls(kind)]
-# What goes along with the argument that is wrong.
-RIGHT: dict[str, Any] = {
+# Valid values of the other arguments.
+VALID: dict[str, Any] = {
     "topic": "t",
     "topics": ["t"],
     "partition": P0,
@@ -88,57 +93,59 @@ def broker() -> Iterator[str]:
         yield server.bootstrap
 
 
-def made(kind: Any, broker: str) -> Any:
+def create_client(kind: Any, broker: str) -> Any:
     options: dict[str, Any] = {"group_id": "g"} if kind.__name__.endswith(("Group", "Consumer")) else {}
     if kind.__name__.endswith("Producer") and "Queue" not in kind.__name__ and "Sync" not in kind.__name__:
         options = {"transactional_id": "x"}
     return kind(broker, **options)
 
 
-async def answered(found: Any) -> Any:
-    return await found if inspect.isawaitable(found) else found
+async def await_result(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result
 
 
-def given(kind: Any, method: str, wrong: str, value: Any) -> dict[str, Any]:
-    """Arguments of which one is wrong."""
+def arguments_with(kind: Any, method: str, wrong: str, value: Any) -> dict[str, Any]:
+    """Return the arguments of a call, of which one is wrong."""
     parameters = inspect.signature(getattr(kind, method)).parameters
-    right = {**RIGHT, "handler": Handler()}
+    valid = {**VALID, "handler": Handler()}
     match method:
         case "consume_partition":
-            right["partition"] = 0
+            valid["partition"] = 0
         case "create_topics":
-            right["topics"] = {"new": 1}
+            valid["topics"] = {"new": 1}
         case "run":
-            right["plan"] = (None for _ in ())
+            valid["plan"] = (None for _ in ())
         case "request" | "request_versioned":
-            right["request"] = ListGroupsRequest()
+            valid["request"] = ListGroupsRequest()
         case "produce":
-            right["records"] = encode_batch([Record(0, 0, None, b"x")])
-    needed = [
+            valid["records"] = encode_batch([Record(0, 0, None, b"x")])
+    required = [
         name
-        for name, one in parameters.items()
-        if name not in ("self", wrong) and one.default is one.empty and one.kind is not one.VAR_KEYWORD
+        for name, parameter in parameters.items()
+        if name not in ("self", wrong)
+        and parameter.default is parameter.empty
+        and parameter.kind is not parameter.VAR_KEYWORD
     ]
-    return {**{name: right.get(name) for name in needed}, wrong: value}
+    return {**{name: valid.get(name) for name in required}, wrong: value}
 
 
 def attempt(kind: Any, broker: str, act: Callable[[Any], Any], then: Callable[[Any], Any]) -> BaseException:
-    """What `act` raised of a new client; `then` is what comes after, and then it is closed."""
+    """Call a new client and return the error of `act`. Then call `then`, and close the client."""
 
-    before = set(opened)
+    earlier = set(opened)
 
     async def story() -> BaseException:
-        client = made(kind, broker)
+        client = create_client(kind, broker)
         try:
-            await answered(act(client))
+            await await_result(act(client))
         except BaseException as error:
-            found = error
+            raised = error
         else:
-            found = AssertionError("nothing was raised")
-        await answered(then(client))
-        await answered(client.close())
-        assert not [str(one) for one in opened if one not in before]
-        return found
+            raised = AssertionError("nothing was raised")
+        await await_result(then(client))
+        await await_result(client.close())
+        assert not [str(client_opened) for client_opened in opened if client_opened not in earlier]
+        return raised
 
     if kind.__name__.startswith("Async"):
         return asyncio.run(story())
@@ -150,8 +157,8 @@ def attempt(kind: Any, broker: str, act: Callable[[Any], Any], then: Callable[[A
     raise AssertionError("it waits")
 
 
-def goes_on(client: Any) -> Any:
-    """It is as it was: usable."""
+def check_usable(client: Any) -> Any:
+    """Check that the client is still usable."""
     for name, arguments in (
         ("assignment", ()),
         ("topics", ()),
@@ -166,85 +173,94 @@ def goes_on(client: Any) -> Any:
     raise AssertionError(f"what can one ask {client}?")
 
 
-def of_kproto() -> set[str]:
-    return {one.name for one in threading.enumerate() if one.name.startswith("kproto-")}
+def client_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("kproto-")}
 
 
 def name_of(call: Any) -> str:
     return call.__name__ if isinstance(call, type) else str(call)
 
 
-def broken() -> Iterator[Any]:
+def failing_iterator() -> Iterator[Any]:
     yield P0
     raise LookupError("the application's own")
 
 
-# Built anew for each call, as some are used up.
-INSIDE_OF: list[Callable[[], Any]] = [
-    lambda: [Odd()],
-    lambda: (Odd(), 0),
-    lambda: TopicPartition("t", Odd()),  # type: ignore[arg-type]
-    lambda: {P0: Odd()},
-    lambda: {"t": Odd()},
-    lambda: {"value": [Odd()]},
-    lambda: [("a", Odd())],
+# Created for each call, because iterators are used up.
+WRONG_INSIDE: list[Callable[[], Any]] = [
+    lambda: [Hostile()],
+    lambda: (Hostile(), 0),
+    lambda: TopicPartition("t", Hostile()),  # type: ignore[arg-type]
+    lambda: {P0: Hostile()},
+    lambda: {"t": Hostile()},
+    lambda: {"value": [Hostile()]},
+    lambda: [("a", Hostile())],
 ]
 
 
 @pytest.mark.parametrize(("kind", "method", "wrong"), CALLS, ids=name_of)
-def test_what_nothing_allows_is_refused_by_name(broker: str, kind: Any, method: str, wrong: str) -> None:
-    before = of_kproto()
-    error = attempt(kind, broker, lambda c: getattr(c, method)(**given(kind, method, wrong, Odd())), goes_on)
+def test_a_wrong_value_is_rejected_by_name(broker: str, kind: Any, method: str, wrong: str) -> None:
+    earlier = client_threads()
+    error = attempt(
+        kind,
+        broker,
+        lambda c: getattr(c, method)(**arguments_with(kind, method, wrong, Hostile())),
+        check_usable,
+    )
     assert isinstance(error, ConfigError), error
     assert error.option.split("[")[0] == wrong
-    assert "Odd" in str(error)
-    assert of_kproto() <= before
+    assert "Hostile" in str(error)
+    assert client_threads() <= earlier
 
 
 TIMEOUTS = [call for call in CALLS if call[2] == "timeout"]
 
 
 @pytest.mark.parametrize(("kind", "method", "wrong"), TIMEOUTS, ids=name_of)
-def test_a_time_that_is_none_is_refused(broker: str, kind: Any, method: str, wrong: str) -> None:
+def test_an_invalid_timeout_is_rejected(broker: str, kind: Any, method: str, wrong: str) -> None:
     for value in [-1, -math.inf, math.nan, "1", True, b"", [1], -1e-9]:
-        act = lambda c, value=value: getattr(c, method)(**given(kind, method, wrong, value))  # noqa: E731
-        error = attempt(kind, broker, act, goes_on)
+        act = lambda c, value=value: getattr(c, method)(**arguments_with(kind, method, wrong, value))  # noqa: E731
+        error = attempt(kind, broker, act, check_usable)
         assert isinstance(error, ConfigError), (value, error)
         assert error.option == "timeout"
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "method", "wrong"), CALLS, ids=name_of)
-def test_what_nothing_allows_is_found_inside_of_others(
+def test_a_wrong_value_inside_of_a_collection_is_rejected(
     broker: str, kind: Any, method: str, wrong: str
 ) -> None:
-    for make in INSIDE_OF:
+    for make in WRONG_INSIDE:
         value = make()
         if wrong == "partitions" and method != "assign" and isinstance(value, dict):
-            continue  # its keys are what is asked for
-        act = lambda c, value=value: getattr(c, method)(**given(kind, method, wrong, value))  # noqa: E731
-        error = attempt(kind, broker, act, goes_on)
+            continue  # The keys of the dict are valid partitions.
+        act = lambda c, value=value: getattr(c, method)(**arguments_with(kind, method, wrong, value))  # noqa: E731
+        error = attempt(kind, broker, act, check_usable)
         assert isinstance(error, ConfigError), (value, error)
     if wrong == "plan":
-        return  # a generator is what it should be
+        return  # A generator is a valid plan.
     error = attempt(
-        kind, broker, lambda c: getattr(c, method)(**given(kind, method, wrong, broken())), goes_on
+        kind,
+        broker,
+        lambda c: getattr(c, method)(**arguments_with(kind, method, wrong, failing_iterator())),
+        check_usable,
     )
     assert isinstance(error, ConfigError | LookupError), error
 
 
-class Topic(str, Enum):  # noqa: UP042  # a StrEnum's str() is its text
+# str() of a member is not its text, unlike that of a StrEnum.
+class Topic(str, Enum):  # noqa: UP042
     flights = "t"
 
 
-def test_a_topic_may_be_of_a_class_of_texts(broker: str) -> None:
-    place = TopicPartition(Topic.flights, 0)
+def test_a_topic_may_be_an_instance_of_a_subclass_of_str(broker: str) -> None:
+    t0 = TopicPartition(Topic.flights, 0)
     with Producer(broker) as producer:
         assert producer.send(Topic.flights, b"x", partition=0).result(5).topic == "t"
         assert producer.send_columns(Topic.flights, {"value": [b"x"]})
     with Consumer(broker, group_id="texts", auto_offset_reset="earliest") as reader:
         reader.subscribe([Topic.flights])
         assert reader.poll(5)
-        assert {str(one) for one in reader.assignment()} == {"t-0", "t-1"}
-        reader.commit({place: 1})
-        assert [str(one) for one in reader.committed([place])] == ["t-0"]
+        assert {str(partition) for partition in reader.assignment()} == {"t-0", "t-1"}
+        reader.commit({t0: 1})
+        assert [str(partition) for partition in reader.committed([t0])] == ["t-0"]

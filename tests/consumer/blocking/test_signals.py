@@ -1,4 +1,4 @@
-"""Handlers of signals wait while the engine is changed, and are what they were afterwards."""
+"""Signal handlers are deferred while the engine is changed, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -13,57 +13,57 @@ from consumer import Consumer, TopicPartition
 from consumer.blocking.signals import Held
 from kproto.broker.server import running
 
-HEARD: list[str] = []
+RECORDED: list[str] = []
 
 
 def on_alarm(number: int, frame: object) -> None:
-    HEARD.append("alarm")
+    RECORDED.append("alarm")
     raise TimeoutError("alarm")
 
 
 def on_term(number: int, frame: object) -> None:
-    HEARD.append("term")
+    RECORDED.append("term")
     raise SystemExit(3)
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[dict[int, Any]]:
-    wanted = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: on_term, signal.SIGALRM: on_alarm}
-    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
-    HEARD.clear()
-    yield wanted
-    after = {number: signal.signal(number, handler) for number, handler in before.items()}
-    assert after == wanted  # whatever happened
+    installed = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: on_term, signal.SIGALRM: on_alarm}
+    previous = {number: signal.signal(number, handler) for number, handler in installed.items()}
+    RECORDED.clear()
+    yield installed
+    after = {number: signal.signal(number, handler) for number, handler in previous.items()}
+    assert after == installed  # The handlers are restored in every test.
 
 
 def held(*steps: int | str | Exception) -> None:
-    """A block in which these happen: signals come, a word is heard, an error is raised."""
+    """Defer signals while the steps run: a signal is raised, a word is recorded, or an error is raised."""
     with Held():
         for step in steps:
             if isinstance(step, int):
                 signal.raise_signal(step)
             elif isinstance(step, str):
-                HEARD.append(step)
+                RECORDED.append(step)
             else:
                 raise step
 
 
-def test_what_comes_within_is_heard_at_the_end() -> None:
+def test_a_signal_within_the_block_is_handled_at_its_end() -> None:
     with pytest.raises(KeyboardInterrupt):
         held(signal.SIGINT, "went on")
-    assert HEARD == ["went on"]
+    assert RECORDED == ["went on"]
 
 
 @pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGPROF", "SIGCHLD", "SIGRTMIN"])
-def test_so_is_every_other_that_programs_use(name: str) -> None:
+def test_other_common_signals_are_deferred_as_well(name: str) -> None:
     number = getattr(signal, name)
-    before = signal.signal(number, on_alarm)
+    previous = signal.signal(number, on_alarm)
     try:
         with pytest.raises(TimeoutError):
             held(number, "went on")
-        assert HEARD == ["went on", "alarm"]
+        assert RECORDED == ["went on", "alarm"]
     finally:
-        signal.signal(number, before)
+        signal.signal(number, previous)
 
 
 NAMELESS = signal.SIGRTMIN + 1 if hasattr(signal, "SIGRTMIN") else None
@@ -71,9 +71,9 @@ NAMELESS = signal.SIGRTMIN + 1 if hasattr(signal, "SIGRTMIN") else None
 
 @pytest.mark.skipif(NAMELESS is None, reason="none of them is without a name here")
 @pytest.mark.parametrize("number", [NAMELESS, None if NAMELESS is None else NAMELESS + 1])
-def test_one_without_a_name_is_held_once_a_client_was_made_or_has_waited(number: int) -> None:
+def test_a_signal_without_a_name_is_deferred_once_a_client_was_created_or_has_waited(number: int) -> None:
     with running({"t": 1}) as server, Consumer(server.bootstrap) as waits:
-        before = signal.signal(number, on_alarm)
+        previous = signal.signal(number, on_alarm)
         try:
             if number == NAMELESS:
                 Consumer(server.bootstrap).close()
@@ -82,36 +82,36 @@ def test_one_without_a_name_is_held_once_a_client_was_made_or_has_waited(number:
                 waits.poll(0.01)
             with pytest.raises(TimeoutError):
                 held(number, "went on")
-            assert HEARD == ["went on", "alarm"]
+            assert RECORDED == ["went on", "alarm"]
         finally:
-            signal.signal(number, before)
+            signal.signal(number, previous)
 
 
-def test_each_is_heard_in_the_order_in_which_it_came_though_the_first_one_raises() -> None:
-    with pytest.raises(TimeoutError) as told:
+def test_signals_are_handled_in_order_even_if_a_handler_raises() -> None:
+    with pytest.raises(TimeoutError) as error_info:
         held(signal.SIGTERM, signal.SIGALRM, "went on")
-    assert HEARD == ["went on", "term", "alarm"]
-    assert isinstance(told.value.__context__, SystemExit)
+    assert RECORDED == ["went on", "term", "alarm"]
+    assert isinstance(error_info.value.__context__, SystemExit)
 
 
-def test_an_error_within_is_told_beside_the_signal() -> None:
-    with pytest.raises(KeyboardInterrupt) as told:
+def test_an_error_within_the_block_becomes_the_context_of_the_signals_error() -> None:
+    with pytest.raises(KeyboardInterrupt) as error_info:
         held(signal.SIGINT, ValueError("mine"))
-    assert isinstance(told.value.__context__, ValueError)
+    assert isinstance(error_info.value.__context__, ValueError)
 
 
-def test_a_block_in_a_block_hears_nothing_until_the_outer_one_ends() -> None:
+def test_nested_blocks_defer_signals_until_the_outer_one_ends() -> None:
     def outer() -> None:
         with Held():
             held(signal.SIGINT, "inner")
-            HEARD.append("outer")
+            RECORDED.append("outer")
 
     with pytest.raises(KeyboardInterrupt):
         outer()
-    assert HEARD == ["inner", "outer"]
+    assert RECORDED == ["inner", "outer"]
 
 
-def test_signals_that_are_ignored_or_the_systems_stay_so() -> None:
+def test_ignored_signals_and_default_handlers_are_left_unchanged() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with Held():
@@ -122,14 +122,14 @@ def test_signals_that_are_ignored_or_the_systems_stay_so() -> None:
     signal.signal(signal.SIGALRM, on_alarm)
 
 
-def test_other_threads_hold_nothing() -> None:
-    seen: list[object] = []
+def test_other_threads_defer_nothing() -> None:
+    handlers_seen: list[object] = []
 
     def work() -> None:
         with Held():
-            seen.append(signal.getsignal(signal.SIGINT))
+            handlers_seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [signal.default_int_handler]
+    assert handlers_seen == [signal.default_int_handler]

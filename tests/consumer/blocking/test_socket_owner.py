@@ -1,4 +1,6 @@
-"""Over TLS who waits for records reads them; the client's own thread has the rest, and never waits long."""
+"""Over TLS a thread that waits in poll reads the sockets itself. Otherwise the client's own thread reads
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,48 +22,48 @@ from kproto.errors import IllegalState
 from kproto.testing.certificates import certificates
 from kproto.testing.secured import SecuredKafka, secured
 
-ME = threading.get_ident
-PATIENCE = 30.0
+current_thread = threading.get_ident
+TIMEOUT_S = 30.0
 
 
 def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while not holds():
-        assert time.monotonic() < end
+        assert time.monotonic() < deadline
         time.sleep(0.002)
 
 
-class Own:
-    """The client's own thread, as far as a seat knows it."""
+class OwnThread:
+    """The client's own thread, as the socket owner sees it."""
 
     def __init__(self, owner: SocketOwner) -> None:
-        self.sits = False
+        self.has_sockets = False
         self._owner = owner
         self._thread = threading.Thread(target=self._sit, daemon=True)
         self._thread.start()
 
     def _sit(self) -> None:
         self._owner.acquire()
-        self.sits = True
+        self.has_sockets = True
 
-    def soon(self) -> None:
-        self._thread.join(PATIENCE)
-        assert self.sits
+    def check_gets_sockets(self) -> None:
+        self._thread.join(TIMEOUT_S)
+        assert self.has_sockets
 
-    def never(self) -> None:
+    def check_waits(self) -> None:
         self._thread.join(0.1)
-        assert not self.sits
+        assert not self.has_sockets
 
 
 @pytest.fixture
-def long_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_owner, "AWAY_S", 3_600.0)
 
 
-# ---- the seat alone
+# ---- the socket owner alone
 
 
-def test_who_wants_it_gets_it_when_the_own_thread_stands_up(long_away: None) -> None:
+def test_a_borrower_gets_the_sockets_when_the_own_thread_hands_over(long_grace_period: None) -> None:
     owner = SocketOwner()
     owner.acquire()
     assert not owner.borrow()
@@ -69,68 +71,68 @@ def test_who_wants_it_gets_it_when_the_own_thread_stands_up(long_away: None) -> 
     owner.hand_over()
     assert not owner.requested
     assert owner.borrow()
-    assert owner.borrower == ME()
+    assert owner.borrower == current_thread()
     owner.give_back()
     assert owner.borrower == 0
 
 
-def test_the_own_thread_has_it_again_when_the_guest_was_away_for_a_while() -> None:
+def test_the_own_thread_gets_the_sockets_after_the_borrower_was_away() -> None:
     owner = SocketOwner()
     assert owner.borrow()
-    own = Own(owner)
-    own.never()
+    own = OwnThread(owner)
+    own.check_waits()
     owner.give_back()
-    own.soon()
+    own.check_gets_sockets()
     assert not owner.borrow()
 
 
-def test_the_guest_finds_it_free_within_that_while(long_away: None) -> None:
+def test_the_borrower_gets_the_sockets_again_within_the_grace_period(long_grace_period: None) -> None:
     owner = SocketOwner()
     assert owner.borrow()
-    own = Own(owner)
+    own = OwnThread(owner)
     for _ in range(3):
         owner.give_back()
         assert owner.borrow()
     owner.give_back()
-    own.never()
+    own.check_waits()
 
 
-def test_the_own_thread_that_is_called_is_the_next(long_away: None) -> None:
+def test_a_recalled_own_thread_is_next(long_grace_period: None) -> None:
     owner = SocketOwner()
     assert owner.borrow()
-    own = Own(owner)
+    own = OwnThread(owner)
     owner.recall()
-    own.never()
+    own.check_waits()
     owner.give_back()
-    assert not owner.borrow()  # whether it sits there already, or is about to
-    own.soon()
+    assert not owner.borrow()  # Whether the own thread has the sockets already, or is about to get them.
+    own.check_gets_sockets()
 
 
-def test_the_own_thread_that_waits_hears_a_call_at_once(long_away: None) -> None:
+def test_a_recall_wakes_the_waiting_own_thread_at_once(long_grace_period: None) -> None:
     owner = SocketOwner()
     assert owner.borrow()
     owner.give_back()
-    own = Own(owner)
-    own.never()
+    own = OwnThread(owner)
+    own.check_waits()
     owner.recall()
-    own.soon()
+    own.check_gets_sockets()
 
 
-def test_two_guests_do_not_drive_each_other_out() -> None:
+def test_two_borrowers_do_not_displace_each_other() -> None:
     owner = SocketOwner()
     assert owner.borrow()
     assert not owner.borrow()
     assert not owner.requested
 
 
-def test_who_only_writes_keeps_nobody_away(long_away: None) -> None:
+def test_a_writer_does_not_keep_the_own_thread_away(long_grace_period: None) -> None:
     owner = SocketOwner()
     assert owner.borrow(to_read=False)
-    own = Own(owner)
+    own = OwnThread(owner)
     assert not owner.borrow(to_read=False)
     assert not owner.requested
     owner.give_back(has_read=False)
-    own.soon()
+    own.check_gets_sockets()
 
 
 # ---- consumers
@@ -144,197 +146,205 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     with secured("SASL_SSL", files, users={"alice": "secret"}, settings=settings) as kafka:
         for topic in ("quiet", "some", "apart"):
             kafka.create_topic(topic)
-        with Producer(kafka.bootstrap, **how(kafka)) as producer:
+        with Producer(kafka.bootstrap, **security_options(kafka)) as producer:
             for number in range(1_000):
                 producer.send("some", b"%d" % number)
                 producer.send("apart", b"%d" % number)
         yield kafka
 
 
-def how(kafka: SecuredKafka) -> Any:
+def security_options(kafka: SecuredKafka) -> Any:
     return kafka.options("alice", "secret")
 
 
 def reading(kafka: SecuredKafka, topic: str, **options: Any) -> Consumer:
-    reader = Consumer(kafka.bootstrap, auto_offset_reset="earliest", **how(kafka), **options)
+    reader = Consumer(kafka.bootstrap, auto_offset_reset="earliest", **security_options(kafka), **options)
     reader.assign([TopicPartition(topic, 0)])
     return reader
 
 
-def looks(reader: Consumer) -> list[int]:
-    """The threads that look at its sockets, from now on."""
-    seen: list[int] = []
-    look = reader._runtime.sockets.poll
+def record_polls(reader: Consumer) -> list[int]:
+    """Return a list of the threads that poll the sockets from now on."""
+    thread_ids: list[int] = []
+    poll = reader._runtime.sockets.poll
 
     def told(timeout: float | None) -> None:
-        seen.append(ME())
-        look(timeout)
+        thread_ids.append(current_thread())
+        poll(timeout)
 
     reader._runtime.sockets.poll = told  # type: ignore[method-assign]
-    return seen
+    return thread_ids
 
 
-def test_who_waits_reads_himself_and_is_relieved_when_he_is_away(kafka: SecuredKafka) -> None:
+def test_a_waiting_thread_reads_and_the_own_thread_takes_over_when_it_is_away(kafka: SecuredKafka) -> None:
     with reading(kafka, "quiet", fetch_max_wait_ms=50) as reader:
         reader.poll(0.5)
-        seen = looks(reader)
+        thread_ids = record_polls(reader)
         reader.poll(1)
-        assert seen.count(ME()) > 3
-        seen.clear()
+        assert thread_ids.count(current_thread()) > 3
+        thread_ids.clear()
         time.sleep(0.5)
-        assert ME() not in seen
-        assert reader._runtime.thread.ident in seen
+        assert current_thread() not in thread_ids
+        assert reader._runtime.thread.ident in thread_ids
 
 
-def test_without_tls_the_own_thread_looks() -> None:
+def test_without_tls_the_own_thread_reads() -> None:
     from kproto.broker.server import running
 
     with running(topics={"t": 1}) as server, Consumer(server.bootstrap, fetch_max_wait_ms=50) as reader:
         reader.assign([TopicPartition("t", 0)])
-        seen = looks(reader)
+        thread_ids = record_polls(reader)
         reader.poll(0.5)
-        assert set(seen) == {reader._runtime.thread.ident}
+        assert set(thread_ids) == {reader._runtime.thread.ident}
 
 
-def test_ctrl_c_ends_a_poll_that_waits_and_the_next_one_reads_on(kafka: SecuredKafka) -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def test_ctrl_c_ends_a_waiting_poll_and_the_next_poll_reads_on(kafka: SecuredKafka) -> None:
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with reading(kafka, "quiet", fetch_max_wait_ms=20_000) as reader:
             reader.poll(0.5)
             for _ in range(3):
                 timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
                 timer.start()
-                began = time.monotonic()
+                started_at = time.monotonic()
                 with pytest.raises(KeyboardInterrupt):
-                    reader.poll(PATIENCE)
-                assert time.monotonic() - began < 10  # and no answer of the broker's ended it
-            with Producer(kafka.bootstrap, **how(kafka)) as producer:
-                producer.send("quiet", b"after").result(PATIENCE)
-            assert [record.value for record in reader.poll(PATIENCE)] == [b"after"]
+                    reader.poll(TIMEOUT_S)
+                assert time.monotonic() - started_at < 10  # No response of the broker ended the poll.
+            with Producer(kafka.bootstrap, **security_options(kafka)) as producer:
+                producer.send("quiet", b"after").result(TIMEOUT_S)
+            assert [record.value for record in reader.poll(TIMEOUT_S)] == [b"after"]
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs SIGUSR1")
-def test_a_handler_of_any_signal_may_close_it(kafka: SecuredKafka) -> None:
+def test_a_signal_handler_may_close_the_consumer(kafka: SecuredKafka) -> None:
     reader = reading(kafka, "apart")
     reader.poll(1)
     reader.seek(TopicPartition("apart", 0), 1_000)
-    before = signal.signal(signal.SIGUSR1, lambda *_: reader.close(timeout=PATIENCE))
+    previous = signal.signal(signal.SIGUSR1, lambda *_: reader.close(timeout=TIMEOUT_S))
     try:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-        began = time.monotonic()
+        started_at = time.monotonic()
         with pytest.raises(IllegalState, match="closed"):
-            reader.poll(2 * PATIENCE)
-        assert time.monotonic() - began < PATIENCE
+            reader.poll(2 * TIMEOUT_S)
+        assert time.monotonic() - started_at < TIMEOUT_S
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGUSR1, previous)
         reader.close()
 
 
-def test_another_thread_closes_it_while_one_waits(kafka: SecuredKafka) -> None:
+def test_another_thread_may_close_the_consumer_during_a_poll(kafka: SecuredKafka) -> None:
     for _ in range(5):
         reader = reading(kafka, "apart")
-        assert reader.poll(PATIENCE)
+        assert reader.poll(TIMEOUT_S)
         reader.seek(TopicPartition("apart", 0), 1_000)
-        took: list[float] = []
+        durations: list[float] = []
 
-        def close(reader: Consumer = reader, took: list[float] = took) -> None:
+        def close(reader: Consumer = reader, durations: list[float] = durations) -> None:
             time.sleep(0.1)
-            began = time.monotonic()
-            reader.close(timeout=PATIENCE)
-            took.append(time.monotonic() - began)
+            started_at = time.monotonic()
+            reader.close(timeout=TIMEOUT_S)
+            durations.append(time.monotonic() - started_at)
 
         closer = threading.Thread(target=close)
         closer.start()
         with pytest.raises(IllegalState, match="closed"):
-            reader.poll(2 * PATIENCE)
-        closer.join(PATIENCE)
-        assert took
-        assert took[0] < PATIENCE / 2
+            reader.poll(2 * TIMEOUT_S)
+        closer.join(TIMEOUT_S)
+        assert durations
+        assert durations[0] < TIMEOUT_S / 2
 
 
-def test_who_waits_hears_of_what_other_threads_change(kafka: SecuredKafka) -> None:
+def test_a_waiting_thread_notices_changes_by_other_threads(kafka: SecuredKafka) -> None:
     with reading(kafka, "apart", fetch_max_wait_ms=20_000) as reader:
-        assert reader.poll(PATIENCE)
+        assert reader.poll(TIMEOUT_S)
         reader.seek(TopicPartition("apart", 0), 1_000)
         reader.poll(0.5)
-        seen, began = reader._runtime.changes, time.monotonic()
+        changes, started_at = reader._runtime.changes, time.monotonic()
         threading.Timer(0.2, reader._runtime.notify).start()
-        assert run_to_end(reader._runtime.wait(seen, now() + 30_000))
-        assert time.monotonic() - began < 10
+        assert run_to_end(reader._runtime.wait(changes, now() + 30_000))
+        assert time.monotonic() - started_at < 10
 
 
 @pytest.mark.thorough
-def test_its_heartbeats_go_on_while_the_application_is_away(kafka: SecuredKafka) -> None:
+def test_heartbeats_continue_while_the_application_is_away(kafka: SecuredKafka) -> None:
     timing: Any = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 200}
-    told: list[str] = []
+    kinds: list[str] = []
     with Consumer(
         kafka.bootstrap,
         group_id="away",
         auto_offset_reset="earliest",
         max_poll_records=200,
         **timing,
-        **how(kafka),
+        **security_options(kafka),
     ) as reader:
         reader.subscribe(["some"])
-        reader.events(lambda change: told.append(change.kind))
-        read = 0
-        while read < 1_000:
-            read += len(reader.poll(PATIENCE))
+        reader.events(lambda change: kinds.append(change.kind))
+        count = 0
+        while count < 1_000:
+            count += len(reader.poll(TIMEOUT_S))
             time.sleep(0.7)
         time.sleep(2.5)
         reader.poll(0.5)
         reader.commit()
         assert reader.committed()[TopicPartition("some", 0)].offset == 1_000
-    assert "lost" not in told
+    assert "lost" not in kinds
 
 
-def test_polls_and_commits_of_both_kinds_in_turns(kafka: SecuredKafka) -> None:
-    ended: list[Any] = []
+def test_polls_and_commits_of_both_kinds_can_alternate(kafka: SecuredKafka) -> None:
+    futures: list[Any] = []
     with Consumer(
-        kafka.bootstrap, group_id="turns", auto_offset_reset="earliest", max_poll_records=10, **how(kafka)
+        kafka.bootstrap,
+        group_id="turns",
+        auto_offset_reset="earliest",
+        max_poll_records=10,
+        **security_options(kafka),
     ) as reader:
         reader.subscribe(["some"])
-        read: list[int] = []
-        while len(read) < 1_000:
-            read += [record.offset for record in reader.poll(PATIENCE)]
-            if len(read) % 20:
-                ended.append(reader.commit_async())
+        offsets: list[int] = []
+        while len(offsets) < 1_000:
+            offsets += [record.offset for record in reader.poll(TIMEOUT_S)]
+            if len(offsets) % 20:
+                futures.append(reader.commit_async())
             else:
                 reader.commit()
-        for future in ended:
-            future.result(PATIENCE)
-        assert read == list(range(1_000))
+        for future in futures:
+            future.result(TIMEOUT_S)
+        assert offsets == list(range(1_000))
         assert reader.committed()[TopicPartition("some", 0)].offset == 1_000
 
 
-def test_who_waits_idles(kafka: SecuredKafka) -> None:
-    """A poll of a second on a quiet topic is some looks, and no more: nobody drives the other out."""
+def test_a_waiting_poll_is_idle(kafka: SecuredKafka) -> None:
+    """A poll of two seconds on an idle topic polls the sockets only a few times."""
     with reading(kafka, "quiet") as reader:
         reader.seek_to("latest")
         reader.poll(1)
-        seen = looks(reader)
+        thread_ids = record_polls(reader)
         reader.poll(2)
-        assert len(seen) < 60
+        assert len(thread_ids) < 60
 
 
-def test_what_hangs_on_a_future_never_polls_in_the_middle_of_a_poll(kafka: SecuredKafka) -> None:
-    said: list[str] = []
+def test_a_callback_of_a_future_never_polls_during_a_poll(kafka: SecuredKafka) -> None:
+    outcomes: list[str] = []
     with Consumer(
-        kafka.bootstrap, group_id="hanging", auto_offset_reset="earliest", max_poll_records=10, **how(kafka)
+        kafka.bootstrap,
+        group_id="hanging",
+        auto_offset_reset="earliest",
+        max_poll_records=10,
+        **security_options(kafka),
     ) as reader:
 
         def hanging(future: Any) -> None:
             try:
-                said.append(f"polled {len(reader.poll(0))}")
+                outcomes.append(f"polled {len(reader.poll(0))}")
             except IllegalState as error:
-                said.append("refused" if "own thread" in str(error) else str(error))
+                outcomes.append("refused" if "own thread" in str(error) else str(error))
 
         reader.subscribe(["some"])
-        read: list[int] = []
-        while len(read) < 1_000:
-            read += [record.offset for record in reader.poll(PATIENCE)]
+        offsets: list[int] = []
+        while len(offsets) < 1_000:
+            offsets += [record.offset for record in reader.poll(TIMEOUT_S)]
             reader.commit_async().add_done_callback(hanging)
-    assert read == list(range(1_000))
-    assert set(said) == {"refused"}
+    assert offsets == list(range(1_000))
+    assert set(outcomes) == {"refused"}

@@ -1,4 +1,4 @@
-"""Partitions without a group, in sarama's manner, on the embedded broker."""
+"""sarama's partition consumers, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -44,14 +44,18 @@ def fill(server: Server, count: int, *, partition: int = 0) -> None:
             producer.send("t", b"%d" % number, partition=partition)
 
 
-def test_oldest_newest_and_an_offset_are_where_reading_begins(server: Server) -> None:
+def test_reading_starts_at_oldest_newest_or_an_offset(server: Server) -> None:
     fill(server, 10)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
         for start, first in ((OLDEST, 0), (4, 4)):
-            one = consumers.consume_partition("t", 0, start)
-            assert one.initial_offset == first
-            assert [record.offset for record in islice(one, 3)] == [first, first + 1, first + 2]
-            one.close()
+            partition_consumer = consumers.consume_partition("t", 0, start)
+            assert partition_consumer.initial_offset == first
+            assert [record.offset for record in islice(partition_consumer, 3)] == [
+                first,
+                first + 1,
+                first + 2,
+            ]
+            partition_consumer.close()
         newest = consumers.consume_partition("t", 0)
         fill(server, 1)
         assert next(iter(newest)).offset == 10
@@ -60,65 +64,69 @@ def test_oldest_newest_and_an_offset_are_where_reading_begins(server: Server) ->
         assert consumers.partitions("t") == [0, 1]
 
 
-def test_one_partition_after_the_other_is_no_error(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Between the two there is nothing to poll: it was told to the second one."""
+def test_partitions_may_be_consumed_one_after_the_other(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between two partitions the client has nothing to poll, which must not be reported as an error of the
+    second.
+    """
     fill(server, 3)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
         for _ in range(3):
-            one = consumers.consume_partition("t", 0, OLDEST)
-            assert [record.offset for record in islice(one, 3)] == [0, 1, 2]
-            one.async_close()
-            assert list(one.errors()) == []
+            partition_consumer = consumers.consume_partition("t", 0, OLDEST)
+            assert [record.offset for record in islice(partition_consumer, 3)] == [0, 1, 2]
+            partition_consumer.async_close()
+            assert list(partition_consumer.errors()) == []
     assert caplog.messages == []
 
 
-def test_the_end_of_the_log_is_known_before_the_first_record(server: Server) -> None:
+def test_the_high_watermark_is_known_before_the_first_record(server: Server) -> None:
     fill(server, 10)
     with PartitionConsumers(server.bootstrap, fetch_max_wait_ms=50) as consumers:
         assert consumers.consume_partition("t", 0, OLDEST).high_water_mark_offset == 10
         assert consumers.high_water_marks() == {T0: 10}
 
 
-def test_partitions_are_read_beside_each_other_and_end_alone(server: Server) -> None:
+def test_partition_consumers_are_independent(server: Server) -> None:
     fill(server, 5)
     fill(server, 5, partition=1)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
-        one, other = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
-        assert len(list(islice(one, 5))) == 5
-        one.close()
-        assert list(one) == []
-        assert list(one.errors()) == []
+        first, second = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
+        assert len(list(islice(first, 5))) == 5
+        first.close()
+        assert list(first) == []
+        assert list(first.errors()) == []
         fill(server, 5, partition=1)
-        assert [record.offset for record in islice(other, 10)] == list(range(10))
+        assert [record.offset for record in islice(second, 10)] == list(range(10))
 
 
-def test_what_waits_is_handed_out_after_async_close(server: Server) -> None:
+def test_buffered_records_are_returned_after_async_close(server: Server) -> None:
     fill(server, 10)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
-        one = consumers.consume_partition("t", 0, OLDEST)
-        messages = iter(one)
-        assert next(messages).offset == 0  # one fetch has them all
-        one.async_close()
+        partition_consumer = consumers.consume_partition("t", 0, OLDEST)
+        messages = iter(partition_consumer)
+        assert next(messages).offset == 0  # One fetch returns all of them.
+        partition_consumer.async_close()
         assert [record.offset for record in messages] == list(range(1, 10))
 
 
-def test_a_paused_partition_gives_nothing_until_it_is_resumed(server: Server) -> None:
+def test_a_paused_partition_returns_nothing_until_it_is_resumed(server: Server) -> None:
     fill(server, 3)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
-        one, other = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
-        assert len(list(islice(one, 3))) == 3
+        first, second = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
+        assert len(list(islice(first, 3))) == 3
         consumers.pause_all()
-        other.resume()
-        assert (one.is_paused, other.is_paused) == (True, False)
+        second.resume()
+        assert (first.is_paused, second.is_paused) == (True, False)
         fill(server, 3)
         fill(server, 3, partition=1)
-        assert len(list(islice(other, 3))) == 3
-        assert one._consumer.first_offset() is None
+        assert len(list(islice(second, 3))) == 3
+        assert first._consumer.first_offset() is None
         consumers.resume_all()
-        assert [record.offset for record in islice(one, 3)] == [3, 4, 5]
+        assert [record.offset for record in islice(first, 3)] == [3, 4, 5]
 
 
-def test_who_does_not_read_holds_few_records_and_nobody_up(server: Server) -> None:
+def test_an_unread_partition_buffers_few_records_and_blocks_no_other(server: Server) -> None:
     fill(server, 3000)
     fill(server, 3000, partition=1)
     with PartitionConsumers(server.bootstrap, max_poll_records=100, **FAST) as consumers:
@@ -128,7 +136,7 @@ def test_who_does_not_read_holds_few_records_and_nobody_up(server: Server) -> No
         assert [record.offset for record in islice(slow, 3000)] == list(range(3000))
 
 
-def test_what_cannot_be_consumed_is_refused(server: Server) -> None:
+def test_invalid_partitions_and_offsets_are_rejected(server: Server) -> None:
     fill(server, 3)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
         with pytest.raises(OffsetOutOfRange, match="offsets from 0 to 3, not 4"):
@@ -137,15 +145,15 @@ def test_what_cannot_be_consumed_is_refused(server: Server) -> None:
             consumers.consume_partition("t", 7)
         with pytest.raises(UnknownTopic):
             consumers.consume_partition("nowhere", 0)
-        for wrong in (-1, "first", True):
+        for invalid in (-1, "first", True):
             with pytest.raises(ConfigError, match="offset"):
-                consumers.consume_partition("t", 0, wrong)  # type: ignore[arg-type]
-        for place, said in (
+                consumers.consume_partition("t", 0, invalid)  # type: ignore[arg-type]
+        for place, message in (
             (("t", "0"), "partition='0'"),
             (("t", -1), "partition=-1"),
             ((None, 0), "topic=None"),
         ):
-            with pytest.raises(ConfigError, match=f"{said} is not allowed"):
+            with pytest.raises(ConfigError, match=f"{message} is not allowed"):
                 consumers.consume_partition(*place)  # type: ignore[arg-type]
         consumers.consume_partition("t", 0, OLDEST)
         with pytest.raises(IllegalState, match="consumed already"):
@@ -161,107 +169,108 @@ def test_what_cannot_be_consumed_is_refused(server: Server) -> None:
         PartitionConsumers(server.bootstrap, auto_offset_reset="latest")
 
 
-def test_a_position_that_the_log_left_behind_is_told_and_ends_only_its_partition(server: Server) -> None:
+def test_an_offset_out_of_range_ends_only_its_partition(server: Server) -> None:
     fill(server, 10)
     fill(server, 10, partition=1)
-    gone = DeleteRecordsRequest(
+    request = DeleteRecordsRequest(
         topics=[
             DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=8)])
         ],
         timeout_ms=1000,
     )
     with PartitionConsumers(server.bootstrap, **FAST) as consumers, Cluster(server.bootstrap) as cluster:
-        other = consumers.consume_partition("t", 1, 2)
-        made = consumers._loop.client
-        look_up = made._resolve_offset
+        second = consumers.consume_partition("t", 1, 2)
+        client = consumers._loop.client
+        resolve_offset = client._resolve_offset
 
-        async def before_it_is_deleted(place: TopicPartition, offset: Any) -> int:
-            start = await look_up(place, offset)
-            await asyncio.to_thread(cluster.request, gone, cluster.leader(T0))
+        async def resolve_before_deletion(place: TopicPartition, offset: Any) -> int:
+            start = await resolve_offset(place, offset)
+            await asyncio.to_thread(cluster.request, request, cluster.leader(T0))
             return start
 
-        made._resolve_offset = before_it_is_deleted  # type: ignore[method-assign]
-        one = consumers.consume_partition("t", 0, 2)
-        assert list(one) == []
-        assert [type(error) for error in one.errors()] == [OffsetOutOfRange]
-        assert [record.offset for record in islice(other, 8)] == list(range(2, 10))
+        client._resolve_offset = resolve_before_deletion  # type: ignore[method-assign]
+        first = consumers.consume_partition("t", 0, 2)
+        assert list(first) == []
+        assert [type(error) for error in first.errors()] == [OffsetOutOfRange]
+        assert [record.offset for record in islice(second, 8)] == list(range(2, 10))
 
 
-def test_threads_that_wait_for_messages_go_on_when_all_is_closed(server: Server) -> None:
+def test_close_ends_threads_that_wait_for_messages(server: Server) -> None:
     ended: list[int] = []
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
-        one = consumers.consume_partition("t", 0)
+        partition_consumer = consumers.consume_partition("t", 0)
         threads = [
-            threading.Thread(target=lambda: ended.append(len(list(one)))),
-            threading.Thread(target=lambda: ended.append(len(list(one.errors())))),
+            threading.Thread(target=lambda: ended.append(len(list(partition_consumer)))),
+            threading.Thread(target=lambda: ended.append(len(list(partition_consumer.errors())))),
         ]
         for thread in threads:
             thread.start()
     for thread in threads:
         thread.join(10)
     assert ended == [0, 0]
-    assert list(one) == []
+    assert list(partition_consumer) == []
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_ctrl_c_anywhere_in_reading_skips_no_record(server: Server) -> None:
-    """What came just then was nobody's; or the loop's thread stood in a lock that was never given back."""
+    """The interrupt neither loses the current record nor leaves a lock of the loop's thread acquired."""
     fill(server, 6)
     below = (asyncio.__path__[0], concurrent.futures.__path__[0], threading.__file__)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    # A process that a shell started in the background ignores SIGINT.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with PartitionConsumers(server.bootstrap, **FAST) as consumers:
-            for at in count(1, 3):
-                one = consumers.consume_partition("t", 0, OLDEST)
-                ctrl_c = CtrlC(at, *below)
-                seen: list[int] = []
+            for moment in count(1, 3):
+                partition_consumer = consumers.consume_partition("t", 0, OLDEST)
+                ctrl_c = CtrlC(moment, *below)
+                offsets: list[int] = []
                 sys.settrace(ctrl_c)
                 try:
                     with contextlib.suppress(KeyboardInterrupt):
-                        for record in one:
-                            seen.append(record.offset)
-                            if len(seen) == 2:
+                        for record in partition_consumer:
+                            offsets.append(record.offset)
+                            if len(offsets) == 2:
                                 break
                 finally:
                     sys.settrace(None)
-                seen += [record.offset for record in islice(one, 6 - len(seen))]
-                assert seen == list(range(6)), ctrl_c.where
-                one.close()
+                offsets += [record.offset for record in islice(partition_consumer, 6 - len(offsets))]
+                assert offsets == list(range(6)), ctrl_c.where
+                partition_consumer.close()
                 if ctrl_c.left > 0:
-                    assert at > 50
+                    assert moment > 50
                     return
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
-def test_the_same_in_asyncio(server: Server) -> None:
+def test_asyncio_partition_consumers_read_and_close(server: Server) -> None:
     fill(server, 4)
 
     async def main() -> list[int]:
         async with AsyncPartitionConsumers(server.bootstrap, **FAST) as consumers:
-            one = await consumers.consume_partition("t", 0, OLDEST)
-            found = [(await anext(one)).offset for _ in range(4)]
-            assert one.high_water_mark_offset == 4
-            await one.close()
-            assert [record async for record in one.messages()] == []
-            assert [error async for error in one.errors()] == []
-            return found
+            partition_consumer = await consumers.consume_partition("t", 0, OLDEST)
+            offsets = [(await anext(partition_consumer)).offset for _ in range(4)]
+            assert partition_consumer.high_water_mark_offset == 4
+            await partition_consumer.close()
+            assert [record async for record in partition_consumer.messages()] == []
+            assert [error async for error in partition_consumer.errors()] == []
+            return offsets
 
     assert asyncio.run(main()) == [0, 1, 2, 3]
 
 
-def test_a_close_that_is_cancelled_ends_the_client(server: Server) -> None:
-    """By a timeout, say. The client stayed open, and the next close did nothing."""
+def test_a_cancelled_close_ends_the_client(server: Server) -> None:
+    """A timeout cancels close, for example. The next close has nothing to do."""
 
     async def main() -> None:
         consumers = AsyncPartitionConsumers(server.bootstrap, **FAST)
-        one = await consumers.consume_partition("t", 0)
+        partition_consumer = await consumers.consume_partition("t", 0)
         closing = asyncio.ensure_future(consumers.close())
         await asyncio.sleep(0)
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
-        assert [record async for record in one] == []
+        assert [record async for record in partition_consumer] == []
         with pytest.raises(IllegalState, match="closed"):
             await consumers.partitions("t")
         await consumers.close()
@@ -269,29 +278,33 @@ def test_a_close_that_is_cancelled_ends_the_client(server: Server) -> None:
     asyncio.run(main())
 
 
-def test_one_partition_is_not_begun_twice_at_once(server: Server) -> None:
+def test_concurrent_calls_do_not_start_a_partition_twice(server: Server) -> None:
     async def main() -> list[Any]:
         async with AsyncPartitionConsumers(server.bootstrap, **FAST) as consumers:
-            begun = (consumers.consume_partition("t", 0) for _ in range(2))
-            return await asyncio.gather(*begun, return_exceptions=True)
+            calls = (consumers.consume_partition("t", 0) for _ in range(2))
+            return await asyncio.gather(*calls, return_exceptions=True)
 
     first, second = asyncio.run(main())
     assert first.topic_partition == T0
     assert isinstance(second, IllegalState)
 
 
-def test_what_fails_again_and_again_is_told_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Also to who takes each error as it comes, and where another partition has records meanwhile."""
+def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """It is reported once even if another partition has records meanwhile."""
     with PartitionConsumers(server.bootstrap, **FAST, retry_backoff_max_ms=100) as consumers:
-        one, other = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
+        first, second = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
         server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)
-        errors = {place: one_of.errors() for place, one_of in ((0, one), (1, other))}
-        told = [next(errors[0]), next(errors[1])]
+        errors = {
+            place: partition_consumer.errors() for place, partition_consumer in ((0, first), (1, second))
+        }
+        reported = [next(errors[0]), next(errors[1])]
         for number in (1, 0):
             fill(server, 1, partition=number)
-        assert [next(iter(one)).offset, next(iter(other)).offset] == [0, 0]  # all five have failed
-    told += [error for place in errors.values() for error in place]
+        # All five fetches have failed.
+        assert [next(iter(first)).offset, next(iter(second)).offset] == [0, 0]
+    reported += [error for place in errors.values() for error in place]
     for name in ("t-0", "t-1"):
         denied = f"{name}: the principal of this client needs an ACL that allows READ on the topic"
-        assert len([text for text in map(str, told) if denied in text]) == 2  # each partition is told of both
+        # Each partition gets both errors.
+        assert len([text for text in map(str, reported) if denied in text]) == 2
         assert len([line for line in caplog.messages if denied in line]) == 1

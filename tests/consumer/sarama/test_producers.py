@@ -1,4 +1,4 @@
-"""sarama's producers, one that waits and one with queues, on the embedded broker."""
+"""sarama's SyncProducer and AsyncProducer, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -34,20 +34,18 @@ def server() -> Iterator[Server]:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def message(key: bytes | None = b"k1", **more: Any) -> ProducerMessage:
-    return ProducerMessage(**{"topic": "t", "key": key, "value": b"v", **more})
+def message(key: bytes | None = b"k1", **fields: Any) -> ProducerMessage:
+    return ProducerMessage(**{"topic": "t", "key": key, "value": b"v", **fields})
 
 
 @pytest.mark.parametrize("acks", ["all", 1])
-def test_send_message_returns_partition_and_offset_and_a_key_stays_where_it_is(
-    server: Server, acks: Any
-) -> None:
+def test_send_message_returns_partition_and_offset(server: Server, acks: Any) -> None:
     with SyncProducer(server.bootstrap, acks=acks) as producer:
         sent = message(metadata="mine")
         first = producer.send_message(sent)
@@ -57,23 +55,23 @@ def test_send_message_returns_partition_and_offset_and_a_key_stays_where_it_is(
         assert producer.send_message(message(partition=2, key=None))[0] == 2
 
 
-@pytest.mark.parametrize("wrong", [None, "t", {"topic": "t"}])
-def test_what_is_no_message_is_refused_before_anything_is_sent(wrong: Any, server: Server) -> None:
+@pytest.mark.parametrize("invalid", [None, "t", {"topic": "t"}])
+def test_anything_but_a_message_is_rejected_before_a_send(invalid: Any, server: Server) -> None:
     with SyncProducer(server.bootstrap) as waiting, QueueProducer(server.bootstrap) as queued:
         for call in (waiting.send_message, waiting.send_messages, queued.input):
             with pytest.raises(ConfigError, match="ProducerMessage"):
-                call(wrong)
+                call(invalid)
         with pytest.raises(ConfigError, match="ProducerMessage"):
-            waiting.send_messages([message(), wrong])
+            waiting.send_messages([message(), invalid])
         assert waiting.send_message(message())[1] == 0
 
 
-def test_nobody_says_the_offset_without_acks(server: Server) -> None:
+def test_with_acks_0_the_offset_is_unknown(server: Server) -> None:
     with SyncProducer(server.bootstrap, acks=0) as producer:
         assert producer.send_message(message(partition=1)) == (1, None)
 
 
-def test_a_message_that_is_not_sent_raises(server: Server) -> None:
+def test_a_failed_message_raises(server: Server) -> None:
     with SyncProducer(server.bootstrap, **SHORT) as producer:
         with pytest.raises((UnknownTopic, RequestTimedOut)):
             producer.send_message(message(topic="nowhere"))
@@ -81,23 +79,23 @@ def test_a_message_that_is_not_sent_raises(server: Server) -> None:
             producer.send_message(message(value="text"))
 
 
-def test_send_messages_sends_what_can_be_sent_and_tells_the_others(server: Server) -> None:
-    some = [message(), message(topic="nowhere"), message()]
+def test_send_messages_sends_the_valid_ones_and_reports_the_others(server: Server) -> None:
+    batch = [message(), message(topic="nowhere"), message()]
     with SyncProducer(server.bootstrap, **SHORT) as producer:
-        with pytest.raises(ProducerErrors, match="1 messages were not sent") as raised:
-            producer.send_messages(some)
-        assert [error.message for error in raised.value.errors] == [some[1]]
-        assert [one.offset for one in some] == [0, None, 1]
+        with pytest.raises(ProducerErrors, match="1 messages were not sent") as error_info:
+            producer.send_messages(batch)
+        assert [error.message for error in error_info.value.errors] == [batch[1]]
+        assert [sent.offset for sent in batch] == [0, None, 1]
 
 
 @pytest.mark.parametrize("option", ["return_successes", "return_errors"])
 @pytest.mark.parametrize("kind", [SyncProducer, AsyncSyncProducer])
-def test_a_producer_that_waits_has_both_returned(kind: Any, option: str, server: Server) -> None:
+def test_a_sync_producer_requires_successes_and_errors(kind: Any, option: str, server: Server) -> None:
     with pytest.raises(ConfigError, match=option):
         kind(server.bootstrap, **{option: False})
 
 
-def test_each_message_comes_out_once(server: Server) -> None:
+def test_each_message_is_returned_once(server: Server) -> None:
     outcome: list[Any] = []
     failed: list[Any] = []
     with QueueProducer(server.bootstrap, return_successes=True, **SHORT) as producer:
@@ -108,19 +106,19 @@ def test_each_message_comes_out_once(server: Server) -> None:
         for reader in readers:
             reader.start()
         sent = [message(b"%d" % number, metadata=number) for number in range(500)]
-        for one in sent[:250]:
-            producer.input(one)
+        for sent_message in sent[:250]:
+            producer.input(sent_message)
         producer.input(lost := message(topic="nowhere"))
-        for one in sent[250:]:
-            producer.input(one)
+        for sent_message in sent[250:]:
+            producer.input(sent_message)
     for reader in readers:
         reader.join(10)
-    assert sorted(one.metadata for one in outcome) == list(range(500))
-    assert len({(one.partition, one.offset) for one in outcome}) == 500
+    assert sorted(sent_message.metadata for sent_message in outcome) == list(range(500))
+    assert len({(sent_message.partition, sent_message.offset) for sent_message in outcome}) == 500
     assert [error.message for error in failed] == [lost]
 
 
-def test_errors_that_nobody_reads_are_raised_by_close(server: Server) -> None:
+def test_unread_errors_are_raised_by_close(server: Server) -> None:
     producer = QueueProducer(server.bootstrap, **SHORT)
     producer.input(message(topic="nowhere"))
     producer.input(message())
@@ -131,7 +129,7 @@ def test_errors_that_nobody_reads_are_raised_by_close(server: Server) -> None:
         producer.input(message())
 
 
-def test_the_blocks_own_error_is_seen(server: Server) -> None:
+def test_an_error_in_the_with_block_is_raised(server: Server) -> None:
     def work() -> None:
         with QueueProducer(server.bootstrap, **SHORT) as producer:
             producer.input(message(topic="nowhere"))
@@ -141,7 +139,7 @@ def test_the_blocks_own_error_is_seen(server: Server) -> None:
         work()
 
 
-def test_async_close_lets_the_readers_end_when_all_is_told(server: Server) -> None:
+def test_async_close_ends_the_readers_after_all_messages(server: Server) -> None:
     producer = QueueProducer(server.bootstrap, return_successes=True, linger_ms=300)
     for _ in range(10):
         producer.input(message())
@@ -150,10 +148,10 @@ def test_async_close_lets_the_readers_end_when_all_is_told(server: Server) -> No
     assert list(producer.errors()) == []
 
 
-def test_async_close_ends_the_producer_where_no_thread_can_be_had(
+def test_async_close_works_if_no_thread_can_be_started(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """close() waited for ever then, and so did the readers."""
+    """Otherwise close and the readers wait forever."""
 
     def start(thread: Any) -> None:
         raise RuntimeError("can't start new thread")
@@ -169,7 +167,7 @@ def test_async_close_ends_the_producer_where_no_thread_can_be_had(
     assert list(producer.errors()) == []
 
 
-def test_close_behind_async_close_keeps_its_time(server: Server) -> None:
+def test_close_after_async_close_keeps_its_timeout(server: Server) -> None:
     server.fail("Produce", "NOT_ENOUGH_REPLICAS", 1_000_000)
     producer = QueueProducer(server.bootstrap, return_successes=True)
     producer.input(message())
@@ -181,7 +179,7 @@ def test_close_behind_async_close_keeps_its_time(server: Server) -> None:
     assert len(list(producer.successes())) == 1
 
 
-def test_close_behind_async_close_keeps_its_time_in_asyncio(server: Server) -> None:
+def test_close_after_async_close_keeps_its_timeout_in_asyncio(server: Server) -> None:
     async def work() -> None:
         producer = AsyncQueueProducer(server.bootstrap, return_successes=True)
         await producer.input(message())
@@ -190,13 +188,13 @@ def test_close_behind_async_close_keeps_its_time_in_asyncio(server: Server) -> N
             await producer.close(0.2)
         server.fail("Produce", "NOT_ENOUGH_REPLICAS", 0)
         await producer.close(10)
-        assert len([successe async for successe in producer.successes()]) == 1
+        assert len([success async for success in producer.successes()]) == 1
 
     server.fail("Produce", "NOT_ENOUGH_REPLICAS", 1_000_000)
     asyncio.run(work())
 
 
-def test_what_is_not_returned_cannot_be_read(server: Server) -> None:
+def test_results_that_are_not_returned_cannot_be_read(server: Server) -> None:
     with QueueProducer(server.bootstrap, return_errors=False) as producer:
         with pytest.raises(ConfigError, match="return_successes"):
             producer.successes()
@@ -204,7 +202,9 @@ def test_what_is_not_returned_cannot_be_read(server: Server) -> None:
             producer.errors()
 
 
-def test_input_says_so_when_nobody_reads(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_times_out_with_a_hint_if_successes_are_not_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(producers_threads, "MAX_UNREAD", 3)
     with QueueProducer(server.bootstrap, return_successes=True, **SHORT) as producer:
         for _ in range(3):
@@ -220,41 +220,42 @@ def test_input_says_so_when_nobody_reads(server: Server, monkeypatch: pytest.Mon
 # ---- asyncio
 
 
-def test_the_waiting_one_in_asyncio(server: Server) -> None:
+def test_the_sync_producer_in_asyncio(server: Server) -> None:
     async def main() -> None:
-        some = [message(), message(topic="nowhere"), message()]
+        batch = [message(), message(topic="nowhere"), message()]
         async with AsyncSyncProducer(server.bootstrap, **SHORT) as producer:
-            place = await producer.send_message(message())
-            assert await producer.send_message(message()) == (place[0], 1)
-            with pytest.raises(ProducerErrors) as raised:
-                await producer.send_messages(some)
-            assert [error.message for error in raised.value.errors] == [some[1]]
-            assert [one.offset for one in some] == [2, None, 3]
+            position = await producer.send_message(message())
+            assert await producer.send_message(message()) == (position[0], 1)
+            with pytest.raises(ProducerErrors) as error_info:
+                await producer.send_messages(batch)
+            assert [error.message for error in error_info.value.errors] == [batch[1]]
+            assert [sent.offset for sent in batch] == [2, None, 3]
 
     asyncio.run(main())
 
 
-def test_the_one_with_queues_in_asyncio(server: Server) -> None:
+def test_the_queue_producer_in_asyncio(server: Server) -> None:
     async def main() -> None:
         async with AsyncQueueProducer(server.bootstrap, return_successes=True, **SHORT) as producer:
 
             async def listed(items: Any) -> list[Any]:
-                return [one async for one in items]
+                return [item async for item in items]
 
             readers = [
-                asyncio.ensure_future(listed(one)) for one in (producer.successes(), producer.errors())
+                asyncio.ensure_future(listed(returned))
+                for returned in (producer.successes(), producer.errors())
             ]
             for number in range(300):
                 await producer.input(message(metadata=number))
             await producer.input(lost := message(topic="nowhere"))
         outcome, failed = [await reader for reader in readers]
-        assert [one.metadata for one in outcome] == list(range(300))
+        assert [returned.metadata for returned in outcome] == list(range(300))
         assert [error.message for error in failed] == [lost]
 
     asyncio.run(main())
 
 
-def test_in_asyncio_the_blocks_own_error_is_seen(server: Server) -> None:
+def test_in_asyncio_an_error_in_the_with_block_is_raised(server: Server) -> None:
     async def main() -> None:
         async with AsyncQueueProducer(server.bootstrap, **SHORT) as producer:
             await producer.input(message(topic="nowhere"))
@@ -264,7 +265,7 @@ def test_in_asyncio_the_blocks_own_error_is_seen(server: Server) -> None:
         asyncio.run(main())
 
 
-def test_in_asyncio_errors_that_nobody_reads_are_raised_by_close(server: Server) -> None:
+def test_in_asyncio_unread_errors_are_raised_by_close(server: Server) -> None:
     async def main() -> None:
         producer = AsyncQueueProducer(server.bootstrap, **SHORT)
         await producer.input(message(topic="nowhere"))
@@ -276,7 +277,9 @@ def test_in_asyncio_errors_that_nobody_reads_are_raised_by_close(server: Server)
     asyncio.run(main())
 
 
-def test_in_asyncio_input_says_so_when_nobody_reads(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_asyncio_input_times_out_with_a_hint_if_successes_are_not_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(producers, "MAX_UNREAD", 3)
 
     async def main() -> None:
@@ -293,6 +296,6 @@ def test_in_asyncio_input_says_so_when_nobody_reads(server: Server, monkeypatch:
     asyncio.run(main())
 
 
-def test_an_error_says_what_was_not_sent_and_why() -> None:
+def test_an_error_names_the_topic_and_the_reason() -> None:
     error = messages.ProducerError(message(), UnknownTopic(3, "Metadata", "t"))
     assert str(error).startswith("a message to t was not sent: ")

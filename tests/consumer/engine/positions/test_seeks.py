@@ -1,4 +1,4 @@
-"""Seeks that come before the assignment, or of what isn't ours."""
+"""Seeks before the assignment, and seeks of partitions of other members."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ GROUP: dict[str, Any] = {
 
 
 def world() -> World:
-    made = World({"t": 2})
+    new_world = World({"t": 2})
     for partition in (0, 1):
-        made.write("t", partition, *(f"{partition}-{number}" for number in range(10)))
-    return made
+        new_world.write("t", partition, *(f"{partition}-{number}" for number in range(10)))
+    return new_world
 
 
 def owner(made: World, **options: Any) -> Consumer:
-    """A member that has all."""
+    """Return a member that owns both partitions."""
     a = made.consumer(**GROUP, **options)
     a.subscribe("t")
     assert made.run(until=lambda: len(a.owned) == 2)
@@ -36,7 +36,7 @@ def owner(made: World, **options: Any) -> Consumer:
 
 
 def pair(made: World, **options: Any) -> tuple[Consumer, Consumer]:
-    """Two members that have one partition each."""
+    """Return two members that own one partition each."""
     a, b = owner(made, **options), made.consumer(**GROUP, **options)
     b.subscribe("t")
     assert made.run(until=lambda: len(a.owned) == len(b.owned) == 1 and a.is_stable() and b.is_stable())
@@ -44,13 +44,13 @@ def pair(made: World, **options: Any) -> tuple[Consumer, Consumer]:
 
 
 @pytest.mark.parametrize("event", [ev.Seek, ev.SeekTo])
-def test_a_partition_of_another_member_is_refused_at_once(event: Any) -> None:
+def test_a_seek_of_another_members_partition_is_rejected(event: Any) -> None:
     made = world()
     a, b = pair(made)
-    [theirs] = b.owned
-    asked = ev.Seek(theirs, 3) if event is ev.Seek else ev.SeekTo(frozenset({theirs}), "earliest")
-    with pytest.raises(IllegalState, match=f"{theirs}: not assigned to this consumer"):
-        a.do(asked)
+    [foreign] = b.owned
+    seek = ev.Seek(foreign, 3) if event is ev.Seek else ev.SeekTo(frozenset({foreign}), "earliest")
+    with pytest.raises(IllegalState, match=f"{foreign}: not assigned to this consumer"):
+        a.do(seek)
     made.kill(b)
     assert made.run(20_000, until=lambda: len(a.owned) == 2)
     made.run(2_000)
@@ -58,8 +58,8 @@ def test_a_partition_of_another_member_is_refused_at_once(event: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_seek_before_the_assignment_is_where_it_begins(strategy: str) -> None:
-    """With cooperative-sticky the partition comes with the second of two generations."""
+def test_a_seek_before_the_assignment_sets_the_start_offset(strategy: str) -> None:
+    """With cooperative-sticky the second generation brings the partition."""
     made = world()
     a = owner(made, partition_assignment_strategy=strategy)
     made.run(2_000)
@@ -69,11 +69,11 @@ def test_a_seek_before_the_assignment_is_where_it_begins(strategy: str) -> None:
     b.seek(T1, 7)
     assert made.run(until=lambda: len(b.owned) == 1 and b.is_stable() and a.is_stable())
     made.run(2_000)
-    [mine] = b.owned
-    assert b.values() == [f"{mine.partition}-{number}" for number in (7, 8, 9)]
+    [own] = b.owned
+    assert b.values() == [f"{own.partition}-{number}" for number in (7, 8, 9)]
 
 
-def test_what_the_group_gives_to_another_member_is_told() -> None:
+def test_a_seek_of_a_partition_assigned_to_another_member_is_reported() -> None:
     made = world()
     owner(made, partition_assignment_strategy="range")
     b = made.consumer(**GROUP, partition_assignment_strategy="range")
@@ -86,8 +86,8 @@ def test_what_the_group_gives_to_another_member_is_told() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_seek_of_long_ago_does_not_lead_back(strategy: str) -> None:
-    """The other one reads its partition to the end, and dies: what it committed counts."""
+def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
+    """The other member reads its partition to the end and dies. Its committed offset counts."""
     made = world()
     a = owner(made, partition_assignment_strategy=strategy)
     b = made.consumer(**GROUP, partition_assignment_strategy=strategy)
@@ -95,18 +95,18 @@ def test_a_seek_of_long_ago_does_not_lead_back(strategy: str) -> None:
     b.seek(T0, 2)
     b.seek(T1, 2)
     assert made.run(until=lambda: len(a.owned) == len(b.owned) == 1 and a.is_stable() and b.is_stable())
-    [theirs] = a.owned
-    assert made.run(until=lambda: made.committed("g", theirs) == 10)
-    made.run(70_000)  # longer than max.poll.interval.ms
+    [foreign] = a.owned
+    assert made.run(until=lambda: made.committed("g", foreign) == 10)
+    made.run(70_000)  # Longer than max.poll.interval.ms.
     made.kill(a)
     assert made.run(20_000, until=lambda: len(b.owned) == 2)
     made.run(2_000)
-    assert [value for value in b.values() if value.startswith(f"{theirs.partition}-")] == []
-    assert [set(change.partitions) for change in b.changes if change.kind == "unsought"] == [{theirs}]
+    assert [value for value in b.values() if value.startswith(f"{foreign.partition}-")] == []
+    assert [set(change.partitions) for change in b.changes if change.kind == "unsought"] == [{foreign}]
 
 
-def test_a_third_generation_is_too_late() -> None:
-    """A cooperative rebalance has two."""
+def test_a_seek_expires_after_the_second_generation() -> None:
+    """A cooperative rebalance has two generations."""
     made = World({"t": 3})
     made.write("t", 2, *(str(number) for number in range(10)))
     made.write("t", 1, *(str(number) for number in range(10)))
@@ -120,26 +120,26 @@ def test_a_third_generation_is_too_late() -> None:
     c.subscribe("t")
     for partition in range(3):
         c.seek(tp("t", partition), 2)
-    assert made.run(until=lambda: len(c.owned) == 1 and all(one.is_stable() for one in (a, b, c)))
+    assert made.run(until=lambda: len(c.owned) == 1 and all(member.is_stable() for member in (a, b, c)))
     made.run(10_000)
-    [mine] = c.owned
+    [own] = c.owned
     [told] = [change for change in c.changes if change.kind == "unsought"]
-    assert set(told.partitions) == {tp("t", index) for index in range(3)} - {mine}
+    assert set(told.partitions) == {tp("t", index) for index in range(3)} - {own}
 
 
-@pytest.mark.parametrize(("where", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])
-def test_a_place_that_a_log_has_not_is_no_reason_to_wait(where: str, start: int) -> None:
-    """There is no latest record in an empty one, and nothing tiered."""
+@pytest.mark.parametrize(("place", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])
+def test_a_seek_to_a_place_that_the_log_lacks_does_not_block(place: str, start: int) -> None:
+    """An empty log has no record with the maximum timestamp, and nothing is tiered."""
     made = World({"t": 1})
     a = made.consumer()
     a.assign({T0: 5})
-    a.seek_to(where, T0)
+    a.seek_to(place, T0)
     assert made.run(1_000, until=lambda: a.position(T0) == start)
     made.write("t", 0, "first")
     assert made.run(1_000, until=lambda: a.values() == ["first"])
 
 
-def test_where_nothing_is_tiered_is_before_what_is_not() -> None:
+def test_latest_tiered_without_tiered_segments_is_the_start_of_the_log() -> None:
     made = world()
     a = made.consumer()
     a.assign({T0: 5})

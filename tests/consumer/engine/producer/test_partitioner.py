@@ -1,4 +1,4 @@
-"""Records go where Java's producer would send them."""
+"""The partitioner chooses the partitions that Java's producer chooses."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from kproto.errors import UnknownTopic
         (b"abc", 479470107),
     ],
 )
-def test_murmur2_is_kafkas(data: bytes, expected: int) -> None:
+def test_murmur2_returns_kafkas_hashes(data: bytes, expected: int) -> None:
     """The vectors of Kafka's UtilsTest.testMurmur2."""
     assert murmur2(data) == expected & 0xFFFFFFFF
 
 
-def test_equal_keys_stay_together_also_when_hashes_are_forgotten() -> None:
+def test_equal_keys_get_the_same_partition_after_the_hash_cache_was_cleared() -> None:
     partitioner = Partitioner()
     first = partitioner.number(b"key")
     for number in range(70_000):
@@ -39,54 +39,54 @@ def test_equal_keys_stay_together_also_when_hashes_are_forgotten() -> None:
     assert partitioner.number(b"key") == first
 
 
-def taker(**options: object) -> RecordAccumulator:
+def new_accumulator(**options: object) -> RecordAccumulator:
     return RecordAccumulator(producer_options(options), Random(1), lambda: 0)
 
 
-def places(records: RecordAccumulator, count: int, size: int) -> list[int]:
-    found: list[int] = []
+def partitions_of(records: RecordAccumulator, count: int, size: int) -> list[int]:
+    partitions: list[int] = []
     for _ in range(count):
         delivery = records.take("t", None, b"x" * size, None, 0, ())
         assert delivery is not None
-        found.append(delivery._batch.partition.partition)
-    return found
+        partitions.append(delivery._batch.partition.partition)
+    return partitions
 
 
-def test_records_without_a_key_fill_a_batch_before_they_move_on() -> None:
-    records = taker(batch_size=1061)
+def test_records_without_a_key_fill_a_batch_before_the_partition_changes() -> None:
+    records = new_accumulator(batch_size=1061)
     records.route("t", 3, [0, 1, 2])
-    found = places(records, 1000, 70)
+    partitions = partitions_of(records, 1000, 70)
     runs = [1]
-    for before, after in itertools.pairwise(found):
-        if before == after:
+    for previous, current in itertools.pairwise(partitions):
+        if previous == current:
             runs[-1] += 1
         else:
             runs.append(1)
     assert set(runs) == {10}
-    assert min(Counter(found).values()) > 250
+    assert min(Counter(partitions).values()) > 250
 
 
-def test_records_that_linger_move_on_after_a_batchs_worth_of_bytes() -> None:
-    records = taker(batch_size=1000)
+def test_with_linger_the_partition_changes_after_a_batch_size_of_bytes() -> None:
+    records = new_accumulator(batch_size=1000)
     records.route("t", 3, [0, 1, 2])
-    found: list[int] = []
+    partitions: list[int] = []
     for _ in range(300):
-        found += places(records, 1, 70)
+        partitions += partitions_of(records, 1, 70)
         records.seal_all()
-    assert min(Counter(found).values()) > 50
+    assert min(Counter(partitions).values()) > 50
 
 
 def test_a_partition_without_a_leader_gets_no_record_without_a_key() -> None:
-    records = taker(batch_size=1000)
+    records = new_accumulator(batch_size=1000)
     records.route("t", 3, [1])
-    assert set(places(records, 50, 500)) == {1}
+    assert set(partitions_of(records, 50, 500)) == {1}
     records.route("t", 3, [0, 2])
-    assert set(places(records, 50, 500)) == {0, 2}
+    assert set(partitions_of(records, 50, 500)) == {0, 2}
 
 
-def test_an_answer_that_was_on_its_way_does_not_say_that_a_partition_is_missing() -> None:
-    """The topic may have grown behind it: only the next answer tells."""
-    records = taker()
+def test_metadata_requested_earlier_does_not_prove_that_a_partition_is_missing() -> None:
+    """The topic may have grown since the request. Only the next response counts."""
+    records = new_accumulator()
     for _ in range(2):
         records.route("t", 1, [0])
         assert records.take("t", None, b"x", 1, 0, ()) is None

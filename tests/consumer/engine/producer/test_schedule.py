@@ -1,4 +1,4 @@
-"""Through which of a broker's connections a producer's partitions go, in virtual time."""
+"""The distribution of a producer's partitions over the connections to a broker, in virtual time."""
 
 from __future__ import annotations
 
@@ -20,141 +20,149 @@ from tests.consumer.engine.producer.stage import log_of, numbers
 from tests.consumer.stage import Producer, World
 
 PARTITIONS = 6
-TIMES = 4  # only the first time connections have to be made
+TIMES = 4  # Connections are opened only the first time.
 
 
-def ways_of(world: World) -> list[tuple[int, int, str]]:
-    """Connection, partition and first record of every batch, as the broker read them."""
-    found: list[tuple[int, int, str]] = []
+def batches_of(world: World) -> list[tuple[int, int, str]]:
+    """Return connection, partition and first record of each batch, in the order in which the broker read
+    them.
+    """
+    batches_read: list[tuple[int, int, str]] = []
     for entry in world.entries:
         if isinstance(entry.data, RequestEntry):
             request = decode_request(entry.data.body).request
             if isinstance(request, ProduceRequest):
-                found += [
+                batches_read += [
                     (entry.data.conn, part.index, (rows(part.records or b"")[0].value or b"").decode())
                     for topic in request.topic_data
                     for part in topic.partition_data
                 ]
-    return found
+    return batches_read
 
 
 def connections(world: World) -> int:
-    return len({conn for conn, _, _ in ways_of(world)})
+    return len({conn for conn, _, _ in batches_of(world)})
 
 
-def at_work(world: World, **options: Any) -> Producer:
-    """A producer that has written a record to each partition, and nothing since."""
+def warmed_up_producer(world: World, **options: Any) -> Producer:
+    """Return a producer that has written a record to each partition over one connection."""
     producer = world.producer(**{"linger_ms": 0, "batch_size": 1, **options})
     for index in range(PARTITIONS):
         producer.must_send("t", "first", partition=index)
-        settle(world, producer)
+        flush(world, producer)
     world.run(100)
     assert connections(world) == 1
     world.entries.clear()
     return producer
 
 
-def pour(producer: Producer, count: int = 20) -> None:
-    """More batches for each partition than may be open."""
+def send_many(producer: Producer, count: int = 20) -> None:
+    """Send more batches to each partition than may be in flight."""
     for number in range(count):
         for index in range(PARTITIONS):
             assert producer.send("t", str(number), partition=index) is not None
     producer.tick()
 
 
-def settle(world: World, producer: Producer) -> None:
+def flush(world: World, producer: Producer) -> None:
     producer.tick()
     assert world.run(60_000, until=lambda: producer.engine.open_records == 0)
 
 
-def order_is_kept(world: World, times: int = 1) -> None:
+def check_order(world: World, times: int = 1) -> None:
     for index in range(PARTITIONS):
         assert log_of(world, "t", index) == ["first", *numbers(20) * times]
 
 
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_a_broker_that_has_all_requests_that_may_be_open_is_written_to_through_more(most: int) -> None:
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_broker_at_its_in_flight_limit_gets_further_connections(limit: int) -> None:
     world = World({"t": PARTITIONS}, latency=(5, 5))
-    producer = at_work(world, connections_per_broker=most, max_in_flight_requests_per_connection=1)
-    pour(producer)
-    settle(world, producer)
-    assert connections(world) == most
-    assert len({(conn, index) for conn, index, _ in ways_of(world)}) <= 2 * PARTITIONS - PARTITIONS // most
-    order_is_kept(world)
+    producer = warmed_up_producer(
+        world, connections_per_broker=limit, max_in_flight_requests_per_connection=1
+    )
+    send_many(producer)
+    flush(world, producer)
+    assert connections(world) == limit
+    assert (
+        len({(conn, index) for conn, index, _ in batches_of(world)}) <= 2 * PARTITIONS - PARTITIONS // limit
+    )
+    check_order(world)
 
 
 def test_a_broker_that_keeps_up_has_one_connection() -> None:
     world = World({"t": PARTITIONS})
-    producer = at_work(world)
+    producer = warmed_up_producer(world)
     for number in range(20):
         for index in range(PARTITIONS):
             producer.must_send("t", str(number), partition=index)
-        settle(world, producer)
+        flush(world, producer)
     assert connections(world) == 1
 
 
-def test_one_connection_is_enough_again_when_all_is_answered() -> None:
+def test_one_connection_suffices_again_after_all_responses() -> None:
     world = World({"t": PARTITIONS})
-    producer = at_work(world, max_in_flight_requests_per_connection=1)
-    pour(producer)
-    settle(world, producer)
+    producer = warmed_up_producer(world, max_in_flight_requests_per_connection=1)
+    send_many(producer)
+    flush(world, producer)
     assert connections(world) == 3
     world.entries.clear()
     for index in range(PARTITIONS):
         producer.must_send("t", "last", partition=index)
-        settle(world, producer)
+        flush(world, producer)
     assert connections(world) == 1
 
 
-def test_without_acknowledgements_there_is_one_connection() -> None:
-    """Nobody would know when a partition has nothing under way on the first one."""
+def test_with_acks_0_there_is_one_connection() -> None:
+    """Without responses, the client does not know when the first connection has no batch of a partition in
+    flight.
+    """
     world = World({"t": PARTITIONS}, latency=(1, 9))
-    producer = at_work(world, acks=0, max_in_flight_requests_per_connection=1)
-    pour(producer)
-    settle(world, producer)
+    producer = warmed_up_producer(world, acks=0, max_in_flight_requests_per_connection=1)
+    send_many(producer)
+    flush(world, producer)
     world.run(100)
     assert connections(world) == 1
-    order_is_kept(world)
+    check_order(world)
 
 
-def overtakes(seed: int) -> None:
-    """Without idempotence nothing but the order of sending keeps the order; connections are not alike."""
+def check_no_overtaking(seed: int) -> None:
+    """Check the order of records without idempotence, on connections of different latency."""
     world = World({"t": PARTITIONS}, latency=(1, 40), seed=seed)
-    producer = at_work(world, enable_idempotence=False, max_in_flight_requests_per_connection=2)
+    producer = warmed_up_producer(world, enable_idempotence=False, max_in_flight_requests_per_connection=2)
     for _ in range(TIMES):
-        pour(producer)
-        settle(world, producer)
+        send_many(producer)
+        flush(world, producer)
     assert connections(world) == 3
-    order_is_kept(world, TIMES)
+    check_order(world, TIMES)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nothing_of_a_partition_overtakes_on_another_connection(seed: int) -> None:
-    overtakes(seed)
+def test_batches_of_a_partition_do_not_overtake_each_other_on_another_connection(seed: int) -> None:
+    check_no_overtaking(seed)
 
 
-def test_a_schedule_that_does_not_wait_before_it_changes_the_connection_is_found_out(
+def test_the_mutant_that_changes_the_connection_too_early_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place = SendSchedule.reschedule
+    reschedule = SendSchedule.reschedule
 
     def mutant(self: SendSchedule, lane: PartitionQueue) -> None:
         lane.connection = lane.connection._replace(node=-1)
-        place(self, lane)
+        reschedule(self, lane)
 
     monkeypatch.setattr(SendSchedule, "reschedule", mutant)
     for seed in range(5):
         try:
-            overtakes(seed)
+            check_no_overtaking(seed)
         except AssertionError:
             return
     raise AssertionError("the order was kept all the same")
 
 
 @pytest.mark.parametrize("kind", ["refuse", "stall"])
-def test_a_broker_that_allows_no_further_connection_is_written_to_through_one(kind: str) -> None:
+def test_a_broker_that_rejects_further_connections_is_written_to_over_one(kind: str) -> None:
     world = World({"t": PARTITIONS}, latency=(5, 5))
-    producer = at_work(world, max_in_flight_requests_per_connection=1)
+    producer = warmed_up_producer(world, max_in_flight_requests_per_connection=1)
     first = set(producer.wires)
     open_one = world.open
 
@@ -163,40 +171,42 @@ def test_a_broker_that_allows_no_further_connection_is_written_to_through_one(ki
             client.on_refused(key, "connection refused")
 
     world.open = refused  # type: ignore[method-assign,assignment]
-    began = world.now
-    pour(producer)
-    settle(world, producer)
+    started_at = world.now
+    send_many(producer)
+    flush(world, producer)
     assert set(producer.wires) == first
-    assert world.now - began < {"refuse": 2_000, "stall": 6_000}[kind]
-    order_is_kept(world)
+    assert world.now - started_at < {"refuse": 2_000, "stall": 6_000}[kind]
+    check_order(world)
     world.open = open_one  # type: ignore[method-assign]
     world.run(EXTRA_CONNECTION_BACKOFF_MS)
-    pour(producer)
-    settle(world, producer)
+    send_many(producer)
+    flush(world, producer)
     assert connections(world) == 3
 
 
-def test_each_connection_is_quiet_for_itself() -> None:
-    """A broker asks each of them for quiet (KIP-219); what stands there waits, the others go on."""
+def test_connections_are_throttled_independently() -> None:
+    """Brokers throttle each connection (KIP-219). Its batches wait; the other connections continue."""
     world = World({"t": PARTITIONS}, latency=(5, 5))
-    producer = at_work(world, max_in_flight_requests_per_connection=1)
-    pour(producer)
+    producer = warmed_up_producer(world, max_in_flight_requests_per_connection=1)
+    send_many(producer)
     network = producer.engine.core.network
     assert world.run(200, until=lambda: connections(world) == 3)
-    connection = next(one for (_, _, lane), one in network._lanes.items() if lane > MORE)
+    connection = next(
+        open_connection for (_, _, lane), open_connection in network._lanes.items() if lane > MORE
+    )
     connection.requested_throttle = "Produce", 5_000
     connection.throttle(world.now)
     wire = producer.wires[connection.key].conn
-    world.run(50)  # what was under way
+    world.run(50)  # Wait for the requests in flight.
     world.entries.clear()
     world.run(4_900)
-    assert wire not in {conn for conn, _, _ in ways_of(world)}
+    assert wire not in {conn for conn, _, _ in batches_of(world)}
     assert connections(world) == 2
-    settle(world, producer)
+    flush(world, producer)
     assert connections(world) == 3
-    order_is_kept(world)
+    check_order(world)
 
 
-def test_a_producer_needs_a_connection() -> None:
+def test_a_producer_needs_at_least_one_connection() -> None:
     with pytest.raises(ConfigError, match="connections_per_broker"):
         producer_options({"connections_per_broker": 0})
