@@ -33,7 +33,6 @@ import json
 import os
 import statistics
 import struct
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -42,8 +41,6 @@ from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -60,8 +57,8 @@ from kproto.records import encode_batch
 from kproto.records.record import Record
 
 from .report import machine
-from .spark_latency import SPARKS_OWN, latency
 
+SPARKS_OWN = "Spark's own"
 PARTITIONS = 2
 BATCH_BYTES = 100_000  # of one record batch, as a busy producer makes them
 HELD_BYTES = 200_000_000  # of the values for the sink: Spark's heap of 1 GB keeps them
@@ -356,7 +353,7 @@ def main() -> None:
     arguments.add_argument("--runs", type=int, default=3)
     arguments.add_argument("--jvm", type=Path, metavar="JARS")
     arguments.add_argument("--alone", action="store_true")
-    arguments.add_argument("--only", choices=("batch", "stream", "sink", "latency", "values"))
+    arguments.add_argument("--only", choices=("batch", "stream", "sink", "values"))
     given = arguments.parse_args()
     from kproto.broker.server import running
 
@@ -390,8 +387,6 @@ def main() -> None:
             sinks(spark, formats, bootstrap, given.rows, given.bytes, given.runs)
         if given.only in (None, "values"):
             values(spark, formats, bootstrap, given.rows, given.runs)
-        if given.only in (None, "latency"):
-            latency(spark, formats, bootstrap, given.runs)
         spark.stop()
 
 

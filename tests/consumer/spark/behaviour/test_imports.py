@@ -133,6 +133,6 @@ def test_a_wrong_option_is_told_without_the_way_through_our_code() -> None:
     assert [Path(entry.path).name for entry in told.traceback] == [Path(__file__).name, "source.py"]
 
 
-@pytest.mark.parametrize("name", ["spark", "spark_latency", "spark_scale"])
+@pytest.mark.parametrize("name", ["spark", "experiments.spark_latency", "experiments.spark_scale"])
 def test_the_benchmarks_find_what_they_measure(name: str) -> None:
     import_module(f"benchmarks.{name}")

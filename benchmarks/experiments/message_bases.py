@@ -1,6 +1,6 @@
 """What a message class should be made of: the same object from eight bases.
 
-    python -m benchmarks.contest_base [--rounds 41]
+    python -m benchmarks.experiments.message_bases [--rounds 41]
 
 The object is a partition of an offset fetch response. It is made one at a time from values in order, and by
 tens out of the bytes, as the decoders do it; then its fields are read, as the encoders do. Ratios are to
@@ -47,7 +47,7 @@ from typing import Any
 
 import msgspec
 
-from . import report
+from .. import report
 
 FIELDS = ("partition_index", "committed_offset", "leader_epoch", "metadata", "error_code")
 ROW = (3, 1_700_000_000, 5, "", 0)

@@ -1,7 +1,7 @@
 """How the Spark source grows: planning by partitions, reading by partitions and slots, and a worker's memory.
 
-    python -m benchmarks.spark_scale --kafka HOST:PORT --jvm JARS            all of it
-    python -m benchmarks.spark_scale --kafka HOST:PORT --only memory --gigabytes 5
+    python -m benchmarks.experiments.spark_scale --kafka HOST:PORT --jvm JARS            all of it
+    python -m benchmarks.experiments.spark_scale --kafka HOST:PORT --only memory --gigabytes 5
 
 The jars are those of `benchmarks.spark`, whose ways of measuring these are.
 """
@@ -29,8 +29,8 @@ from consumer.spark.reader import KprotoReader
 from consumer.spark.schema import full
 from consumer.spark.stream import KprotoStreamReader
 
-from .report import machine
-from .spark import SPARKS_OWN, fill, measure
+from ..report import machine
+from ..spark import SPARKS_OWN, fill, measure
 
 COUNTS = (1, 10, 100, 1_000)
 SLOTS = (1, 2, 4)

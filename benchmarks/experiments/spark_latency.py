@@ -1,12 +1,13 @@
-"""From a record written to its row seen in foreachBatch, one record at a time, and where that time goes.
+"""Measure the time from producing a record to its row in foreachBatch, one record at a time.
 
-    python -m benchmarks.spark_latency                               on the embedded broker
-    python -m benchmarks.spark_latency --kafka HOST:PORT --jvm JARS  and Spark's own source, as in spark.py
-    python -m benchmarks.spark_latency --plain                       Spark's defaults, not session()'s
+    python -m benchmarks.experiments.spark_latency [--kafka HOST:PORT] [--jvm JARS] [--plain]
 
-The ceiling is a Python source that fetches nothing: its log is a file to which a byte is written for each
-record, and its rows are made of nothing. What it takes no Python source can spare. Queries take turns. Below
-each median is that of the parts that Spark names in a query's progress.
+It uses the embedded broker unless `--kafka` names one. `--jvm` adds Spark's own source; `benchmarks.spark`
+says which jars it needs. `--plain` uses Spark's default settings instead of those of `session()`.
+
+The ceiling is a Python source that fetches nothing: its log is a file that grows by one byte per record. No
+Python source can be faster. Queries run in turns. Below each median are the medians of the parts of a batch
+that Spark reports in the progress of a query.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from consumer.spark import register, session
 from kproto.records import encode_batch
 from kproto.records.record import Record
 
-from .report import machine
+from ..report import machine
+from ..spark import SPARKS_OWN
 
-SPARKS_OWN = "Spark's own"
 CEILING = "ceiling"
 PARTS = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets", "triggerExecution")
 

@@ -1,6 +1,6 @@
 """Large answers as tuples: `decode_flat` against our own objects, and against kio, which decodes in Rust.
 
-    python -m benchmarks.flat [--rounds 15]
+    python -m benchmarks.experiments.flat_tuples [--rounds 15]
 
 A figure is the median over the rounds in microseconds of CPU, a ratio the median of the ratios within a
 round: above 1 where flat is faster. The messages: a group of 100 members, with and without static ids; 1000
@@ -35,8 +35,8 @@ from kproto.messages.metadata import (
 from kproto.wire import ZERO_UUID, Message
 from kproto.wire.flat_tuples import decode_flat, flatten
 
-from . import report
-from .codec import kio
+from .. import report
+from ..codec import kio
 
 BROKERS = 12
 GOAL = 1.2

@@ -1,6 +1,6 @@
 """Designs for reading and building record batches that lost, with what they took against what was taken.
 
-    python -m benchmarks.contest_records [--rounds 9]
+    python -m benchmarks.experiments.record_batches [--rounds 9]
 
 Each line is one part of `kproto.records` and another way to do the same: the figures are nanoseconds per
 element, the ratio is above 1 where what was taken is faster. Whole designs that are too long to stand here,
@@ -37,10 +37,11 @@ from typing import Any
 import numpy as np
 
 from kproto.records import Record
-from kproto.records.column_decoder import Windows, gather, tables, views
+from kproto.records.arrow_arrays import gather, views
 from kproto.records.record import Headers, encode_headers, zigzag
+from kproto.records.windows import Windows, tables
 
-from .report import header, machine, measure, ratio, row
+from ..report import header, machine, measure, ratio, row
 
 pa: Any = import_module("pyarrow")
 

@@ -1,6 +1,6 @@
 """How many events a second the clients' machines take, alone and in a world.
 
-    python -m benchmarks.machines [--rounds 5] [--minutes 3]
+    python -m benchmarks.experiments.client_models [--rounds 5] [--minutes 3]
 
 Two members of a group live for some virtual minutes before the embedded broker: records come at 10 a second,
 both commit each second, the topic grows once, and one member comes later than the other. An event is whatever
@@ -37,7 +37,7 @@ from kproto.models import contract as c
 from kproto.models.index import load_model, model_names
 from kproto.testing.world import World
 
-from . import report
+from .. import report
 
 GOAL = 100_000
 YARDSTICK = "kafka-go"
