@@ -1,4 +1,4 @@
-"""The brokers that clients are measured with, each a process of its own."""
+"""Start the brokers for benchmarks, each in a separate process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.conformance.judges import free_port, real_kafka
 TOPIC = "flights"
 PARTITIONS = 3
 
-# As kafka-server-start.sh starts it. That of the tests has neither G1 nor the JVM's better compiler: it is
-# there sooner, and then takes more CPU for everything.
-IN_PRODUCTION = (
+# The options of kafka-server-start.sh. The tests start Kafka without G1 and without the JVM's second
+# compiler: it starts sooner, but then needs more CPU for everything.
+PRODUCTION_JAVA_OPTIONS = (
     "-Xms1g",
     "-Xmx1g",
     "-XX:TieredStopAtLevel=4",
@@ -29,14 +29,14 @@ IN_PRODUCTION = (
 
 @contextmanager
 def kafka(properties: Mapping[str, str] | None = None) -> Iterator[str]:
-    """A real Kafka."""
-    with real_kafka(dict(properties or {}), IN_PRODUCTION) as found:
-        yield found.bootstrap
+    """Run a real Kafka, and yield its bootstrap address."""
+    with real_kafka(dict(properties or {}), PRODUCTION_JAVA_OPTIONS) as broker:
+        yield broker.bootstrap
 
 
 @contextmanager
 def embedded(partitions: int = PARTITIONS) -> Iterator[str]:
-    """The embedded broker, with an empty topic."""
+    """Run the embedded broker with an empty topic, and yield its address."""
     address = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "kproto", "broker", "--listen", address]
     command += ["--topic", f"{TOPIC}:{partitions}", "--set", "group.initial.rebalance.delay.ms=0"]
@@ -60,4 +60,4 @@ def _wait_for(address: str) -> None:
             return
         except ConnectionFailed:
             time.sleep(0.1)
-    raise SystemExit("the broker doesn't start")
+    raise SystemExit(f"the embedded broker did not start on {address} within 10 s")

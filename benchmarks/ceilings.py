@@ -1,21 +1,36 @@
-"""What no client can be faster than: plain sockets that do nothing but carry the bytes.
+"""Measure plain sockets, the limit for every client.
 
-Their requests are encoded before the clock starts, and of the answers to fetches only the places where
-batches end are looked at, as the next fetch has to say where it goes on. What is left is the broker's work,
-the kernel's, and one copy between them.
+These clients discard what they receive. They read only the offsets at which batches end, because the next
+fetch needs them. Produce requests are encoded before the clock starts. What remains is the work of the
+broker and the kernel, and one copy of the bytes.
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Any
 
-_SIZE = struct.Struct(">i")
-IN_FLIGHT = 5
+from kproto.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kproto.messages.headers import decode_response_views, encode_request
+from kproto.wire.frame import frame
+
+from .report import Seconds
+
+IN_FLIGHT = 5  # Kafka's default of `max.in.flight.requests.per.connection`.
+BATCH_HEADER_BYTES = 61  # The header of a record batch, format 2.
+# The last versions of Produce and Fetch that name topics.
+PRODUCE_VERSION = FETCH_VERSION = 12
+RECEIVE_BYTES = 256 * 1024
+
+_LENGTH = struct.Struct(">i")
+_read_offset_and_length = struct.Struct(">qi").unpack_from
+_read_last_offset_delta = struct.Struct(">i").unpack_from
 
 
 def _connect(bootstrap: str) -> socket.socket:
@@ -25,50 +40,53 @@ def _connect(bootstrap: str) -> socket.socket:
     return sock
 
 
-def _fill(sock: socket.socket, room: memoryview) -> None:
-    while room:
-        size = sock.recv_into(room)
+def _fill(sock: socket.socket, buffer: memoryview) -> None:
+    while buffer:
+        size = sock.recv_into(buffer)
         if not size:
             raise SystemExit("the broker closed the connection")
-        room = room[size:]
+        buffer = buffer[size:]
 
 
-class _Answers:
-    """Receives answers, each into the same memory."""
+class _ResponseReader:
+    """Receives responses, each into the same memory."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._memory = bytearray(1 << 22)
+        # The last response; bytes after its end are from an earlier one. The decoders ignore them.
+        self.memory = bytearray(1 << 22)
 
-    def next(self) -> bytearray:
-        """The next answer; what stands behind its end is an older one's."""
-        head = memoryview(bytearray(_SIZE.size))
-        _fill(self._sock, head)
-        size: int = _SIZE.unpack(head)[0]
-        if size > len(self._memory):
-            self._memory = bytearray(size)
-        _fill(self._sock, memoryview(self._memory)[:size])
-        return self._memory
+    def read(self) -> int:
+        """Receive the next response into `memory`, and return its size in bytes."""
+        prefix = memoryview(bytearray(_LENGTH.size))
+        _fill(self._sock, prefix)
+        size: int = _LENGTH.unpack(prefix)[0]
+        if size > len(self.memory):
+            self.memory = bytearray(size)
+        _fill(self._sock, memoryview(self.memory)[:size])
+        return size
 
 
 # ---- producing
 
 
-def written(
+def write_batches(
     bootstrap: str,
     topic: str,
     partitions: int,
     values: list[bytes],
     *,
-    batch: int,
-    together: int = 2,
+    batch_bytes: int,
+    batches_per_request: int = 2,
     connections: int = 1,
-) -> tuple[float, float]:
-    """Wall and CPU seconds for these values, in idempotent batches of `batch` bytes, `together` in a request;
-    the partitions are spread over the connections."""
-    lanes = _encoded(bootstrap, partitions, values, batch)
+) -> Seconds:
+    """Write `values` as idempotent batches, and return how long it took after the first request.
+
+    The partitions are spread over the connections.
+    """
+    batches = _encode_batches(bootstrap, partitions, values, batch_bytes)
     per_connection = [
-        _requests(topic, dict(list(lanes.items())[first::connections]), together)
+        _encode_requests(topic, dict(list(batches.items())[first::connections]), batches_per_request)
         for first in range(connections)
     ]
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
@@ -84,24 +102,24 @@ def _exchange(sock: socket.socket, requests: Sequence[bytes]) -> None:
     from kproto.messages.headers import decode_response
     from kproto.messages.produce import ProduceResponse
 
-    answers = _Answers(sock)
+    responses = _ResponseReader(sock)
     for number, request in enumerate(requests):
         if number >= IN_FLIGHT:
-            answers.next()
+            responses.read()
         sock.sendall(request)
     for _ in requests[-IN_FLIGHT:]:
-        last = answers.next()
-    _, answer = decode_response(last, ProduceResponse, PRODUCE)
-    for entry in answer.responses[0].partition_responses:
-        if entry.error_code:  # then those behind it are refused, too
-            raise SystemExit(f"the broker answers error {entry.error_code}")
+        responses.read()
+    _, response = decode_response(responses.memory, ProduceResponse, PRODUCE_VERSION)
+    for partition in response.responses[0].partition_responses:
+        # If an idempotent batch fails, all later batches of the partition fail as well.
+        if partition.error_code:
+            raise SystemExit(f"the broker rejected a Produce request with error code {partition.error_code}")
 
 
-PRODUCE = 12  # the last version that names topics
-
-
-def _encoded(bootstrap: str, partitions: int, values: list[bytes], most: int) -> dict[int, list[bytes]]:
-    """The batches of each partition, the first one of a single record."""
+def _encode_batches(
+    bootstrap: str, partitions: int, values: list[bytes], batch_bytes: int
+) -> dict[int, list[bytes]]:
+    """Encode the batches of each partition; the first batch has a single record."""
     import numpy as np
     import pyarrow as pa
 
@@ -110,95 +128,181 @@ def _encoded(bootstrap: str, partitions: int, values: list[bytes], most: int) ->
     from kproto.records.column_encoder import encode_columns
 
     with Cluster(bootstrap) as cluster:
-        who = cluster.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
+        identity = cluster.request(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        )
     now = int(time.time() * 1000)
 
-    def encoded(mine: list[bytes], sequence: int) -> list[bytes]:
+    def encode(partition_values: list[bytes], base_sequence: int) -> list[bytes]:
         return encode_columns(
-            np.full(len(mine), now),
+            np.full(len(partition_values), now),
             None,
-            pa.array(mine, pa.binary()),
-            max_bytes=most,
-            producer_id=who.producer_id,
-            producer_epoch=who.producer_epoch,
-            base_sequence=sequence,
+            pa.array(partition_values, pa.binary()),
+            max_bytes=batch_bytes,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=base_sequence,
         )
 
     return {
-        index: encoded([b"first"], 0) + encoded(values[index::partitions], 1) for index in range(partitions)
+        index: encode([b"first"], 0) + encode(values[index::partitions], 1) for index in range(partitions)
     }
 
 
-def _requests(topic: str, lanes: dict[int, list[bytes]], together: int) -> list[bytes]:
-    """The first batches in one request, then the others in turn."""
-    from kproto.messages.headers import encode_request
+def _encode_requests(topic: str, batches: dict[int, list[bytes]], batches_per_request: int) -> list[bytes]:
+    """Encode one request with the first batch of every partition, then the other batches in turn."""
     from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-    from kproto.wire.frame import frame
 
-    groups: list[dict[int, bytes]] = [{index: lane[0] for index, lane in lanes.items()}, {}]
-    for turn in range(1, max(map(len, lanes.values()))):
-        for index, lane in lanes.items():
-            if turn < len(lane):
-                if len(groups[-1]) == together or index in groups[-1]:
+    groups: list[dict[int, bytes]] = [{index: queue[0] for index, queue in batches.items()}, {}]
+    for turn in range(1, max(map(len, batches.values()))):
+        for index, queue in batches.items():
+            if turn < len(queue):
+                if len(groups[-1]) == batches_per_request or index in groups[-1]:
                     groups.append({})
-                groups[-1][index] = lane[turn]
-    found: list[bytes] = []
+                groups[-1][index] = queue[turn]
+    requests: list[bytes] = []
     for number, group in enumerate(groups):
-        parts = [PartitionProduceData(index=index, records=data) for index, data in group.items()]
-        topics = [TopicProduceData(name=topic, partition_data=parts)]
-        message = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=topics)
-        found.append(frame(encode_request(message, PRODUCE, number, "ceiling")))
-    return found
+        partition_data = [PartitionProduceData(index=index, records=batch) for index, batch in group.items()]
+        topic_data = [TopicProduceData(name=topic, partition_data=partition_data)]
+        message = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=topic_data)
+        requests.append(frame(encode_request(message, PRODUCE_VERSION, number, "ceiling")))
+    return requests
 
 
-# ---- reading
+# ---- fetching
 
 
-FETCH = 12  # the last version that names topics
+def discard_records(bootstrap: str, topic: str, partitions: int, count: int) -> None:
+    """Fetch `count` records of all partitions, one request at a time, and discard them."""
+    list(_fetch(bootstrap, topic, partitions, count))
 
 
-def received(bootstrap: str, topic: str, partitions: int, count: int, each: int = 1 << 20) -> None:
-    """Fetches so many records, all partitions at once, and throws them away."""
-    from kproto.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-    from kproto.messages.headers import decode_response_views, encode_request
-    from kproto.wire.frame import frame
-
-    places = dict.fromkeys(range(partitions), 0)
+def _fetch(bootstrap: str, topic: str, partitions: int, count: int) -> list[tuple[bytes, int]]:
+    """Fetch `count` records; return the requests and the size of each response with its length prefix."""
+    offsets = dict.fromkeys(range(partitions), 0)
+    exchanges: list[tuple[bytes, int]] = []
     with _connect(bootstrap) as sock:
-        answers, number = _Answers(sock), 0
-        while sum(places.values()) < count:
-            wanted = [
-                FetchPartition(partition=index, fetch_offset=at, partition_max_bytes=each)
-                for index, at in places.items()
-            ]
-            request = FetchRequest(
-                max_wait_ms=500,
-                min_bytes=1,
-                max_bytes=50 << 20,
-                isolation_level=0,
-                topics=[FetchTopic(topic=topic, partitions=wanted)],
-                forgotten_topics_data=[],
-            )
-            request.session_epoch = -1
-            sock.sendall(frame(encode_request(request, FETCH, number, "ceiling")))
-            number += 1
-            _, answer = decode_response_views(answers.next(), FetchResponse, FETCH)
-            for entry in answer.responses[0].partitions:
-                places[entry.partition_index] = max(places[entry.partition_index], _end(entry.records or b""))
+        responses = _ResponseReader(sock)
+        while sum(offsets.values()) < count:
+            request = _encode_fetch(topic, offsets, len(exchanges))
+            sock.sendall(request)
+            exchanges.append((request, _LENGTH.size + responses.read()))
+            _, response = decode_response_views(responses.memory, FetchResponse, FETCH_VERSION)
+            for partition in response.responses[0].partitions:
+                index = partition.partition_index
+                offsets[index] = max(offsets[index], _end_offset(partition.records or b""))
+    return exchanges
 
 
-_BASE = struct.Struct(">qi").unpack_from
-_DELTA = struct.Struct(">i").unpack_from
-_HEADER = 61
+def _encode_fetch(topic: str, offsets: dict[int, int], correlation_id: int) -> bytes:
+    """Encode a Fetch request like our consumer's, but without a session."""
+    partitions = [
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+        for index, offset in offsets.items()
+    ]
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=50 << 20,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=partitions)],
+    )
+    return frame(encode_request(request, FETCH_VERSION, correlation_id, "ceiling"))
 
 
-def _end(data: bytes | memoryview) -> int:
-    """The offset behind the last whole batch."""
-    at = end = 0
-    while len(data) - at >= _HEADER:
-        base, size = _BASE(data, at)
-        if at + 12 + size > len(data):
+def _end_offset(data: bytes | memoryview) -> int:
+    """Return the offset after the last complete batch, or 0 if there is none."""
+    position = end_offset = 0
+    while len(data) - position >= BATCH_HEADER_BYTES:
+        base_offset, length = _read_offset_and_length(data, position)
+        if position + 12 + length > len(data):
             break
-        end = base + _DELTA(data, at + 23)[0] + 1
-        at += 12 + size
-    return end
+        end_offset = base_offset + _read_last_offset_delta(data, position + 23)[0] + 1
+        position += 12 + length
+    return end_offset
+
+
+# ---- fetching with and without TLS
+
+
+def discard_responses(
+    transport: str,
+    plain_address: str,
+    address: str,
+    protocol: str,
+    ca_file: str,
+    topic: str,
+    partitions: int,
+    count: int,
+) -> Seconds:
+    """Fetch `count` records and discard them; return how long it took after the first response.
+
+    A first run through `plain_address` finds the requests. The measured run sends each request while it
+    still reads the response to the request before, so that the broker always has work.
+
+    `transport` is "socket" for an `SSLSocket` (or a plain socket), or "memory" for `ssl` between two
+    `MemoryBIO`s, as kproto's clients use it.
+    """
+    exchanges = _fetch(plain_address, topic, partitions, count)
+    with _connect(address) as sock:
+        if protocol == "PLAINTEXT":
+            return _time_exchanges(exchanges, sock.sendall, sock.recv_into)
+        host, context = address.rpartition(":")[0], ssl.create_default_context(cafile=ca_file)
+        if transport == "socket":
+            with context.wrap_socket(sock, server_hostname=host) as tls_socket:
+                return _time_exchanges(exchanges, tls_socket.sendall, tls_socket.recv_into)
+        return _time_exchanges(exchanges, *_open_tls_in_memory(sock, context, host))
+
+
+def _open_tls_in_memory(
+    sock: socket.socket, context: ssl.SSLContext, host: str
+) -> tuple[Callable[[bytes], object], Callable[[memoryview], int]]:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname=host)
+    buffer = memoryview(bytearray(RECEIVE_BYTES))
+    read: Any = tls.read
+
+    def send(data: bytes) -> None:
+        tls.write(data)
+        sock.sendall(outgoing.read())
+
+    def receive(target: memoryview) -> int:
+        size = 0
+        while True:
+            try:
+                while size < len(target):
+                    size += read(len(target) - size, target[size:])
+                return size
+            except ssl.SSLWantReadError:
+                if size:
+                    return size
+            incoming.write(buffer[: sock.recv_into(buffer)])
+
+    while True:
+        try:
+            tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            sock.sendall(outgoing.read())
+            incoming.write(buffer[: sock.recv_into(buffer)])
+    sock.sendall(outgoing.read())
+    return send, receive
+
+
+def _time_exchanges(
+    exchanges: list[tuple[bytes, int]],
+    send: Callable[[bytes], object],
+    receive: Callable[[memoryview], int],
+) -> Seconds:
+    buffer = memoryview(bytearray(RECEIVE_BYTES))
+    wall = cpu = 0.0
+    send(exchanges[0][0])
+    for number, (_, size) in enumerate(exchanges):
+        if number + 1 < len(exchanges):
+            send(exchanges[number + 1][0])
+        remaining = size
+        while remaining:
+            remaining -= receive(buffer[: min(remaining, RECEIVE_BYTES)])
+        if number == 0:
+            wall, cpu = time.perf_counter(), time.process_time()
+    return time.perf_counter() - wall, time.process_time() - cpu

@@ -1,23 +1,23 @@
-"""Message codecs: kproto against kafka-python 3 and kio, message by message.
+"""Compare message codecs with kafka-python 3 and kio, message by message.
 
     python -m benchmarks.codec [--rounds 15] [--only Fetch,Metadata] [--source]
 
-Every round runs all candidates, in rotating order, in one thread, timed by that thread's own CPU clock; a
-figure is the median over the rounds in microseconds, a ratio ("x") is the median of the ratios within a
-round, above 1 where kproto is faster. The bytes are made by kproto and are what all decode; every peer
-encodes what it decoded itself, and has to come back to the same bytes. kio decodes in Rust and encodes in
-Python; kafka-python generates code, as we do. `--source` prints what kproto runs instead of measuring it.
+Every round runs all candidates in rotating order in one thread, and measures the CPU time of that thread.
+Times are medians over the rounds, in microseconds. A ratio ("x") is the median of the ratios within a
+round; above 1, kproto is faster. kproto encodes the bytes that all candidates decode. Each peer encodes the
+message that it decoded itself, and must produce the same bytes. kio decodes in Rust and encodes in Python.
+kafka-python generates code, as kproto does. `--source` prints kproto's generated code instead of measuring
+it.
 
-The goals are geometric means, and one is for each message. They are all reached, but "decode x kio" only
-just: four runs gave 0.70, 0.71, 0.71 and 0.70 (Python 3.11, two busy cores). What is made of strings that
-stand alone, a JoinGroupRequest, stays at 0.4 of kio's Rust; large arrays are read as fast as by it.
+The goals are geometric means over all messages, except one that every message must reach. All are reached,
+"decode x kio" only just: four runs gave 0.70, 0.71, 0.71 and 0.70 (Python 3.11, two busy cores). Messages
+with many single strings, such as JoinGroupRequest, are decoded at 0.4 of the speed of kio's Rust, and large
+arrays as fast.
 
-Metadata makes 30,000 lists, so whoever is measured has the garbage collector go through them; what the
-benchmark itself keeps is frozen before.
+Metadata creates 30,000 lists. The garbage collector visits them at the cost of the measured candidate, but
+not the objects of the benchmark itself.
 
-What was tried and lost: for a single list of numbers, packing it together with its surroundings was 0.8
-times as fast as packing it apart; for the three of a metadata partition 1.2 to 1.3 times, so only several
-are packed together. `contest_base.py` has what was tried for decoding.
+experiments/README.md lists the designs that lost.
 """
 
 from __future__ import annotations
@@ -64,11 +64,12 @@ GOALS = {
     "decode x kio": 0.7,
     "encode x kafka-python": 5.0,
     "encode x kafka-python, each": 3.0,
-    "both ways x kio": 5.0,
+    "decode and encode x kio": 5.0,
 }
 
-# How many elements an array has, how many bytes a value, what a string says. A group of 100 members, 50
-# topics of 10 partitions, a cluster of 1000 topics; nothing new to fetch; optional fields are null or empty.
+# The number of elements of an array, the size of a bytes value, and the content of a string. They describe a
+# group of 100 members, 50 topics of 10 partitions, and a cluster of 1,000 topics. Fetch responses have no
+# records. Optional fields are null or empty.
 COUNTS: dict[str, int] = {
     "protocols": 2,
     "members": 100,
@@ -104,26 +105,30 @@ TEXTS: dict[str, str] = {
     "committed_metadata": "",
     "rack_id": "",
 }
-OFTEN_SET = {"protocol_type", "protocol_name", "name", "cluster_id", "reason", "topics"}
+# Nullable fields that are set here, because they usually are.
+USUALLY_SET = {"protocol_type", "protocol_name", "name", "cluster_id", "reason", "topics"}
 
 
 def sample(cls: type[Any], version: int, index: int = 0) -> Any:
-    """A message as it is seen in practice; no tagged field is set."""
+    """Return a message like those of real clients and brokers, without tagged fields."""
     values: dict[str, Any] = {}
-    for f in cls.__fields__:
-        if version not in f.versions or version in f.tagged:
+    for field in cls.__fields__:
+        name, kind = field.name, field.kind
+        if version not in field.versions or version in field.tagged:
             continue
-        if version in f.nullable and f.name not in OFTEN_SET:
-            values[f.name] = b"" if getattr(f.kind, "name", "") == "records" else None
-        elif isinstance(f.kind, Array):
-            count = 1000 if cls is MetadataResponse and f.name == "topics" else COUNTS[f.name]
-            values[f.name] = [_value(cls, f.name, f.kind.element, version, index) for index in range(count)]
+        if version in field.nullable and name not in USUALLY_SET:
+            values[name] = b"" if getattr(kind, "name", "") == "records" else None
+        elif isinstance(kind, Array):
+            count = 1000 if cls is MetadataResponse and name == "topics" else COUNTS[name]
+            values[name] = [
+                _sample_value(cls, name, kind.element, version, element) for element in range(count)
+            ]
         else:
-            values[f.name] = _value(cls, f.name, f.kind, version, index)
+            values[name] = _sample_value(cls, name, kind, version, index)
     return cls(**values)
 
 
-def _value(cls: type[Any], name: str, kind: Any, version: int, index: int) -> Any:
+def _sample_value(cls: type[Any], name: str, kind: Any, version: int, index: int) -> Any:
     if not isinstance(kind, Primitive):
         return sample(kind, version, index)
     if kind.name == "string" and "Protocol" in cls.__name__:
@@ -142,6 +147,7 @@ def _value(cls: type[Any], name: str, kind: Any, version: int, index: int) -> An
 
 
 def kafka_python(cls: type[Message], version: int) -> tuple[Callable[[bytes], Any], Callable[[Any], bytes]]:
+    """Return the decoder and the encoder of kafka-python for a message."""
     modules = (
         "consumer.group",
         "consumer.offsets",
@@ -149,25 +155,32 @@ def kafka_python(cls: type[Message], version: int) -> tuple[Callable[[bytes], An
         "consumer.metadata",
         "metadata.metadata",
     )
-    peer: Any = None
-    for module in modules:
+    peer_class: Any = None
+    for name in modules:
         try:
-            found = importlib.import_module(f"kafka.protocol.{module}")
+            module = importlib.import_module(f"kafka.protocol.{name}")
         except ImportError:
             continue
-        peer = peer or getattr(found, cls.__name__, None)
-    return (lambda data: peer.decode(data, version=version)), (
-        lambda message: message.encode(version=version)
-    )
+        peer_class = peer_class or getattr(module, cls.__name__, None)
+
+    def decode(data: bytes) -> Any:
+        return peer_class.decode(data, version=version)
+
+    def encode(message: Any) -> bytes:
+        encoded: bytes = message.encode(version=version)
+        return encoded
+
+    return decode, encode
 
 
 def kio(cls: type[Message], version: int) -> tuple[Callable[[bytes], Any], Callable[[Any], bytes]]:
+    """Return the decoder and the encoder of kio for a message."""
     from kio.serial import entity_reader, entity_writer
 
     api = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
     folder, kind = api.rsplit("_", 1)
-    peer = getattr(importlib.import_module(f"kio.schema.{folder}.v{version}.{kind}"), cls.__name__)
-    read, write = entity_reader(peer), entity_writer(peer)
+    peer_class = getattr(importlib.import_module(f"kio.schema.{folder}.v{version}.{kind}"), cls.__name__)
+    read, write = entity_reader(peer_class), entity_writer(peer_class)
 
     def encode(message: Any) -> bytes:
         buffer = BytesIO()
@@ -177,10 +190,11 @@ def kio(cls: type[Message], version: int) -> tuple[Callable[[bytes], Any], Calla
     return (lambda data: read(data, 0)[0]), encode
 
 
-def table(rounds: int, only: list[str]) -> None:
+def compare(rounds: int, only: list[str]) -> None:
     print(report.machine(*PEERS))
-    titles = [f"{way} {what}" for way in ("decode", "encode") for what in ("µs", *(f"x {p}" for p in PEERS))]
-    report.header("message", "version", "bytes", *titles, "both x kio")
+    columns = ["µs", *(f"x {peer}" for peer in PEERS)]
+    titles = [f"{operation} {column}" for operation in ("decode", "encode") for column in columns]
+    report.header("message", "version", "bytes", *titles, "sum x kio")
     labels: list[str] = []
     ratios: dict[str, list[float]] = {}
     for cls, version in ((cls, version) for cls, versions in CASES for version in versions):
@@ -188,47 +202,51 @@ def table(rounds: int, only: list[str]) -> None:
             continue
         data = sample(cls, version).encode(version)
         message = cls.decode(data, version)
-        ways: dict[str, dict[str, Callable[[], object]]] = {
+        operations: dict[str, dict[str, Callable[[], object]]] = {
             "decode": {"kproto": lambda c=cls, d=data, v=version: c.decode(d, v)},  # type: ignore[misc]
             "encode": {"kproto": lambda m=message, v=version: m.encode(v)},  # type: ignore[misc]
         }
-        for name, peer in zip(PEERS, (kafka_python, kio), strict=True):
-            decode, encode = peer(cls, version)
-            theirs = decode(data)
+        for name, find_codec in zip(PEERS, (kafka_python, kio), strict=True):
+            decode, encode = find_codec(cls, version)
+            peer_message = decode(data)
             if name == "kafka-python":
-                theirs._header = None  # its decoder forgets to, and its encoder asks
-            if bytes(encode(theirs)) != data:
-                raise SystemExit(f"{name} has other bytes for {cls.__name__} v{version}")
-            ways["decode"][name] = lambda f=decode, d=data: f(d)  # type: ignore[misc]
-            ways["encode"][name] = lambda f=encode, m=theirs: f(m)  # type: ignore[misc]
+                peer_message._header = (
+                    None  # Its encoder needs the attribute, which its decoder does not set.
+                )
+            if bytes(encode(peer_message)) != data:
+                raise SystemExit(f"{name} encodes {cls.__name__} v{version} differently from kproto")
+            operations["decode"][name] = lambda f=decode, d=data: f(d)  # type: ignore[misc]
+            operations["encode"][name] = lambda f=encode, m=peer_message: f(m)  # type: ignore[misc]
         gc.collect()
-        gc.freeze()  # so that nobody pays for walking through what is kept here
+        gc.freeze()  # Exclude the benchmark's own objects from collections.
         cells: list[object] = []
-        both = dict.fromkeys(("kproto", *PEERS), 0.0)
-        for way, candidates in ways.items():
-            taken = report.measure(candidates, rounds)
-            for name in taken:
-                both[name] += statistics.median(taken[name])
-            cells.append(f"{statistics.median(taken['kproto']) * 1e6:.1f}")
+        sums = dict.fromkeys(("kproto", *PEERS), 0.0)
+        for operation, candidates in operations.items():
+            timings = report.measure(candidates, rounds)
+            for name in timings:
+                sums[name] += statistics.median(timings[name])
+            cells.append(f"{statistics.median(timings['kproto']) * 1e6:.1f}")
             for name in PEERS:
-                found = ratios.setdefault(f"{way} x {name}", [])
-                found.append(report.ratio(taken, "kproto", name))
-                cells.append(found[-1])
-        ratios.setdefault("both ways x kio", []).append(both["kio"] / both["kproto"])
-        report.row(cls.__name__, version, len(data), *cells, ratios["both ways x kio"][-1])
+                ratio = report.ratio(timings, "kproto", name)
+                ratios.setdefault(f"{operation} x {name}", []).append(ratio)
+                cells.append(ratio)
+        sum_ratio = sums["kio"] / sums["kproto"]
+        ratios.setdefault("decode and encode x kio", []).append(sum_ratio)
+        report.row(cls.__name__, version, len(data), *cells, sum_ratio)
         labels.append(f"{cls.__name__} v{version}")
     report.header("geometric mean", "", "from", "to")
-    for what, found in ratios.items():
-        report.row(what, statistics.geometric_mean(found), min(found), max(found))
-    reached = {what: statistics.geometric_mean(found) for what, found in ratios.items()}
-    reached["encode x kafka-python, each"] = min(ratios["encode x kafka-python"])
-    report.goals((what, reached[what], wanted) for what, wanted in GOALS.items())
+    measured = {label: statistics.geometric_mean(values) for label, values in ratios.items()}
+    for label, values in ratios.items():
+        report.row(label, measured[label], min(values), max(values))
+    measured["encode x kafka-python, each"] = min(ratios["encode x kafka-python"])
+    report.goals((label, measured[label], required) for label, required in GOALS.items())
     if not only:
-        picture = Path(__file__).with_name("codec.svg")
-        report.plot(picture, "Message codecs", report.machine(*PEERS), labels, ratios)
+        chart = Path(__file__).with_name("codec.svg")
+        report.plot(chart, "Message codecs", report.machine(*PEERS), labels, ratios)
 
 
-def sources(only: list[str]) -> None:
+def print_sources(only: list[str]) -> None:
+    """Print the Python code that kproto generated for these messages."""
     for cls, versions in CASES:
         if not only or any(name in cls.__name__ for name in only):
             for version in versions:
@@ -248,9 +266,9 @@ def main() -> None:
     arguments = parser.parse_args()
     only = [name for name in arguments.only.split(",") if name]
     if arguments.source:
-        sources(only)
+        print_sources(only)
         return
-    table(arguments.rounds, only)
+    compare(arguments.rounds, only)
 
 
 if __name__ == "__main__":

@@ -1,112 +1,47 @@
-"""Whole clients against the embedded broker: New York's flights of 2013, consumed and produced.
+"""Compare whole clients: read and write the flights of New York in 2013, and read from a real Kafka.
 
     python -m benchmarks.consumer [--rounds 5] [--records 336776] [--kafka-records 2000000] [--codec none]
                                   [--only consume,produce,kafka,partitions]
 
-The broker is a process of its own; so is every client in every round, and clients take turns in rotating
-order. A consumer reads the whole topic of three partitions and touches key, value, offset and timestamp of
-each record (`columns`: sums the lengths of all values). A producer writes the same records and waits until
-all are acknowledged by all replicas (kafka-python and kproto idempotent, their default). The clock starts
-when the client exists, before its first request, and stops with the last record; imports don't count.
+Kinds of work:
 
-A figure is the median over the rounds, a ratio the median of a round's ratios: above 1 kproto is faster.
-Wall and CPU are both told: CPU is the client process alone, all of its threads, so it doesn't depend on what
-the broker costs. The broker is Python too, and with fast clients it is the slower side: then the wall clock
-says more about it than about them.
+* consume: read all records of three partitions from the embedded broker, and access the key, value, offset
+  and timestamp of each record. With columns, sum the lengths of all values.
+* produce: write the same records, and wait until all replicas have acknowledged them. kproto and
+  kafka-python produce idempotently, their default.
+* kafka: read random records of 100 and 1,000 bytes from a real Kafka. This needs Java and Kafka's jars, or
+  KPROTO_KAFKA.
+* partitions: read single records among up to 10,000 idle partitions.
 
-`kafka` reads from a real Kafka (its jars and Java, or KPROTO_KAFKA); `partitions` counts what idle ones cost.
+The broker is a separate process, and so is every client in every round. Clients run in rotating order. The
+clock starts when the client exists, before its first request, and stops after the last record. Imports are
+not counted.
 
-On a quiet EPYC with two cores, Python 3.11, medians of 7 rounds; wall and CPU as times of the peer's, above
-1 is faster:
+Each value is the median over the rounds. A ratio is the median of the ratios within a round; above 1,
+kproto is faster. CPU time is that of the client's process with all its threads. The embedded broker is
+written in Python and is slower than fast clients: then the wall time measures the broker, and only the CPU
+time the client.
 
-    2,000,000 records of 100 B     CPU a record   x aiokafka    x confluent
-    rows                           0.38 us        3.5 / 3.5     14 / 2.1
-    columns                        0.14 us        9.6 / 9.9     37 / 6.3
-    500,000 records of 1 KB
-    rows                           1.08 us        3.5 / 3.1     0.83 / 1.14
-    columns                        0.69 us        5.5 / 4.6     1.3 / 1.7
-    asyncio rows                   0.99 us        3.0 / 3.2     0.73 / 1.18
+An idle EPYC with two cores, Python 3.11, a real Kafka, medians of 7 rounds, ratios as wall / CPU:
 
-Where fifteen others shared the machine, rows of 1 KB took 2.8 us and columns 2.2:
-confluent 0.67 and 0.99 of that.
+    2,000,000 records of 100 bytes    CPU per record    x aiokafka    x confluent
+    rows                              0.38 us           3.5 / 3.5     14 / 2.1
+    columns                           0.14 us           9.6 / 9.9     37 / 6.3
+    500,000 records of 1,000 bytes
+    rows                              1.08 us           3.5 / 3.1     0.83 / 1.14
+    columns                           0.69 us           5.5 / 4.6     1.3 / 1.7
+    asyncio rows                      0.99 us           3.0 / 3.2     0.73 / 1.18
 
-What made the difference for 1 KB, in CPU a record of decoding alone: three partitions of an answer decoded
-together, in place, 0.87 us instead of 1.48; records of one size found in runs, 0.20 instead of 0.40 for where
-they start. For 100 B: 0.40 instead of 0.57 with both. The next pieces of all partitions fetched together,
-when each has one left, and so decoded together: rows of 1 KB took 0.83 of the CPU that they took with a fetch
-for each (the median of four pairs). Parts that aren't asked at the beginning and the end of a poll: 407,000
-instructions for a poll of one record instead of 472,000.
+"(a socket)" fetches the same bytes and discards them, the limit for a client with one connection. One
+thread that only receives 1,000-byte records of three partitions takes 0.39 us per record, 0.47 us if it
+also checks the checksums, which confluent skips by default, and 0.57 us with one more copy.
 
-Large answers received where the last ones were, as soon as nobody has those: a thousand records of 1 KB as
-columns cost 10 to 20 page faults instead of 34 to 68, and 0.66, 0.98, 0.66 and 0.78 of the cycles in four
-pairs on a busy machine. The first fetch of a broker answered at once: half a second less from subscribe to
-steady, as quiet partitions waited fetch.max.wait.ms before their lag was known.
+A record among 1,000 idle partitions costs 1.00 times the CPU of a record of a single partition, and 1.15
+times among 10,000. The pause between records matters, because the caches cool down: with seven partitions a
+record takes 0.37 ms of CPU without a pause, 0.57 ms after 3 ms and 0.74 ms after 8 ms. So records are sent
+at a fixed pace here.
 
-Answers in one piece: who was drained while a fetch was open was asked for beside it, so answers brought two
-partitions and one in turn, and 517 pieces of 1 KB records took 345 decodes. A decode costs 0.9 ms, however
-few its records are: hundreds of calls of numpy and Arrow; with 1,500 records it is 1.3 ms, with 4,000 2.2.
-Now they wait for a fetch that has something to bring, and the next one asks for all: 176 decodes, and the
-thread that reads columns took 0.74 and 0.66 of the CPU in two pairs on a busy machine, all threads 0.87 and
-0.94 (two interleaved runs, medians of three). Pieces of 512 KiB, where each partition has few records, are
-decoded together too: 2.0 and 2.3 us a record instead of 3.0 and 3.6. Pieces of 4 MiB
-(max_partition_fetch_bytes) take 0.75 of the CPU that those of 1 MiB do; but a partition then holds four times
-the memory, so that is an option.
-
-The rest of a long answer received in one call, for which the kernel waits up to 5 ms: an answer of 3 MiB
-took 17 reads, each of which waits for the interpreter's lock beside an application that computes; 300,000
-records of 100 B take 101 instead of 239. CPU of rows, medians of interleaved pairs on a busy machine: 1 KB
-0.88 and 0.92, 100 B 0.93 and 1.02. A loop can't wait so, but reads what is there without going round: 206
-rounds for 100,000 records of 1 KB instead of 753, 0.93 of the CPU in nine pairs and as much in five more; no
-less for 100 B.
-
-Where it ends for 1 KB: one thread that fetches three partitions, and does nothing but receive into memory
-that it has, takes 0.39 us a record there; 0.47 with the checksums, which confluent leaves out unless asked,
-and 0.57 with one copy.
-
-One record costs what it costs, however many partitions idle beside it: 1.00 times the CPU of one partition
-with 1,000, 1.15 with 10,000, one record every 30 ms on a quiet EPYC; 1.4 before the embedded broker passed
-over what is quiet in a fetch session. It looked through all of a session of 1,000 for each record, for 10
-ms, and the client's caches were as cold as the pause was long: with seven partitions a record costs 0.37 ms
-of CPU when the next one comes at once, 0.57 after 3 ms, 0.74 after 8. So records come at one pace here. Who
-waited for a record had it after 9.1 ms with 1,000 partitions, 2.3 with one; now after 1.95 and 1.92.
-
-`(a socket)` fetches the same and throws it away: what no client that has one connection is faster than. In
-one round on a busy machine it got 475,000 records of 1 KB a second, confluent 458,000, we 255,000.
-
-Who waits for records gets the engine's lock when the next request is written, not before: 1 KB without TLS
-took 0.71 (columns) and 0.86 (rows) of the time that it took, 9 interleaved rounds on a quiet Xeon.
-
-One record at a time: a poll makes 64 records of columns at once, and as long as some are left a poll is one
-step in which nobody looks at anything: 17 us of CPU instead of 60 (aiokafka 5, confluent 1). A commit after
-each of an iteration looks at what is held once, not each time; the thread that calls writes it to the socket
-itself: 254 us instead of 412, in asyncio 198 instead of 231 (aiokafka 148, confluent 66). The medians of five
-interleaved rounds on a busy machine. When to look again is found twice for each commit, by 11 to 12 us each
-time instead of 15 to 16; on another machine, which others kept busier, a commit then took 1.15 (blocking, 15
-rounds) and 1.03 (asyncio) of aiokafka's CPU. A thread and its answer, handed over through a socket and a
-future, are 10 of those 200 us: what is left is in the engine's steps (45 for the commit, 35 for its answer),
-spread over 550 calls.
-
-Tried and lost for a commit: who waits told last, when the thread that read the answer is about to sleep (1.00
-of the CPU in 15 interleaved pairs); the loop's timer set once for an answer and the commit that follows it
-(1.06 in 15 pairs); fewer looks at what is empty (no difference).
-
-Tried and lost: slices of the bytes for values, 0.25 to 0.35 us each where Arrow's views take 0.04 (0.15 for 1
-KB); columns from 600 records on instead of 1000, no difference.
-
-The batch headers of all parts of an answer are read at once: three pieces of 1 MiB are decoded in 0.86 of the
-time (the least of 200 decodes, five pairs).
-
-Runs of records of one size are found by their ends, and their lengths looked at where the fields are read;
-each record of a run was looked at before, and batches whose second run was short were given up for the way
-of all sizes. That looks for guesses in all batches together now. Starts and fields of three pieces of 1 MiB,
-batches of 100 KB, took so much of the time before, the least of 21 interleaved pairs on a busy machine: 100
-B with keys 0.47, without 0.54, 1 KB 0.25, all of which had been given up; 50 to 500 B at random 0.82, with
-headers 0.70, with times in no order 0.76, some null 0.85. Decoded for rows, checksums and all (the median of
-13 pairs): 100 B 0.68, 1 KB 0.58, random 0.97, in no order 0.79, with headers 0.92; and as rows 0.78, 0.79,
-0.97, 0.94 and 0.99; compressed 0.86 to 1.04, where most of the time is what opens them. The batches of this
-benchmark, of 832 and 97 records, were found in runs before, too: where they start takes 12 ns a record
-instead of 29, for 1 KB 56 instead of 73. That is 0.96 and 0.99 of the whole client's CPU, whose pairs, 0.83
-to 1.4 on that machine, don't show it.
+experiments/README.md lists the optimizations that did not help.
 """
 
 from __future__ import annotations
@@ -126,8 +61,8 @@ from typing import Any
 from kproto.demo.flights import departures, table
 
 from .brokers import PARTITIONS, TOPIC, embedded, kafka
-from .ceilings import received
-from .report import header, machine, row
+from .ceilings import discard_records
+from .report import Seconds, header, machine, row
 
 # ---- consumers: each reads `count` records and returns
 
@@ -137,11 +72,11 @@ def kproto_rows(bootstrap: str, count: int, topic: str) -> None:
 
     with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
-        seen = 0
-        while seen < count:
+        count_read = 0
+        while count_read < count:
             for record in consumer.poll(1.0, 1000):
                 _ = record.key, record.value, record.offset, record.timestamp
-                seen += 1
+                count_read += 1
 
 
 def kproto_columns(bootstrap: str, count: int, topic: str) -> None:
@@ -151,11 +86,11 @@ def kproto_columns(bootstrap: str, count: int, topic: str) -> None:
 
     with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
-        seen = 0
-        while seen < count:
+        count_read = 0
+        while count_read < count:
             for batch in consumer.poll_columns(1.0):
                 pc.sum(pc.binary_length(batch.columns.value)).as_py()
-                seen += len(batch)
+                count_read += len(batch)
 
 
 def kproto_async(bootstrap: str, count: int, topic: str) -> None:
@@ -164,11 +99,11 @@ def kproto_async(bootstrap: str, count: int, topic: str) -> None:
     async def read() -> None:
         async with AsyncConsumer(bootstrap, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
-            seen = 0
-            while seen < count:
+            count_read = 0
+            while count_read < count:
                 for record in await consumer.poll(1.0, 1000):
                     _ = record.key, record.value, record.offset, record.timestamp
-                    seen += 1
+                    count_read += 1
 
     asyncio.run(read())
 
@@ -178,12 +113,12 @@ def kafka_python(bootstrap: str, count: int, topic: str) -> None:
 
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None)
     consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
-    seen = 0
-    while seen < count:
+    count_read = 0
+    while count_read < count:
         for records in consumer.poll(timeout_ms=1000, max_records=1000).values():
             for record in records:
                 _ = record.key, record.value, record.offset, record.timestamp
-                seen += 1
+                count_read += 1
     consumer.close()
 
 
@@ -194,12 +129,12 @@ def aiokafka(bootstrap: str, count: int, topic: str) -> None:
         consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None)
         await consumer.start()
         consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
-        seen = 0
-        while seen < count:
+        count_read = 0
+        while count_read < count:
             for records in (await consumer.getmany(timeout_ms=1000, max_records=1000)).values():
                 for record in records:
                     _ = record.key, record.value, record.offset, record.timestamp
-                    seen += 1
+                    count_read += 1
         await consumer.stop()
 
     asyncio.run(read())
@@ -210,19 +145,19 @@ def confluent(bootstrap: str, count: int, topic: str) -> None:
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
-    seen = 0
-    while seen < count:
+    count_read = 0
+    while count_read < count:
         for message in consumer.consume(1000, 1.0):
             _ = message.key(), message.value(), message.offset(), message.timestamp()
-            seen += 1
+            count_read += 1
     consumer.close()
 
 
 def ceiling(bootstrap: str, count: int, topic: str) -> None:
-    received(bootstrap, topic, PARTITIONS, count)
+    discard_records(bootstrap, topic, PARTITIONS, count)
 
 
-# ---- producers: each writes `rows` and returns when all are acknowledged
+# ---- producers: each writes `rows` and returns after all acknowledgements
 
 
 Rows = list[tuple[bytes, bytes, int]]
@@ -239,9 +174,9 @@ def kproto_producer(bootstrap: str, codec: str, rows: Rows) -> None:
 def kafka_python_producer(bootstrap: str, codec: str, rows: Rows) -> None:
     from kafka import KafkaProducer
 
-    kind = None if codec == "none" else codec
+    compression = None if codec == "none" else codec
     producer = KafkaProducer(
-        bootstrap_servers=bootstrap, compression_type=kind, linger_ms=5, batch_size=131072
+        bootstrap_servers=bootstrap, compression_type=compression, linger_ms=5, batch_size=131072
     )
     for key, value, timestamp in rows:
         producer.send(TOPIC, value, key, timestamp_ms=timestamp)
@@ -253,9 +188,13 @@ def aiokafka_producer(bootstrap: str, codec: str, rows: Rows) -> None:
     from aiokafka import AIOKafkaProducer
 
     async def write() -> None:
-        kind = None if codec == "none" else codec
+        compression = None if codec == "none" else codec
         producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap, compression_type=kind, linger_ms=5, max_batch_size=131072, acks="all"
+            bootstrap_servers=bootstrap,
+            compression_type=compression,
+            linger_ms=5,
+            max_batch_size=131072,
+            acks="all",
         )
         await producer.start()
         for key, value, timestamp in rows:
@@ -306,17 +245,21 @@ PRODUCERS: dict[str, Callable[[str, str, Rows], None]] = {
 # ---- measuring
 
 
-def one(arguments: argparse.Namespace) -> None:
-    """One client, once, in this process; prints (wall, cpu) in seconds."""
-    kind, name = arguments.one.split(":", 1)
+def flight_rows(count: int) -> Rows:
+    return [tuple(flight) for flight in departures(table(count))]
+
+
+def run_client(arguments: argparse.Namespace) -> None:
+    """Run one client once in this process, and print its wall and CPU seconds as JSON."""
+    kind, name = arguments.client.split(":", 1)
     if kind == "partitions":
-        print(json.dumps(partitions(arguments.bootstrap, int(name))))
+        print(json.dumps(measure_partitions(arguments.bootstrap, int(name))))
         return
     rows: Rows = []
     if kind == "produce":
-        rows = [tuple(row) for row in departures(table(arguments.records))]
+        rows = flight_rows(arguments.records)
     else:
-        # Imports, code generation and the first connection.
+        # Import modules and compile message codecs before the clock starts.
         CONSUMERS[name](arguments.bootstrap, 1, arguments.topic)
     wall, cpu = time.perf_counter(), time.process_time()
     if kind == "produce":
@@ -327,51 +270,44 @@ def one(arguments: argparse.Namespace) -> None:
 
 
 def measure(kind: str, name: str, bootstrap: str, arguments: argparse.Namespace) -> Any:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.consumer",
-        "--one",
-        f"{kind}:{name}",
-        "--bootstrap",
-        bootstrap,
-    ]
-    command += ["--records", str(arguments.records), "--codec", arguments.codec, "--topic", arguments.topic]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=dict(os.environ))
-    if done.returncode:
-        raise SystemExit(f"{name}: {done.stderr[-1500:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    """Run one client in a new process, and return what it printed."""
+    command = [sys.executable, "-m", "benchmarks.consumer", "--client", f"{kind}:{name}"]
+    command += ["--bootstrap", bootstrap, "--records", str(arguments.records)]
+    command += ["--codec", arguments.codec, "--topic", arguments.topic]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if process.returncode:
+        raise SystemExit(f"the client {name!r} failed: {process.stderr[-1500:]}")
+    return json.loads(process.stdout.strip().splitlines()[-1])
 
 
-def rounds(kind: str, arguments: argparse.Namespace) -> dict[str, list[tuple[float, float]]]:
+def run_rounds(kind: str, arguments: argparse.Namespace) -> dict[str, list[Seconds]]:
+    """Run all clients with the embedded broker; producers get a new broker each time."""
     names = list(CONSUMERS if kind == "consume" else PRODUCERS)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    timings: dict[str, list[Seconds]] = {name: [] for name in names}
     if kind == "consume":
         with embedded() as bootstrap:
-            kproto_producer(
-                bootstrap, arguments.codec, [tuple(r) for r in departures(table(arguments.records))]
-            )
+            kproto_producer(bootstrap, arguments.codec, flight_rows(arguments.records))
             for turn in range(arguments.rounds):
                 for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                    found[name].append(measure(kind, name, bootstrap, arguments))
+                    timings[name].append(measure(kind, name, bootstrap, arguments))
     else:
         for turn in range(arguments.rounds):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 with embedded() as bootstrap:
-                    found[name].append(measure(kind, name, bootstrap, arguments))
-    return found
+                    timings[name].append(measure(kind, name, bootstrap, arguments))
+    return timings
 
 
-def report(kind: str, found: dict[str, list[tuple[float, float]]], records: int) -> None:
-    bases = [name for name in found if name.startswith("kproto")]
+def print_table(title: str, timings: dict[str, list[Seconds]], records: int) -> None:
+    bases = [name for name in timings if name.startswith("kproto")]
     titles = "".join(f" {base.removeprefix('kproto').strip() or 'kproto'} x wall / cpu |" for base in bases)
-    print(f"\n| {kind} | krec/s wall | µs cpu/rec |{titles}\n|---|---|---|{'---|' * len(bases)}")
-    for name, times in found.items():
-        wall = statistics.median(wall for wall, _ in times)
-        cpu = statistics.median(cpu for _, cpu in times)
+    print(f"\n| {title} | krec/s wall | µs cpu/rec |{titles}\n|---|---|---|{'---|' * len(bases)}")
+    for name, seconds in timings.items():
+        wall = statistics.median(wall for wall, _ in seconds)
+        cpu = statistics.median(cpu for _, cpu in seconds)
         cells = ""
         for base in bases:
-            pairs = list(zip(times, found[base], strict=True))
+            pairs = list(zip(seconds, timings[base], strict=True))
             ratio = statistics.median(theirs[0] / ours[0] for theirs, ours in pairs)
             ratio_cpu = statistics.median(theirs[1] / ours[1] for theirs, ours in pairs)
             cells += f" {ratio:.2f} / {ratio_cpu:.2f} |"
@@ -382,7 +318,7 @@ def report(kind: str, found: dict[str, list[tuple[float, float]]], records: int)
 
 
 def fill(bootstrap: str, topic: str, count: int, size: int) -> None:
-    """Random values, so that nobody is helped by what is alike, by the client that batches as most do."""
+    """Write random values, which do not compress, with confluent-kafka and its usual batches."""
     from confluent_kafka import Producer
 
     from consumer import Cluster
@@ -403,38 +339,43 @@ def fill(bootstrap: str, topic: str, count: int, size: int) -> None:
     producer.flush()
 
 
-def from_kafka(arguments: argparse.Namespace) -> None:
-    """Every consumer reads so many records of 100 B from a real Kafka, and a quarter as many of 1 KB."""
-    names = [name for name in CONSUMERS if name != "kafka-python"]  # minutes a round
+def read_from_kafka(arguments: argparse.Namespace) -> None:
+    """Read `--kafka-records` records of 100 bytes and a quarter as many of 1,000 bytes from a real Kafka."""
+    names = [name for name in CONSUMERS if name != "kafka-python"]  # It would take minutes per round.
     with kafka({"log.retention.ms": "-1"}) as bootstrap:
         for topic, size, count in (
             ("small", 100, arguments.kafka_records),
             ("large", 1000, arguments.kafka_records // 4),
         ):
             fill(bootstrap, topic, count, size)
-            asked = argparse.Namespace(**{**vars(arguments), "topic": topic, "records": count})
-            found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+            topic_arguments = argparse.Namespace(**{**vars(arguments), "topic": topic, "records": count})
+            timings: dict[str, list[Seconds]] = {name: [] for name in names}
             for turn in range(arguments.rounds):
                 for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                    found[name].append(measure("consume", name, bootstrap, asked))
-            report(f"{count} records of {size} B from a real Kafka", found, count)
+                    timings[name].append(measure("consume", name, bootstrap, topic_arguments))
+            print_table(f"{count} records of {size} B from a real Kafka", timings, count)
 
 
 # ---- many partitions
 
 
-PACE = 0.03  # Seconds from a record to the next.
+SECONDS_BETWEEN_RECORDS = 0.03
+RECORDS = 100  # Records that are sent one at a time.
+IDLE_SECONDS = 5
 
 
-def consumers_cpu() -> float:
-    """CPU seconds of all threads but the producer's."""
-    known = [one for one in threading.enumerate() if "producer" not in one.name and one.ident is not None]
-    return sum(time.clock_gettime(time.pthread_getcpuclockid(one.ident or 0)) for one in known)
+def consumer_cpu() -> float:
+    """Return the CPU seconds of all threads except the producer's."""
+    idents = [thread.ident for thread in threading.enumerate() if "producer" not in thread.name]
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in idents if ident is not None)
 
 
-def partitions(bootstrap: str, count: int) -> list[float]:
-    """Seconds from subscribe until all partitions were fetched once, CPU ms for one record while the others
-    are idle, and the share of a core that idling takes."""
+def measure_partitions(bootstrap: str, count: int) -> list[float]:
+    """Read from `count` partitions, of which at most seven get records.
+
+    Returns the seconds from subscribe until every partition was fetched once, the CPU time per record in
+    ms, and the share of a core that the consumer takes while no records arrive.
+    """
     from consumer import Consumer, Producer
 
     with (
@@ -446,37 +387,38 @@ def partitions(bootstrap: str, count: int) -> list[float]:
         while True:
             consumer.poll(0.02)
             assigned = consumer.assignment()
-            if len(assigned) == count and all(consumer.lag(one) is not None for one in assigned):
+            if len(assigned) == count and all(consumer.lag(partition) is not None for partition in assigned):
                 break
-        steady = time.perf_counter() - start
+        startup = time.perf_counter() - start
         producer.send(TOPIC, b"warm", partition=0).result()
         time.sleep(1)
         consumer.poll(1)
-        cpu, rounds_of_one, began = consumers_cpu(), 100, time.monotonic()
-        for number in range(rounds_of_one):
-            time.sleep(max(0, began + number * PACE - time.monotonic()))
+        cpu, began = consumer_cpu(), time.monotonic()
+        for number in range(RECORDS):
+            time.sleep(max(0, began + number * SECONDS_BETWEEN_RECORDS - time.monotonic()))
             producer.send(TOPIC, b"%d" % number, partition=number % min(count, 7))
             while not consumer.poll(1):
                 pass
-        cpu = consumers_cpu() - cpu
-        idle, end = time.process_time(), time.monotonic() + 5
+        cpu = consumer_cpu() - cpu
+        idle_cpu, end = time.process_time(), time.monotonic() + IDLE_SECONDS
         while time.monotonic() < end:
             consumer.poll(1)
-        idle = time.process_time() - idle
-    return [steady, cpu / rounds_of_one * 1000, idle / 5]
+        idle_cpu = time.process_time() - idle_cpu
+    return [startup, cpu / RECORDS * 1000, idle_cpu / IDLE_SECONDS]
 
 
-def many_partitions(arguments: argparse.Namespace) -> None:
-    header("partitions", "s until steady", "ms cpu for one record", "x of one partition", "idle, % of a core")
-    one = float("nan")
+def compare_partitions(arguments: argparse.Namespace) -> None:
+    header("partitions", "s to read all", "ms cpu per record", "x of one partition", "idle, % of a core")
+    cpu_of_one_partition = float("nan")
     for count in (1, 1000, 10_000):
-        taken: list[list[float]] = []
+        results: list[list[float]] = []
         for _ in range(max(1, arguments.rounds // 2)):
             with embedded(count) as bootstrap:
-                taken.append(measure("partitions", str(count), bootstrap, arguments))
-        steady, cpu, idle = (statistics.median(column) for column in zip(*taken, strict=True))
-        one = cpu if count == 1 else one
-        row(count, steady, cpu, cpu / one, 100 * idle)
+                results.append(measure("partitions", str(count), bootstrap, arguments))
+        startup, cpu, idle = (statistics.median(column) for column in zip(*results, strict=True))
+        if count == 1:
+            cpu_of_one_partition = cpu
+        row(count, startup, cpu, cpu / cpu_of_one_partition, 100 * idle)
 
 
 def main() -> None:
@@ -488,22 +430,22 @@ def main() -> None:
     parser.add_argument("--kafka-records", type=int, default=2_000_000)
     parser.add_argument("--only", default="consume,produce,kafka,partitions")
     parser.add_argument("--codec", default="none")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--client", help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
     parser.add_argument("--topic", default=TOPIC, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.one:
-        one(arguments)
+    if arguments.client:
+        run_client(arguments)
         return
     print(machine("kafka-python", "aiokafka", "confluent-kafka"))
     print(f"{arguments.records} flights, compression {arguments.codec}, {arguments.rounds} rounds")
     for kind in arguments.only.split(","):
         if kind == "kafka":
-            from_kafka(arguments)
+            read_from_kafka(arguments)
         elif kind == "partitions":
-            many_partitions(arguments)
+            compare_partitions(arguments)
         else:
-            report(kind, rounds(kind, arguments), arguments.records)
+            print_table(kind, run_rounds(kind, arguments), arguments.records)
 
 
 if __name__ == "__main__":

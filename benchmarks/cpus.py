@@ -1,7 +1,7 @@
-"""Who runs on which CPUs: a client and its broker on one machine, as if they were on two.
+"""Choose the CPUs of a client and its broker, to measure them as if they ran on two machines.
 
-A broker is another machine at work. "apart" gives it one half of this machine's CPUs and the client the
-other. "shared" lets both have all of them: where those are two, that tells for a good part who is on whose.
+"apart" gives one half of this machine's CPUs to the broker and the other half to the client. "shared" lets
+both use all CPUs. With only two CPUs, shared results depend on which process runs where.
 """
 
 from __future__ import annotations
@@ -11,47 +11,49 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-Cpus = Sequence[int]
-WAYS = ("apart", "shared")
+Cpus = Sequence[int]  # Numbers of CPUs; empty means all of them.
+PLACEMENTS = ("apart", "shared")
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cpus",
-        type=ways,
-        default=list(WAYS),
-        help="who has which CPUs: apart, shared, or both with a comma",
+        type=parse_placements,
+        default=list(PLACEMENTS),
+        help="CPUs of client and broker: apart, shared, or both separated by a comma (default: apart,shared)",
     )
 
 
-def ways(given: str) -> list[str]:
-    found = given.split(",")
-    if wrong := [way for way in found if way not in WAYS]:
-        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is none of {', '.join(WAYS)}")
-    if "apart" in found and not hasattr(os, "sched_setaffinity"):
-        raise argparse.ArgumentTypeError("'apart' needs Linux, where a process can be told its CPUs")
-    if "apart" in found and len(os.sched_getaffinity(0)) < 2:
-        raise argparse.ArgumentTypeError("'apart' needs two CPUs, and this process may have one")
-    return found
+def parse_placements(text: str) -> list[str]:
+    placements = text.split(",")
+    if unknown := [placement for placement in placements if placement not in PLACEMENTS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; use {' or '.join(PLACEMENTS)}")
+    if "apart" in placements and not hasattr(os, "sched_setaffinity"):
+        raise argparse.ArgumentTypeError("'apart' needs Linux to assign CPUs to processes; use --cpus shared")
+    if "apart" in placements and len(os.sched_getaffinity(0)) < 2:
+        raise argparse.ArgumentTypeError(
+            "'apart' needs two CPUs, but this process may use only one; use --cpus shared"
+        )
+    return placements
 
 
-def halves(way: str) -> tuple[Cpus, Cpus]:
-    """The CPUs of the clients, and those of the broker; () where all may have all."""
-    if way == "shared":
+def split_cpus(placement: str) -> tuple[Cpus, Cpus]:
+    """Return the CPUs of the clients and those of the broker."""
+    if placement == "shared":
         return (), ()
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[: len(allowed) // 2], allowed[len(allowed) // 2 :]
 
 
 @contextmanager
-def started_on(cpus: Cpus) -> Iterator[None]:
-    """What is started in here keeps to these CPUs."""
+def pinned_to(cpus: Cpus) -> Iterator[None]:
+    """Run this process, and the processes that it starts meanwhile, on these CPUs only."""
     if not cpus:
         yield
         return
-    before = os.sched_getaffinity(0)
+    allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, allowed)

@@ -1,15 +1,19 @@
-"""A whole group in virtual time: both halves of the protocol, no sockets, no clock.
+"""Measure rebalances of a whole group in virtual time, without sockets.
 
     python -m benchmarks.group [--rounds 7] [--members 100] [--partitions 1000]
 
-Members and their coordinator hand requests and answers to each other, as objects or (`bytes`) encoded and
-decoded on the way. The group is stable; then one more member joins, or one leaves. What is measured is all
-CPU from that moment until everybody is stable again in the new generation: heartbeats that tell of the
-rebalance, callbacks, joins, the leader's assignment, syncs, and for cooperative assignors the second round.
+The members and their coordinator exchange requests and responses as objects, or encoded and decoded
+("bytes"). A member joins or leaves a stable group. The result is all CPU time until every member is stable
+in the new generation: heartbeats that report the rebalance, callbacks, JoinGroup, the leader's assignment,
+SyncGroup, and the second rebalance of cooperative assignors.
 
-100 members, 1000 partitions, ms on an EPYC with two cores that others used, too, Python 3.11, medians of 5
-rounds: range 20 for one that joins, 20 for one that leaves; as bytes 26, 27; cooperative-sticky, which
-rebalances twice when one joins, 44 and 23, as bytes 49 and 27. Busier cores take half as long again.
+100 members, 1,000 partitions, an EPYC with two busy cores, Python 3.11, medians of 5 rounds, in ms:
+
+    assignor              join    leave    join, bytes    leave, bytes
+    range                 20      20       26             27
+    cooperative-sticky    44      23       49             27
+
+Busier cores take 1.5 times as long. cooperative-sticky rebalances twice when a member joins.
 """
 
 from __future__ import annotations
@@ -50,32 +54,34 @@ from .report import header, machine, row
 GOAL_MS = 50
 STRATEGIES = ("range", "cooperative-sticky")
 VERSIONS = {"JoinGroupRequest": 9, "SyncGroupRequest": 5, "HeartbeatRequest": 4, "LeaveGroupRequest": 5}
-As = Callable[[Message, int], Message]
+Transfer = Callable[[Message, int], Message]
 
 
-def as_object(message: Message, version: int) -> Message:
+def pass_object(message: Message, version: int) -> Message:
     return message
 
 
-def as_bytes(message: Message, version: int) -> Message:
+def encode_and_decode(message: Message, version: int) -> Message:
     return type(message).decode(message.encode(version), version)
 
 
 class Group:
-    """A coordinator and its members."""
+    """A coordinator and its members, in virtual time."""
 
-    def __init__(self, strategy: str, partitions: int, sent: As) -> None:
+    def __init__(self, strategy: str, partitions: int, transfer: Transfer) -> None:
         self.now = 1_000_000
         self.coordinator = broker.ClassicCoordinator(broker.GroupSettings(group_initial_rebalance_delay_ms=0))
         self.members: dict[int, Member] = {}
         self.topics = {f"topic-{number}": partitions // 10 for number in range(10)}
         self._strategy = strategy
-        self._sent = sent
+        self._transfer = transfer
         self._events: deque[tuple[int, MemberEvent]] = deque()
-        self._times: list[tuple[int, int]] = []
-        self._due: dict[int, int] = {}
-        self._tokens: dict[int, tuple[int, Message, int]] = {}
-        self._asked = 0
+        # A heap of (deadline, member number); entries that differ from `_deadlines` are outdated.
+        self._timers: list[tuple[int, int]] = []
+        self._deadlines: dict[int, int] = {}
+        # Token of a pending request -> member number, request, version.
+        self._pending: dict[int, tuple[int, Message, int]] = {}
+        self._requests_sent = 0
 
     def add(self) -> int:
         number = len(self.members)
@@ -88,12 +94,12 @@ class Group:
     def leave(self, number: int) -> None:
         self._events.append((number, CloseRequested()))
 
-    def _tell(self, number: int, event: MemberEvent) -> None:
+    def _step_member(self, number: int, event: MemberEvent) -> None:
         member = self.members[number]
         for action in step(member, event, self.now):
             match action:
                 case Send(request, _, _):
-                    self._ask(number, request)
+                    self._send(number, request)
                 case FindCoordinator():
                     self._events.append((number, CoordinatorFound("node")))
                 case WantMetadata(topics):
@@ -105,52 +111,54 @@ class Group:
                     pass
         if member.unreleased is not None:
             self._events.extend([(number, PollEntered()), (number, PollLeft()), (number, Released())])
-        at = next_deadline(member)
-        if at is not None and at != self._due.get(number):
-            self._due[number] = at
-            heapq.heappush(self._times, (at, number))
+        deadline = next_deadline(member)
+        if deadline is not None and deadline != self._deadlines.get(number):
+            self._deadlines[number] = deadline
+            heapq.heappush(self._timers, (deadline, number))
 
-    def _ask(self, number: int, request: Message) -> None:
-        self._asked += 1
+    def _send(self, number: int, request: Message) -> None:
+        self._requests_sent += 1
         version = VERSIONS[type(request).__name__]
-        self._tokens[self._asked] = number, request, version
-        said = self._sent(request, version)
+        self._pending[self._requests_sent] = number, request, version
+        received = self._transfer(request, version)
         self._step_broker(
-            broker.RequestReceived(self._asked, said, version, f"c{number}", "/::1", f"{self._asked}")
+            broker.RequestReceived(
+                self._requests_sent, received, version, f"c{number}", "/::1", f"{self._requests_sent}"
+            )
         )
 
-    def _step_broker(self, event: broker.Event) -> None:
+    def _step_broker(self, event: broker.CoordinatorEvent) -> None:
         for action in broker.step(self.coordinator, event, self.now):
             if isinstance(action, broker.SendResponse):
-                number, request, version = self._tokens.pop(int(str(action.token)))
-                self._events.append((number, Received(request, self._sent(action.response, version))))
+                number, request, version = self._pending.pop(int(str(action.token)))
+                self._events.append((number, Received(request, self._transfer(action.response, version))))
 
     def settle(self) -> None:
-        """Until all members are stable in one generation, and all partitions are theirs."""
+        """Run until all members are stable in one generation and own all partitions."""
         while True:
             while self._events:
                 number, event = self._events.popleft()
                 if number in self.members:
-                    self._tell(number, event)
-            if self._settled():
+                    self._step_member(number, event)
+            if self._is_settled():
                 return
-            self._pass_time()
+            self._advance_time()
 
-    def _pass_time(self) -> None:
-        """To the next moment at which something is due."""
-        at, number = self._times[0]
-        due = broker.next_deadline(self.coordinator)
-        if due is not None and due < at:
-            self.now = max(self.now, due)
+    def _advance_time(self) -> None:
+        """Advance to the next deadline, and apply it."""
+        deadline, number = self._timers[0]
+        coordinator_deadline = broker.next_deadline(self.coordinator)
+        if coordinator_deadline is not None and coordinator_deadline < deadline:
+            self.now = max(self.now, coordinator_deadline)
             self._step_broker(broker.Tick())
             return
-        heapq.heappop(self._times)
-        if self._due.get(number) == at and number in self.members:
-            del self._due[number]
-            self.now = max(self.now, at)
+        heapq.heappop(self._timers)
+        if self._deadlines.get(number) == deadline and number in self.members:
+            del self._deadlines[number]
+            self.now = max(self.now, deadline)
             self._events.extend([(number, PollEntered()), (number, PollLeft()), (number, Tick())])
 
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         members = self.members.values()
         return (
             all(member.state is MemberState.STABLE and not member.rejoin_needed for member in members)
@@ -159,19 +167,21 @@ class Group:
         )
 
 
-def once(members: int, partitions: int, strategy: str, sent: As) -> tuple[float, float]:
-    """Milliseconds of CPU for one that joins, and for one that leaves."""
-    group = Group(strategy, partitions, sent)
+def measure_rebalances(
+    members: int, partitions: int, strategy: str, transfer: Transfer
+) -> tuple[float, float]:
+    """Return the CPU milliseconds until the group is stable after a member joins, and after one leaves."""
+    group = Group(strategy, partitions, transfer)
     for _ in range(members - 1):
         group.add()
     group.settle()
-    taken: list[float] = []
+    milliseconds: list[float] = []
     for change in (group.add, lambda: group.leave(members // 2)):
         start = time.thread_time()
         change()
         group.settle()
-        taken.append((time.thread_time() - start) * 1000)
-    return taken[0], taken[1]
+        milliseconds.append((time.thread_time() - start) * 1000)
+    return milliseconds[0], milliseconds[1]
 
 
 def main() -> None:
@@ -183,14 +193,15 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1000)
     arguments = parser.parse_args()
     print(machine("kproto"))
-    print(f"{arguments.members} members, {arguments.partitions} partitions; ms of CPU, medians and least")
-    header("assignor", "sent as", "joins", "least", "leaves", "least", f"at most {GOAL_MS}")
+    print(f"{arguments.members} members, {arguments.partitions} partitions; ms of CPU, median and minimum")
+    header("assignor", "messages", "join", "minimum", "leave", "minimum", f"at most {GOAL_MS}")
     for strategy in STRATEGIES:
-        for name, sent in (("objects", as_object), ("bytes", as_bytes)):
-            found = [
-                once(arguments.members, arguments.partitions, strategy, sent) for _ in range(arguments.rounds)
+        for name, transfer in (("objects", pass_object), ("bytes", encode_and_decode)):
+            results = [
+                measure_rebalances(arguments.members, arguments.partitions, strategy, transfer)
+                for _ in range(arguments.rounds)
             ]
-            joins, leaves = zip(*found, strict=True)
+            joins, leaves = zip(*results, strict=True)
             medians = statistics.median(joins), statistics.median(leaves)
             reached = "yes" if max(medians) <= GOAL_MS else "NO"
             row(strategy, name, medians[0], min(joins), medians[1], min(leaves), reached)

@@ -1,77 +1,31 @@
-"""Producers of small records: one by one, and a whole table at once.
+"""Compare producers of small records: record by record, and as columns.
 
     python -m benchmarks.producer [--rounds 5] [--records 300000] [--size 200] [--brokers kafka,embedded]
 
-Each client writes the same random values without keys to three partitions, acknowledged by all replicas and
-idempotent, and waits until the last one is acknowledged. Every client in every round is a process of its own,
-and they take turns in rotating order. One record goes ahead; the clock starts behind it, so that imports,
-connections and metadata don't count. A figure is the median over the rounds, a ratio the median of a round's
-ratios: above 1 kproto is faster. CPU is that of the client process, all of its threads.
+Each client writes the same random values without keys to three partitions, idempotently and acknowledged by
+all replicas, and waits for the last acknowledgement. Every client in every round is a separate process, and
+clients run in rotating order. The clock starts after the first record, so imports, connections and metadata
+are not counted. Each value is the median over the rounds. A ratio is the median of the ratios within a
+round; above 1, kproto is faster. CPU time is that of the client's process with all its threads.
 
-What made the difference: a request is copied once less on its way to the socket. 1.2 million records of 200 B
-then cost 28,000 page faults instead of 170,000 and 0.4 instead of 1.2 billion instructions in the kernel; the
-CPU was 0.89 and 0.78 of what it was before, in two pairs. Lengths that are all alike are looked up once: a
-record of 200 B is encoded in 0.28 us instead of 0.32. A class that has a `__getattr__` pays for every look at
-an attribute: `send` looks at one instead of three, which is 6 % of its instructions (7 % in asyncio). Words
-for an argument that `send` has not cost 5 %: a dict for each call. Tried and lost: the common record taken
-inside `send`, without a call of `take`, 1.11 us instead of 1.16; stretches of two batches instead of 32,768
-rows when a table is encoded, no difference; a sender that sleeps for a moment whenever a batch is full, so
-that the thread has its turn: no difference on a machine where others had the cores anyway.
+"(a socket)" is the limit of one connection: it writes the same batches, encoded before the clock starts,
+with five requests in flight. "(three sockets)" has one connection for each partition. They take 0.08 and
+0.10 us of CPU per record; everything else is the work of the broker.
 
-A table becomes batches faster than a broker takes them: nearly always five requests are open (3.9 when the
-next goes out), and flush is half of the wall clock. So what counts is what they cost the broker, which takes
-one request of a connection after the other: with batches of 512 KiB instead of 128 a record of 200 B cost it
-1.57 us of CPU instead of 2.30, and us 1.32 instead of 1.57; for send 1.27 instead of 1.55, and 2.24 instead
-of 2.55 (medians of interleaved runs on a machine that others used, too). 1 MB is hardly better. Four rounds
-on that machine: columns 1.55 times as fast as confluent, with 0.40 of its CPU; send 0.66, with 1.15.
+The real Kafka runs with the JVM options of production, and is written to before the first round: a JVM that
+has just started takes 3 to 5 times the CPU per record, a third of it for compilation.
 
-A batch of a table gets its numbers where it lies, when it is sent, and its request is joined once: two copies
-and one checksum less in all. 0.78 of the CPU of `send_columns`, the median of six interleaved pairs on
-a busy machine; the thread that encodes 0.84.
+The embedded broker is written in Python and is slower than fast clients. The wall time then measures the
+broker.
 
-`(a socket)` is the ceiling of one connection: the same batches, encoded before the clock starts, with five
-requests in flight; `(three sockets)` has one for each partition. They cost a client 0.08 and 0.10 us a
-record. What is left is Kafka's work, on a busy machine, medians of 20 interleaved runs: 0.47 us of its CPU a
-record (0.25 in its own code, 0.22 in the kernel), for one or two batches of 512 KiB or one of 1000 in a
-request; 0.58 for one of 256 KiB. Three connections cost it the same, and requests small enough for the heap's
-regions too. Two fifths of its own code look at each record (`DefaultRecord.readFrom`): no client changes
-that. The JVM of the tests, without the better compiler, takes 0.69; one that has just been started 1.6 to
-2.6, and a third of it is compiling. So it is that of a production here, and written to before the first
-round. On a quiet Xeon with two cores, medians of five rounds: a socket 2.3 M records a second, columns 1.58,
-confluent 1.06, `send` 0.94. So twice confluent is nine tenths of what a socket reaches that does nothing
-else, on cores that it shares with the broker; columns are 1.5 times as fast, with 0.4 of its CPU.
+An idle EPYC with two cores, medians of 5 rounds, wall time against confluent: 0.88 for `send` and 2.1 for
+columns with 300,000 records, 0.98 and 2.4 with a million. On an idle Xeon with two cores a socket writes
+2.3 million records per second, columns 1.58, confluent 1.06 and `send` 0.94.
 
-While all requests that may be open on its connection are, a producer has three to that broker
-(connections_per_broker), each with some of the partitions. 12 interleaved pairs of 400,000 records on a
-machine that others kept busy: columns 1.73 times as fast as through one connection by the clock, 1.05 in CPU.
-Five rounds of all clients there: columns 2.6 times as fast as confluent, 0.27 of its CPU; `send` 1.4, 0.68.
-On the quiet Xeon, 9 rounds: columns 1.5 times as fast as confluent, `send` 0.8, and three sockets that only
-write ready batches as fast as columns, 1.5: where nobody else is, one connection of confluent's keeps a
-broker as busy as two cores let it be.
-With one core for the broker and one for the client nobody is faster than the broker: columns and confluent
-0.83 and 0.88 M records a second, three sockets 0.82, columns with 0.35 of confluent's CPU (5 rounds).
-Two and four connections were not told apart from three there. Partitions dealt out from the beginning would
-let who writes little send three requests where one does.
+With one core each for broker and client, the broker is the limit: columns 0.83, confluent 0.88 and three
+sockets 0.82 million records per second. Columns need 0.35 of confluent's CPU.
 
-Records that are nothing but a value are kept as that, and their ms once for all that share it; the commonest
-of them finds its place in `send` itself, and hundreds share one look at the clock. What counts is the memory
-that two threads touch for each: 0.75 of the wall clock of `send` in ten interleaved pairs of a million
-records, 0.72 of its CPU (0.83 and 0.80 in pairs of 300,000, which begin with memory that the process has not
-had yet: 4,000 to 15,000 page faults, up to a third of so short a run).
-
-Values of one length, without keys, are copied into a batch as the matrix that they are: 0.13 us a record of
-200 B instead of 0.33 (least of nine runs), and tables in pairs of a million records 0.94 of the wall clock
-and of the CPU, in pairs of 300,000 0.88 and 0.79.
-Five rounds of all clients behind that, on a quiet EPYC with two cores: `send` 0.88 times as fast as confluent
-and columns 2.1 times, and with a million records 0.98 and 2.4 times. A minute's neighbour moves both: seven
-rounds before the matrix gave `send` 0.99.
-
-Tried and lost: parts of a request given to the kernel as they are (sendmsg) instead of joined: no difference
-in runs of 300,000, and tables slower in runs of a million. Batches encoded by the thread that has filled
-them: the same wall clock, 1.05 times the CPU; with a codec up to 1.7 times. Other sizes of buffer.memory and
-of batches, other switch intervals.
-
-The embedded broker is Python: with fast clients it is the slower side, and the wall clock says more about it.
+experiments/README.md lists the optimizations that did not help.
 """
 
 from __future__ import annotations
@@ -88,12 +42,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .brokers import PARTITIONS, TOPIC, embedded, kafka
-from .ceilings import written
-from .report import goals, header, machine, row
+from .ceilings import write_batches
+from .report import Seconds, goals, header, machine, row
 
-Taken = tuple[float, float]
-BATCH = 131_072
-WARM = 12
+BATCH_BYTES = 131_072
+WARMUP_RUNS = 12  # Until the JVM has compiled its code and grown its heap.
 GOALS = (
     ("send, x aiokafka", "kproto", "aiokafka", 3.0),
     ("send, x confluent", "kproto", "confluent", 0.7),
@@ -102,15 +55,19 @@ GOALS = (
 
 
 class Clock:
+    """Measures the wall and CPU seconds of a `with` block."""
+
+    seconds: Seconds
+
     def __enter__(self) -> Clock:
         self.start = time.perf_counter(), time.process_time()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.taken = time.perf_counter() - self.start[0], time.process_time() - self.start[1]
+        self.seconds = time.perf_counter() - self.start[0], time.process_time() - self.start[1]
 
 
-def kproto(bootstrap: str, values: list[bytes]) -> Taken:
+def kproto(bootstrap: str, values: list[bytes]) -> Seconds:
     from consumer import Producer
 
     with Producer(bootstrap) as producer:
@@ -120,47 +77,49 @@ def kproto(bootstrap: str, values: list[bytes]) -> Taken:
             for value in values:
                 send(TOPIC, value)
             producer.flush()
-    return clock.taken
+    return clock.seconds
 
 
-def kproto_columns(bootstrap: str, values: list[bytes]) -> Taken:
+def kproto_columns(bootstrap: str, values: list[bytes]) -> Seconds:
     import pyarrow as pa
 
     from consumer import Producer
 
-    batches = [pa.record_batch({"value": values[at : at + 20_000]}) for at in range(0, len(values), 20_000)]
+    batches = [
+        pa.record_batch({"value": values[start : start + 20_000]}) for start in range(0, len(values), 20_000)
+    ]
     with Producer(bootstrap) as producer:
         producer.send_columns(TOPIC, {"value": [b"first"]})[0].result(30)
         with Clock() as clock:
             for batch in batches:
                 producer.send_columns(TOPIC, batch)
             producer.flush()
-    return clock.taken
+    return clock.seconds
 
 
-def kproto_async(bootstrap: str, values: list[bytes]) -> Taken:
+def kproto_async(bootstrap: str, values: list[bytes]) -> Seconds:
     from consumer import AsyncProducer
 
-    async def write() -> Taken:
+    async def write() -> Seconds:
         async with AsyncProducer(bootstrap) as producer:
             await (await producer.send(TOPIC, b"first"))
             with Clock() as clock:
                 for value in values:
                     await producer.send(TOPIC, value)
                 await producer.flush()
-        return clock.taken
+        return clock.seconds
 
     return asyncio.run(write())
 
 
-def aiokafka(bootstrap: str, values: list[bytes]) -> Taken:
+def aiokafka(bootstrap: str, values: list[bytes]) -> Seconds:
     from aiokafka import AIOKafkaProducer
 
-    async def write() -> Taken:
+    async def write() -> Seconds:
         producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap,
             linger_ms=5,
-            max_batch_size=BATCH,
+            max_batch_size=BATCH_BYTES,
             acks="all",
             enable_idempotence=True,
         )
@@ -171,12 +130,12 @@ def aiokafka(bootstrap: str, values: list[bytes]) -> Taken:
                 await producer.send(TOPIC, value)
             await producer.flush()
         await producer.stop()
-        return clock.taken
+        return clock.seconds
 
     return asyncio.run(write())
 
 
-def confluent(bootstrap: str, values: list[bytes]) -> Taken:
+def confluent(bootstrap: str, values: list[bytes]) -> Seconds:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
@@ -191,51 +150,52 @@ def confluent(bootstrap: str, values: list[bytes]) -> Taken:
                 except BufferError:
                     producer.poll(0.05)
         producer.flush()
-    return clock.taken
+    return clock.seconds
 
 
-def ceiling(bootstrap: str, values: list[bytes]) -> Taken:
-    return written(bootstrap, TOPIC, PARTITIONS, values, batch=512 * 1024)
+def one_socket(bootstrap: str, values: list[bytes]) -> Seconds:
+    return write_batches(bootstrap, TOPIC, PARTITIONS, values, batch_bytes=512 * 1024)
 
 
-def ceilings(bootstrap: str, values: list[bytes]) -> Taken:
-    return written(bootstrap, TOPIC, PARTITIONS, values, batch=512 * 1024, connections=3)
+def three_sockets(bootstrap: str, values: list[bytes]) -> Seconds:
+    return write_batches(bootstrap, TOPIC, PARTITIONS, values, batch_bytes=512 * 1024, connections=3)
 
 
-CLIENTS: dict[str, Callable[[str, list[bytes]], Taken]] = {
+CLIENTS: dict[str, Callable[[str, list[bytes]], Seconds]] = {
     "kproto": kproto,
     "kproto columns": kproto_columns,
     "kproto asyncio": kproto_async,
     "aiokafka": aiokafka,
     "confluent": confluent,
-    "(a socket)": ceiling,
-    "(three sockets)": ceilings,
+    "(a socket)": one_socket,
+    "(three sockets)": three_sockets,
 }
 
 
-def one(arguments: argparse.Namespace) -> None:
-    """One client, once, in this process; prints (wall, cpu) in seconds."""
+def run_client(arguments: argparse.Namespace) -> None:
+    """Run one client once in this process, and print its wall and CPU seconds as JSON."""
     noise = os.urandom(1 << 20)
-    most = len(noise) - arguments.size
+    starts = len(noise) - arguments.size
     values = [
         noise[start : start + arguments.size]
-        for start in (number * 37 % most for number in range(arguments.records))
+        for start in (number * 37 % starts for number in range(arguments.records))
     ]
-    print(json.dumps(CLIENTS[arguments.one](arguments.bootstrap, values)))
+    print(json.dumps(CLIENTS[arguments.client](arguments.bootstrap, values)))
 
 
-def measure(name: str, bootstrap: str, arguments: argparse.Namespace) -> Taken:
-    command = [sys.executable, "-m", "benchmarks.producer", "--one", name, "--bootstrap", bootstrap]
+def measure(name: str, bootstrap: str, arguments: argparse.Namespace) -> Seconds:
+    """Run one client in a new process, and return its wall and CPU seconds."""
+    command = [sys.executable, "-m", "benchmarks.producer", "--client", name, "--bootstrap", bootstrap]
     command += ["--records", str(arguments.records), "--size", str(arguments.size)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=dict(os.environ))
-    if done.returncode:
-        raise SystemExit(f"{name}: {done.stderr[-1500:]}")
-    wall, cpu = json.loads(done.stdout.strip().splitlines()[-1])
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if process.returncode:
+        raise SystemExit(f"the client {name!r} failed: {process.stderr[-1500:]}")
+    wall, cpu = json.loads(process.stdout.strip().splitlines()[-1])
     return wall, cpu
 
 
 @contextmanager
-def with_topic() -> Iterator[str]:
+def kafka_with_topic() -> Iterator[str]:
     from consumer import Cluster
 
     with kafka() as bootstrap:
@@ -244,7 +204,7 @@ def with_topic() -> Iterator[str]:
         yield bootstrap
 
 
-BROKERS = {"kafka": ("a real Kafka", with_topic), "embedded": ("the embedded broker", embedded)}
+BROKERS = {"kafka": ("a real Kafka", kafka_with_topic), "embedded": ("the embedded broker", embedded)}
 
 
 def main() -> None:
@@ -255,43 +215,45 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=300_000)
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--brokers", default="kafka,embedded")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--client", help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.one:
-        one(arguments)
+    if arguments.client:
+        run_client(arguments)
         return
     print(machine("aiokafka", "confluent-kafka"))
     names = list(CLIENTS)
     for kind in arguments.brokers.split(","):
-        title, made = BROKERS[kind]
+        title, start_broker = BROKERS[kind]
         print(f"\n{arguments.records} records of {arguments.size} B to {title}, {arguments.rounds} rounds\n")
-        found: dict[str, list[Taken]] = {name: [] for name in names}
-        with made() as bootstrap:
-            if kind == "kafka":  # whose JVM compiles and grows until then
-                for _ in range(WARM):
+        timings: dict[str, list[Seconds]] = {name: [] for name in names}
+        with start_broker() as bootstrap:
+            if kind == "kafka":
+                for _ in range(WARMUP_RUNS):
                     measure("(a socket)", bootstrap, arguments)
             for turn in range(arguments.rounds):
                 for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                    found[name].append(measure(name, bootstrap, arguments))
+                    timings[name].append(measure(name, bootstrap, arguments))
         header("producer", "krec/s wall", "µs cpu/rec", "kproto x wall", "kproto x cpu")
-        for name, taken in found.items():
-            wall, cpu = (statistics.median(column) for column in zip(*taken, strict=True))
+        for name, seconds in timings.items():
+            wall, cpu = (statistics.median(column) for column in zip(*seconds, strict=True))
             row(
                 name,
                 arguments.records / wall / 1000,
                 cpu / arguments.records * 1e6,
-                ratio(found, "kproto", name, 0),
-                ratio(found, "kproto", name, 1),
+                ratio(timings, "kproto", name, 0),
+                ratio(timings, "kproto", name, 1),
             )
         print()
-        goals([(what, ratio(found, ours, peer, 0), wanted) for what, ours, peer, wanted in GOALS])
+        goals((label, ratio(timings, ours, peer, 0), required) for label, ours, peer, required in GOALS)
 
 
-def ratio(found: dict[str, list[Taken]], ours: str, peer: str, which: int) -> float:
-    """The median of a round's ratios; `which`: 0 for wall, 1 for CPU."""
-    pairs = zip(found[peer], found[ours], strict=True)
-    return statistics.median(theirs[which] / mine[which] for theirs, mine in pairs)
+def ratio(timings: dict[str, list[Seconds]], ours: str, peer: str, clock: int) -> float:
+    """Return the median of the ratios within a round; `clock` is 0 for wall time, 1 for CPU time."""
+    pairs = zip(timings[peer], timings[ours], strict=True)
+    return statistics.median(
+        their_seconds[clock] / our_seconds[clock] for their_seconds, our_seconds in pairs
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""How all benchmarks measure and tell: interleaved rounds, ratios, machine, tables, goals, picture."""
+"""Measure candidates in alternating rounds, and print tables, ratios and goals or draw a chart."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import statistics
@@ -10,42 +11,44 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-Taken = Mapping[str, Sequence[float]]  # Seconds per call of every candidate, a figure for each round.
+Seconds = tuple[float, float]  # Wall time and CPU time.
+Timings = Mapping[str, Sequence[float]]  # Candidate -> seconds per call, one value for each round.
 
 
 def measure(
-    candidates: Mapping[str, Callable[[], object]], rounds: int, least: float = 0.01
+    candidates: Mapping[str, Callable[[], object]], rounds: int, min_seconds: float = 0.01
 ) -> dict[str, list[float]]:
-    """CPU seconds per call of every candidate in every round, in this thread alone.
+    """Return the CPU seconds of this thread per call: one value per candidate and round.
 
-    A round runs all candidates, and each next round begins with another one. What takes less than `least`
-    seconds is called as often as fills that time.
+    Each round runs all candidates, and starts with another one than the round before. A candidate that takes
+    less than `min_seconds` is called repeatedly for that time.
     """
     names = list(candidates)
-    taken: dict[str, list[float]] = {name: [] for name in names}
+    timings: dict[str, list[float]] = {name: [] for name in names}
     calls: dict[str, int] = {}
     for name, call in candidates.items():
         call()
         start = time.thread_time()
         call()
-        calls[name] = max(1, int(least / max(time.thread_time() - start, 1e-6)))
+        calls[name] = max(1, int(min_seconds / max(time.thread_time() - start, 1e-6)))
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            call, times = candidates[name], calls[name]
+            call = candidates[name]
             start = time.thread_time()
-            for _ in range(times):
+            for _ in range(calls[name]):
                 call()
-            taken[name].append((time.thread_time() - start) / times)
-    return taken
+            timings[name].append((time.thread_time() - start) / calls[name])
+    return timings
 
 
-def ratio(taken: Taken, ours: str, theirs: str) -> float:
-    """How many times faster `ours` is: the median of the ratios within a round."""
-    return statistics.median(their / our for our, their in zip(taken[ours], taken[theirs], strict=True))
+def ratio(timings: Timings, ours: str, theirs: str) -> float:
+    """Return how many times faster `ours` is: the median of the ratios within a round."""
+    pairs = zip(timings[ours], timings[theirs], strict=True)
+    return statistics.median(their_time / our_time for our_time, their_time in pairs)
 
 
 def machine(*packages: str) -> str:
-    """A line that says on what was measured, and against which versions."""
+    """Return one line with the processor and the versions of Python and of these packages."""
     try:
         info = Path("/proc/cpuinfo").read_text().splitlines()
         model = next(line.split(":")[1].strip() for line in info if line.startswith("model name"))
@@ -56,29 +59,29 @@ def machine(*packages: str) -> str:
 
 
 def header(*titles: str) -> None:
-    """The first two lines of a Markdown table; `row` prints the others."""
+    """Print the first two lines of a Markdown table; `row` prints the others."""
     print(f"\n| {' | '.join(titles)} |\n{'|---' * len(titles)}|", flush=True)
 
 
 def row(*cells: object) -> None:
-    """A line of a Markdown table; ratios and other floats with two digits."""
+    """Print one line of a Markdown table, floats with two decimals."""
     texts = (f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in cells)
     print(f"| {' | '.join(texts)} |", flush=True)
 
 
-def goals(found: Iterable[tuple[str, float, float]]) -> None:
-    """(what, ratio, the ratio that it has to reach), and whether it does."""
-    header("goal", "reached", "wanted", "")
-    for what, reached, wanted in found:
-        row(what, reached, wanted, "yes" if reached >= wanted else "NO")
+def goals(results: Iterable[tuple[str, float, float]]) -> None:
+    """Print a table of goals: a label, the measured ratio, and the ratio that it has to reach."""
+    header("goal", "measured", "required", "reached")
+    for label, measured, required in results:
+        row(label, measured, required, "yes" if measured >= required else "NO")
 
 
 def plot(
     path: Path, title: str, footnote: str, labels: Sequence[str], series: Mapping[str, Sequence[float]]
 ) -> None:
-    """A picture of ratios: a line for each label, a dot for each series, 1 is as fast as the peer.
+    """Draw ratios as an SVG chart: one line per label, one mark per series.
 
-    A series has one ratio per label; NaN where there is none.
+    A series has one ratio per label, or NaN where nothing was measured. 1 means as fast as the peer.
     """
     import matplotlib
 
@@ -92,7 +95,7 @@ def plot(
         axes.plot(ratios, range(len(labels)), marker, label=name, markersize=6, alpha=0.85)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xscale("log")
-    ticks = [tick for tick in (0.25, 0.5, 1, 2, 3, 5, 10, 20, 40) if _between(tick, series)]
+    ticks = [tick for tick in (0.25, 0.5, 1, 2, 3, 5, 10, 20, 40) if _is_in_range(tick, series)]
     axes.set_xticks(ticks, minor=False)
     axes.set_xticks([], minor=True)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
@@ -105,9 +108,9 @@ def plot(
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
-    print(f"\nThe picture is in {path.name}.")
+    print(f"\nThe chart is in {path}.")
 
 
-def _between(tick: float, series: Mapping[str, Sequence[float]]) -> bool:
-    known = [ratio for ratios in series.values() for ratio in ratios if ratio == ratio]
-    return min(known) / 2 <= tick <= max(known) * 2
+def _is_in_range(tick: float, series: Mapping[str, Sequence[float]]) -> bool:
+    measured = [value for ratios in series.values() for value in ratios if not math.isnan(value)]
+    return min(measured) / 2 <= tick <= max(measured) * 2

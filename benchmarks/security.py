@@ -1,97 +1,48 @@
-"""What TLS and SASL cost where much is read and written: beside the same without, and confluent-kafka.
+"""Measure what TLS and SASL cost readers and writers, compared with PLAINTEXT and confluent-kafka.
 
     python -m benchmarks.security [--rounds 5] [--records 200000]
                                   [--only kafka,embedded] [--cpus apart,shared]
 
-Each client in each round is a process of its own, by PLAINTEXT, SSL (TLS 1.3) and SASL_SSL (SCRAM-SHA-512),
-on a real Kafka from its jars and on the embedded broker in a process of its own. Records have 1 KB of noise.
-A consumer reads all of them, a producer writes as many and waits until they are acknowledged; the clock
-starts behind the first record, so logins don't count.
+Each client reads or writes records of 1,000 random bytes over PLAINTEXT, SSL (TLS 1.3) and SASL_SSL
+(SCRAM-SHA-512), on a real Kafka and on the embedded broker. Every client in every round and both brokers
+are separate processes. The clock starts after the first record, so logins are not counted.
 
-A figure is the median of a round's ratios, time without to time with: 1 is as fast, above the goal of 0.6 is
-enough. Wall and CPU of the client are both told: the embedded broker is Python, too.
+A ratio is the speed relative to PLAINTEXT: the median of the ratios within a round. The goal for wall time
+is 0.6. The embedded broker is written in Python, so the CPU time of the client is printed as well.
 
-Each table comes twice (`cpus`): client and broker apart, each with CPUs of its own, and both on all of them,
-where a reader's two threads and a broker that seals what they read want three.
+Each table is printed twice, see `cpus`: with separate CPUs for client and broker, and with all CPUs for
+both.
 
-Beside them a reader throws the same answers away (`bare`): what it takes more over TLS is what nobody can
-spare, so P / (P + that) is the best ratio on the machine for a reader that takes P without TLS; and its wall
-is what the broker allows. Both stand below the table.
+"bare" readers discard the same responses. Their additional CPU time over TLS is unavoidable for any client.
+If it is T, a reader that takes P without TLS can at best reach P / (P + T). The wall time of a bare reader
+is the limit of the broker. Both limits are printed below the table.
 
-On a quiet EPYC rows were 0.52 to 0.58 by the clock and 0.56 to 0.60 in CPU, columns 0.45 and 0.47, confluent
-0.32 to 0.38 and 0.56 to 0.59; writing 0.90. The faster a reader is without TLS, the less of that is left with
-it: columns miss the goal by the clock, and reach it only where AES costs less. On a Xeon that others kept
-busy (7 interleaved rounds of 100,000 records, CPU only, microseconds for 1 KiB):
+An idle EPYC with two cores, 5 rounds of 300,000 records, wall time relative to PLAINTEXT:
 
-                              without TLS    with it    ratio    at best
-    bare, `ssl` over memory          0.17       0.60
-    bare, an SSLSocket               0.17       0.56
-    rows                             1.55       2.25     0.69       0.79
-    columns                          1.23       1.86     0.66       0.74
+                        measured    limit (bare socket, bare memory)
+    rows, shared            0.57    0.60 to 0.64
+    columns, shared         0.49    0.52 to 0.56
+    confluent, shared       0.46
+    rows, apart             0.55    0.59 to 0.63
+    columns, apart          0.47    0.54 to 0.58
 
-What TLS costs the reader, in CPU time, as instructions say little of it (the same AES takes few or many, and
-as long). On an EPYC (Milan) with two cores that many others shared, OpenSSL 3.0.19, Python 3.11, November
-2026, microseconds for 1 KiB:
+A faster reader loses more, because TLS costs the same for all. Columns therefore miss the goal on this
+machine. Writing reaches 0.90.
 
-    AES-256-GCM alone (`openssl speed`, pieces of 16 KiB); AES-128 0.28           0.32
-    Python's `ssl` over memory, 256 KiB at once, no socket                        0.58
-    received by it from a socket: user and kernel, 256, 128, 64, 32, 16 KiB       0.70, 0.76, 0.78, 0.88, 0.98
-    received by an SSLSocket without memory in between (0.44 user, 0.35 kernel)   0.78
-    the same bytes received without TLS                                           0.12
+The CPU time of receiving 1 KiB over TLS, on a busy EPYC (Milan), OpenSSL 3.0.19, Python 3.11, in us:
 
-So `ssl` costs 0.58 more than nothing, of which 0.32 are AES, and a reader that takes P without it has about
-P / (P + 0.58) of that with it at best: 0.68 for rows (1.26 a record of 1 KB), 0.62 for columns (0.95).
-Feeding OpenSSL pieces that stay in the cache (16, 32 or 64 KiB of the 256 that came) loses: 0.70, 0.64, 0.60.
+    AES-256-GCM alone, 16 KiB at a time (AES-128: 0.28)                           0.32
+    `ssl` in memory, 256 KiB at a time, without a socket                          0.58
+    `ssl` in memory, received 256, 128, 64, 32, 16 KiB at a time                  0.70, 0.76, 0.78, 0.88, 0.98
+    an `SSLSocket`                                                                0.78
+    without TLS                                                                   0.12
 
-What it costs above that are looks: Java seals 16,367, 16,367 and 34 bytes in turn, and a reader is woken for
-every few of them, 1,300 to 2,900 times for 200,000 records (670 to 870 without TLS). Tried and lost: packets
-in the middle of an answer waited for until they are 256 KiB (SO_RCVLOWAT). Over TLS that took 0.9 of the CPU,
-but the reader slept where it could have read, and nothing was faster by the clock; without TLS columns took
-1.3 to 1.6 times as long beside confluent in the same runs, so that TLS only looked cheaper.
+If the application waits for records over TLS, its thread runs the engine
+(`consumer.blocking.socket_owner`). With shared CPUs this raised rows from 0.48 to 0.57, and columns from
+0.37 to 0.49. Without TLS the same would cost 16 to 29 % of the speed, because then the engine's thread
+fetches ahead and hardly needs the interpreter.
 
-Tried and lost on the Xeon, in 9 interleaved rounds of CPU time beside what there is: a connection read again
-and again before the next look, 256 KiB (1.01 for rows, 1.06 for columns) or 1 MiB at once (1.03, 1.02). An
-SSLSocket that receives into the answer's own buffer spares a copy and takes 0.92 of `ssl` over memory, bare
-(0.88 to 0.95 in 7 pairs): 0.04 of the 1.86 that columns take, for a second way to do TLS that asyncio can't
-have; on the EPYC it cost more. AES-128 would spare 0.04, too, but Python 3.11's `ssl` can't choose among TLS
-1.3's suites, and Java prefers AES-256. Each 16 KiB is a call that lets the GIL go, and
-the reader takes it back from who decodes: only TLS in the kernel would change that.
-
-By the clock there are other reasons on loopback. Kafka sends 100 KiB ahead (socket.send.buffer.bytes) and
-Linux acknowledges late what nobody reads: while a reader decodes, some 197 KB are there and no more, and the
-broker, which could have sealed the rest, waits. A receive buffer of 1 or 4 MiB, TCP_QUICKACK, and a lock less
-between who decodes and who reads changed nothing by the clock (5 to 7 interleaved rounds each); answers of
-1 MiB instead of 3, which leave less to wait for, took columns 1.4 times as long over TLS, 1.7 times without.
-
-A client for asyncio has no such loss: on a quiet Xeon its columns took 302 ms for 200,000 records over TLS
-and 221 without, 0.74 (9 rounds), where the blocking client took 357 to 396 and 206. Where that went was seen
-line by line. First: sealing a request lets the interpreter go, and the application, which had been woken,
-took it and decoded for 2 ms before the request was sent. Now requests go out before who waits for the
-engine's lock has it: columns 0.92 of the time over TLS and 0.71 without, rows 0.93 and 0.86 (9 rounds), so
-the ratio got worse. Second: on two CPUs the engine's thread, the application's and the broker's are one too
-many, and who reads sits where the broker would seal. With CPUs of their own (`--cpus apart`) the same reader
-takes 0.80 of the time over TLS: rows are at 0.76 (SASL_SSL 0.66) of plain, columns at 0.62 (0.57), and who
-throws all away at 0.49 and 0.64 (5 rounds). Shared: rows 0.52, columns 0.51, confluent 0.55.
-
-So over TLS the application's thread has the turns of the engine's while it waits (`blocking.seat`), and two
-threads are left. On a quiet EPYC, 5 rounds of 300,000 records, before and now, of the speed without TLS:
-
-                        before    now     at best (bare socket, bare memory)
-    rows, shared         0.48     0.57    0.60 to 0.64
-    columns, shared      0.37     0.49    0.52 to 0.56
-    confluent, shared    0.41     0.46
-    rows, apart          0.58     0.55    0.59 to 0.63
-    columns, apart       0.54     0.47    0.54 to 0.58
-
-With a CPU each there was no third thread in the broker's way, and nothing to win: krec/s over TLS, rows 847
-before and 836 now, columns 931 and 872. Without TLS the same would lose: 0.71 to 0.84 of the speed, as the
-engine's thread reads ahead, and hardly needs the interpreter for it.
-
-Tried and lost in between, 5 to 9 rounds each: the kernel asked for all that is missing of an answer
-(MSG_WAITALL), always, only while the application computes, or for the first 0.25 to 2 MiB behind a request;
-wakes only for 32, 64 or 128 KiB (SO_RCVLOWAT); a reader that looks again for 50 to 200 us before it sleeps;
-another switch interval of the interpreter (0.5 and 50 ms); TLS opened in turns with who decodes; the next
-fetch written by the application's thread.
+experiments/README.md lists the optimizations that did not help.
 """
 
 from __future__ import annotations
@@ -113,97 +64,124 @@ from typing import Any
 from consumer import Cluster
 from tests.conformance.secured_kafka import USERS, real_kafka
 
-from .bare import bare_reads
-from .cpus import Cpus, add_option, halves, started_on
-from .report import header, machine, row
+from .ceilings import discard_responses
+from .cpus import Cpus, add_option, pinned_to, split_cpus
+from .report import Seconds, header, machine, row
 
-GOAL = 0.6
-PARTITIONS, SIZE, WARM = 3, 1000, 8
+GOAL = 0.6  # Wall time relative to PLAINTEXT.
+PARTITIONS, SIZE = 3, 1000
+WARMUP_RUNS = 8  # Java's TLS gets three times as fast in its first seconds.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL")
 USER, MECHANISM = "alice", "SCRAM-SHA-512"
-Taken = tuple[float, float]
 
 
-def clock() -> Taken:
+def read_clocks() -> Seconds:
     return time.perf_counter(), time.process_time()
 
 
-def since(start: Taken) -> Taken:
-    wall, cpu = clock()
+def elapsed(start: Seconds) -> Seconds:
+    wall, cpu = read_clocks()
     return wall - start[0], cpu - start[1]
 
 
-def ours(protocol: str, ca: str) -> dict[str, Any]:
-    how: dict[str, Any] = {"security_protocol": protocol}
+def kproto_options(protocol: str, ca_file: str) -> dict[str, Any]:
+    options: dict[str, Any] = {"security_protocol": protocol}
     if protocol != "PLAINTEXT":
-        how["ssl_cafile"] = ca
+        options["ssl_cafile"] = ca_file
     if protocol == "SASL_SSL":
-        how |= {"sasl_mechanism": MECHANISM, "sasl_username": USER, "sasl_password": USERS[USER]}
-    return how
+        options |= {"sasl_mechanism": MECHANISM, "sasl_username": USER, "sasl_password": USERS[USER]}
+    return options
 
 
-def theirs(protocol: str, ca: str) -> dict[str, Any]:
-    how: dict[str, Any] = {"security.protocol": protocol.lower()}
+def confluent_settings(protocol: str, ca_file: str) -> dict[str, Any]:
+    options: dict[str, Any] = {"security.protocol": protocol.lower()}
     if protocol != "PLAINTEXT":
-        how["ssl.ca.location"] = ca
+        options["ssl.ca.location"] = ca_file
     if protocol == "SASL_SSL":
-        how |= {"sasl.mechanisms": MECHANISM, "sasl.username": USER, "sasl.password": USERS[USER]}
-    return how
+        options |= {"sasl.mechanisms": MECHANISM, "sasl.username": USER, "sasl.password": USERS[USER]}
+    return options
 
 
-# ---- clients: (bootstrap, protocol, ca, topic, count) -> what it took behind the first record
+# ---- clients: (addresses by protocol, protocol, ca_file, topic, count) -> seconds after the first record
+
+Addresses = Mapping[str, str]
 
 
-def kproto_reads(columns: bool, place: str, protocol: str, ca: str, topic: str, count: int) -> Taken:
+def kproto_reads(
+    columns: bool, addresses: Addresses, protocol: str, ca_file: str, topic: str, count: int
+) -> Seconds:
     from consumer import Consumer, TopicPartition
 
-    with Consumer(place, auto_offset_reset="earliest", **ours(protocol, ca)) as consumer:
+    options = kproto_options(protocol, ca_file)
+    with Consumer(addresses[protocol], auto_offset_reset="earliest", **options) as consumer:
         consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
-        seen, start = 0, (0.0, 0.0)
-        while seen < count:
-            found: Any = consumer.poll_columns(1.0) if columns else consumer.poll(1.0, 1000)
-            start = start if seen or not found else clock()
-            seen += sum(map(len, found)) if columns else len(found)
-    return since(start)
+        count_read, start = 0, (0.0, 0.0)
+        while count_read < count:
+            records: Any = consumer.poll_columns(1.0) if columns else consumer.poll(1.0, 1000)
+            if records and not count_read:
+                start = read_clocks()
+            count_read += sum(map(len, records)) if columns else len(records)
+    return elapsed(start)
 
 
-def confluent_reads(place: str, protocol: str, ca: str, topic: str, count: int) -> Taken:
+def confluent_reads(addresses: Addresses, protocol: str, ca_file: str, topic: str, count: int) -> Seconds:
     from confluent_kafka import Consumer, TopicPartition
 
-    settings = {"bootstrap.servers": place, "group.id": "none", "enable.auto.commit": False}
-    consumer = Consumer({**settings, **theirs(protocol, ca)})
+    settings = {"bootstrap.servers": addresses[protocol], "group.id": "none", "enable.auto.commit": False}
+    consumer = Consumer({**settings, **confluent_settings(protocol, ca_file)})
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
-    seen, start = 0, (0.0, 0.0)
-    while seen < count:
-        found = consumer.consume(1000, 1.0)
-        start = start if seen or not found else clock()
-        seen += len(found)
-    taken = since(start)
+    count_read, start = 0, (0.0, 0.0)
+    while count_read < count:
+        messages = consumer.consume(1000, 1.0)
+        if messages and not count_read:
+            start = read_clocks()
+        count_read += len(messages)
+    seconds = elapsed(start)
     consumer.close()
-    return taken
+    return seconds
 
 
-def kproto_writes(place: str, protocol: str, ca: str, topic: str, count: int) -> Taken:
+def bare_reads(
+    transport: str, addresses: Addresses, protocol: str, ca_file: str, topic: str, count: int
+) -> Seconds:
+    return discard_responses(
+        transport,
+        addresses["PLAINTEXT"],
+        addresses[protocol],
+        protocol,
+        ca_file,
+        topic,
+        PARTITIONS,
+        count,
+    )
+
+
+def kproto_writes(addresses: Addresses, protocol: str, ca_file: str, topic: str, count: int) -> Seconds:
     from consumer import Producer
 
-    with Producer(place, **ours(protocol, ca)) as producer:
+    with Producer(addresses[protocol], **kproto_options(protocol, ca_file)) as producer:
         producer.send(topic, b"first", partition=0).result(60)
-        start = clock()
-        for number, value in enumerate(values(count)):
+        start = read_clocks()
+        for number, value in enumerate(random_values(count)):
             producer.send(topic, value, partition=number // 100 % PARTITIONS)
         producer.flush()
-        return since(start)
+        return elapsed(start)
 
 
-def confluent_writes(place: str, protocol: str, ca: str, topic: str, count: int) -> Taken:
+def confluent_writes(addresses: Addresses, protocol: str, ca_file: str, topic: str, count: int) -> Seconds:
     from confluent_kafka import Producer
 
-    settings = {"bootstrap.servers": place, "linger.ms": 5, "batch.size": 131072, "enable.idempotence": True}
-    producer = Producer({**settings, **theirs(protocol, ca)})
+    settings = {
+        "bootstrap.servers": addresses[protocol],
+        "linger.ms": 5,
+        "batch.size": 131072,
+        "enable.idempotence": True,
+    }
+    producer = Producer({**settings, **confluent_settings(protocol, ca_file)})
     producer.produce(topic, b"first", partition=0)
     producer.flush()
-    start = clock()
-    for number, value in enumerate(values(count)):
+    start = read_clocks()
+    for number, value in enumerate(random_values(count)):
         while True:
             try:
                 producer.produce(topic, value, partition=number // 100 % PARTITIONS)
@@ -211,10 +189,10 @@ def confluent_writes(place: str, protocol: str, ca: str, topic: str, count: int)
             except BufferError:
                 producer.poll(0.05)
     producer.flush()
-    return since(start)
+    return elapsed(start)
 
 
-def values(count: int) -> Iterator[bytes]:
+def random_values(count: int) -> Iterator[bytes]:
     noise = Random(0).randbytes(1 << 20)
     return (
         noise[start : start + SIZE]
@@ -222,128 +200,144 @@ def values(count: int) -> Iterator[bytes]:
     )
 
 
-READERS: Mapping[str, Callable[..., Taken]] = {
+READERS: Mapping[str, Callable[..., Seconds]] = {
     "kproto rows": partial(kproto_reads, False),
     "kproto columns": partial(kproto_reads, True),
     "confluent": confluent_reads,
 }
-# They throw away what they read: what TLS costs by itself, and what the broker lets through.
-BARE: Mapping[str, Callable[..., Taken]] = {
+# They discard what they read, and so show what TLS itself costs and how fast the broker is.
+BARE_READERS: Mapping[str, Callable[..., Seconds]] = {
     "bare socket": partial(bare_reads, "socket"),
     "bare memory": partial(bare_reads, "memory"),
 }
-WRITERS: Mapping[str, Callable[..., Taken]] = {"kproto": kproto_writes, "confluent": confluent_writes}
+WRITERS: Mapping[str, Callable[..., Seconds]] = {"kproto": kproto_writes, "confluent": confluent_writes}
 
 
 # ---- measuring
 
 
 @contextmanager
-def real(folder: Path) -> Iterator[tuple[Mapping[str, str], str]]:
-    # Without its second compiler Java's AES is slow.
-    with real_kafka(folder, session_ms=0, java_options=["-XX:TieredStopAtLevel=4"]) as kafka:
-        yield kafka.places, kafka.certificates.ca
+def kafka(folder: Path) -> Iterator[tuple[Addresses, str]]:
+    # Java's AES is slow without its second compiler.
+    with real_kafka(folder, session_ms=0, java_options=["-XX:TieredStopAtLevel=4"]) as broker:
+        yield broker.places, broker.certificates.ca
 
 
 @contextmanager
-def embedded(folder: Path) -> Iterator[tuple[Mapping[str, str], str]]:
-    listen = ",".join(f"{protocol}://127.0.0.1:0" for protocol in PROTOCOLS)
-    order = [sys.executable, "-m", "kproto", "broker", "--listen", listen, "--tls-self-signed", str(folder)]
-    order += ["--user", f"{USER}:{USERS[USER]}"]
-    with subprocess.Popen(order, stdout=subprocess.PIPE, text=True) as process:
+def embedded(folder: Path) -> Iterator[tuple[Addresses, str]]:
+    listeners = ",".join(f"{protocol}://127.0.0.1:0" for protocol in PROTOCOLS)
+    command = [sys.executable, "-m", "kproto", "broker", "--listen", listeners]
+    command += ["--tls-self-signed", str(folder), "--user", f"{USER}:{USERS[USER]}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            said = process.stdout.readline().removeprefix("listening on ").partition(";")[0]
-            places = dict(place.split("://") for place in said.split(", "))
-            yield places, str(folder / "ca.pem")
+            started = process.stdout.readline().removeprefix("listening on ").partition(";")[0]
+            addresses = dict(listener.split("://") for listener in started.split(", "))
+            yield addresses, str(folder / "ca.pem")
         finally:
             process.terminate()
 
 
-def measure(
-    kind: str, name: str, place: str, protocol: str, ca: str, topic: str, count: int, cpus: Cpus
-) -> Taken:
-    order = [sys.executable, "-m", "benchmarks.security", "--one", kind, name, place, protocol, ca, topic]
-    with started_on(cpus):
-        done = subprocess.run([*order, str(count)], capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise SystemExit(f"{name} by {protocol}: {done.stderr[-1500:]}")
-    wall, cpu = json.loads(done.stdout)
-    return wall, cpu
+BROKERS = {"kafka": kafka, "embedded": embedded}
 
 
-def on(broker: str, way: str, rounds: int, count: int) -> bool:
-    """One broker's table; whether ours reach the goal."""
-    good = True
-    clients_on, broker_on = halves(way)
+class Run:
+    """One running broker, and the CPUs of its clients."""
+
+    def __init__(self, addresses: Addresses, ca_file: str, count: int, client_cpus: Cpus) -> None:
+        self._addresses = addresses
+        self._ca_file = ca_file
+        self._count = count
+        self._client_cpus = client_cpus
+
+    def cluster(self) -> Cluster:
+        return Cluster(self._addresses["PLAINTEXT"], timeout=60)
+
+    def measure(self, kind: str, name: str, protocol: str, topic: str) -> Seconds:
+        """Run one client in a new process, and return its wall and CPU seconds."""
+        command = [sys.executable, "-m", "benchmarks.security", "--client", kind, name]
+        command += [json.dumps(dict(self._addresses)), protocol, self._ca_file, topic, str(self._count)]
+        with pinned_to(self._client_cpus):
+            process = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        if process.returncode:
+            raise SystemExit(f"the client {name!r} failed over {protocol}: {process.stderr[-1500:]}")
+        wall, cpu = json.loads(process.stdout)
+        return wall, cpu
+
+    def measure_write(self, name: str, protocol: str, topic: str) -> Seconds:
+        """Measure a writer with a topic of its own."""
+        with self.cluster() as cluster:
+            cluster.create_topics({topic: PARTITIONS})
+        seconds = self.measure("write", name, protocol, topic)
+        with self.cluster() as cluster:
+            cluster.delete_topics([topic])
+        return seconds
+
+
+def compare(broker: str, placement: str, rounds: int, count: int) -> bool:
+    """Print the table of one broker, and return whether kproto reaches the goal."""
+    reached = True
+    client_cpus, broker_cpus = split_cpus(placement)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        with started_on(broker_on):
-            places, ca = stack.enter_context({"kafka": real, "embedded": embedded}[broker](folder))
-        with Cluster(places["PLAINTEXT"], timeout=60) as cluster:
+        with pinned_to(broker_cpus):
+            addresses, ca_file = stack.enter_context(BROKERS[broker](folder))
+        run = Run(addresses, ca_file, count, client_cpus)
+        with run.cluster() as cluster:
             cluster.create_topics({"read": PARTITIONS})
-        measure("write", "confluent", places["PLAINTEXT"], "PLAINTEXT", ca, "read", count, clients_on)
-        for turn in range(WARM):  # Java's TLS gets three times as fast in its first seconds
-            protocol = PROTOCOLS[1 + turn % 2]
-            measure("read", "kproto columns", places[protocol], protocol, ca, "read", count, clients_on)
+        run.measure("write", "confluent", "PLAINTEXT", "read")
+        for turn in range(WARMUP_RUNS):
+            run.measure("read", "kproto columns", PROTOCOLS[1 + turn % 2], "read")
         header(
-            f"{broker}, {way}: krec/s of plain",
-            "plain",
-            "SSL, wall / cpu of plain",
-            "SASL_SSL, wall / cpu of plain",
+            f"{broker}, {placement}",
+            "PLAINTEXT, krec/s",
+            "SSL, wall / cpu",
+            "SASL_SSL, wall / cpu",
         )
-        all_taken: dict[str, dict[str, list[Taken]]] = {}
-        for kind, clients in (("read", {**READERS, **BARE}), ("write", WRITERS)):
+        timings: dict[str, dict[str, list[Seconds]]] = {}
+        for kind, clients in (("read", {**READERS, **BARE_READERS}), ("write", WRITERS)):
             for name in clients:
-                spoken = PROTOCOLS[:2] if name in BARE else PROTOCOLS
-                taken = all_taken[f"{kind}: {name}"] = {protocol: [] for protocol in spoken}
+                protocols = PROTOCOLS[:2] if name in BARE_READERS else PROTOCOLS
+                by_protocol = timings[f"{kind}: {name}"] = {protocol: [] for protocol in protocols}
                 for turn in range(rounds):
-                    for protocol in spoken if turn % 2 else spoken[::-1]:
-                        topic = "read" if kind == "read" else f"{name[:6]}-{protocol}-{turn}"
-                        if name in BARE:
-                            topic = f"read@{places['PLAINTEXT']}"
-                        if kind == "write":
-                            with Cluster(places["PLAINTEXT"], timeout=60) as cluster:
-                                cluster.create_topics({topic: PARTITIONS})
-                        place = places[protocol]
-                        took = measure(kind, name, place, protocol, ca, topic, count, clients_on)
-                        taken[protocol].append(took)
-                        if kind == "write":
-                            with Cluster(places["PLAINTEXT"], timeout=60) as cluster:
-                                cluster.delete_topics([topic])
-                plain = taken["PLAINTEXT"]
+                    for protocol in protocols if turn % 2 else protocols[::-1]:
+                        if kind == "read":
+                            seconds = run.measure(kind, name, protocol, "read")
+                        else:
+                            seconds = run.measure_write(name, protocol, f"{name[:6]}-{protocol}-{turn}")
+                        by_protocol[protocol].append(seconds)
+                plaintext = by_protocol["PLAINTEXT"]
                 cells: list[str] = []
-                for protocol in spoken[1:]:
-                    pairs = list(zip(plain, taken[protocol], strict=True))
-                    wall, cpu = (statistics.median(a[i] / b[i] for a, b in pairs) for i in (0, 1))
+                for protocol in protocols[1:]:
+                    pairs = list(zip(plaintext, by_protocol[protocol], strict=True))
+                    wall, cpu = (
+                        statistics.median(without[clock] / secured[clock] for without, secured in pairs)
+                        for clock in (0, 1)
+                    )
                     cells.append(f"{wall:.2f} / {cpu:.2f}")
-                    good = good and (wall >= GOAL or not name.startswith("kproto"))
-                row(
-                    f"{kind}: {name}",
-                    f"{count / statistics.median(one[0] for one in plain) / 1000:.0f}",
-                    *cells,
-                    *[""] * (2 - len(cells)),
-                )
+                    reached = reached and (wall >= GOAL or not name.startswith("kproto"))
+                median_wall = statistics.median(wall for wall, _ in plaintext)
+                row(f"{kind}: {name}", f"{count / median_wall / 1000:.0f}", *cells, *[""] * (2 - len(cells)))
         for name in READERS:
             if name.startswith("kproto"):
-                print(f"read: {name}, at best: {at_best(all_taken, name)}")
-    return good
+                print(f"read: {name}, limits: {format_limits(timings, name)}")
+    return reached
 
 
-def at_best(taken: Mapping[str, Mapping[str, list[Taken]]], name: str) -> str:
-    """What of plain TLS could leave a reader on this machine, were there nothing but TLS above it."""
-    plain = taken[f"read: {name}"]["PLAINTEXT"]
-    wall, cpu = (statistics.median(one[i] for one in plain) for i in (0, 1))
-    told: list[str] = []
-    for bare in BARE:
-        pairs = zip(*(taken[f"read: {bare}"][protocol] for protocol in PROTOCOLS[:2]), strict=True)
-        above = statistics.median(through[1] - without[1] for without, through in pairs)
-        let_through = statistics.median(one[0] for one in taken[f"read: {bare}"]["SSL"])
-        told.append(
-            f"{wall / (wall + above):.2f} / {cpu / (cpu + above):.2f} by {bare}, whose broker allows "
-            f"{min(1.0, wall / let_through):.2f}"
+def format_limits(timings: Mapping[str, Mapping[str, list[Seconds]]], name: str) -> str:
+    """Return the best ratios that a reader could reach on this machine if only TLS itself cost time."""
+    plaintext = timings[f"read: {name}"]["PLAINTEXT"]
+    wall, cpu = (statistics.median(seconds[clock] for seconds in plaintext) for clock in (0, 1))
+    limits: list[str] = []
+    for bare in BARE_READERS:
+        pairs = zip(*(timings[f"read: {bare}"][protocol] for protocol in PROTOCOLS[:2]), strict=True)
+        tls_cpu = statistics.median(secured[1] - without[1] for without, secured in pairs)
+        broker_wall = statistics.median(seconds[0] for seconds in timings[f"read: {bare}"]["SSL"])
+        limits.append(
+            f"{wall / (wall + tls_cpu):.2f} / {cpu / (cpu + tls_cpu):.2f} ({bare}; the broker allows "
+            f"{min(1.0, wall / broker_wall):.2f})"
         )
-    return "; ".join(told)
+    return ", ".join(limits)
 
 
 def main() -> None:
@@ -354,20 +348,24 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--only", default="kafka,embedded")
     add_option(parser)
-    parser.add_argument("--one", nargs=7, help=argparse.SUPPRESS)
+    parser.add_argument("--client", nargs=7, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.one:
-        kind, name, *rest, count = arguments.one
-        clients = {**READERS, **BARE} if kind == "read" else WRITERS
-        print(json.dumps(clients[name](*rest, int(count))))
+    if arguments.client:
+        kind, name, addresses, protocol, ca_file, topic, count = arguments.client
+        clients = {**READERS, **BARE_READERS} if kind == "read" else WRITERS
+        print(json.dumps(clients[name](json.loads(addresses), protocol, ca_file, topic, int(count))))
         return
     print(machine("confluent-kafka"))
     print(f"{arguments.records} records of {SIZE} B, {arguments.rounds} rounds")
-    for way in arguments.cpus:
+    for placement in arguments.cpus:
         reached = [
-            on(broker, way, arguments.rounds, arguments.records) for broker in arguments.only.split(",")
+            compare(broker, placement, arguments.rounds, arguments.records)
+            for broker in arguments.only.split(",")
         ]
-        print(f"{way}: the goal, {GOAL} of plain by the clock, is {'reached' if all(reached) else 'missed'}")
+        print(
+            f"{placement}: the goal, {GOAL} of the speed of PLAINTEXT, is "
+            f"{'reached' if all(reached) else 'missed'}"
+        )
 
 
 if __name__ == "__main__":

@@ -212,7 +212,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     taken = [
-        report.measure({name: calls[job] for name, calls in found.items()}, rounds, least=0.003)
+        report.measure({name: calls[job] for name, calls in found.items()}, rounds, min_seconds=0.003)
         for job in range(3)
     ]
     report.header("base", "one", "x slots", "of ten", "x slots", "read and pack", "x slots")
