@@ -289,17 +289,19 @@ def marked_meanwhile(run: ScenarioRun) -> None:
     answered = len(machine.ended(OffsetCommitRequest))
     run.claim("30 more were read before the response", len(member.records) == 80 and not answered)
     world.run(1_000)
-    managed = member.state.group.session.offsets.partition_offsets[T0]
-    run.result("offset, dirty after the response", [managed.offset, managed.dirty])
-    run.claim("it is still dirty then", managed.dirty and len(machine.ended(OffsetCommitRequest)) == 1)
+    partition_offset = member.state.group.session.offsets.partition_offsets[T0]
+    run.result("offset, dirty after the response", [partition_offset.offset, partition_offset.dirty])
+    run.claim(
+        "it is still dirty then", partition_offset.dirty and len(machine.ended(OffsetCommitRequest)) == 1
+    )
     world.network.heal(slow)
     world.run(6_000)
     stored = [observation.detail[T0] for observation in world.observations if observation.kind == "stored"]
     run.result("committed", stored)
     run.claim("50, then 80 without another message", stored == [50, 80])
-    managed.reset(80, "a note")
-    managed.committed(80, "")
-    run.claim("other metadata is a change, too", managed.dirty)
+    partition_offset.reset(80, "a note")
+    partition_offset.on_committed(80, "")
+    run.claim("other metadata is a change, too", partition_offset.dirty)
 
 
 # -- the shell --------------------------------------------------------------------------------------------
