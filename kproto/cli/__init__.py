@@ -1,9 +1,9 @@
-"""The command `kproto`: a module for each subcommand, and one place where errors become one sentence.
+"""The command `kproto`: one module per subcommand, and the place where errors become one-line messages.
 
-A module has `add`, which says what the command takes, and does nothing itself but to read arguments, call
-what does the work, and print. Imports of that work stay inside of the functions: `kproto --help` is quick.
+Each module has `add(commands)`, which declares the arguments. The command itself only parses arguments, calls
+the library and prints. Imports of the library stay inside the functions, so that `kproto --help` is fast.
 
-What each exit code means, `EXIT_CODES` says.
+`EXIT_CODES` says what each exit code means.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from . import broker, decode, demo, encode, member, rules, scenario, show, versi
 
 _COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, rules, versions)
 EXIT_CODES = (
-    "Exit codes: 0 all is well, 1 the command found something wrong, failed, or nobody read on, "
-    "2 the command was not called as its help says, 130 Ctrl-C."
+    "Exit codes: 0 success, 1 the command failed, found a fault or could not write its output, 2 wrong "
+    "usage, 130 Ctrl-C."
 )
 _NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the answer is the exit code."""
+    """Run one command, and return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser, commands = _parser()
     if not words:
@@ -38,23 +38,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if not words[0].startswith("-") and words[0] not in _NAMES:
         near = difflib.get_close_matches(words[0], _NAMES, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_NAMES)}"
-        print(f"kproto: there is no command {brief(words[0])}; {hint}", file=sys.stderr)
+        hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(_NAMES)}"
+        print(f"kproto: the command {brief(words[0])} does not exist; {hint}", file=sys.stderr)
         return 2
     _open_what_is_closed()
     options, unknown = parser.parse_known_args(words)
     if options.command is None:
-        parser.error(f"{' '.join(words)}: there is no such option, or the COMMAND is missing")
+        parser.error(f"{' '.join(words)}: this option does not exist, or the COMMAND is missing")
     if unknown:
         commands[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     run: Callable[[argparse.Namespace], int] = options.run
     out: object = sys.stdout
-    if isinstance(out, TextIOWrapper):  # whatever a terminal can't show is escaped, and JSON is UTF-8
+    # Characters that the terminal cannot show are escaped. JSON is always UTF-8.
+    if isinstance(out, TextIOWrapper):
         form = "utf-8" if getattr(options, "json", False) else None
         out.reconfigure(encoding=form, errors="backslashreplace")
     try:
         code = run(options)
-        sys.stdout.flush()  # what can't be written is met here, and not when Python ends
+        sys.stdout.flush()  # A failing write must raise here, not when Python exits.
         return code
     except KprotoError as error:
         print(f"kproto {options.command}: {without_long_words(str(error))}", file=sys.stderr)
@@ -72,21 +73,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """What says that words of the call are off; those of its commands are such, too."""
+    """Reports wrong usage without the long words that libraries put into messages. Subparsers have this
+    class, too.
+    """
 
     def error(self, message: str) -> NoReturn:
         super().error(without_long_words(message))
 
 
 def _open_what_is_closed() -> None:
-    """Whoever started us may have closed stdin and stdout; then nothing comes in, and nobody reads."""
+    """Replace stdin and stdout by os.devnull if the caller has closed them."""
     for name, mode in (("stdin", "r"), ("stdout", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _drop_the_rest() -> None:
-    """What stdout still holds and can't write would fail again when Python ends."""
+    """Discard buffered output that cannot be written, because writing it again at exit would fail."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -97,11 +100,12 @@ def _drop_the_rest() -> None:
 
 
 def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
-    """The parser, and those of its commands by name."""
+    """Return the parser, and the parsers of the commands by name."""
     parser = _Parser(
         prog="kproto",
-        description="Kafka's consumer protocol in Python: a broker, a demo, and the protocol's tables.",
-        epilog=f"`kproto COMMAND --help` says what each takes. {EXIT_CODES}",
+        description="Kafka's consumer protocol in Python: an embedded broker, group members, stories, and "
+        "tools for bytes.",
+        epilog=f"`kproto COMMAND --help` describes the arguments of a command. {EXIT_CODES}",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     parser.add_argument("--version", action="version", version=f"kproto {__version__}")

@@ -1,4 +1,4 @@
-"""What words of a call mean: each function reads one, and says what is allowed when it can't."""
+"""Parse command-line arguments: each function parses one, and its error says what is allowed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _LONGEST_MS = 366 * 86_400_000
 
 
 class Commands(Protocol):
-    """Where each command puts its parser: what add_subparsers returns, which has no public name."""
+    """The type of what add_subparsers returns, which has no public name."""
 
     def add_parser(self, name: str, **words: Any) -> argparse.ArgumentParser: ...
 
 
 def command_config(parser: argparse.ArgumentParser) -> None:
-    """`--command-config`, as Kafka's own tools have it."""
+    """Add `--command-config`, as Kafka's own tools have it."""
     parser.add_argument(
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="Java's client.properties: how to get into the cluster (TLS, SASL)",
+        help="Java's client.properties, with the TLS and SASL settings of the cluster",
     )
 
 
 def let_in(path: Path) -> SecurityConfig:
-    """What `--command-config` says; raises ConfigError, which names that option."""
+    """Return the settings in the file of `--command-config`. Raises ConfigError that names the option."""
     from consumer.security import client_properties
 
     try:
@@ -45,24 +45,22 @@ def let_in(path: Path) -> SecurityConfig:
 
 
 def write(option: str, path: Path, text: str) -> None:
-    """Write a file that an option named. Raises ConfigError where that can't be done."""
+    """Write a file that an option names. Raises ConfigError if that fails."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            option, str(path), f"a file that can be written ({error.strerror or error})"
-        ) from None
+        raise ConfigError(option, str(path), f"a writable file ({error.strerror or error})") from None
 
 
 def number_in(text: str) -> int:
-    """A whole number of at most 18 digits; -1 for any other text."""
+    """Parse a whole number of at most 18 digits. Return -1 for any other text."""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
 
 
 def positive(text: str) -> int:
     number = number_in(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return number
 
 
@@ -72,38 +70,40 @@ def seconds(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0, at most a day (86400)")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of seconds above 0 and up to 86400 (a day)"
+        )
     return number
 
 
 def duration(text: str) -> int:
-    """A time such as 400ms, 4s, 10m or 1h, in ms."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
-    if found is None:
+    """Parse a time such as 400ms, 4s, 10m or 1h. Return milliseconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 400ms, 4s, 10m or 1h")
-    ms = float(found[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}[found[2]]
+    ms = float(match[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}[match[2]]
     if ms > _LONGEST_MS:
-        raise argparse.ArgumentTypeError(f"{text} is too long a time; at most a year, as 8760h")
+        raise argparse.ArgumentTypeError(f"{text!r} is too long; the longest time is a year, 8784h")
     return int(ms)
 
 
 def some_time(text: str) -> int:
-    """A time above 0, in ms."""
-    found = duration(text)
-    if found < 1:
+    """Parse a time above 0. Return milliseconds."""
+    milliseconds = duration(text)
+    if milliseconds < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0, such as 400ms, 4s, 10m or 1h")
-    return found
+    return milliseconds
 
 
 def whole(text: str) -> int:
-    """A whole number, also below 0."""
+    """Parse a whole number, which may be negative."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
 def rate(text: str) -> int:
-    """Such as 100/s."""
+    """Parse a rate such as 100/s."""
     number = number_in(text.removesuffix("/s"))
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate such as 100/s")
@@ -120,12 +120,12 @@ def port(text: str) -> int:
 def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
     name, _, version = text.rpartition(":")
     if not name or number_in(version) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a name and a version, such as {such_as}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME:VERSION, such as {such_as}")
     return name, number_in(version)
 
 
 def api(text: str) -> str:
-    """An API by its name, in any case and with or without Request or Response behind it, or by its key."""
+    """Parse an API: its name in any case, with or without Request or Response, or its key."""
     from ..messages.index import API_NAMES, no_message
 
     wanted = text.lower().removesuffix("response").removesuffix("request")
@@ -136,15 +136,15 @@ def api(text: str) -> str:
 
 
 def api_version(text: str) -> tuple[str, int]:
-    """The response of an API in a version."""
+    """Parse API:VERSION. Return the API's name and the version of its response."""
     from ..messages.index import message_class
 
     name, version = _name_and_version(text, "Fetch:17")
-    found = api(name)
-    versions = message_class(f"{found}Response").__versions__
+    api_name = api(name)
+    versions = message_class(f"{api_name}Response").__versions__
     if version not in versions:
-        raise argparse.ArgumentTypeError(f"{found} has the versions {versions}, not {version}")
-    return found, version
+        raise argparse.ArgumentTypeError(f"{api_name} has no version {version}; its versions are {versions}")
+    return api_name, version
 
 
 def message_version(text: str) -> tuple[str, int]:
@@ -156,7 +156,7 @@ def message_version(text: str) -> tuple[str, int]:
     except KeyError:
         raise argparse.ArgumentTypeError(no_message(name)) from None
     if version not in versions:
-        raise argparse.ArgumentTypeError(f"{name} has the versions {versions}, not {version}")
+        raise argparse.ArgumentTypeError(f"{name} has no version {version}; its versions are {versions}")
     return name, version
 
 
@@ -178,7 +178,7 @@ def topic(text: str) -> tuple[str, int]:
 
 
 def user(text: str) -> tuple[str, str]:
-    """A name and a password; no error repeats it."""
+    """Parse NAME:PASSWORD. The error does not repeat the password."""
     name, colon, password = text.partition(":")
     if not colon or not name or not password:
         raise argparse.ArgumentTypeError("a user is NAME:PASSWORD, such as alice:secret")

@@ -1,4 +1,4 @@
-"""`kproto broker`: the embedded broker until Ctrl-C."""
+"""`kproto broker`: run the embedded broker until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _JWKS = "sasl.oauthbearer.jwks.endpoint.url"
 def add(commands: Commands) -> None:
     broker = commands.add_parser(
         "broker",
-        help="an embedded broker that any Kafka client can use",
-        description="Serve Kafka's protocol until Ctrl-C. Everything is kept in memory and gone at the end.",
+        help="run an embedded broker for any Kafka client",
+        description="Serve Kafka's protocol until Ctrl-C. All data is kept in memory and lost at the end.",
     )
     broker.add_argument(
         "--listen",
         default="127.0.0.1:9092",
         metavar="[PROTOCOL://]HOST:PORT,...",
-        help="default: 127.0.0.1:9092; port 0: any; protocols: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        help="addresses to listen on (default: 127.0.0.1:9092); port 0 picks a free port; protocols: "
+        "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
     )
     broker.add_argument(
         "--user",
@@ -38,19 +39,22 @@ def add(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAME:PASSWORD",
-        help="who may come in by SASL (PLAIN and SCRAM); may be repeated",
+        help="a user for SASL (PLAIN and SCRAM); may be repeated",
     )
     broker.add_argument(
         "--tls-self-signed",
         type=Path,
         metavar="FOLDER",
-        help="make certificates for trials there, and say how clients use them",
+        help="create test certificates in this folder, and print how clients use them",
     )
     broker.add_argument(
-        "--tls-cert", type=Path, metavar="FILE", help="the broker's own certificate, with its key (PEM)"
+        "--tls-cert", type=Path, metavar="FILE", help="the broker's certificate and its key (PEM)"
     )
     broker.add_argument(
-        "--tls-ca", type=Path, metavar="FILE", help="who vouches for clients (PEM); see ssl.client.auth"
+        "--tls-ca",
+        type=Path,
+        metavar="FILE",
+        help="the CA certificates that client certificates are checked against (PEM); see ssl.client.auth",
     )
     broker.add_argument(
         "--topic",
@@ -66,9 +70,10 @@ def add(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"a broker setting under Kafka's name; {_JWKS}=file:///... checks tokens' signatures",
+        help=f"a broker setting by Kafka's name; may be repeated; with {_JWKS}=file:///... token "
+        "signatures are verified",
     )
-    broker.add_argument("--trace", action="store_true", help="print a line for each request and its answer")
+    broker.add_argument("--trace", action="store_true", help="print a line per request and response")
     add_shown(broker.add_argument_group("with --trace"))
     broker.set_defaults(run=_broker)
 
@@ -86,7 +91,7 @@ def _broker(options: argparse.Namespace) -> int:
 
     async def serve() -> None:
         async with AsyncExitStack() as stack:
-            # With a trace, what listens is the proxy of `kproto watch`, and the broker stands behind it.
+            # With --trace, clients connect to the proxy of `kproto watch`, and the broker runs behind it.
             server = Server(
                 topics,
                 settings,
@@ -97,22 +102,22 @@ def _broker(options: argparse.Namespace) -> int:
                 tokens=None if settings.get(_JWKS) else unsecured(lambda: time.time_ns() // 1_000_000),
                 tls=tls,
             )
-            told = None if teller is None else Told(teller)
+            handler = None if teller is None else Told(teller)
             try:
                 await stack.enter_async_context(server)
                 bootstrap = server.bootstrap
-                if told is not None:
-                    proxy = WatchProxy(bootstrap, listen=(listeners[0].host, listeners[0].port), tell=told)
+                if handler is not None:
+                    proxy = WatchProxy(bootstrap, listen=(listeners[0].host, listeners[0].port), tell=handler)
                     bootstrap = (await stack.enter_async_context(proxy)).bootstrap
             except OSError as error:
                 raise ConfigError("--listen", options.listen, allowed_addresses(error)) from None
-            places = server.places if told is None else {listeners[0].protocol: bootstrap}
+            places = server.places if handler is None else {listeners[0].protocol: bootstrap}
             if len(places) > 1 or listeners[0].protocol != "PLAINTEXT":
                 bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
-            print(f"listening on {bootstrap}; Ctrl-C ends it", file=people, flush=True)
-            if made is not None:
-                print(how_to(places, made, dict(options.user), _client_auth(settings)), flush=True)
-            await (asyncio.Event().wait() if told is None else told.in_vain())
+            print(f"listening on {bootstrap}; press Ctrl-C to stop", file=messages_to, flush=True)
+            if certificates_ is not None:
+                print(how_to(places, certificates_, dict(options.user), _client_auth(settings)), flush=True)
+            await (asyncio.Event().wait() if handler is None else handler.in_vain())
 
     listeners = [Listener.parse(text) for text in options.listen.split(",")]
     settings = dict(options.set)
@@ -120,13 +125,13 @@ def _broker(options: argparse.Namespace) -> int:
         raise ConfigError("--trace", options.listen, "one listener, without TLS")
     topics = _topics(options.topic)
     if options.user and not any(listener.sasl for listener in listeners):
-        allowed = "with a listener of SASL, as --listen SASL_PLAINTEXT://127.0.0.1:9092"
+        allowed = "with a SASL listener, such as --listen SASL_PLAINTEXT://127.0.0.1:9092"
         raise ConfigError("--user", options.user[0][0], allowed)
     if not options.trace:
         refuse_shown(options, "with --trace")
-    made, tls = _tls(options, settings, [listener.host for listener in listeners if listener.tls])
+    certificates_, tls = _tls(options, settings, [listener.host for listener in listeners if listener.tls])
     teller = Teller(options) if options.trace else None
-    people = sys.stderr if options.json else sys.stdout
+    messages_to = sys.stderr if options.json else sys.stdout
     try:
         with ended_by_signals():
             asyncio.run(serve())
@@ -139,12 +144,14 @@ def _broker(options: argparse.Namespace) -> int:
 def _tls(
     options: argparse.Namespace, settings: Mapping[str, str], hosts: Sequence[str]
 ) -> tuple[Certificates | None, ssl.SSLContext | None]:
-    """The certificates that are made here, and what listeners with TLS on `hosts` speak."""
+    """Return the generated certificates, if any, and the TLS context for the listeners on `hosts`."""
     auth = _client_auth(settings)
     folder, cert = options.tls_self_signed, options.tls_cert
     if not hosts:
         if folder is not None or cert is not None:
-            raise ConfigError("--listen", options.listen, "SSL or SASL_SSL, for certificates to be shown")
+            raise ConfigError(
+                "--listen", options.listen, "an SSL or SASL_SSL listener, because a certificate was given"
+            )
         return None, None
     if (folder is None) == (cert is None):
         raise ConfigError(
@@ -156,26 +163,32 @@ def _tls(
 
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made = certificates(folder, list(dict.fromkeys([*HOSTS, *map(advertised, hosts)])))
+            generated = certificates(folder, list(dict.fromkeys([*HOSTS, *map(advertised, hosts)])))
         except OSError as error:
             raise ConfigError("--tls-self-signed", str(folder), f"a folder ({error.strerror})") from None
-        return made, made.context(auth)
+        return generated, generated.context(auth)
     from ..broker.security.tls import server_context
 
     try:
         return None, server_context(cert, auth, options.tls_ca)
     except (OSError, TypeError) as error:
-        allowed = "a PEM certificate with its key, and --tls-ca where clients are asked for theirs"
+        allowed = (
+            "a PEM certificate with its key, and --tls-ca if ssl.client.auth requests client certificates"
+        )
         raise ConfigError("--tls-cert", str(cert), f"{allowed} ({error})") from None
 
 
-def _topics(given: Sequence[tuple[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name, partitions in given:
-        if name in found:
-            raise ConfigError("--topic", f"{name}:{partitions}", f"each name once: {name}:{found[name]}")
-        found[name] = partitions
-    return found
+def _topics(topics: Sequence[tuple[str, int]]) -> dict[str, int]:
+    partition_counts: dict[str, int] = {}
+    for name, partitions in topics:
+        if name in partition_counts:
+            raise ConfigError(
+                "--topic",
+                f"{name}:{partitions}",
+                f"each topic once; {name}:{partition_counts[name]} was given before",
+            )
+        partition_counts[name] = partitions
+    return partition_counts
 
 
 def _client_auth(settings: Mapping[str, str]) -> str:

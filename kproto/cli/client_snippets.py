@@ -1,6 +1,6 @@
-"""How clients in other languages get into a broker with certificates of its own: lines to copy from.
+"""Print how clients in several languages connect to a broker with generated certificates.
 
-Passwords are not printed, as who starts the broker knows them: `...` stands for one.
+Passwords are not printed. `...` stands for one.
 """
 
 from __future__ import annotations
@@ -15,76 +15,102 @@ if TYPE_CHECKING:
 _MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
-def how_to(places: Mapping[str, str], made: Certificates, users: Mapping[str, str], auth: str) -> str:
-    """Into its safest listener, as the first user; `auth` is whether clients are asked for certificates."""
-    protocol = "SASL_SSL" if "SASL_SSL" in places else "SSL"
-    place, user = places[protocol], next(iter(users), "NAME")
-    sasl, shows = protocol == "SASL_SSL", auth != "none"
+def how_to(
+    addresses: Mapping[str, str], certificates: Certificates, users: Mapping[str, str], auth: str
+) -> str:
+    """Return lines to copy for the most secure listener and the first user. `auth` is the value of
+    ssl.client.auth.
+    """
+    protocol = "SASL_SSL" if "SASL_SSL" in addresses else "SSL"
+    address, user = addresses[protocol], next(iter(users), "NAME")
+    sasl, with_client_certificate = protocol == "SASL_SSL", auth != "none"
     lines = {
-        "kproto": [_kproto(place, protocol, made, user, sasl, shows)],
-        "Java": _java(protocol, made, user, sasl, shows),
-        "librdkafka": _librdkafka(protocol, made, user, sasl, shows),
-        "Go": _trust(made, shows),
-        "  franz-go": [_franz(place, user, sasl)],
+        "kproto": [_kproto(address, protocol, certificates, user, sasl, with_client_certificate)],
+        "Java": _java(protocol, certificates, user, sasl, with_client_certificate),
+        "librdkafka": _librdkafka(protocol, certificates, user, sasl, with_client_certificate),
+        "Go": _trust(certificates, with_client_certificate),
+        "  franz-go": [_franz(address, user, sasl)],
         "  sarama": [_sarama(user, sasl)],
     }
-    told = [f"certificates are in {Path(made.ca).parent}: ca.pem; client.pem if clients are asked for theirs"]
-    for name, said in lines.items():
-        told += [
-            f"  {label:<11} {line}" for label, line in zip([name, *[""] * len(said)], said, strict=False)
+    output = [
+        f"certificates are in {Path(certificates.ca).parent}: ca.pem, and client.pem for clients that need "
+        "a certificate"
+    ]
+    for name, snippet in lines.items():
+        output += [
+            f"  {label:<11} {line}"
+            for label, line in zip([name, *[""] * len(snippet)], snippet, strict=False)
         ]
-    return "\n".join(told)
+    return "\n".join(output)
 
 
-def _kproto(place: str, protocol: str, made: Certificates, user: str, sasl: bool, shows: bool) -> str:
-    words = [f'"{place}"', f'security_protocol="{protocol}"', f'ssl_cafile="{made.ca}"']
-    if shows:
-        words += [f'ssl_certfile="{made.client}"']
+def _kproto(
+    address: str,
+    protocol: str,
+    certificates: Certificates,
+    user: str,
+    sasl: bool,
+    with_client_certificate: bool,
+) -> str:
+    arguments = [f'"{address}"', f'security_protocol="{protocol}"', f'ssl_cafile="{certificates.ca}"']
+    if with_client_certificate:
+        arguments += [f'ssl_certfile="{certificates.client}"']
     if sasl:
-        words += ['sasl_mechanism="SCRAM-SHA-512"', f'sasl_username="{user}"', 'sasl_password="..."']
-    return f"Consumer({', '.join(words)})"
+        arguments += ['sasl_mechanism="SCRAM-SHA-512"', f'sasl_username="{user}"', 'sasl_password="..."']
+    return f"Consumer({', '.join(arguments)})"
 
 
-def _java(protocol: str, made: Certificates, user: str, sasl: bool, shows: bool) -> list[str]:
-    said = [f"security.protocol={protocol}", "ssl.truststore.type=PEM", f"ssl.truststore.location={made.ca}"]
-    if shows:
-        said += ["ssl.keystore.type=PEM", f"ssl.keystore.location={made.client}"]
+def _java(
+    protocol: str, certificates: Certificates, user: str, sasl: bool, with_client_certificate: bool
+) -> list[str]:
+    properties = [
+        f"security.protocol={protocol}",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={certificates.ca}",
+    ]
+    if with_client_certificate:
+        properties += ["ssl.keystore.type=PEM", f"ssl.keystore.location={certificates.client}"]
     if sasl:
         login = f'{_MODULE} required username="{user}" password="...";'
-        said += ["sasl.mechanism=SCRAM-SHA-512", f"sasl.jaas.config={login}"]
-    return said
+        properties += ["sasl.mechanism=SCRAM-SHA-512", f"sasl.jaas.config={login}"]
+    return properties
 
 
-def _librdkafka(protocol: str, made: Certificates, user: str, sasl: bool, shows: bool) -> list[str]:
-    said = [f"security.protocol={protocol}", f"ssl.ca.location={made.ca}"]
-    if shows:
-        said += [f"ssl.certificate.location={made.client}", f"ssl.key.location={made.client}"]
+def _librdkafka(
+    protocol: str, certificates: Certificates, user: str, sasl: bool, with_client_certificate: bool
+) -> list[str]:
+    properties = [f"security.protocol={protocol}", f"ssl.ca.location={certificates.ca}"]
+    if with_client_certificate:
+        properties += [
+            f"ssl.certificate.location={certificates.client}",
+            f"ssl.key.location={certificates.client}",
+        ]
     if sasl:
-        said += ["sasl.mechanism=SCRAM-SHA-512", f"sasl.username={user}", "sasl.password=..."]
-    return said
+        properties += ["sasl.mechanism=SCRAM-SHA-512", f"sasl.username={user}", "sasl.password=..."]
+    return properties
 
 
-def _trust(made: Certificates, shows: bool) -> list[str]:
-    said = [
-        f'pem, _ := os.ReadFile("{made.ca}")',
+def _trust(certificates: Certificates, with_client_certificate: bool) -> list[str]:
+    lines = [
+        f'pem, _ := os.ReadFile("{certificates.ca}")',
         "pool := x509.NewCertPool(); pool.AppendCertsFromPEM(pem)",
         "trust := &tls.Config{RootCAs: pool}",
     ]
-    if shows:
-        said += [
-            f'own, _ := tls.LoadX509KeyPair("{made.client}", "{made.client}")',
+    if with_client_certificate:
+        lines += [
+            f'own, _ := tls.LoadX509KeyPair("{certificates.client}", "{certificates.client}")',
             "trust.Certificates = []tls.Certificate{own}",
         ]
-    return said
+    return lines
 
 
-def _franz(place: str, user: str, sasl: bool) -> str:
+def _franz(address: str, user: str, sasl: bool) -> str:
     login = f', kgo.SASL(scram.Auth{{User: "{user}", Pass: "..."}}.AsSha512Mechanism())' if sasl else ""
-    return f'kgo.NewClient(kgo.SeedBrokers("{place}"), kgo.DialTLSConfig(trust){login})'
+    return f'kgo.NewClient(kgo.SeedBrokers("{address}"), kgo.DialTLSConfig(trust){login})'
 
 
 def _sarama(user: str, sasl: bool) -> str:
-    # By PLAIN, as it comes without any code for SCRAM.
+    # PLAIN, because sarama needs extra code for SCRAM.
     login = (
         f'; c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "{user}", "..."' if sasl else ""
     )

@@ -1,4 +1,4 @@
-"""`kproto decode`: what bytes say."""
+"""`kproto decode`: print bytes field by field."""
 
 from __future__ import annotations
 
@@ -20,64 +20,74 @@ if TYPE_CHECKING:
     from ..inspect.dissect import Dissection
     from ..inspect.exchanges import Conversation, Exchange
 
-_CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")  # How pcap and pcapng files begin.
-_LAST = 253_402_300_799  # The last second of the year 9999, for captures with broken times.
+# Magic numbers at the start of pcap and pcapng files.
+_CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
+_LAST = 253_402_300_799  # The last second of the year 9999, for captures with invalid times.
 
 
 def add(commands: Commands) -> None:
     decode = commands.add_parser(
         "decode",
-        help="what bytes say: a request, a response, a message, a record set",
-        description="Print bytes field by field, with offsets; a wrong byte is pointed at. Without "
-        "--response, --message or --records the bytes are a request, which names itself in its header; the "
-        "frame's size may stand in front, and more frames may follow. Exit code 1 if something is wrong "
-        "with them.",
-        epilog="Hex may be plain, or as xxd, hexdump -C, od -tx1, Wireshark or Python print it. Of a file "
-        "that holds no such text the bytes themselves are read.",
+        help="decode a request, a response, a message or a record set",
+        description="Print bytes field by field, with offsets, and mark an invalid byte. Without "
+        "--response, --message or --records the bytes are a request, which its header "
+        "identifies. The frame size may precede it, and more frames may follow. Exit code "
+        "1 if the bytes are invalid.",
+        epilog="Hex may be plain, or as xxd, hexdump -C, od -tx1, Wireshark or Python print it. A "
+        "file that contains no such text is read as raw bytes.",
     )
     decode.add_argument(
         "data",
         nargs="*",
-        help="hex (in one word or several), base64, a file's name, or - for stdin (default)",
+        help="hex (one word or several), base64, the name of a file, or - for stdin (default)",
     )
-    what = decode.add_mutually_exclusive_group()
-    what.add_argument(
+    kind = decode.add_mutually_exclusive_group()
+    kind.add_argument(
         "--response",
         type=api_version,
         metavar="API:VERSION",
-        help="the answer to this, header and body, such as Fetch:17: a response doesn't say what it answers",
+        help="decode the response to this API and version, header and body, such as Fetch:17; a "
+        "response does not identify itself",
     )
-    what.add_argument(
+    kind.add_argument(
         "--message",
         type=message_version,
         metavar="NAME:VERSION",
-        help="a body without header, by Kafka's name, such as FetchResponse:17 or OffsetCommitValue:4",
+        help="decode a body without a header, by Kafka's name, such as FetchResponse:17 or "
+        "OffsetCommitValue:4",
     )
-    what.add_argument("--records", action="store_true", help="a record set: what a records field holds")
-    what.add_argument(
+    kind.add_argument(
+        "--records", action="store_true", help="decode a record set: the contents of a records field"
+    )
+    kind.add_argument(
         "--pcap",
         type=Path,
         metavar="FILE",
-        help="a capture, pcap or pcapng: every request, and every response whose request is in it too; "
-        "needs kproto[pcap]",
+        help="decode a capture (pcap or pcapng): each request, and each response whose request is in "
+        "it; needs kproto[pcap]",
     )
     decode.add_argument(
-        "--port", type=port, default=9092, metavar="N", help="the broker's, in the capture (default: 9092)"
+        "--port",
+        type=port,
+        default=9092,
+        metavar="N",
+        help="the broker's port in the capture (default: 9092)",
     )
-    of_captures = decode.add_argument_group("with --pcap")
-    of_captures.add_argument(
+    capture_options = decode.add_argument_group("with --pcap")
+    capture_options.add_argument(
         "--short",
         action="store_true",
-        help="a line for each request and its answer, and at the end what was seen, as `kproto watch` does",
+        help="print a line per request and response, and a summary at the end, as `kproto watch` does",
     )
-    add_filters(of_captures)
-    decode.add_argument("--hex", action="store_true", help="all bytes of each field, and all records")
-    decode.add_argument("--json", action="store_true", help="Kafka's JSON form instead of fields")
+    add_filters(capture_options)
+    decode.add_argument("--hex", action="store_true", help="print all bytes of each field, and all records")
+    decode.add_argument("--json", action="store_true", help="print Kafka's JSON form instead of fields")
     decode.add_argument(
         "--lines",
         action="store_true",
-        help='JSON lines on stdin such as {"kind": "request", "name": "HeartbeatRequest", "version": 4, '
-        '"hex": "..."}, answers on stdout; with --records {"hex": "..."}',
+        help='read JSON lines such as {"kind": "request", "name": "HeartbeatRequest", "version": 4, '
+        '"hex": "..."} from stdin, and answer on stdout; with --records, lines are {"hex": '
+        '"..."}',
     )
     decode.set_defaults(run=_decode)
 
@@ -87,7 +97,7 @@ def _decode(options: argparse.Namespace) -> int:
         return _decode_lines(options)
     if options.pcap:
         if options.data:
-            raise ConfigError("--pcap", str(options.pcap), "without other bytes beside it")
+            raise ConfigError("--pcap", str(options.pcap), "without other data")
         return _decode_capture(options)
     if options.short:
         raise ConfigError("--short", True, "with --pcap FILE")
@@ -100,45 +110,53 @@ def _decode(options: argparse.Namespace) -> int:
     if options.message:
         return _tell(dissect.dissect_message(data, *options.message), options)
     if not data:
-        raise ConfigError("data", "", "there are no bytes")
+        raise ConfigError("data", "", "at least one byte")
     if options.response:
         return _tell(dissect.dissect(data, options.response), options)
     frames = dissect.split(data)
-    found = [dissect.dissect(frame) for frame in frames]
-    wrong = max(_tell(one, options) for one in found)
+    dissections = [dissect.dissect(frame) for frame in frames]
+    wrong = max(_tell(dissection, options) for dissection in dissections)
     word = " ".join(options.data)
     if wrong and hexdump.is_base64(word) and not os.path.exists(word):
-        print(f"kproto decode: there is no file {word!r}, so it was read as base64", file=sys.stderr)
-    elif any(one.error is not None and len(one.parts) < 2 for one in found):  # no header of a request
         print(
-            "kproto decode: this was read as a request. If it is a response, say --response API:VERSION; "
-            "a body without header, --message NAME:VERSION; a record set, --records",
+            f"kproto decode: the file {word!r} does not exist, so the text was read as base64",
+            file=sys.stderr,
+        )
+    elif any(
+        dissection.error is not None and len(dissection.parts) < 2 for dissection in dissections
+    ):  # no header of a request
+        print(
+            "kproto decode: the bytes were read as a request. For a response use --response "
+            "API:VERSION, for a body without a header --message NAME:VERSION, for a record set "
+            "--records",
             file=sys.stderr,
         )
     return wrong
 
 
-def _tell(found: Dissection, options: argparse.Namespace) -> int:
+def _tell(dissection: Dissection, options: argparse.Namespace) -> int:
     from ..inspect.dissect import lines
     from ..messages.json_form import one_line
 
     if not options.json:
-        print("\n".join(lines(found, whole=options.hex)))
-    elif found.error is None:
-        for question in found.messages():
-            print(one_line(question))
+        print("\n".join(lines(dissection, whole=options.hex)))
+    elif dissection.error is None:
+        for message in dissection.messages():
+            print(one_line(message))
     else:
-        print(one_line({"error": str(found.error)}))
-    if found.wrong and found.error is None and options.json:
-        print(f"kproto decode: {'; '.join(found.faults())}", file=sys.stderr)
-    return 1 if found.wrong else 0
+        print(one_line({"error": str(dissection.error)}))
+    if dissection.wrong and dissection.error is None and options.json:
+        print(f"kproto decode: {'; '.join(dissection.faults())}", file=sys.stderr)
+    return 1 if dissection.wrong else 0
 
 
 def _decode_lines(options: argparse.Namespace) -> int:
     from ..inspect import json_lines
 
     if options.data not in ([], ["-"]) or options.response or options.message or options.pcap:
-        raise ConfigError("--lines", True, "the lines come from stdin and say themselves what they are")
+        raise ConfigError(
+            "--lines", True, "without other arguments: the lines come from stdin and describe themselves"
+        )
     return answer(json_lines.decode_records if options.records else json_lines.decode)
 
 
@@ -147,12 +165,12 @@ def _decode_records(data: bytes, options: argparse.Namespace) -> int:
     from ..inspect.json_lines import decode_records
     from ..messages.json_form import one_line
 
-    told = decode_records({"hex": data.hex()})
+    decoded = decode_records({"hex": data.hex()})
     if options.json:
-        print(one_line(told))
+        print(one_line(decoded))
     else:
         print("\n".join(record_lines(data, whole=options.hex)) or "no batch")
-    return 0 if told["valid"] else 1
+    return 0 if decoded["valid"] else 1
 
 
 def _decode_capture(options: argparse.Namespace) -> int:
@@ -163,12 +181,12 @@ def _decode_capture(options: argparse.Namespace) -> int:
             raise ConfigError(f"--{name}", getattr(options, name), "with --short")
     teller = Teller(options)
     filtered = bool(options.api or options.not_api or options.client or options.group)
-    talks: dict[str, Conversation] = {}
-    names: dict[UUID, str] = {}  # of topics: told on one connection, used on all
+    conversations: dict[str, Conversation] = {}
+    names: dict[UUID, str] = {}  # Topic names by id: received on one connection, used on all.
     wrong = count = 0
     for frame in frames(options.pcap, options.port):
         count += 1
-        exchange, over = _exchange(talks, names, frame)
+        exchange, is_complete = _exchange(conversations, names, frame)
         if filtered and (exchange is None or not teller.lets_through(exchange)):
             continue
         wrong += frame.dissection is None or frame.dissection.wrong
@@ -176,14 +194,20 @@ def _decode_capture(options: argparse.Namespace) -> int:
             _tell_frame(frame, options)
         elif exchange is None:
             teller.say(f"{frame.connection} {frame.title} {frame.note}".rstrip())
-        elif over:
+        elif is_complete:
             teller.tell(exchange)
     if options.short:
-        for exchange in sorted((one for talk in talks.values() for one in talk.ended()), key=_asked_at):
+        for exchange in sorted(
+            (exchange_ for conversation in conversations.values() for exchange_ in conversation.ended()),
+            key=_asked_at,
+        ):
             teller.tell(exchange)
         teller.end()
     elif not count:
-        print(f"kproto decode: the connections to port {options.port} carry no data here", file=sys.stderr)
+        print(
+            f"kproto decode: the connections to port {options.port} carry no data in this capture",
+            file=sys.stderr,
+        )
     return 1 if wrong else 0
 
 
@@ -192,22 +216,24 @@ def _asked_at(exchange: Exchange) -> int:
 
 
 def _exchange(
-    talks: dict[str, Conversation], names: dict[UUID, str], frame: Frame
+    conversations: dict[str, Conversation], names: dict[UUID, str], frame: Frame
 ) -> tuple[Exchange | None, bool]:
-    """What a frame is a part of, None for what can't be read; and whether that is over now."""
+    """Return the exchange of a frame, or None if the frame was not decoded, and whether the exchange is
+    complete.
+    """
     from ..inspect.exchanges import Conversation
 
     if frame.dissection is None:
         return None, False
-    asking = " -> " in frame.connection
-    client, broker = frame.connection.split(" -> " if asking else " <- ")
+    is_request = " -> " in frame.connection
+    client, broker = frame.connection.split(" -> " if is_request else " <- ")
     name = f"{client} -> {broker}"
-    if name not in talks:
-        talks[name] = Conversation(client, len(talks) + 1, names, broker)
+    if name not in conversations:
+        conversations[name] = Conversation(client, len(conversations) + 1, names, broker)
     now = int(frame.at * 1_000)
-    if asking:
-        return talks[name].asked(frame.dissection.data, now)
-    return talks[name].answered(frame.dissection.data, now), True
+    if is_request:
+        return conversations[name].asked(frame.dissection.data, now)
+    return conversations[name].answered(frame.dissection.data, now), True
 
 
 def _tell_frame(frame: Frame, options: argparse.Namespace) -> None:
@@ -216,50 +242,50 @@ def _tell_frame(frame: Frame, options: argparse.Namespace) -> None:
     from ..inspect.dissect import lines
     from ..messages.json_form import one_line
 
-    found = frame.dissection
+    dissection = frame.dissection
     if options.json:
-        parts = [] if found is None or found.error else list(found.messages())
-        error = {"error": frame.note if found is None else str(found.error)} if not parts else {}
-        told = {"at": frame.at, "connection": frame.connection, "title": frame.title, "parts": parts}
-        print(one_line(told | error))
+        parts = [] if dissection is None or dissection.error else list(dissection.messages())
+        error = {"error": frame.note if dissection is None else str(dissection.error)} if not parts else {}
+        output = {"at": frame.at, "connection": frame.connection, "title": frame.title, "parts": parts}
+        print(one_line(output | error))
         return
     at = f"{datetime.fromtimestamp(min(frame.at, _LAST), UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
     note = f" ({frame.note})" if frame.note else ""
     print(f"\n{at} {frame.connection} {frame.title}{note}")
-    if found is not None:
-        print("\n".join(lines(found, whole=options.hex)))
+    if dissection is not None:
+        print("\n".join(lines(dissection, whole=options.hex)))
 
 
 def _bytes(text: str) -> bytes:
-    """The bytes that an argument means: hex, base64, or a file (- is stdin) of these or of raw bytes."""
+    """Read the bytes of an argument: hex, base64, or a file (- is stdin) that contains these or raw bytes."""
     from ..inspect import hexdump
 
     if text == "-":
         if sys.stdin.isatty():
-            print("paste hex or base64; end it with Ctrl-D on a line of its own", file=sys.stderr)
+            print("paste hex or base64, then press Ctrl-D on a new line", file=sys.stderr)
         return _content(sys.stdin.buffer.read())
-    if os.path.exists(text):  # which takes any text, unlike Path.exists
+    if os.path.exists(text):  # os.path.exists accepts any text, unlike Path.exists.
         try:
             return _content(Path(text).read_bytes())
         except OSError as error:
             raise ConfigError("data", text, error.strerror or str(error)) from None
-    found = hexdump.read(text)
-    if found is None:
+    parsed = hexdump.read(text)
+    if parsed is None:
         raise ConfigError(
             "data",
             text if len(text) <= 60 else text[:57] + "...",
-            f"no such file is there; allowed: {hexdump.FORMS}",
+            f"an existing file, or {hexdump.FORMS}",
         )
-    return found
+    return parsed
 
 
 def _content(data: bytes) -> bytes:
     from ..inspect import hexdump
 
     if data[:4].hex() in _CAPTURES:
-        raise ConfigError("data", "a capture", "say --pcap FILE")
+        raise ConfigError("data", "a capture", "use --pcap FILE for a capture")
     try:
-        found = hexdump.read(data.decode("ascii"))
+        parsed = hexdump.read(data.decode("ascii"))
     except UnicodeDecodeError:
-        found = None
-    return data if found is None else found
+        parsed = None
+    return data if parsed is None else parsed

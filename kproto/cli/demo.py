@@ -1,4 +1,4 @@
-"""`kproto demo`: the whole story in one command."""
+"""`kproto demo`: a whole pipeline on real data, in one command."""
 
 from __future__ import annotations
 
@@ -12,40 +12,45 @@ from .arguments import Commands, command_config, let_in, positive, seconds, writ
 def add(commands: Commands) -> None:
     demo = commands.add_parser(
         "demo",
-        help="a year of flights through broker, group and Spark, checked to the row",
-        description="Produce New York's flights of 2013 to a topic, read them with a group that lives "
-        "through a join, a kill and the topic's growth, aggregate them in Spark, and check every row "
-        "against pandas. Exit code 1 if one record is missing or differs.",
+        help="send a year of flights through broker, group and Spark, and check every row",
+        description="Produce New York's flights of 2013 to a topic, read them with a group during which a "
+        "member joins, a member is killed and the topic grows, aggregate them in Spark, and "
+        "check every row against pandas. Exit code 1 if a record is missing or differs.",
     )
-    demo.add_argument("--bootstrap", metavar="HOST:PORT", help="use this Kafka; default: an embedded broker")
+    demo.add_argument(
+        "--bootstrap", metavar="HOST:PORT", help="the Kafka cluster to use (default: an embedded broker)"
+    )
     demo.add_argument("--topic", default="flights", help="the topic to create and use (default: %(default)s)")
     demo.add_argument(
-        "--records", type=positive, metavar="N", help="only the first N departures; default: all 336,776"
+        "--records",
+        type=positive,
+        metavar="N",
+        help="produce only the first N departures (default: all 336,776)",
     )
     demo.add_argument(
         "--seed",
         type=int,
         default=0,
         metavar="N",
-        help="draws who is killed, and when (default: %(default)s)",
+        help="random seed: which member is killed, and when (default: %(default)s)",
     )
     demo.add_argument(
-        "--eager", action="store_true", help="the eager protocol: every rebalance stops the world"
+        "--eager", action="store_true", help="use the eager protocol: every rebalance revokes all partitions"
     )
-    demo.add_argument("--no-spark", action="store_true", help="leave the Spark query out (no Java needed)")
+    demo.add_argument("--no-spark", action="store_true", help="skip the Spark query, which needs Java")
     demo.add_argument(
         "--seconds",
         type=seconds,
         default=30.0,
         metavar="S",
-        help="how long producing shall take (default: %(default)s)",
+        help="how long to produce, in seconds (default: %(default)s)",
     )
     demo.add_argument(
         "--picture",
         type=Path,
         default=Path("kproto-demo.html"),
         metavar="FILE",
-        help="the timeline (default: %(default)s)",
+        help="the file for the group's timeline, HTML (default: %(default)s)",
     )
     command_config(demo)
     demo.set_defaults(run=_demo)
@@ -55,10 +60,10 @@ def _demo(options: argparse.Namespace) -> int:
     if options.command_config is not None and options.bootstrap is None:
         raise ConfigError("--command-config", str(options.command_config), "together with --bootstrap")
     if options.command_config is not None:
-        let_in(options.command_config)  # what is wrong with it is told before anything starts
+        let_in(options.command_config)  # Fail before anything starts if the file is invalid.
     from ..demo.script import Plan, tell
 
-    write("--picture", options.picture, "")  # said now, and not when all is done
+    write("--picture", options.picture, "")  # Fail now, and not after the run, if the file is not writable.
     plan = Plan(
         bootstrap=options.bootstrap,
         topic=options.topic,

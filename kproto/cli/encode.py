@@ -1,4 +1,4 @@
-"""`kproto encode`: bytes of Kafka's JSON form."""
+"""`kproto encode`: encode Kafka's JSON form to bytes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from .lines import answer
 def add(commands: Commands) -> None:
     encode = commands.add_parser(
         "encode",
-        help="bytes of a message or a record set from Kafka's JSON form",
-        description='Read JSON lines on stdin such as {"kind": "request", "name": "HeartbeatRequest", '
-        '"version": 4, "json": {...}}, and answer each with its bytes: {"hex": "..."}, or {"error": "..."}. '
-        "This is what kproto decode --json prints. Exit code 1 if a line is answered with an error.",
+        help="encode messages or record sets from Kafka's JSON form",
+        description='Read JSON lines such as {"kind": "request", "name": "HeartbeatRequest", '
+        '"version": 4, "json": {...}} from stdin, and answer each with its bytes: {"hex": '
+        '"..."}, or {"error": "..."}. `kproto decode --json` prints this form. Exit code '
+        "1 if any answer is an error.",
     )
     encode.add_argument(
-        "--records", action="store_true", help='record sets: {"batches": [...], "rows": [...]}'
+        "--records", action="store_true", help='encode record sets: {"batches": [...], "rows": [...]}'
     )
-    encode.add_argument("--json", action="store_true", help="the form of the input; there is no other")
-    encode.add_argument("--lines", action="store_true", help="one object a line; there is no other way")
+    encode.add_argument("--json", action="store_true", help="the only input format; may be omitted")
+    encode.add_argument(
+        "--lines", action="store_true", help="one object per line, the only way; may be omitted"
+    )
     encode.set_defaults(run=_encode)
 
 

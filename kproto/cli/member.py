@@ -1,4 +1,4 @@
-"""`kproto member`: one group member of any client, which obeys stdin."""
+"""`kproto member`: run one group member of any client, controlled through stdin."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from .arguments import Commands, command_config, let_in
 def add(commands: Commands) -> None:
     member = commands.add_parser(
         "member",
-        help="one member of a group, of any client's kind, which does what stdin says",
-        description="Run a client's member over real sockets on any broker. Commands come on stdin, one a "
-        "line: subscribe T.., pattern RE, unsubscribe, assign T:P:O.., seek T:P:O, poll on|off, sleep MS, "
-        "commit, commit-async, rebalance REASON, assignment, pause, resume, close [stay]; the end of input "
-        "is a close. What happens comes out, a line each: seconds since 1970, then ready, done COMMAND, "
+        help="run one group member of any client, controlled through stdin",
+        description="Run a client's member over real sockets against any broker. Commands come from "
+        "stdin, one per line: subscribe T.., pattern RE, unsubscribe, assign T:P:O.., "
+        "seek T:P:O, poll on|off, sleep MS, commit, commit-async, rebalance REASON, "
+        "assignment, pause, resume, close [stay]. The end of the input closes the member. "
+        "Each event is printed on a line: seconds since 1970, then ready, done COMMAND, "
         "assigned, revoked, lost, R T:P OFFSET, commit, error, closed.",
     )
     member.add_argument(
@@ -25,10 +26,11 @@ def add(commands: Commands) -> None:
         dest="client",
         required=True,
         metavar="NAME",
-        help="java, java-2.6, sarama, sarama-cluster, kafka-go, librdkafka, or kproto: our own consumer",
+        help="the client: java, java-2.6, sarama, sarama-cluster, kafka-go, librdkafka, or kproto "
+        "(our own consumer)",
     )
     member.add_argument(
-        "bootstrap", metavar="BOOTSTRAP", help="HOST:PORT of the broker, such as 127.0.0.1:9092"
+        "bootstrap", metavar="BOOTSTRAP", help="the broker's HOST:PORT, such as 127.0.0.1:9092"
     )
     member.add_argument("client_id", metavar="CLIENT_ID")
     member.add_argument("group", metavar="GROUP")
@@ -38,9 +40,9 @@ def add(commands: Commands) -> None:
         nargs="?",
         type=_json,
         default={},
-        help="assignors, instance, session_ms, heartbeat_ms, max_poll_ms, auto_commit, auto_commit_ms, "
-        "reset, metadata_ms, rack, isolation, watch, wait_ms, commit_in_revoke, revoke_ms, manual_poll; "
-        "other words are options of that one client",
+        help="JSON object with assignors, instance, session_ms, heartbeat_ms, max_poll_ms, "
+        "auto_commit, auto_commit_ms, reset, metadata_ms, rack, isolation, watch, wait_ms, "
+        "commit_in_revoke, revoke_ms, manual_poll; other keys are options of that client",
     )
     command_config(member)
     member.set_defaults(run=_member)
@@ -52,7 +54,7 @@ def _member(options: argparse.Namespace) -> int:
     config = options.config
     if options.command_config is not None:
         if options.client != "kproto":
-            allowed = "with --as kproto: the machines of other clients speak PLAINTEXT only"
+            allowed = "with --as kproto, because the models of other clients support PLAINTEXT only"
             raise ConfigError("--command-config", str(options.command_config), allowed)
         config = {**config, **let_in(options.command_config)}
     drive(options.client, options.bootstrap, options.client_id, options.group, config)
@@ -61,9 +63,9 @@ def _member(options: argparse.Namespace) -> int:
 
 def _json(text: str) -> dict[str, Any]:
     try:
-        found: object = json.loads(text)
+        parsed: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f'{text!r} is not an object such as {{"reset": "earliest"}}')
-    return cast("dict[str, Any]", found)
+        raise argparse.ArgumentTypeError(f"{text!r} is not valid JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise argparse.ArgumentTypeError(f'{text!r} is not a JSON object such as {{"reset": "earliest"}}}}')
+    return cast("dict[str, Any]", parsed)

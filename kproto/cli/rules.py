@@ -11,13 +11,17 @@ from .arguments import Commands
 def add(commands: Commands) -> None:
     rules = commands.add_parser(
         "rules",
-        help="the numbered rules, and the cells and tests of each",
-        description="Without arguments: every rule in one line. With rules: their texts, the cells of the "
-        "state machines that keep them, and the tests that pin them.",
+        help="list the numbered rules, with the cells and tests of each",
+        description="Without arguments: print every rule in one line. With rules: print their texts, "
+        "the cells of the state machines that keep them, and the tests that pin them.",
     )
-    rules.add_argument("rule", nargs="*", metavar="RULE", help="a number, such as R64")
-    rules.add_argument("--state", metavar="STATE", help="only rules kept in this state, such as Stable")
-    rules.add_argument("--event", metavar="EVENT", help="only rules kept at this event, such as JoinGroup")
+    rules.add_argument("rule", nargs="*", metavar="RULE", help="the number of a rule, such as R64")
+    rules.add_argument(
+        "--state", metavar="STATE", help="list only rules that hold in this state, such as Stable"
+    )
+    rules.add_argument(
+        "--event", metavar="EVENT", help="list only rules that hold for this event, such as JoinGroup"
+    )
     rules.set_defaults(run=_rules)
 
 
@@ -38,7 +42,7 @@ def _rules(options: argparse.Namespace) -> int:
     numbers = rules.numbers_in(options.state, options.event) if filtered else rules.numbers()
     if not numbers:
         raise ConfigError(
-            "--event", options.event, "the machines of `kproto show coordinator` list the events"
+            "--event", options.event, "the name of an event; `kproto show coordinator` lists them"
         )
     for number in numbers:
         print(f"{number:<5} {_first_sentence(number)}")

@@ -1,4 +1,4 @@
-"""`kproto scenario`: the stories of the documents, listed, told, drawn, and with other endings."""
+"""`kproto scenario`: list, run and draw the stories of the documents, with other parameters if wanted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..scenarios import Parameters, Scenario
 
 
-# What people write for each of `Parameters`.
+# The command-line option of each field of `Parameters`.
 OPTIONS: dict[str, str] = {
     "client": "--client",
     "reset": "--reset",
@@ -31,36 +31,44 @@ OPTIONS: dict[str, str] = {
     "members": "--members",
     "seed": "--seed",
 }
-# What is no single story, and the parameters that it takes.
+# The commands that run many stories, and the parameters that each takes.
 _MATRICES = {
     "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
     "stop-the-world": ("members",),
     "race": (),
 }
-FORMS = ("--requests", "--html", "--svg")  # How a single story may be told.
+FORMS = ("--requests", "--html", "--svg")  # The output forms of a single story.
 
 
 def add(commands: Commands) -> None:
     scenario = commands.add_parser(
         "scenario",
-        help="stories of groups and their clients in virtual time, most in well under a second",
-        description="Without a name: list all stories with a line each; with the beginning of their ids (S1) "
-        "or a word of their titles (sarama): list those. With an id (S1-20): run it and tell what happened, "
-        "what came out, and why. `loss`: how many records clients lose when a topic grows. "
-        "`stop-the-world`: how long partitions stand still when a member comes, eager beside cooperative. "
-        "`race`: how a program that subscribes and assigns ends, by when its group is through. "
-        "Exit code 1 if something did not come out as it has to.",
-        epilog="Times are written 400ms, 4s, 10m; rates 100/s. A story that doesn't take a parameter says "
-        "which it takes; `kproto scenario --json` lists them all.",
+        help="run stories of groups and their clients in virtual time, mostly in well under a second",
+        description="Without a name: list all stories. With the first part of their ids (S1) or a "
+        "word of their titles (sarama): list those. With an id (S1-20): run the story, "
+        "and print what happened, the result and the reason. `loss`: how many records "
+        "clients lose when a topic grows. `stop-the-world`: how long partitions stand "
+        "still when a member joins, eager and cooperative. `race`: the result of a "
+        "program that calls subscribe and assign, for each time at which its group may "
+        "finish joining. Exit code 1 if a result differs from the expected one.",
+        epilog="Times are written as 400ms, 4s or 10m, rates as 100/s. A story that does not take a "
+        "parameter lists the ones that it takes; `kproto scenario --json` lists them for all "
+        "stories.",
     )
-    scenario.add_argument("name", nargs="?", metavar="ID", help="such as S1-20, or loss, or stop-the-world")
-    scenario.add_argument("--client", metavar="NAME", help="whose machine: sarama, kafka-go, ..., or kproto")
     scenario.add_argument(
-        "--reset", choices=("latest", "earliest"), help="where a partition without a commit starts"
+        "name", nargs="?", metavar="ID", help="an id or a name, such as S1-20, loss or stop-the-world"
     )
-    scenario.add_argument("--refresh", type=some_time, metavar="TIME", help="how old metadata may become")
     scenario.add_argument(
-        "--rate", type=rate, metavar="N/s", help="records a second, into each new partition"
+        "--client", metavar="NAME", help="the client whose model runs: sarama, kafka-go, ..., or kproto"
+    )
+    scenario.add_argument(
+        "--reset", choices=("latest", "earliest"), help="where a partition without a committed offset starts"
+    )
+    scenario.add_argument(
+        "--refresh", type=some_time, metavar="TIME", help="maximum age of the client's metadata"
+    )
+    scenario.add_argument(
+        "--rate", type=rate, metavar="N/s", help="records per second into each new partition"
     )
     scenario.add_argument("--grow-at", type=some_time, metavar="TIME", help="when the topic grows")
     scenario.add_argument(
@@ -71,17 +79,17 @@ def add(commands: Commands) -> None:
     )
     scenario.add_argument("--polls", type=positive, metavar="N", help="how often the application polls")
     scenario.add_argument("--poll-timeout", type=some_time, metavar="TIME", help="how long each poll waits")
-    scenario.add_argument("--members", type=positive, metavar="N", help="how many members there are")
-    scenario.add_argument(
-        "--seed", type=whole, default=7, metavar="N", help="decides what is random (default: 7)"
-    )
+    scenario.add_argument("--members", type=positive, metavar="N", help="the number of members")
+    scenario.add_argument("--seed", type=whole, default=7, metavar="N", help="random seed (default: 7)")
     form = scenario.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
-    form.add_argument("--requests", action="store_true", help="the requests and answers, a line for each")
     form.add_argument(
-        "--html", type=Path, metavar="FILE", help="a page with the group's timeline and its requests"
+        "--requests", action="store_true", help="print the requests and responses, one per line"
     )
-    form.add_argument("--svg", type=Path, metavar="FILE", help="the requests as a picture of its own")
+    form.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page with the group's timeline and its requests"
+    )
+    form.add_argument("--svg", type=Path, metavar="FILE", help="write a drawing of the requests")
     scenario.set_defaults(run=_scenario)
 
 
@@ -101,50 +109,54 @@ def _named(options: argparse.Namespace) -> int:
     if name in _MATRICES:
         _refuse(options, name, _MATRICES[name], FORMS)
         return _MATRIX[name](options)
-    found = [scenario for scenario in scenarios() if scenario.id.lower() == name.lower()]
-    if found:
-        return _tell(options, found[0])
+    exact = [scenario for scenario in scenarios() if scenario.id.lower() == name.lower()]
+    if exact:
+        return _tell(options, exact[0])
     word = name.lower()
-    several = [
+    matches = [
         scenario
         for scenario in scenarios()
         if scenario.id.lower().startswith(f"{word}-") or word in scenario.title.lower()
     ]
-    if not several:
+    if not matches:
         raise ConfigError("scenario", name, _hint(name))
-    return _list(options, several)
+    return _list(options, matches)
 
 
 def _hint(name: str) -> str:
-    """What somebody may have meant."""
+    """Return a hint at the names that are close to an unknown one."""
     from ..scenarios import scenarios
 
     ids = [scenario.id for scenario in scenarios()]
     names = {id_.lower(): id_ for id_ in (*ids, *_MATRICES)}
     near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.7)
-    hint = f"did you mean {' or '.join(names[one] for one in near)}? " if near else ""
+    hint = f"did you mean {' or '.join(names[match] for match in near)}? " if near else ""
     documents = ", ".join(dict.fromkeys(id_.partition("-")[0] for id_ in ids))
-    every = f"{hint}there are {len(ids)} stories of the documents {documents} (`kproto scenario` lists them)"
+    every = f"{hint}there are {len(ids)} stories in the documents {documents} (`kproto scenario` lists them)"
     return f"{every}, and {', '.join(_MATRICES)}"
 
 
-def _refuse(options: argparse.Namespace, name: str, takes: Sequence[str], never: Sequence[str] = ()) -> None:
-    """Raises ConfigError for a parameter that this doesn't take, or a form that it can't be told in."""
+def _refuse(
+    options: argparse.Namespace, name: str, takes: Sequence[str], unsupported_forms: Sequence[str] = ()
+) -> None:
+    """Raise ConfigError for a parameter that the story does not take, or an output form that it does not
+    have.
+    """
     from ..scenarios.scenario import clients
 
-    said = _parameters(options)
-    allowed = ", ".join(OPTIONS[one] for one in (*takes, "seed"))
+    parameters = _parameters(options)
+    allowed = ", ".join(OPTIONS[taken_field] for taken_field in (*takes, "seed"))
     for field, option in OPTIONS.items():
-        given = getattr(said, field)
-        if given is not None and field not in (*takes, "seed"):
-            told = f"{given}ms" if field.endswith("_ms") else str(given)
-            raise ConfigError(option, told, f"{name} takes {allowed}")
-    if said.client is not None and said.client not in clients():
-        raise ConfigError("--client", said.client, f"allowed: {', '.join(clients())}")
-    for option in never:
-        if given := getattr(options, option[2:]):
+        value = getattr(parameters, field)
+        if value is not None and field not in (*takes, "seed"):
+            value_text = f"{value}ms" if field.endswith("_ms") else str(value)
+            raise ConfigError(option, value_text, f"{name} takes {allowed}")
+    if parameters.client is not None and parameters.client not in clients():
+        raise ConfigError("--client", parameters.client, f"allowed: {', '.join(clients())}")
+    for option in unsupported_forms:
+        if value := getattr(options, option[2:]):
             raise ConfigError(
-                option, str(given), f"it tells a single story, such as kproto scenario S1-20 {option} ..."
+                option, str(value), f"only for a single story, such as kproto scenario S1-20 {option} ..."
             )
 
 
@@ -155,51 +167,51 @@ def _parameters(options: argparse.Namespace) -> Parameters:
     return Parameters(**words)
 
 
-def _list(options: argparse.Namespace, several: Sequence[Scenario]) -> int:
+def _list(options: argparse.Namespace, listed: Sequence[Scenario]) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import report
 
     _refuse(options, "a list", (), FORMS)
-    for found in several:
+    for scenario in listed:
         if options.json:
-            takes = [OPTIONS[one] for one in (*found.takes, "seed")]
-            print(one_line({"id": found.id, "title": found.title, "takes": takes}))
+            takes = [OPTIONS[field] for field in (*scenario.takes, "seed")]
+            print(one_line({"id": scenario.id, "title": scenario.title, "takes": takes}))
         else:
-            print("\n".join(report.fitted([report.line(found)], _width())))
+            print("\n".join(report.fitted([report.line(scenario)], _width())))
     return 0
 
 
 def _width() -> int | None:
-    """The columns of the terminal, or what COLUMNS says; None where lines may have any length."""
+    """Return the columns of the terminal (or of COLUMNS), or None if lines may have any length."""
     return shutil.get_terminal_size((0, 0)).columns or None
 
 
 def _note(text: str) -> None:
-    """A paragraph below a table."""
+    """Print a paragraph below a table."""
     from ..scenarios import report
 
     print("\n".join(["", *report.paragraph(text, _width())]))
 
 
-def _tell(options: argparse.Namespace, found: Scenario) -> int:
+def _tell(options: argparse.Namespace, scenario: Scenario) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import report
 
-    _refuse(options, found.id, found.takes)
-    told = found.run(_parameters(options), drawn=bool(options.html or options.svg or options.requests))
+    _refuse(options, scenario.id, scenario.takes)
+    run = scenario.run(_parameters(options), drawn=bool(options.html or options.svg or options.requests))
     if options.json:
-        print(one_line(report.json(found, told)))
+        print(one_line(report.json(scenario, run)))
     elif options.html:
-        write("--html", options.html, report.page(found, told))
-        print(f"{options.html}: {found.title}")
+        write("--html", options.html, report.page(scenario, run))
+        print(f"{options.html}: {scenario.title}")
     elif options.svg:
-        write("--svg", options.svg, report.svg(told))
-        print(f"{options.svg}: {found.title}")
+        write("--svg", options.svg, report.svg(run))
+        print(f"{options.svg}: {scenario.title}")
     elif options.requests:
-        print("\n".join(report.requests(told)))
+        print("\n".join(report.requests(run)))
     else:
-        print("\n".join(report.text(found, told, _width())))
-    return 0 if told.holds else 1
+        print("\n".join(report.text(scenario, run, _width())))
+    return 0 if run.holds else 1
 
 
 def _loss(options: argparse.Namespace) -> int:
@@ -210,7 +222,7 @@ def _loss(options: argparse.Namespace) -> int:
     safe = True
     for loss in matrices.losses(_parameters(options)):
         safe = safe and (loss.client != "kproto" or loss.lost + loss.doubled == 0)
-        seen = "never" if loss.seen_after_ms is None else f"{loss.seen_after_ms / 1000:.1f} s"
+        detected = "never" if loss.seen_after_ms is None else f"{loss.seen_after_ms / 1000:.1f} s"
         if options.json:
             figures = {name: getattr(loss, name) for name in loss.__slots__}
             print(one_line({**figures, "formula": loss.formula}), flush=True)
@@ -221,7 +233,7 @@ def _loss(options: argparse.Namespace) -> int:
                 loss.client,
                 loss.detection,
                 loss.reset,
-                seen,
+                detected,
                 loss.written,
                 loss.lost,
                 loss.formula,
@@ -232,16 +244,16 @@ def _loss(options: argparse.Namespace) -> int:
         head = ("client", "growth", "reset", "seen after", "written", "lost", "formula", "read twice")
         print("\n".join(report.grid(head, rows, _width())))
         _note(
-            "formula: rate x new partitions x the time until they were assigned; nothing where those start "
-            "at their beginning; everything where they are never seen"
+            "formula: rate x new partitions x time until they were assigned; 0 if new partitions are "
+            "read from their beginning; everything if they are never detected"
         )
-        said = _parameters(options)
+        parameters = _parameters(options)
         _note(
-            f"assumed: one member, whose topic grows from 2 partitions to 4 after "
-            f"{(said.grow_at_ms or matrices.GROW_AT_MS) / 1000:g} s; {said.rate or matrices.RATE} records a "
-            f"second go into each new one; metadata is refreshed every "
-            f"{(said.refresh_ms or matrices.REFRESH_MS) / 1000:g} s, heartbeats go out every "
-            f"{matrices.HEARTBEAT_MS / 1000:g} s"
+            "assumed: one member; its topic grows from 2 partitions to 4 after "
+            f"{(parameters.grow_at_ms or matrices.GROW_AT_MS) / 1000:g} s; "
+            f"{parameters.rate or matrices.RATE} records per second are written to each new partition; "
+            f"metadata is refreshed every {(parameters.refresh_ms or matrices.REFRESH_MS) / 1000:g} s; "
+            f"a heartbeat is sent every {matrices.HEARTBEAT_MS / 1000:g} s"
         )
     return 0 if safe else 1
 
@@ -269,9 +281,9 @@ def _stop_the_world(options: argparse.Namespace) -> int:
         head = ("members", "protocol", "partitions", "stood still", "longest", "mean", "in all")
         print("\n".join(report.grid(head, rows, _width())))
         _note(
-            "assumed: one member more comes to a group with two partitions for each; heartbeats go out "
-            f"every {matrices.HEARTBEAT_MS} ms, and the application of each needs "
-            f"{matrices.CALLBACK_MS} ms to let go; bytes travel for 1 to 5 ms"
+            "assumed: one member joins a group with two partitions per member; a heartbeat is sent "
+            f"every {matrices.HEARTBEAT_MS} ms; the application of each member needs "
+            f"{matrices.CALLBACK_MS} ms to release partitions; the network takes 1 to 5 ms"
         )
     return 0
 
@@ -281,10 +293,21 @@ def _race(options: argparse.Namespace) -> int:
     from ..scenarios import race, report
 
     rows: list[tuple[object, ...]] = []
-    for name, found in race.races(options.seed):
+    for name, race_result in race.races(options.seed):
         if options.json:
-            print(one_line({"program": name, **{part: getattr(found, part) for part in found.__slots__}}))
-        rows.append((name, found.printed, "none" if found.first is None else found.first, found.seek))
+            print(
+                one_line(
+                    {"program": name, **{part: getattr(race_result, part) for part in race_result.__slots__}}
+                )
+            )
+        rows.append(
+            (
+                name,
+                race_result.printed,
+                "none" if race_result.first is None else race_result.first,
+                race_result.seek,
+            )
+        )
     if not options.json:
         head = ("program", "assignment", "first message", "seek")
         print("\n".join(report.grid(head, rows, _width())))

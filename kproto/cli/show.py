@@ -13,18 +13,19 @@ from .arguments import Commands, api
 def add(commands: Commands) -> None:
     show = commands.add_parser(
         "show",
-        help="what a message holds, version by version, with the KIPs",
-        description="What a message holds, version by version. `kproto versions` lists the APIs.",
+        help="show the fields of a message by version, or a state machine",
+        description="Print the fields of a message by version, with the KIPs, or the table of a state "
+        "machine. `kproto versions` lists the APIs.",
     )
     show.add_argument(
         "message",
         nargs="?",
         type=_message,
         metavar="MESSAGE",
-        help="an API (JoinGroup, or its key 11), one message of Kafka's (JoinGroupRequest, "
+        help="an API (JoinGroup, or its key 11), a message by Kafka's name (JoinGroupRequest, "
         "ConsumerProtocolSubscription), or a state machine (coordinator, member, transaction)",
     )
-    show.add_argument("--version", type=int, metavar="N", help="only what stands in this version")
+    show.add_argument("--version", type=int, metavar="N", help="show only the fields of this version")
     show.add_argument(
         "--html", type=Path, metavar="DIR", help="write the guide to all messages into this directory"
     )
@@ -32,7 +33,8 @@ def add(commands: Commands) -> None:
         "--life",
         type=Path,
         metavar="FILE",
-        help="a group's life as a picture (SVG): members come, one dies, the topic grows",
+        help="draw the timeline of an example group into this file (SVG): members join, one dies, the "
+        "topic grows",
     )
     show.add_argument("--svg", type=Path, metavar="FILE", help="draw a state machine into this file (SVG)")
     show.set_defaults(run=functools.partial(_show, show))
@@ -53,7 +55,7 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
     for word, path in (("--html", options.html), ("--life", options.life)):
         if path is not None and (options.message or options.version is not None):
-            raise ConfigError(word, str(path), "it is about no single message: name none")
+            raise ConfigError(word, str(path), "without a MESSAGE and without --version")
     if options.html is not None:
         return _written("--html", options.html / "index.html", dict(guide.pages()))
     if options.life is not None:
@@ -63,7 +65,7 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.svg is not None:
         if options.message not in machines.MACHINES:
             names = ", ".join(machines.MACHINES)
-            raise ConfigError("--svg", str(options.svg), f"it draws a state machine; name one of {names}")
+            raise ConfigError("--svg", str(options.svg), f"a state machine: name one of {names}")
         return _written("--svg", options.svg, {options.svg.name: machines.picture(options.message)})
     if options.message in machines.MACHINES:
         print(machines.text(options.message, shutil.get_terminal_size((110, 24)).columns), end="")
@@ -81,15 +83,15 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     return 0
 
 
-def _written(word: str, told: Path, files: dict[str, str]) -> int:
-    """Writes the files beside `told`, and says where that is."""
+def _written(option: str, shown_path: Path, files: dict[str, str]) -> int:
+    """Write the files into the directory of `told`, and print that path."""
     from ..errors import ConfigError
 
     try:
-        told.parent.mkdir(parents=True, exist_ok=True)
+        shown_path.parent.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            (told.parent / name).write_text(text, encoding="utf-8")
+            (shown_path.parent / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(word, str(told), f"a place to write in ({error.strerror})") from None
-    print(told)
+        raise ConfigError(option, str(shown_path), f"a writable place ({error.strerror})") from None
+    print(shown_path)
     return 0

@@ -8,8 +8,10 @@ from .arguments import Commands, api
 
 
 def add(commands: Commands) -> None:
-    versions = commands.add_parser("versions", help="the APIs and versions that kproto's codecs know")
-    versions.add_argument("api", nargs="*", type=api, metavar="API", help="only these; default: all")
+    versions = commands.add_parser("versions", help="list the APIs and the versions that kproto supports")
+    versions.add_argument(
+        "api", nargs="*", type=api, metavar="API", help="list only these APIs (default: all)"
+    )
     versions.set_defaults(run=_versions)
 
 

@@ -1,4 +1,4 @@
-"""`kproto watch`: what any client says to any cluster, line by line."""
+"""`kproto watch`: a proxy that prints the requests of any client to any cluster, and the responses."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     watch = commands.add_parser(
         "watch",
-        help="a proxy that shows what any client says to a cluster",
-        description="Listen for clients, pass all on to the cluster at BOOTSTRAP, and print a line for "
-        "each request and its answer. The addresses in answers are replaced, so that clients go on coming "
-        "through here; nothing else is changed. Ctrl-C ends it, and prints what was seen.",
+        help="run a proxy that prints the requests of any client to a cluster, and the responses",
+        description="Listen for clients, forward everything to the cluster at BOOTSTRAP, and print a "
+        "line per request and response. The addresses in responses are replaced, so that "
+        "clients keep connecting through the proxy; nothing else is changed. Ctrl-C stops "
+        "the proxy and prints a summary.",
     )
     watch.add_argument(
         "bootstrap", type=address, metavar="BOOTSTRAP", help="a broker of the cluster, HOST:PORT"
@@ -34,75 +35,85 @@ def add(commands: Commands) -> None:
         type=address,
         default=("127.0.0.1", 19092),
         metavar="HOST:PORT",
-        help="for the clients (default: 127.0.0.1:19092; port 0: any); other brokers get free ports",
+        help="the address for clients (default: 127.0.0.1:19092; port 0 picks a free port); other "
+        "brokers get free ports",
     )
     add_shown(watch)
     watch.add_argument(
-        "--tls", action="store_true", help="speak TLS to the cluster; clients speak none to here"
+        "--tls", action="store_true", help="use TLS to the cluster; clients connect to the proxy without TLS"
     )
     watch.add_argument(
-        "--tls-ca", type=Path, metavar="FILE", help="who vouches for the cluster (PEM); with --tls"
+        "--tls-ca",
+        type=Path,
+        metavar="FILE",
+        help="the CA certificates that the cluster's certificate is checked against (PEM); with --tls",
     )
     watch.add_argument(
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="Java's client.properties: its TLS is spoken to the cluster; SASL is the clients' own business",
+        help="Java's client.properties: its TLS settings are used to connect to the cluster; clients "
+        "authenticate themselves by SASL",
     )
     watch.add_argument(
         "--pcap",
         type=Path,
         metavar="FILE",
-        help="write all frames there as a capture for Wireshark, those of a TLS cluster decrypted; the "
-        "filters don't hold for it; passwords, proofs and tokens of logins are left out",
+        help="write all frames to a capture file for Wireshark, decrypted if the cluster uses TLS; "
+        "the filters do not apply; passwords, proofs and tokens are left out",
     )
     watch.set_defaults(run=_watch)
 
 
 def add_shown(parser: Any) -> None:
-    """What is shown, and in which form; `parser` may be a group of arguments, too."""
+    """Add the filters and the output form. `parser` may be a group of arguments."""
     add_filters(parser)
-    parser.add_argument("--json", action="store_true", help="JSON lines, in Kafka's JSON form")
+    parser.add_argument("--json", action="store_true", help="print JSON lines in Kafka's JSON form")
 
 
 def add_filters(parser: Any) -> None:
-    """What is shown, and the page at the end."""
+    """Add the options that filter exchanges, and the page at the end."""
     parser.add_argument(
-        "--api", type=api, action="append", metavar="API", help="only this one; may be repeated"
+        "--api", type=api, action="append", metavar="API", help="only exchanges of this API; may be repeated"
     )
     parser.add_argument(
-        "--not-api", type=api, action="append", default=[], metavar="API", help="not this one"
+        "--not-api",
+        type=api,
+        action="append",
+        default=[],
+        metavar="API",
+        help="no exchanges of this API; may be repeated",
     )
-    parser.add_argument("--client", metavar="ID", help="only clients whose id begins with this")
-    parser.add_argument("--group", metavar="ID", help="only what names this group")
+    parser.add_argument("--client", metavar="ID", help="only clients whose client id starts with this")
+    parser.add_argument("--group", metavar="ID", help="only requests that name this group")
     parser.add_argument(
         "--all",
         action="store_true",
-        help="also heartbeats and fetches that bring nothing new, which are left out",
+        help="include heartbeats and empty fetches, which are left out by default",
     )
     parser.add_argument(
         "--html",
         type=Path,
         metavar="FILE",
-        help="at the end, a page there: the groups' life, and who asked what",
+        help="at the end, write a page with the timeline of the groups and their requests",
     )
 
 
 def refuse_shown(options: argparse.Namespace, allowed: str) -> None:
-    """Raises ConfigError if something of `add_shown` was said."""
+    """Raise ConfigError if an option of `add_output_options` was given."""
     refuse_filters(options, allowed)
     if options.json:
         raise ConfigError("--json", True, allowed)
 
 
 def refuse_filters(options: argparse.Namespace, allowed: str) -> None:
-    """Raises ConfigError if something of `add_filters` was said."""
+    """Raise ConfigError if an option of `add_filters` was given."""
     for name in ("api", "not_api", "client", "group", "all", "html"):
-        if given := getattr(options, name):
-            told: object = str(given) if isinstance(given, Path) else given
-            if isinstance(given, list):
-                told = ",".join(cast("list[str]", given))
-            raise ConfigError(f"--{name.replace('_', '-')}", told, allowed)
+        if value := getattr(options, name):
+            value_text: object = str(value) if isinstance(value, Path) else value
+            if isinstance(value, list):
+                value_text = ",".join(cast("list[str]", value))
+            raise ConfigError(f"--{name.replace('_', '-')}", value_text, allowed)
 
 
 def _watch(options: argparse.Namespace) -> int:
@@ -116,21 +127,21 @@ def _watch(options: argparse.Namespace) -> int:
     host, port = options.bootstrap
 
     async def serve() -> None:
-        async with contextlib.AsyncExitStack() as open_:
-            frames = None if options.pcap is None else open_.enter_context(captured(options.pcap))
-            told = Told(teller)
+        async with contextlib.AsyncExitStack() as stack:
+            frames = None if options.pcap is None else stack.enter_context(captured(options.pcap))
+            handler = Told(teller)
             proxy = WatchProxy(
-                f"{host}:{port}", listen=options.listen, tell=told, frames=frames, tls=_context(options)
+                f"{host}:{port}", listen=options.listen, tell=handler, frames=frames, tls=_context(options)
             )
             try:
-                await open_.enter_async_context(proxy)
-            except ConnectionFailed:  # of the cluster; it is an OSError, too
+                await stack.enter_async_context(proxy)
+            except ConnectionFailed:  # A connection error of the cluster, which is an OSError as well.
                 raise
             except OSError as error:
                 where = "{}:{}".format(*options.listen)
                 raise ConfigError("--listen", where, allowed_addresses(error)) from None
-            teller.say(f"clients may use {proxy.bootstrap} for {host}:{port}; Ctrl-C ends it")
-            await told.in_vain()
+            teller.say(f"clients can use {proxy.bootstrap} for {host}:{port}; press Ctrl-C to stop")
+            await handler.in_vain()
 
     try:
         with ended_by_signals():
@@ -138,14 +149,18 @@ def _watch(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         teller.end()
         if options.pcap is not None:
-            known = "" if port == 9092 else f" (for the dissector of port {port}: -d tcp.port=={port},kafka)"
-            teller.say(f"the frames: {options.pcap}{known}")
+            decode_hint = (
+                ""
+                if port == 9092
+                else f"(Wireshark decodes port {port} as Kafka with -d tcp.port=={port},kafka)"
+            )
+            teller.say(f"the frames: {options.pcap}{decode_hint}")
     return 0
 
 
 @contextmanager
 def captured(path: Path) -> Generator[Frames]:
-    """A capture in the file, as what a proxy tells its frames to."""
+    """Yield a function that writes a proxy's frames to a capture file."""
     import contextlib
     import sys
     import time
@@ -160,52 +175,51 @@ def captured(path: Path) -> Generator[Frames]:
         if file is not None:
             with contextlib.suppress(OSError):
                 file.close()
-        raise ConfigError(
-            "--pcap", str(path), f"a file that can be written ({error.strerror or error})"
-        ) from None
-    full = False  # the clients go on all the same
+        raise ConfigError("--pcap", str(path), f"a writable file ({error.strerror or error})") from None
+    full = False  # After a failed write the file is left as it is, and the clients continue.
 
-    def take(client: Address, broker: Address, asking: bool, frame: bytes | None) -> None:
+    def take(client: Address, broker: Address, from_client: bool, frame: bytes | None) -> None:
         nonlocal full
         try:
             if frame is not None and not full:
-                capture.take(client, broker, asking, frame, time.time_ns())
+                capture.take(client, broker, from_client, frame, time.time_ns())
             elif not full:
                 capture.over(client, broker, time.time_ns())
         except OSError as error:
             full = True
-            print(f"kproto watch: {path} ends here: {error.strerror or error}", file=sys.stderr)
+            print(f"kproto watch: stopped writing {path}: {error.strerror or error}", file=sys.stderr)
 
     try:
         yield take
     finally:
-        with contextlib.suppress(OSError):  # said already
+        with contextlib.suppress(OSError):  # The error has been reported.
             file.close()
 
 
 @contextmanager
 def ended_by_signals() -> Generator[None]:
-    """SIGTERM ends it as Ctrl-C does; so does SIGINT where it was ignored, as shells start what runs in the
-    background.
+    """Let SIGTERM act like Ctrl-C, and SIGINT too where it was ignored, as it is for background jobs of a
+    shell.
     """
     import signal
     import threading
 
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+    # Only the main thread may set signal handlers.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def as_ctrl_c(number: int, frame: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    before = {
+    previous_handlers = {
         signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
         signal.SIGTERM: signal.signal(signal.SIGTERM, as_ctrl_c),
     }
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 
@@ -217,11 +231,13 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
 
         for name, given in (("--tls", options.tls), ("--tls-ca", options.tls_ca)):
             if given:
-                raise ConfigError(name, str(given), "not beside --command-config, which says it")
-        found = dict(let_in(options.command_config))
-        secured = "SSL" if str(found.get("security_protocol", "")).upper().endswith("SSL") else "PLAINTEXT"
-        own = {name: value for name, value in found.items() if name.startswith("ssl_")}
-        tls = security_options({**own, "security_protocol": secured}).tls
+                raise ConfigError(name, str(given), "without --command-config, which sets it")
+        settings = dict(let_in(options.command_config))
+        protocol = (
+            "SSL" if str(settings.get("security_protocol", "")).upper().endswith("SSL") else "PLAINTEXT"
+        )
+        ssl_settings = {name: value for name, value in settings.items() if name.startswith("ssl_")}
+        tls = security_options({**ssl_settings, "security_protocol": protocol}).tls
         return None if tls is None else tls.context
     if not options.tls:
         if options.tls_ca is not None:
@@ -231,14 +247,16 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
         return ssl.create_default_context()
     from consumer.security.stores import trust
 
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trust(made, "--tls-ca", str(options.tls_ca))
-    return made
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust(context, "--tls-ca", str(options.tls_ca))
+    return context
 
 
 class Told:
-    """What a proxy tells its exchanges to, made in its event loop. Where nobody reads on, that ends the
-    command: the clients' connections must not break of it, one after the other, as if it were the broker.
+    """Receives the exchanges of a proxy, in its event loop, and prints them.
+
+    If stdout is closed, the command ends. An error raised to the proxy would break the clients' connections
+    one by one, as if the broker had failed.
     """
 
     def __init__(self, teller: Teller) -> None:
@@ -258,15 +276,16 @@ class Told:
             self._over.set()
 
     async def in_vain(self) -> None:
-        """Waits until something can't be told, and raises why. Who is cancelled here may tell on: what Ctrl-C
-        cuts off is told, too."""
+        """Wait until printing fails, and raise the error. After a cancellation, the remaining exchanges are
+        still printed.
+        """
         await self._over.wait()
         assert self._why is not None
         raise self._why
 
 
 class Teller:
-    """Prints exchanges as they end, and at the end what they were together."""
+    """Prints each exchange when it ends, and a summary at the end."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from ..inspect.diagram_rows import Picker
@@ -276,7 +295,7 @@ class Teller:
 
         self.options = options
         if options.html is not None:
-            write("--html", options.html, "")  # said now, and not after an hour
+            write("--html", options.html, "")  # Fail now, and not after an hour, if the file is not writable.
         names = Names()
         self.lives = Lives(names)
         self.picker = Picker(names.of)
@@ -286,13 +305,13 @@ class Teller:
         self.failed: dict[str, int] = {}
 
     def say(self, text: str) -> None:
-        """A line for people: not between lines of JSON."""
+        """Print a line for people. With --json it goes to stderr."""
         import sys
 
         print(text, file=sys.stderr if self.options.json else sys.stdout, flush=True)
 
     def tell(self, exchange: Exchange) -> None:
-        """One exchange is over."""
+        """Add an exchange that has ended, and print it unless a filter excludes it."""
         from ..inspect.exchange_lines import line, to_json
         from ..messages.json_form import one_line
 
@@ -307,8 +326,8 @@ class Teller:
         else:
             self.failed[exchange.api] = self.failed.get(exchange.api, 0) + 1
         if self._shown(exchange):
-            told = one_line(to_json(exchange)) if self.options.json else line(exchange, self.began)
-            print(told, flush=True)
+            output = one_line(to_json(exchange)) if self.options.json else line(exchange, self.began)
+            print(output, flush=True)
 
     def _shown(self, exchange: Exchange) -> bool:
         from ..inspect.exchange_lines import is_quiet
@@ -317,7 +336,7 @@ class Teller:
         return self.lets_through(exchange) and (options.all or bool(options.api) or not is_quiet(exchange))
 
     def lets_through(self, exchange: Exchange) -> bool:
-        """What the filters let through."""
+        """Return whether the filters accept the exchange."""
         from ..inspect.exchange_lines import groups_of
 
         options = self.options
@@ -328,16 +347,20 @@ class Teller:
         return options.group is None or options.group in groups_of(exchange)
 
     def end(self) -> None:
-        """What was seen: each API with its count, what became of transactions, and each group's life."""
+        """Print the summary: each API with its counts and times, the outcome of transactions, and each
+        group's history.
+        """
         from statistics import median
 
         from ..wire.spans import escape_unprintable
 
         rows = [f"{'API':<28}{'answers':>8}{'none':>6}{'median ms':>11}{'most ms':>9}"]
         for name in sorted({*self.counts, *self.failed}):
-            took = self.counts.get(name, [])
-            middle, most = (f"{median(took):.0f}", str(max(took))) if took else ("-", "-")
-            rows.append(f"{name:<28}{len(took):>8}{self.failed.get(name, 0):>6}{middle:>11}{most:>9}")
+            times = self.counts.get(name, [])
+            median_text, maximum = (f"{median(times):.0f}", str(max(times))) if times else ("-", "-")
+            rows.append(
+                f"{name:<28}{len(times):>8}{self.failed.get(name, 0):>6}{median_text:>11}{maximum:>9}"
+            )
         rows += [*self.transactions.lines(), *self.lives.lines(self.began or 0)]
         self.say("\n" + "\n".join(map(escape_unprintable, rows)))
         if self.options.html is not None:

@@ -39,9 +39,9 @@ def test_a_member_gets_in(kafka: SecuredKafka, tmp_path: Path) -> None:
     kafka.produce("t", "x")
     with_config = ["--as", "kproto", "--command-config", properties(tmp_path)]
     member = MemberProcess(*with_config, kafka.bootstrap, "me", "g", '{"reset": "earliest"}')
-    member.say("subscribe t")
+    member.send("subscribe t")
     assert member.until("R ") == "R t:0 0"
-    member.say("close")
+    member.send("close")
     member.until("closed")
     assert member.process.wait(60) == 0
 
@@ -49,9 +49,9 @@ def test_a_member_gets_in(kafka: SecuredKafka, tmp_path: Path) -> None:
 def test_a_member_that_is_refused_says_why_and_not_its_password(kafka: SecuredKafka, tmp_path: Path) -> None:
     wrong = properties(tmp_path, "wr0ng")
     member = MemberProcess("--as", "kproto", "--command-config", wrong, kafka.bootstrap, "me", "g")
-    member.say("subscribe t")
+    member.send("subscribe t")
     assert "rejects user 'alice'" in member.until("error ")
-    member.say("close")
+    member.send("close")
     member.process.wait(60)
     assert not [line for line in member.lines if "wr0ng" in line]
 

@@ -97,53 +97,53 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
     ("words", "says"),
     [
         ("decode --response Nope:3 00", "such as JoinGroupRequest"),
-        ("decode --response Fetch:99 00", "Fetch has the versions 4-18, not 99"),
-        ("decode --response Fetch 00", "not a name and a version, such as Fetch:17"),
+        ("decode --response Fetch:99 00", "Fetch has no version 99; its versions are 4-18"),
+        ("decode --response Fetch 00", "not NAME:VERSION, such as Fetch:17"),
         ("decode --message Heartbeat:4 00", "such as HeartbeatRequest"),
-        ("decode --message FetchRequest:3 00", "FetchRequest has the versions 4-18, not 3"),
+        ("decode --message FetchRequest:3 00", "FetchRequest has no version 3; its versions are 4-18"),
         ("decode --message HeartbeatRequest:4 --records 00", "not allowed with argument --message"),
         ("decode --port 0 00", "port from 1 to 65535"),
         ("decode --pcap /nowhere/at/all", "No such file"),
         ("decode /", "Is a directory"),
-        ("decode nothing-of-the-kind!", "no such file is there; allowed: hex"),
-        ("decode --lines 00", "the lines come from stdin"),
+        ("decode nothing-of-the-kind!", "an existing file, or hex"),
+        ("decode --lines 00", "without other arguments: the lines come from stdin"),
         ("broker --topic flights:x", "NAME:PARTITIONS"),
-        ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; each name once: a:1"),
-        ("broker --user alice:secret", "--user='alice' is not allowed; with a listener of SASL"),
+        ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; each topic once; a:1"),
+        ("broker --user alice:secret", "--user='alice' is not allowed; with a SASL listener"),
         ("broker --group g", "--group='g' is not allowed; with --trace"),
         ("broker --json", "--json=True is not allowed; with --trace"),
         ("broker --port 9092", "usage: kproto broker"),
         ("broker --port 9092", "unrecognized arguments: --port 9092"),
         ("broker --listen 127.0.0.1:99999", "a port up to 65535"),
         ("watch 127.0.0.1:99999", "the port of '127.0.0.1:99999' is above 65535"),
-        ("demo --records x", "a number of at least 1"),
-        ("demo --seconds 0", "0 is not a number of seconds above 0"),
-        ("demo --seconds -1", "-1 is not a number of seconds above 0"),
-        ("demo --seconds nan", "nan is not a number of seconds"),
+        ("demo --records x", "a whole number of at least 1"),
+        ("demo --seconds 0", "'0' is not a number of seconds above 0"),
+        ("demo --seconds -1", "'-1' is not a number of seconds above 0"),
+        ("demo --seconds nan", "'nan' is not a number of seconds"),
         ("broker --listen 192.0.2.1:9092", "an address of this machine, such as 127.0.0.1:9092"),
         ("broker --listen nowhere.invalid:9092", "an address of this machine"),
         ('member --as java a:1 c g {"session_ms":"x"}', "session_ms='x' is not allowed; an integer"),
         ('member --as sarama a:1 c g {"assignors":5}', "assignors=5 is not allowed; a list of strings"),
         ('member --as sarama a:1 c g {"assignors":"range"}', "assignors='range' is not allowed"),
-        (f"member --as java a:1 c g {'[' * 200_000}", "is not JSON: maximum recursion depth"),
+        (f"member --as java a:1 c g {'[' * 200_000}", "is not valid JSON: maximum recursion depth"),
         (f'member --as java a:1 c g {{"session_ms":{"9" * 4000}}}', "9... (4000 characters) is not allowed"),
         ('member --as java a:1 c g {"sesion_ms":5}', "sesion_ms=5 is not allowed; did you mean session_ms?"),
         ('member --as librdkafka a:1 c g {"isolation":"x"}', "read_committed or read_uncommitted"),
         ('member --as kafka-go a:1 c g {"watch":1}', "watch=1 is not allowed; true or false"),
-        (f"scenario loss --refresh {'9' * 400}ms", "is too long a time; at most a year"),
-        (f"demo --records {'9' * 5000}", "9... (5000 characters) is not a number of at least 1"),
+        (f"scenario loss --refresh {'9' * 400}ms", "is too long; the longest time is a year"),
+        (f"demo --records {'9' * 5000}", "9... (5002 characters) is not a whole number of at least 1"),
         (f"broker --topic t:{'9' * 5000}", "... (5004 characters) is not NAME:PARTITIONS"),
         ("broker --topic t:\u00b2", "is not NAME:PARTITIONS"),
         (f"watch a:{'9' * 5000}", "... (5004 characters) is not HOST:PORT"),
-        (f"decode --response Fetch:{'9' * 5000} 00", "... (5008 characters) is not a name and a version"),
+        (f"decode --response Fetch:{'9' * 5000} 00", "... (5008 characters) is not NAME:VERSION"),
         (f"decode --port {'9' * 5000} 00", "... (5002 characters) is not a port from 1 to 65535"),
-        (f"{'x' * 5000} 00", "... (5002 characters); there are demo"),
+        (f"{'x' * 5000} 00", "... (5002 characters) does not exist; available: demo"),
         (f"versions {'x' * 5000}", "... (50"),
         (f"decode {'!' * 5000}", "!...' is not allowed"),
-        ("brokr", "there is no command 'brokr'; did you mean broker?"),
-        ("xyzzy", "there are demo, scenario,"),
-        ("lesson", "there are demo, scenario,"),
-        ("-x", "-x: there is no such option"),
+        ("brokr", "the command 'brokr' does not exist; did you mean broker?"),
+        ("xyzzy", "available: demo, scenario,"),
+        ("lesson", "available: demo, scenario,"),
+        ("-x", "-x: this option does not exist"),
         ("versions JoinGruop", "JoinGroupResponse (`kproto versions` lists the APIs)"),
         ("broker --api Fetch --api 11", "--api='Fetch,JoinGroup' is not allowed; with --trace"),
         ("broker --html page", "--html='page' is not allowed; with --trace"),
@@ -185,7 +185,7 @@ def test_a_picture_that_cannot_be_written_is_told_at_once(capsys: pytest.Capture
     for package in ("pandas", "tqdm"):
         pytest.importorskip(package)
     assert main(["demo", "--no-spark", "--records", "1", "--picture", "/nowhere/x.html"]) == 2
-    assert "--picture='/nowhere/x.html' is not allowed; a file that can be written" in capsys.readouterr().err
+    assert "--picture='/nowhere/x.html' is not allowed; a writable file" in capsys.readouterr().err
 
 
 def test_with_json_only_json_is_on_the_output_of_a_trace() -> None:
@@ -207,7 +207,7 @@ def test_a_file_that_is_not_there_is_named_where_its_name_was_read_as_base64(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["decode", "capture1"]) == 1
-    assert "there is no file 'capture1', so it was read as base64" in capsys.readouterr().err
+    assert "the file 'capture1' does not exist, so the text was read as base64" in capsys.readouterr().err
 
 
 def test_a_file_that_is_there_is_not_said_to_be_missing(
@@ -253,7 +253,7 @@ def test_hex_may_be_longer_than_a_file_name(capsys: pytest.CaptureFixture[str]) 
 
 def test_no_bytes_are_no_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", ""]) == 2
-    assert "there are no bytes" in capsys.readouterr().err
+    assert "at least one byte" in capsys.readouterr().err
     assert main(["decode", "--message", "ApiVersionsRequest:0", ""]) == 0
 
 
@@ -296,7 +296,7 @@ def in_a_shell(words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        ("decode <&-", 2, "there are no bytes"),
+        ("decode <&-", 2, "at least one byte"),
         ("decode --lines <&-", 0, ""),
         ("encode <&- >&-", 0, ""),
         ("versions >&-", 0, ""),
@@ -387,7 +387,7 @@ def test_all_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["--help"])
     told = " ".join(capsys.readouterr().out.split())
-    assert "2 the command was not called as its help says, 130 Ctrl-C." in told
+    assert "2 wrong usage, 130 Ctrl-C." in told
 
 
 @pytest.mark.parametrize("command", ["broker --listen 127.0.0.1:0 --trace", "watch {} --listen 127.0.0.1:0"])

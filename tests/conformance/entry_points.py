@@ -246,7 +246,7 @@ def watch(place: str, file: str, folder: Path) -> list[str]:
     process = python("kproto", "watch", place, "--listen", "127.0.0.1:0", "--command-config", file)
     assert process.stdout is not None
     first = process.stdout.readline()
-    if not first.startswith("clients may use "):
+    if not first.startswith("clients can use "):
         return [first, *ended(process)]
     with contextlib.suppress(KprotoError), Cluster(first.split()[3], timeout=WAIT) as client:
         for _ in range(2):

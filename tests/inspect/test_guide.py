@@ -118,7 +118,7 @@ def test_also_what_is_no_api_can_be_shown(capsys: pytest.CaptureFixture[str]) ->
     ("words", "said"),
     [
         (["JoinGroup", "--version", "12"], "JoinGroup has the versions 0-9"),
-        (["JoinGroup", "--html", "guide"], "it is about no single message"),
+        (["JoinGroup", "--html", "guide"], "without a MESSAGE"),
     ],
 )
 def test_what_can_not_be_shown_is_said(
@@ -139,7 +139,7 @@ def test_who_names_no_message_is_told_how(capsys: pytest.CaptureFixture[str]) ->
 def test_a_guide_that_can_not_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["show", "--html", str(tmp_path / "file")]) == 2
-    assert "a place to write in" in capsys.readouterr().err
+    assert "a writable place" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

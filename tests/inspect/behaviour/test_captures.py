@@ -103,7 +103,7 @@ def test_the_filters_hold_for_every_form(
         (["--api", "Fetch", "00"], "--api='Fetch' is not allowed; with --pcap FILE"),
         (["--short", "00"], "with --pcap FILE"),
         (["--pcap", "x.pcap", "--all"], "with --short"),
-        (["--pcap", "x.pcap", "00"], "--pcap='x.pcap' is not allowed; without other bytes beside it"),
+        (["--pcap", "x.pcap", "00"], "--pcap='x.pcap' is not allowed; without other data"),
         (["--pcap", "x.pcap", "--html", "x.html"], "with --short"),
     ],
 )
