@@ -1,19 +1,15 @@
-"""Large answers as tuples: `decode_flat` against our own objects, and against kio, which decodes in Rust.
+"""Compare large responses decoded as plain tuples (`decode_flat`) with message objects and with kio.
 
     python -m benchmarks.experiments.flat_tuples [--rounds 15]
 
-A figure is the median over the rounds in microseconds of CPU, a ratio the median of the ratios within a
-round: above 1 where flat is faster. The messages: a group of 100 members, with and without static ids; 1000
-topics of 10 partitions on 12 brokers; 500 partitions without news, and 10 with 2 KB of records each.
+Times are medians over the rounds in microseconds of CPU. A ratio is the median of the ratios within a
+round; above 1, tuples are faster. kio decodes in Rust. The messages are a group of 100 members with and
+without static ids, 1,000 topics of 10 partitions on 12 brokers, 500 empty partitions, and 10 partitions
+with 2 KB of records each.
 
-The goal was 1.2 times kio for each of the three in its newest and in an older version. It is reached, for
-fetches of topic ids (13 and later) only just, and not in fetches of old versions: there kio takes 0.3
-microseconds for a partition, which is what `struct` needs for its numbers alone.
-
-What was tried and lost against the loop over the rows of `iter_unpack`, in times as fast for 10 and 50 or
-more elements: `zip` over the values of all elements in a row (1.0 and 1.2, but each new number of elements
-needs a `Struct` of its own), comparing all lengths by a second unpacking (0.9 and 1.0), five elements in one
-turn of the loop (1.0), keeping each list of numbers by itself and not all of an element's together (1.0).
+The goal is 1.2 times the speed of kio, for each kind in its newest and in an older version. Fetch with
+topic ids (version 13 and later) reaches it only just. Older versions of Fetch miss it: there kio needs 0.3
+microseconds per partition, as long as `struct` takes for the numbers alone.
 """
 
 from __future__ import annotations
@@ -42,13 +38,13 @@ BROKERS = 12
 GOAL = 1.2
 
 
-def group(version: int, static: bool = False) -> JoinGroupResponse:
+def join_group_response(static: bool = False) -> JoinGroupResponse:
     ids = [f"consumer-{number:06d}-3c2ef0f4-91b5-4f02-a8d1-0c5a7f{number:06d}" for number in range(100)]
     members = [
         JoinGroupResponseMember(
             member_id=member_id,
             group_instance_id=f"instance-{number:06d}" if static else None,
-            metadata=bytes(number + at & 0xFF for at in range(100)),
+            metadata=bytes(number + position & 0xFF for position in range(100)),
         )
         for number, member_id in enumerate(ids)
     ]
@@ -62,12 +58,12 @@ def group(version: int, static: bool = False) -> JoinGroupResponse:
     )
 
 
-def cluster(version: int) -> MetadataResponse:
+def metadata_response(version: int) -> MetadataResponse:
     topics: list[MetadataResponseTopic] = []
     for number in range(1000):
         partitions: list[MetadataResponsePartition] = []
         for index in range(10):
-            # Kafka spreads them like this: the followers are further off with every round of the brokers.
+            # As Kafka assigns replicas: the distance to the followers grows with every round of brokers.
             first, shift = number + index, 1 + (number + index) // BROKERS % (BROKERS - 2)
             replicas = [first % BROKERS, (first + shift) % BROKERS, (first + shift + 1) % BROKERS]
             partitions.append(
@@ -97,7 +93,9 @@ def cluster(version: int) -> MetadataResponse:
     )
 
 
-def fetched(version: int, topics: int = 50, partitions: int = 10, records: bytes = b"") -> FetchResponse:
+def fetch_response(
+    version: int, topics: int = 50, partitions: int = 10, records: bytes = b""
+) -> FetchResponse:
     return FetchResponse(
         throttle_time_ms=0,
         session_id=7,
@@ -124,19 +122,22 @@ def fetched(version: int, topics: int = 50, partitions: int = 10, records: bytes
 
 
 def cases() -> list[tuple[str, type[Message], int, bytes, bool]]:
-    """What it is, its class, the version, the bytes, whether it has to reach the goal."""
-    found: list[tuple[str, Message, int, bool]] = []
+    """Return for each message: description, class, version, bytes, and whether the goal applies to it."""
+    messages: list[tuple[str, Message, int, bool]] = []
     for version in (9, 6, 5):
-        found.append(("100 members", group(version), version, version > 5))
+        messages.append(("100 members", join_group_response(), version, version > 5))
     for version in (9, 5):
-        found.append(("100 static members", group(version, static=True), version, False))
+        messages.append(("100 static members", join_group_response(static=True), version, False))
     for version in (13, 9, 5):
-        found.append(("10000 partitions", cluster(version), version, True))
+        messages.append(("10,000 partitions", metadata_response(version), version, True))
     for version in (18, 13, 12, 11):
-        found.append(("500 partitions without news", fetched(version), version, version > 12))
+        messages.append(("500 empty partitions", fetch_response(version), version, version > 12))
     for version in (18, 12):
-        found.append(("10 partitions of 2 KB", fetched(version, 2, 5, bytes(2000)), version, False))
-    return [(what, type(m), version, m.encode(version), goal) for what, m, version, goal in found]
+        messages.append(("10 partitions of 2 KB", fetch_response(version, 2, 5, bytes(2000)), version, False))
+    return [
+        (description, type(message), version, message.encode(version), has_goal)
+        for description, message, version, has_goal in messages
+    ]
 
 
 def main() -> None:
@@ -146,29 +147,35 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     print(report.machine("kio"))
-    reached: list[tuple[str, float, float]] = []
+    results: list[tuple[str, float, float]] = []
     report.header(
-        "message", "what", "version", "bytes", "objects µs", "flat µs", "kio µs", "x objects", "x kio"
+        "message", "content", "version", "bytes", "objects µs", "flat µs", "kio µs", "x objects", "x kio"
     )
-    for what, cls, version, data, goal in cases():
-        theirs, _ = kio(cls, version)
+    for description, cls, version, data, has_goal in cases():
+        kio_decode, _ = kio(cls, version)
         if decode_flat(cls, data, version) != flatten(cls.decode(data, version)):
-            raise SystemExit(f"{cls.__name__} v{version}: flat reads something else")
+            raise SystemExit(f"{cls.__name__} v{version}: decode_flat and decode differ")
         candidates: dict[str, Any] = {
             "objects": lambda c=cls, d=data, v=version: c.decode(d, v),
             "flat": lambda c=cls, d=data, v=version: decode_flat(c, d, v),
-            "kio": lambda f=theirs, d=data: f(d),
+            "kio": lambda f=kio_decode, d=data: f(d),
         }
         gc.collect()
-        taken = report.measure(candidates, rounds)
-        times = [f"{statistics.median(taken[name]) * 1e6:.1f}" for name in candidates]
-        faster = report.ratio(taken, "flat", "kio")
+        timings = report.measure(candidates, rounds)
+        medians = [f"{statistics.median(timings[name]) * 1e6:.1f}" for name in candidates]
+        kio_ratio = report.ratio(timings, "flat", "kio")
         report.row(
-            cls.__name__, what, version, len(data), *times, report.ratio(taken, "flat", "objects"), faster
+            cls.__name__,
+            description,
+            version,
+            len(data),
+            *medians,
+            report.ratio(timings, "flat", "objects"),
+            kio_ratio,
         )
-        if goal:
-            reached.append((f"{cls.__name__} v{version} x kio", faster, GOAL))
-    report.goals(reached)
+        if has_goal:
+            results.append((f"{cls.__name__} v{version} x kio", kio_ratio, GOAL))
+    report.goals(results)
 
 
 if __name__ == "__main__":

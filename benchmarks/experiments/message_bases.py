@@ -1,35 +1,27 @@
-"""What a message class should be made of: the same object from eight bases.
+"""Compare eight base classes for messages.
 
     python -m benchmarks.experiments.message_bases [--rounds 41]
 
-The object is a partition of an offset fetch response. It is made one at a time from values in order, and by
-tens out of the bytes, as the decoders do it; then its fields are read, as the encoders do. Ratios are to
-`__slots__` filled one by one, which the messages were before.
+The object is a partition of an OffsetFetch response. It is created from its field values, and decoded from
+bytes in arrays of ten. Then its fields are read and packed, as the encoders do. Ratios are relative to a
+class with `__slots__` that is filled field by field.
 
-On an EPYC with two busy cores, Python 3.11, msgspec 0.22, in nanoseconds per object and times as fast as
+An EPYC with two busy cores, Python 3.11, msgspec 0.22, in nanoseconds per object, and times as fast as
 slots:
 
-    base                          one        of ten    read and pack
-    slots                      338 1.00    700 1.00    325 1.00
-    msgspec, gc=False          218 1.55    421 1.62    327 0.98
-    msgspec                    262 1.28    485 1.42    329 0.99
-    a subclass of StructMeta   279 1.20    482 1.44    328 0.97
-    dataclass with slots       480 0.70    702 0.99    326 1.00
-    frozen dataclass          1729 0.20   1909 0.36    328 0.99
-    namedtuple                 747 0.47    955 0.71    446 0.73
-    tuple                      165 2.06    358 1.93    326 1.00
+    base                      create one     one of ten    read and pack
+    slots                      338 1.00       700 1.00       325 1.00
+    msgspec, gc=False          218 1.55       421 1.62       327 0.98
+    msgspec                    262 1.28       485 1.42       329 0.99
+    a subclass of StructMeta   279 1.20       482 1.44       328 0.97
+    dataclass with slots       480 0.70       702 0.99       326 1.00
+    frozen dataclass          1729 0.20      1909 0.36       328 0.99
+    namedtuple                 747 0.47       955 0.71       446 0.73
+    tuple                      165 2.06       358 1.93       326 1.00
 
-Whole messages, the 22 of `codec.py`, old and new in one process: msgspec's structs decode 1.34 times as
-fast as slots (0.96 to 1.8), which is 0.70 instead of 0.53 of kio and 3.2 instead of 2.4 of kafka-python;
-they encode at 0.98. With a class of classes of our own on top of msgspec's ("a subclass of StructMeta") it
-was 1.2 and 0.63: Python 3.11 calls such classes by a detour, later ones don't. Where the garbage collector
-visits the structs, metadata of 1000 topics takes 1.2 times as long, and groups of 100 members 1.1 times.
-
-Tried for arrays and lost, ten elements of five fields, against the loop over `iter_unpack` that makes the
-objects: columns by `zip(*rows)` and `map(cls, *columns)` 0.6, lengths compared in strided slices first and
-then a comprehension 0.87, tuples first and then `starmap` 0.81. `starmap(cls, rows)` is 1.37 times as fast,
-but needs all fields of the class in the row: it is used where these are of fixed size. For single strings,
-other ways to move `p` on and to check lengths were within 2 %.
+The 22 messages of `benchmarks.codec` are decoded 1.34 times as fast with msgspec as with slots (0.96 to
+1.8), and encoded 0.98 times as fast. This is 0.70 of the speed of kio instead of 0.53, and 3.2 times that
+of kafka-python instead of 2.4.
 """
 
 from __future__ import annotations
@@ -51,13 +43,13 @@ from .. import report
 
 FIELDS = ("partition_index", "committed_offset", "leader_epoch", "metadata", "error_code")
 ROW = (3, 1_700_000_000, 5, "", 0)
-MANY = 10
+ELEMENTS = 10
 PACKED = struct.Struct(">iqix3sh")
-BYTES = b"".join(PACKED.pack(index, 1_700_000_000 + index, 5, b"abc", 0) for index in range(MANY))
+BYTES = b"".join(PACKED.pack(index, 1_700_000_000 + index, 5, b"abc", 0) for index in range(ELEMENTS))
 
 
 class Slots:
-    """Made by `object.__new__`, then filled slot by slot."""
+    """Created by `object.__new__`, then filled slot by slot."""
 
     __slots__ = FIELDS
     partition_index: int
@@ -102,7 +94,7 @@ class Tracked(msgspec.Struct):
 
 
 class Meta(msgspec.StructMeta):
-    """A class of classes written in Python."""
+    """A metaclass written in Python."""
 
 
 class Derived(msgspec.Struct, gc=False, metaclass=Meta):
@@ -117,19 +109,19 @@ Named: Any = namedtuple(
     "Named", ["partition_index", "committed_offset", "leader_epoch", "metadata", "error_code"]
 )
 
-Make = Callable[[], object]
+Call = Callable[[], object]
 
 
-def slots() -> tuple[Make, Make]:
+def slots_calls() -> tuple[Call, Call]:
     new = object.__new__
 
-    def one() -> Slots:
-        made = new(Slots)
-        made.partition_index, made.committed_offset, made.leader_epoch, made.metadata, made.error_code = ROW
-        return made
+    def create_one() -> Slots:
+        item = new(Slots)
+        item.partition_index, item.committed_offset, item.leader_epoch, item.metadata, item.error_code = ROW
+        return item
 
-    def many() -> list[Slots]:
-        items = [*map(new, repeat(Slots, MANY))]
+    def decode_array() -> list[Slots]:
+        items = [*map(new, repeat(Slots, ELEMENTS))]
         for item, (a, b, c, d, e) in zip(items, PACKED.iter_unpack(BYTES), strict=True):
             item.partition_index = a
             item.committed_offset = b
@@ -138,55 +130,56 @@ def slots() -> tuple[Make, Make]:
             item.error_code = e
         return items
 
-    return one, many
+    return create_one, decode_array
 
 
-def called(cls: Any) -> tuple[Make, Make]:
-    def one() -> object:
+def class_calls(cls: Any) -> tuple[Call, Call]:
+    def create_one() -> object:
         a, b, c, d, e = ROW
         return cls(a, b, c, d, e)
 
-    def many() -> list[object]:
+    def decode_array() -> list[object]:
         items: list[object] = []
         for a, b, c, d, e in PACKED.iter_unpack(BYTES):
             items.append(cls(a, b, c, d.decode(), e))
         return items
 
-    return one, many
+    return create_one, decode_array
 
 
-def tuples() -> tuple[Make, Make]:
-    def one() -> object:
+def tuple_calls() -> tuple[Call, Call]:
+    def create_one() -> object:
         a, b, c, d, e = ROW
         return (a, b, c, d, e)
 
-    def many() -> list[object]:
+    def decode_array() -> list[object]:
         items: list[object] = []
         for a, b, c, d, e in PACKED.iter_unpack(BYTES):
             items.append((a, b, c, d.decode(), e))
         return items
 
-    return one, many
+    return create_one, decode_array
 
 
-def reads(item: Any) -> Make:
+def pack_call(item: Any) -> Call:
+    """Return a function that reads the fields of `item` and packs them."""
     pack = PACKED.pack
 
     def by_name() -> bytes:
         name = item.metadata.encode()
         return pack(item.partition_index, item.committed_offset, item.leader_epoch, name, item.error_code)
 
-    def by_place() -> bytes:
+    def by_index() -> bytes:
         return pack(item[0], item[1], item[2], item[3].encode(), item[4])
 
-    # Each base has code of its own: Python remembers in it where it found the fields.
-    chosen = by_place if type(item) is tuple else by_name
-    return FunctionType(chosen.__code__.replace(), globals(), None, None, chosen.__closure__)
+    # Each base gets its own code object, because Python caches attribute lookups in it.
+    function = by_index if type(item) is tuple else by_name
+    return FunctionType(function.__code__.replace(), globals(), None, None, function.__closure__)
 
 
-def bases() -> Iterator[tuple[str, Make, Make, Make]]:
-    one, many = slots()
-    yield "slots", one, many, reads(one())
+def bases() -> Iterator[tuple[str, Call, Call, Call]]:
+    create_one, decode_array = slots_calls()
+    yield "slots", create_one, decode_array, pack_call(create_one())
     for name, cls in (
         ("msgspec, gc=False", Struct),
         ("msgspec", Tracked),
@@ -195,10 +188,10 @@ def bases() -> Iterator[tuple[str, Make, Make, Make]]:
         ("frozen dataclass", Frozen),
         ("namedtuple", Named),
     ):
-        one, many = called(cls)
-        yield name, one, many, reads(one())
-    one, many = tuples()
-    yield "tuple", one, many, reads(one())
+        create_one, decode_array = class_calls(cls)
+        yield name, create_one, decode_array, pack_call(create_one())
+    create_one, decode_array = tuple_calls()
+    yield "tuple", create_one, decode_array, pack_call(create_one())
 
 
 def main() -> None:
@@ -208,19 +201,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=41)
     rounds = parser.parse_args().rounds
     print(report.machine("msgspec"))
-    found = {name: calls for name, *calls in bases()}
+    calls_by_base = {name: calls for name, *calls in bases()}
     gc.collect()
     gc.freeze()
-    taken = [
-        report.measure({name: calls[job] for name, calls in found.items()}, rounds, min_seconds=0.003)
+    timings = [
+        report.measure({name: calls[job] for name, calls in calls_by_base.items()}, rounds, min_seconds=0.003)
         for job in range(3)
     ]
-    report.header("base", "one", "x slots", "of ten", "x slots", "read and pack", "x slots")
-    for name in found:
+    report.header("base", "create one", "x slots", "one of ten", "x slots", "read and pack", "x slots")
+    for name in calls_by_base:
         cells: list[object] = []
-        for job, objects in zip(taken, (1, MANY, 1), strict=True):
-            each = statistics.median(job[name]) / objects
-            cells += [f"{each * 1e9:.0f} ns", report.ratio(job, name, "slots")]
+        for job, objects in zip(timings, (1, ELEMENTS, 1), strict=True):
+            seconds = statistics.median(job[name]) / objects
+            cells += [f"{seconds * 1e9:.0f} ns", report.ratio(job, name, "slots")]
         report.row(name, *cells)
 
 
