@@ -82,26 +82,32 @@ def the_group_converges(world: World) -> None:
         client.group for client in world.clients.values() if client.alive and client.group is not None
     }:
         members = [consumer for consumer in consumers(world) if consumer.group == group_id and consumer.alive]
-        able = [
+        polling = [
             member
             for member in members
             if member.is_polling and member.engine.topics and not member.has_final_error
         ]
         models = [model for model in world.alive_clients(Member) if model.group == group_id]
-        if not able or models or len(able) < len([member for member in members if member.engine.topics]):
+        if (
+            not polling
+            or models
+            or len(polling) < len([member for member in members if member.engine.topics])
+        ):
             continue
         group = world.cluster.classic_coordinator.groups.get(group_id)
         if not world.is_stable(group_id) or group is None:
             state = "gone" if group is None else group.state.value
-            raise violation(world, group_id, f"is {state}, with {', '.join(member.name for member in able)}")
-        outside = [model.name for model in able if model.member_id not in group]
+            raise violation(
+                world, group_id, f"is {state}, with {', '.join(member.name for member in polling)}"
+            )
+        outside = [member.name for member in polling if member.member_id not in group]
         if outside:
             raise violation(world, group_id, f"does not contain {', '.join(outside)}")
-        owned = [partition for model in able for partition in model.owned]
+        owned = [partition for member in polling for partition in member.owned]
         subscribed = {
             partition
             for partition in world.partitions()
-            if any(partition.topic in model.engine.topics for model in able)
+            if any(partition.topic in member.engine.topics for member in polling)
         }
         if len(owned) != len(set(owned)) or set(owned) != subscribed:
             raise violation(world, group_id, f"owns {sorted(owned)}, and should own {sorted(subscribed)}")

@@ -15,7 +15,7 @@ END_KINDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
 # Observations that end the work on partitions, and those that change a position.
 POSITION_CHANGES: Final = ("assigned", "sought", *END_KINDS)
 
-# Tolerance for deadlines in ms: one tick, and whatever else happens in the same millisecond.
+# Tolerance for deadlines: 1,000 ms, for a tick and for other events of the same millisecond.
 GRACE_MS: Final = 1_000
 
 
@@ -42,8 +42,8 @@ def last_errors_of(world: World) -> str:
         observation.source: observation for observation in world.observations if observation.kind == "raised"
     }
     return "; ".join(
-        f"{who} raised {times[who]} times, the last: {observation.detail!r} ({observation.at} ms)"
-        for who, observation in last.items()
+        f"{source} raised {times[source]} times, the last: {observation.detail!r} ({observation.at} ms)"
+        for source, observation in last.items()
     )
 
 
@@ -98,7 +98,7 @@ def readable(world: World, partition: TopicPartition, offset: int) -> int:
 
 
 def first_undelivered(world: World, partition: TopicPartition, delivered: set[int], end: int) -> int | None:
-    """Return the first record before `end` that is not in `given`; None if there is none or no such topic."""
+    """Return the first record before `end` that is not in `delivered`, or None if there is none."""
     if world.partition(partition) is None:
         return None
     for offset in range(world.log(partition).start_offset, end):

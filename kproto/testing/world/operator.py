@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Operator:
-    """The part of `World` that acts on the cluster. Calls take effect at once, despite network faults."""
+    """The part of `World` that acts on the cluster. Network faults do not delay its calls."""
 
     @property
     def _world(self) -> World:
@@ -219,12 +219,11 @@ class Operator:
         if node in world.brokers:
             raise IllegalState(f"broker {node} is up")
         world.brokers[node] = world.create_broker(world.nodes[node])
-        for name in dict.fromkeys(self._nodes_up_with(node)):
-            world.cluster.nodes[name] = world.nodes[name]
-        for other in [
-            node for node in world.cluster.nodes if node not in world.brokers
-        ]:  # the broker that stopped last
-            self._move_leaders_and_groups_from(other)
+        for node_id in dict.fromkeys(self._nodes_up_with(node)):
+            world.cluster.nodes[node_id] = world.nodes[node_id]
+        # The broker that stopped last keeps its partitions and groups until another one starts.
+        for former in [broker for broker in world.cluster.nodes if broker not in world.brokers]:
+            self._move_leaders_and_groups_from(former)
         for group in list(world.cluster.coordinator.group_ids()):
             if world.cluster.group_coordinator_of(group) == node:
                 world.step(node, machine.MoveCoordinator(group, node, loading_ms))
@@ -254,16 +253,16 @@ class Operator:
             for index, partition in enumerate(topic.partitions)
             if cluster.leader(partition, index) == node
         ]
-        kept_by = [
+        moved_groups = [
             group for group in cluster.coordinator.group_ids() if cluster.group_coordinator_of(group) == node
         ]
-        heir = next(iter(world.brokers))
-        cluster.move_coordinators(node, heir)
+        successor = next(iter(world.brokers))
+        cluster.move_coordinators(node, successor)
         del cluster.nodes[node]
-        for name, index in led:
-            world.step(heir, machine.ElectLeader(name, index, heir))
-        for group in kept_by:
-            world.step(heir, machine.MoveCoordinator(group, heir))
+        for topic, index in led:
+            world.step(successor, machine.ElectLeader(topic, index, successor))
+        for group in moved_groups:
+            world.step(successor, machine.MoveCoordinator(group, successor))
 
     @property
     def down(self) -> bool:
@@ -354,7 +353,7 @@ class Operator:
         raise IllegalState("all brokers are down: call start_broker() first")
 
     def _request(self, request: Message, version: int, node: int) -> Message | None:
-        """Send a request to a broker. Return the response if the broker responds at once, otherwise None."""
+        """Send a request to a broker. Return the response, or None if the broker delays it."""
         world = self._world
         conn = next(world.ids)
         world.operator_responses[conn] = None
@@ -368,10 +367,10 @@ class Operator:
         return decode_response(response, response_class(request.__api_key__), version)[1]
 
 
-def _raise_rejection(code: int, option: str, value: str, why: str | None = None) -> None:
+def _raise_rejection(code: int, option: str, value: str, message: str | None = None) -> None:
     """Raise ConfigError if a broker rejected a request with `code`."""
     if code:
-        error = ErrorCode(code).name + (f": {why}" if why else "")
+        error = ErrorCode(code).name + (f": {message}" if message else "")
         raise ConfigError(option, value, f"a value that the broker accepts; it answered {error}")
 
 
@@ -386,9 +385,9 @@ def _stored_offsets(
         if partition.error_code == ErrorCode.NONE
     }
     stored: dict[TopicPartition, int] = {}
-    for asked in request.topics:
-        name = asked.name or world.cluster.topics.name(asked.topic_id) or ""
-        for one in asked.partitions:
-            if (asked.name, asked.topic_id, one.partition_index) in accepted:
-                stored[TopicPartition(name, one.partition_index)] = one.committed_offset
+    for topic in request.topics:
+        name = topic.name or world.cluster.topics.name(topic.topic_id) or ""
+        for partition in topic.partitions:
+            if (topic.name, topic.topic_id, partition.partition_index) in accepted:
+                stored[TopicPartition(name, partition.partition_index)] = partition.committed_offset
     return stored
