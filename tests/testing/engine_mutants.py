@@ -1,6 +1,7 @@
 """Mutants of the engine, each with the invariant that must kill it: NAME -> (change, invariant).
 
-A claim that no mutant fails may still be right; a mutant that no claim fails means that a rule is not tested.
+An invariant that no mutant breaks may still be right. A mutant that breaks no invariant shows that a rule is
+not tested.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from consumer.engine.positions.partition_states import OffsetReset, PartitionSta
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
 from kproto.group.classic.member import join
-from kproto.testing import invariants as claims
+from kproto.testing import invariants
 
 Patch = pytest.MonkeyPatch
 Change = Callable[[Patch], None]
-MUTANTS: dict[str, tuple[Change, claims.Invariant]] = {}
+MUTANTS: dict[str, tuple[Change, invariants.Invariant]] = {}
 
 
-def mutant(claim: claims.Invariant) -> Callable[[Change], Change]:
+def mutant(invariant: invariants.Invariant) -> Callable[[Change], Change]:
     def add(change: Change) -> Change:
-        MUTANTS[change.__name__] = (change, claim)
+        MUTANTS[change.__name__] = (change, invariant)
         return change
 
     return add
@@ -43,36 +44,36 @@ def mutant(claim: claims.Invariant) -> Callable[[Change], Change]:
 # ---- owners
 
 
-@mutant(claims.no_partition_has_two_owners)
+@mutant(invariants.no_partition_has_two_owners)
 def an_eager_member_joins_without_revoking(patch: Patch) -> None:
     original = join.prepare_join
 
-    def prepare(who: Any, out: Any) -> None:
-        who.is_prepared = who.is_prepared or not who.cooperative
-        original(who, out)
+    def prepare(member: Any, out: Any) -> None:
+        member.is_prepared = member.is_prepared or not member.cooperative
+        original(member, out)
 
     patch.setattr(join, "prepare_join", prepare)
 
 
-@mutant(claims.a_fenced_member_is_silent)
+@mutant(invariants.a_fenced_member_is_silent)
 def errors_of_heartbeats_are_ignored(patch: Patch) -> None:
     original = Membership._on_call_finished
 
-    def answered(self: Membership, action: Any, call: Any) -> None:
+    def on_call_finished(self: Membership, action: Any, call: Any) -> None:
         if type(call.response).__name__ == "HeartbeatResponse":
             call.response.error_code = 0
         original(self, action, call)
 
-    patch.setattr(Membership, "_on_call_finished", answered)
+    patch.setattr(Membership, "_on_call_finished", on_call_finished)
 
 
-@mutant(claims.nothing_of_a_revoked_partition_is_delivered)
+@mutant(invariants.nothing_of_a_revoked_partition_is_delivered)
 def revoked_partitions_are_kept(patch: Patch) -> None:
     patch.setattr(SubscriptionState, "drop", lambda self, partition: None)
     patch.setattr(PartitionState, "revoke", lambda self: None)
 
 
-@mutant(claims.a_cooperative_rebalance_takes_two_rounds)  # type: ignore[arg-type]
+@mutant(invariants.a_cooperative_rebalance_takes_two_rounds)  # type: ignore[arg-type]
 def a_cooperative_member_joins_once_more_for_nothing(patch: Patch) -> None:
     original = Membership._assign
 
@@ -88,26 +89,26 @@ def a_cooperative_member_joins_once_more_for_nothing(patch: Patch) -> None:
 # ---- positions
 
 
-@mutant(claims.nothing_is_skipped_or_repeated_while_owned)
+@mutant(invariants.nothing_is_skipped_or_repeated_while_owned)
 def the_last_record_of_a_poll_is_lost(patch: Patch) -> None:
     original = FetchCollector.rows
     patch.setattr(FetchCollector, "rows", lambda self, limit: original(self, limit)[: max(1, limit - 1)])
 
 
-@mutant(claims.nothing_is_skipped_or_repeated_while_owned)
+@mutant(invariants.nothing_is_skipped_or_repeated_while_owned)
 def fetches_restart_after_a_broken_connection(patch: Patch) -> None:
     original = PartitionState.add_fetch
 
-    def took(self: PartitionState, chunk: Any) -> None:
+    def add_fetch(self: PartitionState, chunk: Any) -> None:
         original(self, chunk)
         if len(self.fetches) == 1 and self.has_returned:
             self.fetch_offset = max(0, self.fetch_offset - 1)
             self.fetches[-1].position = max(0, self.fetches[-1].position - 1)
 
-    patch.setattr(PartitionState, "add_fetch", took)
+    patch.setattr(PartitionState, "add_fetch", add_fetch)
 
 
-@mutant(claims.a_partition_starts_where_the_group_committed)
+@mutant(invariants.a_partition_starts_where_the_group_committed)
 def what_the_group_committed_is_one_too_low(patch: Patch) -> None:
     original = PartitionState.set_position
 
@@ -118,19 +119,19 @@ def what_the_group_committed_is_one_too_low(patch: Patch) -> None:
     patch.setattr(PartitionState, "set_position", start_at)
 
 
-@mutant(claims.the_last_seek_wins)
+@mutant(invariants.the_last_seek_wins)
 def records_buffered_before_a_seek_are_delivered(patch: Patch) -> None:
     original = PartitionState.set_position
 
     def start_at(self: PartitionState, offset: int, leader_epoch: int | None = None) -> None:
-        kept = list(self.fetches)
+        buffered = list(self.fetches)
         original(self, offset, leader_epoch)
-        self.fetches.extend(kept)
+        self.fetches.extend(buffered)
 
     patch.setattr(PartitionState, "set_position", start_at)
 
 
-@mutant(claims.the_last_seek_wins)
+@mutant(invariants.the_last_seek_wins)
 def a_seek_to_an_existing_offset_uses_the_reset_policy(patch: Patch) -> None:
     original = ConsumerEngine.seek
 
@@ -141,7 +142,7 @@ def a_seek_to_an_existing_offset_uses_the_reset_policy(patch: Patch) -> None:
     patch.setitem(engines.TABLE, ev.Seek, seek)
 
 
-@mutant(claims.the_last_seek_wins)
+@mutant(invariants.the_last_seek_wins)
 def one_record_is_skipped_after_a_reset(patch: Patch) -> None:
     original = OffsetLookup._listed  # pyright: ignore[reportPrivateUsage]
 
@@ -153,7 +154,7 @@ def one_record_is_skipped_after_a_reset(patch: Patch) -> None:
     patch.setattr(OffsetLookup, "_listed", listed)
 
 
-@mutant(claims.nothing_paused_is_delivered)
+@mutant(invariants.nothing_paused_is_delivered)
 def a_pause_only_stops_the_fetches(patch: Patch) -> None:
     original = ConsumerEngine.take
 
@@ -171,7 +172,7 @@ def a_pause_only_stops_the_fetches(patch: Patch) -> None:
 # ---- commits
 
 
-@mutant(claims.what_is_committed_was_delivered)
+@mutant(invariants.what_is_committed_was_delivered)
 def buffered_records_count_as_processed(patch: Patch) -> None:
     def mark(self: SubscriptionState, held: Any = None) -> None:
         for state in self.states.values():
@@ -183,7 +184,7 @@ def buffered_records_count_as_processed(patch: Patch) -> None:
     patch.setattr(SubscriptionState, "mark_processed", mark)
 
 
-@mutant(claims.what_commit_reported_is_committed)
+@mutant(invariants.what_commit_reported_is_committed)
 def a_commit_succeeds_before_it_is_sent(patch: Patch) -> None:
     def commit(self: Committer, offsets: Any, timeout_ms: int, on_committed: Any, once: bool = False) -> None:
         on_committed(None)
@@ -191,31 +192,31 @@ def a_commit_succeeds_before_it_is_sent(patch: Patch) -> None:
     patch.setattr(Committer, "commit", commit)
 
 
-@mutant(claims.what_commit_reported_is_committed)
+@mutant(invariants.what_commit_reported_is_committed)
 def a_rejected_commit_succeeds(patch: Patch) -> None:
     original = Commit.complete
     patch.setattr(Commit, "complete", lambda self, error: original(self, None))
 
 
-@mutant(claims.a_clean_handover_loses_no_commit)
+@mutant(invariants.a_clean_handover_loses_no_commit)
 def partitions_are_revoked_without_a_commit(patch: Patch) -> None:
     patch.setattr(Membership, "_commit_then", lambda self, callback, proceed: proceed(callback))
 
 
-@mutant(claims.no_committed_offset_is_reset)
+@mutant(invariants.no_committed_offset_is_reset)
 def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
-    def again(self: OffsetLookup, states: Any) -> None:
+    def look_up(self: OffsetLookup, states: Any) -> None:
         for state in list(states):
             self._without_commit(state, others_committed=False)
 
-    patch.setattr(OffsetLookup, "_again", again)
-    patch.setattr(OffsetLookup, "_seldom", again)
+    patch.setattr(OffsetLookup, "_again", look_up)
+    patch.setattr(OffsetLookup, "_seldom", look_up)
 
 
 # ---- ends
 
 
-@mutant(claims.every_future_ends)
+@mutant(invariants.every_future_ends)
 def a_commit_that_is_late_is_forgotten(patch: Patch) -> None:
     original = Commit.complete
 
@@ -227,7 +228,7 @@ def a_commit_that_is_late_is_forgotten(patch: Patch) -> None:
     patch.setattr(Commit, "complete", complete)
 
 
-@mutant(claims.close_ends_in_time)
+@mutant(invariants.close_ends_in_time)
 def close_waits_for_the_group_however_long(patch: Patch) -> None:
     original = ConsumerEngine.close
 
@@ -237,44 +238,44 @@ def close_waits_for_the_group_however_long(patch: Patch) -> None:
     patch.setitem(engines.TABLE, ev.Close, close)
 
 
-@mutant(claims.every_error_has_an_exit)
+@mutant(invariants.every_error_has_an_exit)
 def errors_are_not_raised(patch: Patch) -> None:
     patch.setattr(
         ClientCore, "queue_error", lambda self, error: self.errors.update({(type(error), str(error)): error})
     )
     take = ConsumerEngine.take
 
-    def quiet(self: ConsumerEngine, event: ev.Take) -> None:
-        kept, self.core.errors = self.core.errors, type(self.core.errors)()
+    def take_without_errors(self: ConsumerEngine, event: ev.Take) -> None:
+        errors, self.core.errors = self.core.errors, type(self.core.errors)()
         take(self, event)
-        self.core.errors.update(kept)
+        self.core.errors.update(errors)
 
-    patch.setitem(engines.TABLE, ev.Take, quiet)
+    patch.setitem(engines.TABLE, ev.Take, take_without_errors)
 
 
 # ---- progress
 
 
-@mutant(claims.what_is_owned_is_read)
+@mutant(invariants.what_is_owned_is_read)
 def polls_are_not_woken_for_records(patch: Patch) -> None:
     original = Fetcher._on_partition_data
 
-    def take_in(self: Fetcher, node: int, state: PartitionState, *rest: Any) -> None:
+    def on_partition_data(self: Fetcher, node: int, state: PartitionState, *arguments: Any) -> None:
         if not (state.has_returned and state.position > 2):
-            original(self, node, state, *rest)
+            original(self, node, state, *arguments)
 
-    patch.setattr(Fetcher, "_on_partition_data", take_in)
+    patch.setattr(Fetcher, "_on_partition_data", on_partition_data)
 
 
-@mutant(claims.what_is_owned_is_read)
+@mutant(invariants.what_is_owned_is_read)
 def a_partition_is_not_read_after_its_leader_moved(patch: Patch) -> None:
-    def led_by_another(self: Fetcher, node: int, state: PartitionState, entry: Any, wait: int) -> None:
+    def on_leader_changed(self: Fetcher, node: int, state: PartitionState, entry: Any, wait: int) -> None:
         state.back_off_until(1 << 50)
 
-    patch.setattr(Fetcher, "_on_leader_changed", led_by_another)
+    patch.setattr(Fetcher, "_on_leader_changed", on_leader_changed)
 
 
-@mutant(claims.every_record_was_delivered)
+@mutant(invariants.every_record_was_delivered)
 def new_partitions_start_at_their_end(patch: Patch) -> None:
     original = OffsetLookup._without_commit
 
@@ -286,7 +287,7 @@ def new_partitions_start_at_their_end(patch: Patch) -> None:
     patch.setattr(OffsetLookup, "_without_commit", without)
 
 
-@mutant(claims.the_group_converges)
+@mutant(invariants.the_group_converges)
 def a_fenced_member_never_rejoins(patch: Patch) -> None:
     original = Membership._lose
 
@@ -297,7 +298,7 @@ def a_fenced_member_never_rejoins(patch: Patch) -> None:
     patch.setattr(Membership, "_lose", lose)
 
 
-@mutant(claims.what_was_assigned_is_owned)
+@mutant(invariants.what_was_assigned_is_owned)
 def only_partitions_in_metadata_are_assigned(patch: Patch) -> None:
     original = Membership._assign
 
@@ -313,20 +314,20 @@ def only_partitions_in_metadata_are_assigned(patch: Patch) -> None:
 # ---- commits
 
 
-@mutant(claims.a_commit_costs_no_partition)
+@mutant(invariants.a_commit_costs_no_partition)
 def a_commit_that_meets_a_rebalance_loses(patch: Patch) -> None:
-    """librdkafka until 2.6."""
+    """The bug of librdkafka before 2.6."""
     original = Membership.on_commit_error
 
-    def answered(self: Membership, code: int, identity: Any) -> None:
+    def on_commit_error(self: Membership, code: int, identity: Any) -> None:
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             code = ErrorCode.ILLEGAL_GENERATION
         original(self, code, identity)
 
-    patch.setattr(Membership, "on_commit_error", answered)
+    patch.setattr(Membership, "on_commit_error", on_commit_error)
 
 
-@mutant(claims.a_commit_blocks_no_fetch)  # type: ignore[arg-type]
+@mutant(invariants.a_commit_blocks_no_fetch)  # type: ignore[arg-type]
 def nothing_is_fetched_while_a_commit_is_open(patch: Patch) -> None:
     original = Fetcher.pump
 

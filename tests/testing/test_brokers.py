@@ -18,7 +18,7 @@ from kproto.testing.brokers import BrokerMissing, docker, kafka_jars, named, why
 from kproto.testing.certificates import certificates
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLED = """
+PROGRAM = """
 import subprocess, sys, time
 from kproto.testing.brokers import ends_with_us
 
@@ -30,12 +30,12 @@ broker.kill()
 """
 
 
-def begun(folder: Path, then: str) -> subprocess.Popen[str]:
+def start_program(folder: Path, then: str) -> subprocess.Popen[str]:
     folder.mkdir()
     (folder / "log").write_text("x")
-    order = [sys.executable, "-c", KILLED.format(then=then), str(folder)]
+    command = [sys.executable, "-c", PROGRAM.format(then=then), str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.Popen(order, stdout=subprocess.PIPE, text=True, env=environment)
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert run.stdout is not None
     assert run.stdout.readline() == "begun\n"
     return run
@@ -43,20 +43,20 @@ def begun(folder: Path, then: str) -> subprocess.Popen[str]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGKILL"])
-def test_a_run_that_is_killed_leaves_neither_broker_nor_folder(number: str, tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_broker_and_no_folder(number: str, tmp_path: Path) -> None:
     folder = tmp_path / "broker"
-    run = begun(folder, "time.sleep(600)")
+    run = start_program(folder, "time.sleep(600)")
     run.send_signal(getattr(signal, number))
-    run.communicate(timeout=60)  # until the broker, too, has let go of stdout
+    run.communicate(timeout=60)  # This waits until the broker has closed stdout as well.
     until = time.monotonic() + 60
     while folder.exists():
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
-def test_a_run_that_ends_by_itself_keeps_its_folder_until_it_deletes_it(tmp_path: Path) -> None:
+def test_a_run_that_ends_normally_keeps_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "broker"
-    with begun(folder, "pass") as run:
+    with start_program(folder, "pass") as run:
         run.communicate(timeout=60)
     assert run.returncode == 0
     assert folder.exists()
@@ -71,11 +71,11 @@ def test_a_broker_that_requires_tls_is_reported_at_once(
 ) -> None:
     pytest.importorskip("trustme")
     listen, tls = [f"{protocol}://127.0.0.1:0"], certificates(tmp_path).context()
-    monkeypatch.setattr(time, "sleep", None)  # nobody waits, and tries again
-    with running(listen=listen, users={"a": "b"}, tls=tls) as server, pytest.raises(BrokerMissing) as told:
+    monkeypatch.setattr(time, "sleep", None)  # A retry would sleep, and fail the test.
+    with running(listen=listen, users={"a": "b"}, tls=tls) as server, pytest.raises(BrokerMissing) as caught:
         named(server.bootstrap).__enter__()
-    assert words in str(told.value)
-    assert "without TLS and SASL, unless --kafka-command-config" in str(told.value)
+    assert words in str(caught.value)
+    assert "without TLS and SASL, unless --kafka-command-config" in str(caught.value)
 
 
 def test_a_broker_that_requires_sasl_is_reported() -> None:
@@ -90,12 +90,13 @@ def test_an_invalid_version_is_rejected(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "heard"), [(TimeoutError("no ports"), BrokerMissing), (KeyboardInterrupt(), KeyboardInterrupt)]
+    ("error", "error_type"),
+    [(TimeoutError("no ports"), BrokerMissing), (KeyboardInterrupt(), KeyboardInterrupt)],
 )
 def test_a_container_whose_start_fails_is_stopped(
-    error: BaseException, heard: type[BaseException], monkeypatch: pytest.MonkeyPatch
+    error: BaseException, error_type: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """testcontainers has it run before it reads its ports."""
+    """testcontainers starts the container before it reads the container's ports."""
     calls: list[str] = []
 
     class DockerContainer:
@@ -118,6 +119,6 @@ def test_a_container_whose_start_fails_is_stopped(
     for name in ("testcontainers", "testcontainers.core", "testcontainers.core.container"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setattr(sys.modules[name], "DockerContainer", DockerContainer, raising=False)
-    with pytest.raises(heard):
+    with pytest.raises(error_type):
         docker(version="4.3.1").__enter__()
     assert calls == ["apache/kafka:4.3.1", "start", "stop"]

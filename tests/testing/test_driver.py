@@ -48,7 +48,7 @@ def produce(bootstrap: str, count: int) -> None:
             producer.send("t", b"%d" % number, partition=number % 2)
 
 
-def test_kprotos_consumer_obeys_like_an_original_driver(broker: Server) -> None:
+def test_commands_control_kprotos_consumer(broker: Server) -> None:
     produce(broker.bootstrap, 4)
     conf = {"reset": "earliest", "session_ms": 3000, "heartbeat_ms": 200, "assignors": ["range"]}
     member = MemberProcess("--as", "kproto", broker.bootstrap, "A-1", "g", json.dumps(conf))
@@ -101,15 +101,15 @@ def test_a_configuration_that_is_not_json_exits_with_2(capsys: pytest.CaptureFix
 
 
 def test_a_line_is_printed_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callbacks of commits say theirs in another thread: two lines came mixed, word by word."""
+    """Commit callbacks print from another thread, so that two lines could be mixed."""
     pieces: list[str] = []
 
-    class Pieces(io.StringIO):
+    class RecordedOutput(io.StringIO):
         def write(self, text: str, /) -> int:
             pieces.append(text)
             return len(text)
 
-    monkeypatch.setattr(sys, "stdout", Pieces())
+    monkeypatch.setattr(sys, "stdout", RecordedOutput())
     print_line("done", "poll-once 50")
     assert len(pieces) == 1
     assert pieces[0].endswith(" done poll-once 50\n")
@@ -129,18 +129,20 @@ def test_the_error_for_an_unknown_option_lists_the_options(
 ) -> None:
     conf = json.dumps(dict.fromkeys(WORDS[name]) | {"bananas": 1})
     assert main(["member", "--as", name, "127.0.0.1:1", "A", "g", conf]) == 2
-    told = capsys.readouterr().err
-    assert f"bananas=1 is not allowed; options of {name}: " in told
-    assert all(word in told for word in ("session_ms", "manual_poll", *WORDS[name]))
+    message = capsys.readouterr().err
+    assert f"bananas=1 is not allowed; options of {name}: " in message
+    assert all(word in message for word in ("session_ms", "manual_poll", *WORDS[name]))
 
 
 def test_each_option_that_a_model_reads_is_allowed() -> None:
-    asked = re.compile(r"""(?:number|_text|option|extra\.get)\((?:config, )?"([A-Za-z.]+)",?""")
-    objects = {"interceptor.classes", "partition.assignment.strategy"}  # a text can't hold them
-    for name, room in MODELS.items():
-        place = Path(import_module(f"kproto.models.{room}").__file__ or "")
-        files = place.parent.glob("*.py") if place.name == "__init__.py" else [place]
-        assert {word for file in files for word in asked.findall(file.read_text())} <= WORDS[name] | objects
+    option_read = re.compile(r"""(?:number|_text|option|extra\.get)\((?:config, )?"([A-Za-z.]+)",?""")
+    # Options whose values are objects, which a JSON configuration cannot hold.
+    objects = {"interceptor.classes", "partition.assignment.strategy"}
+    for name, module in MODELS.items():
+        path = Path(import_module(f"kproto.models.{module}").__file__ or "")
+        files = path.parent.glob("*.py") if path.name == "__init__.py" else [path]
+        options = {option for file in files for option in option_read.findall(file.read_text())}
+        assert options <= WORDS[name] | objects
 
 
 def test_a_command_that_is_not_utf_8_is_read_with_escapes() -> None:
@@ -149,14 +151,14 @@ def test_a_command_that_is_not_utf_8_is_read_with_escapes() -> None:
 
 
 def test_an_input_error_closes_the_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    class InvariantBroken(io.StringIO):
+    class BrokenInput(io.StringIO):
         def __next__(self) -> str:
             raise OSError(errno.EIO, "Input/output error")
 
-    shown: SimpleQueue[threading.ExceptHookArgs] = SimpleQueue()
-    monkeypatch.setattr(threading, "excepthook", shown.put)
-    assert Commands(InvariantBroken()).next(20) == "close"
-    assert shown.get(timeout=20).exc_type is OSError
+    reports: SimpleQueue[threading.ExceptHookArgs] = SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", reports.put)
+    assert Commands(BrokenInput()).next(20) == "close"
+    assert reports.get(timeout=20).exc_type is OSError
 
 
 @pytest.mark.parametrize("name", ["java", "java-2.6", "sarama", "kafka-go"])
@@ -165,14 +167,14 @@ def test_the_error_for_an_unknown_reset_policy_lists_the_policies(name: str) -> 
         load_model(name).start(configuration(name, "A", "g", {"reset": "late"}))
 
 
-# -- a machine that asks for metadata at each poll, and calls back before its close
+# A model that sends a Metadata request for each poll, and runs a callback before it closes.
 
 
 @dataclass
 class Asker:
-    """A client's module and its state in one: answers each poll when the broker has answered."""
+    """A model's module and its state in one object. It answers each poll when the broker has responded."""
 
-    heard: list[c.ModelEvent] = field(default_factory=list[c.ModelEvent])
+    events: list[c.ModelEvent] = field(default_factory=list[c.ModelEvent])
     to: c.Address | None = None
     VERSIONS: ClassVar = {3: 9}
 
@@ -183,7 +185,7 @@ class Asker:
         return None
 
     def step(self, state: Any, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
-        self.heard.append(event)
+        self.events.append(event)
         match event:
             case c.Started(bootstrap=bootstrap):
                 self.to = c.Address(*bootstrap[0])
@@ -191,7 +193,9 @@ class Asker:
                 assert self.to is not None
                 return [c.SendRequest(self.to, MetadataRequest(topics=None), 9)]
             case c.ResponseReceived():
-                return [c.FinishPoll((c.ModelRecord(TopicPartition("t", 0), len(self.heard), 0, None, b""),))]
+                return [
+                    c.FinishPoll((c.ModelRecord(TopicPartition("t", 0), len(self.events), 0, None, b""),))
+                ]
             case c.RequestFailed(why=why):
                 return [c.FinishPoll(error=("Failed", why))]
             case c.CommitCalled(token=token):
@@ -205,20 +209,20 @@ class Asker:
         return []
 
 
-def driven(bootstrap: str, *lines: str, **conf: Any) -> tuple[Asker, ModelDriver]:
+def run_asker(bootstrap: str, *lines: str, **conf: Any) -> tuple[Asker, ModelDriver]:
     asker = Asker()
     commands = Commands(io.StringIO("\n".join(lines) + "\n"))
-    machine = ModelDriver("asker", asker, bootstrap, configuration("asker", "A", "g", conf), conf, commands)
-    machine.run()
-    return asker, machine
+    driver = ModelDriver("asker", asker, bootstrap, configuration("asker", "A", "g", conf), conf, commands)
+    driver.run()
+    return asker, driver
 
 
 def words(text: str) -> list[str]:
     return [line.partition(" ")[2] for line in text.splitlines()]
 
 
-def test_a_machine_polls_until_a_command_comes(broker: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    asker, _ = driven(broker.bootstrap, "subscribe t", "sleep 1", "commit", "close")
+def test_a_model_polls_between_commands(broker: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    asker, _ = run_asker(broker.bootstrap, "subscribe t", "sleep 1", "commit", "close")
     assert words(capsys.readouterr().out) == [
         "ready",
         "done subscribe t",
@@ -229,15 +233,15 @@ def test_a_machine_polls_until_a_command_comes(broker: Server, capsys: pytest.Ca
         "revoked t:0",
         "closed",
     ]
-    assert isinstance(asker.heard[0], c.Started)
-    assert asker.heard[0].offered[3][1] >= 9
+    assert isinstance(asker.events[0], c.Started)
+    assert asker.events[0].offered[3][1] >= 9
 
 
 def test_a_callback_commits_before_it_returns_if_configured(
     broker: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asker, _ = driven(broker.bootstrap, "close", commit_in_revoke=True)
-    assert [type(event).__name__ for event in asker.heard] == [
+    asker, _ = run_asker(broker.bootstrap, "close", commit_in_revoke=True)
+    assert [type(event).__name__ for event in asker.events] == [
         "Started",
         "CloseCalled",
         "CommitCalled",
@@ -247,8 +251,8 @@ def test_a_callback_commits_before_it_returns_if_configured(
 
 
 def test_a_seek_without_an_offset_is_rejected(broker: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    asker, _ = driven(broker.bootstrap, "seek t:0", "close")
-    assert not any(isinstance(event, c.SeekCalled) for event in asker.heard)
+    asker, _ = run_asker(broker.bootstrap, "seek t:0", "close")
+    assert not any(isinstance(event, c.SeekCalled) for event in asker.events)
     assert "error ConfigError command='seek t:0' is not allowed; seek T:P:OFFSET" in capsys.readouterr().out
 
 
@@ -256,7 +260,7 @@ def test_a_missing_broker_is_reported_and_ends_the_member_after_its_last_command
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(ConnectionFailed):
-        driven("127.0.0.1:1", "subscribe t", "commit", "close")
+        run_asker("127.0.0.1:1", "subscribe t", "commit", "close")
     assert words(capsys.readouterr().out) == [
         "ready",
         "error ConnectionFailed no broker at 127.0.0.1:1: connection refused",
@@ -268,21 +272,21 @@ def test_a_broker_without_responses_is_reported(capsys: pytest.CaptureFixture[st
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ConnectionFailed):
-            driven(f"127.0.0.1:1,{place}", "close")
-    told = f"error ConnectionFailed no broker at 127.0.0.1:1: connection refused; at {place}: no answer"
-    assert words(capsys.readouterr().out) == ["ready", told, "closed"]
+            run_asker(f"127.0.0.1:1,{address}", "close")
+    line = f"error ConnectionFailed no broker at 127.0.0.1:1: connection refused; at {address}: no answer"
+    assert words(capsys.readouterr().out) == ["ready", line, "closed"]
 
 
 @pytest.mark.parametrize(
     "name",
     [
         "kafka-go",
-        *(pytest.param(one, marks=pytest.mark.thorough) for one in ("java", "sarama", "librdkafka")),
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("java", "sarama", "librdkafka")),
     ],
 )
-def test_a_machine_without_a_broker_ends_with_1(name: str) -> None:
+def test_a_model_without_a_broker_exits_with_1(name: str) -> None:
     member = MemberProcess("--as", name, "127.0.0.1:1", "A-1", "g")
     for line in ("commit", "close"):
         member.send(line)
@@ -294,81 +298,84 @@ def test_a_machine_without_a_broker_ends_with_1(name: str) -> None:
 
 def test_a_missing_broker_is_reported_while_input_is_open() -> None:
     member = MemberProcess("--as", "java", "127.0.0.1:1", "A-1", "g")
-    patience = threading.Timer(20, member.process.kill)
-    patience.start()
+    timer = threading.Timer(20, member.process.kill)
+    timer.start()
     member.until("error ConnectionFailed")
     member.send("close")
     member.until("closed")
-    patience.cancel()
+    timer.cancel()
 
 
 # -- the connections
 
 
-def ask(to: c.Address, timeout_ms: int = 20_000) -> c.SendRequest:
-    return c.SendRequest(to, MetadataRequest(topics=None), 9, timeout_ms)
+def ask(address: c.Address, timeout_ms: int = 20_000) -> c.SendRequest:
+    return c.SendRequest(address, MetadataRequest(topics=None), 9, timeout_ms)
 
 
-def heard(wires: ModelConnections, count: int) -> list[c.ResponseReceived | c.RequestFailed]:
-    found: list[c.ResponseReceived | c.RequestFailed] = []
-    while len(found) < count:
-        found += wires.wait(20)
-    return found
+def receive(connections: ModelConnections, count: int) -> list[c.ResponseReceived | c.RequestFailed]:
+    results: list[c.ResponseReceived | c.RequestFailed] = []
+    while len(results) < count:
+        results += connections.wait(20)
+    return results
 
 
 @pytest.fixture
-def wires() -> Iterator[ModelConnections]:
+def connections() -> Iterator[ModelConnections]:
     from consumer.blocking.sockets import Sockets
 
-    made = ModelConnections("A", Sockets())
-    yield made
-    made.close()
+    connections = ModelConnections("A", Sockets())
+    yield connections
+    connections.close()
 
 
-def test_responses_come_in_the_order_of_the_requests(broker: Server, wires: ModelConnections) -> None:
+def test_responses_come_in_the_order_of_the_requests(broker: Server, connections: ModelConnections) -> None:
     host, port = broker.bootstrap.split(":")
     sent = [ask(c.Address(host, int(port))) for _ in range(5)]
-    for one in sent:
-        wires.send(one)
-    answers = heard(wires, 5)
+    for request in sent:
+        connections.send(request)
+    answers = receive(connections, 5)
     assert [id(answer.request) for answer in answers] == [id(request.request) for request in sent]
     assert all(isinstance(answer, c.ResponseReceived) for answer in answers)
 
 
-def test_each_lane_has_its_own_connection(broker: Server, wires: ModelConnections) -> None:
+def test_each_lane_has_its_own_connection(broker: Server, connections: ModelConnections) -> None:
     host, port = broker.bootstrap.split(":")
     left, right = c.Address(host, int(port), "left"), c.Address(host, int(port), "right")
     first, second = ask(left), ask(right)
-    wires.send(first)
-    wires.send(second)
-    wires.close_connection(c.CloseConnection(left))
-    answers = {id(one.request): one for one in heard(wires, 2)}
+    connections.send(first)
+    connections.send(second)
+    connections.close_connection(c.CloseConnection(left))
+    answers = {id(result.request): result for result in receive(connections, 2)}
     assert isinstance(answers[id(first.request)], c.RequestFailed)
     assert isinstance(answers[id(second.request)], c.ResponseReceived)
 
 
-def test_a_refused_connection_fails_its_requests(wires: ModelConnections) -> None:
-    wires.send(ask(c.Address("127.0.0.1", 1)))
-    (failed,) = heard(wires, 1)
+def test_a_refused_connection_fails_its_requests(connections: ModelConnections) -> None:
+    connections.send(ask(c.Address("127.0.0.1", 1)))
+    (failed,) = receive(connections, 1)
     assert isinstance(failed, c.RequestFailed)
     assert not failed.late
 
 
-def test_a_request_that_times_out_fails_once(wires: ModelConnections) -> None:
+def test_a_request_that_times_out_fails_once(connections: ModelConnections) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        wires.send(ask(c.Address("127.0.0.1", silent.getsockname()[1]), timeout_ms=30))
-        (failed,) = heard(wires, 1)
+        connections.send(ask(c.Address("127.0.0.1", silent.getsockname()[1]), timeout_ms=30))
+        (failed,) = receive(connections, 1)
         assert isinstance(failed, c.RequestFailed)
         assert failed.late
-        assert wires.wait(0.01) == []
+        assert connections.wait(0.01) == []
 
 
-def test_the_next_request_reopens_a_broken_connection(broker: Server, wires: ModelConnections) -> None:
+def test_the_next_request_reopens_a_broken_connection(broker: Server, connections: ModelConnections) -> None:
     host, port = broker.bootstrap.split(":")
     address = c.Address(host, int(port))
-    wires.send(ask(address))
-    wires.close_connection(c.CloseConnection(address))
-    wires.send(ask(address))
-    assert [type(one).__name__ for one in heard(wires, 2)] == ["RequestFailed", "ResponseReceived"]
+    connections.send(ask(address))
+    connections.close_connection(c.CloseConnection(address))
+    connections.send(ask(address))
+    assert [type(result).__name__ for result in receive(connections, 2)] == [
+        "RequestFailed",
+        "ResponseReceived",
+    ]

@@ -30,9 +30,9 @@ def test_an_invalid_address_is_rejected_when_a_proxy_is_created(target: Any) -> 
 
 
 CALLS: list[Callable[[Proxy, Any], None]] = [
-    lambda one, seconds: one.stall(seconds),
-    lambda one, seconds: one.delay(seconds),
-    lambda one, seconds: one.trouble(7, seconds),
+    lambda proxy, seconds: proxy.stall(seconds),
+    lambda proxy, seconds: proxy.delay(seconds),
+    lambda proxy, seconds: proxy.trouble(7, seconds),
 ]
 
 
@@ -76,24 +76,24 @@ def test_a_stalled_connection_is_closed_when_the_proxy_ends() -> None:
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(
     turns: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """asyncio tells of it some turns later: "Task was destroyed but it is pending", it said in the log."""
+    """asyncio logs a forgotten connection some turns later: "Task was destroyed but it is pending"."""
     clients: list[Socket] = []
     with running() as server, Proxy(server.bootstrap) as between:
         loop, thread = between._loop, between._thread
         assert loop is not None
         assert thread is not None
 
-        def end(left: int) -> None:
-            if left:
-                loop.call_soon(end, left - 1)
+        def end(remaining_turns: int) -> None:
+            if remaining_turns:
+                loop.call_soon(end, remaining_turns - 1)
             else:
                 loop.stop()
 
-        def come() -> None:
+        def connect() -> None:
             clients.append(Socket(between.bootstrap))
             end(turns)
 
-        loop.call_soon_threadsafe(come)
+        loop.call_soon_threadsafe(connect)
         thread.join()
     with clients[0].socket:
         assert clients[0].closed_by_broker()
@@ -102,8 +102,8 @@ def test_the_end_closes_a_connection_accepted_in_the_same_turn(
 
 
 def test_a_proxy_whose_start_failed_is_not_running() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        between = Proxy("127.0.0.1:1", port=taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        between = Proxy("127.0.0.1:1", port=listener.getsockname()[1])
         with pytest.raises(OSError, match="in use"), between:
             pass
     with pytest.raises(IllegalState):

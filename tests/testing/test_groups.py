@@ -18,30 +18,30 @@ from kproto.testing.groups import Group
 from kproto.testing.invariants import InvariantBroken
 from kproto.testing.world import Consumer, World
 
-# ---- an assignor of one's own: whole topics, to whoever has the fewest partitions
+# ---- a user's assignor: each topic goes to the member with the fewest partitions
 
 
 def by_topic(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
 ) -> dict[str, list[TopicPartition]]:
-    found: dict[str, list[TopicPartition]] = {member: [] for member in members}
+    assignment: dict[str, list[TopicPartition]] = {member: [] for member in members}
     for topic in sorted(partitions):
         able = [member for member in sorted(members) if topic in members[member].topics]
-        owner = min(able, key=lambda member: len(found[member]))
-        found[owner] += [TopicPartition(topic, number) for number in range(partitions[topic])]
-    return found
+        owner = min(able, key=lambda member: len(assignment[member]))
+        assignment[owner] += [TopicPartition(topic, number) for number in range(partitions[topic])]
+    return assignment
 
 
 def by_share(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
 ) -> dict[str, list[TopicPartition]]:
-    """The defect: what is left over when the members share is given to nobody."""
-    found: dict[str, list[TopicPartition]] = {member: [] for member in members}
+    """Assign equal shares. The defect: the remainder of the division is assigned to no member."""
+    assignment: dict[str, list[TopicPartition]] = {member: [] for member in members}
     for topic, count in partitions.items():
         for turn, member in enumerate(sorted(members)):
             share = count // len(members)
-            found[member] += [TopicPartition(topic, turn * share + number) for number in range(share)]
-    return found
+            assignment[member] += [TopicPartition(topic, turn * share + number) for number in range(share)]
+    return assignment
 
 
 class WholeTopics(Group):
@@ -53,11 +53,11 @@ class Shares(Group):
     options: ClassVar = ({"partition_assignment_strategy": [Assignor("shares", by_share)]},)
 
 
-# ---- a listener of one's own: results and positions live in one store, and are written together
+# ---- a user's listener: results and positions are written together into one store
 
 
 class Stored(RebalanceListener):
-    """Each record into the store, and where to go on; begins where the store says."""
+    """Store each record with the next position, and start at the stored positions."""
 
     NEXT = 1
 
@@ -79,7 +79,7 @@ class Stored(RebalanceListener):
 
 
 class Forgetful(Stored):
-    """The defect: the store says where the last record was, and not where the next one is."""
+    """The defect: the store has the offset of the last record instead of the next one."""
 
     NEXT = 0
 
@@ -100,7 +100,7 @@ class ExactlyOnce(Group):
                 raise InvariantBroken(f"{partition}: {values}")
 
 
-class TwiceAfterAll(ExactlyOnce):
+class AtLeastOnce(ExactlyOnce):
     kind: ClassVar = Forgetful
 
 
@@ -149,32 +149,32 @@ def test_an_assignor_that_leaves_a_partition_out_is_found() -> None:
 
 def test_a_listener_that_is_off_by_one_is_found() -> None:
     with pytest.raises(InvariantBroken):
-        run(TwiceAfterAll, 20, 15)
+        run(AtLeastOnce, 20, 15)
 
 
 def test_a_listener_that_raises_is_found() -> None:
     class Raises(Group):
         def application(self, consumer: Consumer) -> Any:
-            class One(RebalanceListener):
+            class Listener(RebalanceListener):
                 def revoked(self, partitions: Any) -> None:
                     raise KeyError("oh")
 
-            return One()
+            return Listener()
 
     with pytest.raises(KeyError):
         run(Raises, 20, 15)
 
 
 def test_an_application_with_names_of_another_library_is_rejected() -> None:
-    class Other(Group):
+    class ForeignNames(Group):
         def application(self, consumer: Consumer) -> Any:
-            class One:
+            class Listener:
                 def on_partitions_assigned(self, partitions: Any) -> None: ...
 
-            return One()
+            return Listener()
 
     with pytest.raises(ConfigError, match="on_partitions_assigned is a name of another library"):
-        run(Other, 1, 1)
+        run(ForeignNames, 1, 1)
 
 
 def test_the_calls_of_a_failure_reproduce_its_world(tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ def test_the_calls_of_a_failure_reproduce_its_world(tmp_path: Path) -> None:
 
 
 def test_a_final_invariant_is_checked_at_the_end() -> None:
-    seen: list[World] = []
+    checked_worlds: list[World] = []
 
     class Mine(Group):
-        final_invariants: ClassVar = (seen.append,)
+        final_invariants: ClassVar = (checked_worlds.append,)
 
     run(Mine, 1, 5)
-    assert seen
+    assert checked_worlds

@@ -19,16 +19,16 @@ from kproto.errors import ConfigError, RequestTimedOut
 def test_a_group_reads_what_was_produced(kafka):
     kafka.create_topic("flights", 3)
     placed = kafka.produce("flights", "a", b"b", key=b"UA")
-    assert [one.offset for one in placed] == [0, 1]
+    assert [delivery.offset for delivery in placed] == [0, 1]
     assert [record.value for record in kafka.records("flights")] == [b"a", b"b"]
     assert kafka.group("readers").state == "Dead"
     assert kafka.group("readers").total_lag is None
     from kproto import Consumer
     with Consumer(kafka.bootstrap, group_id="readers", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["flights"])
-        got = []
-        while len(got) < 2:
-            got += consumer.poll(5)
+        records = []
+        while len(records) < 2:
+            records += consumer.poll(5)
         consumer.commit()
         group = kafka.group("readers")
         assert group.state == "Stable"
@@ -41,7 +41,7 @@ def test_a_group_reads_what_was_produced(kafka):
 def test_each_test_has_a_broker_of_its_own(kafka):
     assert kafka.cluster.topics() == {}
 
-def test_a_name_that_is_misspelt_makes_no_topic(kafka):
+def test_a_misspelt_name_creates_no_topic(kafka):
     from kproto import Producer
     from kproto.errors import KprotoError
     with Producer(kafka.bootstrap, allow_auto_create_topics=True, max_block_ms=300) as producer:
@@ -49,13 +49,13 @@ def test_a_name_that_is_misspelt_makes_no_topic(kafka):
             producer.send("flihgts", b"x").result(10)
     assert kafka.cluster.topics() == {}
 
-def test_the_session_has_one(kafka_session):
+def test_the_session_broker_is_shared(kafka_session):
     kafka_session.create_topic("kept")
 
-def test_and_it_is_still_there(kafka_session):
+def test_topics_of_the_session_broker_remain(kafka_session):
     assert "kept" in kafka_session.cluster.topics()
 
-def test_a_partition_without_a_commit_lags_by_all_it_holds(kafka):
+def test_the_lag_of_a_partition_without_a_commit_is_its_size(kafka):
     from kproto import TopicPartition
     kafka.create_topic("flights", 2)
     kafka.produce("flights", "a", partition=0, timestamp=7)
@@ -64,7 +64,7 @@ def test_a_partition_without_a_commit_lags_by_all_it_holds(kafka):
     assert sorted(kafka.group("readers").lag.values()) == [0, 2]
     assert kafka.records("flights")[0].timestamp == 7
 
-def test_the_broker_can_be_told_to_fail(kafka):
+def test_the_broker_fails_on_request(kafka):
     import pytest
     from kproto.errors import BrokerError
     kafka.create_topic("flights")
@@ -72,37 +72,37 @@ def test_the_broker_can_be_told_to_fail(kafka):
     with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
         kafka.produce("flights", "a")
 
-def test_waiting_says_what_for(kafka):
+def test_the_error_of_a_wait_names_the_condition(kafka):
     with pytest.raises(AssertionError, match="the rain did not come true within 0.05 s"):
         kafka.wait_until(lambda: False, 0.05, "the rain")
 
-def test_waiting_shows_what_came_last(kafka):
+def test_the_error_of_a_wait_shows_the_last_result(kafka):
     import re
     def asserts():
         assert kafka.group("g").state == "Dead"
-    for condition, says in (
+    for condition, message in (
         (asserts, "returned None; after assertions it must return True"),
         (lambda: [], re.escape("the last value was []")),
         (lambda: kafka.records("nowhere"), "the last error was UnknownTopic"),
     ):
-        with pytest.raises(AssertionError, match=says):
+        with pytest.raises(AssertionError, match=message):
             kafka.wait_until(condition, 0.05)
 
-def test_a_topic_that_comes_is_waited_for(kafka):
-    asked = []
-    def there():
-        if len(asked) == 1:
+def test_wait_until_retries_while_a_topic_is_missing(kafka):
+    calls = []
+    def has_records():
+        if len(calls) == 1:
             kafka.create_topic("later")
-        asked.append(1)
+        calls.append(1)
         return not kafka.records("later")
-    kafka.wait_until(there)
-    assert len(asked) == 2
+    kafka.wait_until(has_records)
+    assert len(calls) == 2
 
 async def never():
     return False
 
 def test_wrong_arguments_are_named(kafka):
-    for call, says in (
+    for call, message in (
         (lambda: kafka.create_topic(["a", "b"]), "name=.*a text"),
         (lambda: kafka.wait_until(lambda: True, timeout="1"), "timeout='1'.*a number"),
         (lambda: kafka.wait_until(True), "condition=True.*a function"),
@@ -114,34 +114,34 @@ def test_wrong_arguments_are_named(kafka):
         (lambda: kafka.records("flights", timeout="1"), "timeout='1'.*a number"),
         (lambda: kafka.records("flights", timeout=float("nan")), "timeout=nan.*seconds"),
     ):
-        with pytest.raises(ConfigError, match=says):
+        with pytest.raises(ConfigError, match=message):
             call()
 
-def test_records_that_nobody_gives_are_not_waited_for_without_end(kafka):
+def test_reading_unavailable_records_times_out(kafka):
     kafka.create_topic("flights")
     kafka.produce("flights", "UA 100")
     kafka.server.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", 1_000_000)
     with pytest.raises(RequestTimedOut, match="records: .* 300 ms .*flights-0 is read up to 0 of 1"):
         kafka.records("flights", timeout=0.3)
 
-def test_threads_have_one_cluster(kafka):
+def test_threads_share_one_cluster(kafka):
     from concurrent.futures import ThreadPoolExecutor
     from threading import Barrier
     together = Barrier(8)
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(lambda _: (together.wait(), kafka.cluster)[1], range(8)))) == 1
 
-@pytest.mark.parametrize("left", ["down", "silent", "failing"])
-def test_a_test_may_leave_its_broker_as_it_is(kafka, left):
+@pytest.mark.parametrize("broker_state", ["down", "silent", "failing"])
+def test_a_test_may_leave_its_broker_broken(kafka, broker_state):
     kafka.create_topic("flights")
-    if left == "down":
+    if broker_state == "down":
         kafka.server.down()
-    elif left == "silent":
+    elif broker_state == "silent":
         kafka.server.slow(float("inf"))
     else:
         kafka.server.fail("DeleteTopics", "UNKNOWN_SERVER_ERROR", 9)
 
-def test_a_coordinator_that_moves_or_loads_is_waited_for(kafka):
+def test_a_moving_or_loading_coordinator_is_retried(kafka):
     for code in ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"):
         kafka.server.fail("DescribeGroups", code, 2)
         assert kafka.group("g").state == "Dead"
@@ -167,11 +167,11 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 
 def _plugin(pytester: pytest.Pytester) -> list[str]:
-    """Where the package is not installed, the entry point isn't either."""
+    """Return options that load the plugin if the package, and so its entry point, is not installed."""
     from importlib.metadata import entry_points
 
-    found = entry_points(group="pytest11", name="kproto")
-    return [] if found else ["-p", "kproto.testing.plugin"]
+    entry_points_found = entry_points(group="pytest11", name="kproto")
+    return [] if entry_points_found else ["-p", "kproto.testing.plugin"]
 
 
 def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: py
     run(pytester, "-q").assert_outcomes(passed=18)
 
 
-def test_a_broker_that_is_not_allowed_is_told(
+def test_the_error_for_an_unknown_broker_lists_the_brokers(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
@@ -189,19 +189,17 @@ def test_a_broker_that_is_not_allowed_is_told(
     result.stderr.fnmatch_lines(["*--kafka=redpanda: allowed are embedded, docker, jars or HOST:PORT"])
 
 
-def test_a_broker_that_is_not_there_is_an_error(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_broker_is_an_error(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
-    monkeypatch.setattr("kproto.testing.brokers.why_silent", lambda *_: "nobody answers there")
+    monkeypatch.setattr("kproto.testing.brokers.why_silent", lambda *_: "this address does not answer")
     pytester.makepyfile("def test(kafka): pass")
     result = pytester.runpytest_inprocess(*_plugin(pytester), "--kafka=127.0.0.1:1")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*nobody answers there*"])
+    result.stdout.fnmatch_lines(["*this address does not answer*"])
 
 
 SECURED = """
-def test_the_kit_gets_in_and_the_code_under_test_too(kafka):
+def test_fixture_and_application_log_in(kafka):
     kafka.create_topic("flights")
     kafka.produce("flights", "a")
     assert [record.value for record in kafka.records("flights")] == [b"a"]
@@ -209,7 +207,7 @@ def test_the_kit_gets_in_and_the_code_under_test_too(kafka):
     with Cluster(kafka.bootstrap, **kafka.options()) as cluster:
         assert "flights" in cluster.topics()
 
-def test_what_was_made_is_gone(kafka):
+def test_topics_of_the_previous_test_are_deleted(kafka):
     assert kafka.cluster.topics() == {}
 """
 
@@ -226,21 +224,21 @@ def properties(folder: Path, password: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Made here, as `pytester` unloads whatever is imported first while it is there."""
+def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Create certificates here, because `pytester` unloads every module that is imported while it runs."""
     pytest.importorskip("trustme")
     return certificates(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("password", ["s3cr3t", "wr0ng"])
-def test_a_file_says_how_to_get_into_a_broker_of_ones_own(
-    password: str, made: Certificates, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+def test_a_command_config_logs_in_to_a_given_broker(
+    password: str, certificate_files: Certificates, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(SECURED)
-    file = properties(Path(made.ca).parent, password)
-    with secured("SASL_SSL", made, users={"alice": "s3cr3t"}) as broker:
+    file = properties(Path(certificate_files.ca).parent, password)
+    with secured("SASL_SSL", certificate_files, users={"alice": "s3cr3t"}) as broker:
         result = run(pytester, f"--kafka={broker.bootstrap}", f"--kafka-command-config={file}", "-l")
     if password == "s3cr3t":
         result.assert_outcomes(passed=2)
@@ -251,19 +249,19 @@ def test_a_file_says_how_to_get_into_a_broker_of_ones_own(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("options", "message"),
     [
         (["--kafka-command-config=x"], "*is only for --kafka=HOST:PORT, but --kafka is embedded*"),
         (["--kafka=a:1", "--kafka-command-config=/no/such"], "*--kafka-command-config: path='/no/such'*"),
         ([f"--kafka={'9' * 5000}"], "*... (5009 characters) allowed are embedded*"),
     ],
 )
-def test_words_about_a_broker_that_are_off_are_told(
-    words: list[str], told: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+def test_invalid_broker_options_are_reported(
+    options: list[str], message: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile("def test(): pass")
-    run(pytester, *words).stderr.fnmatch_lines([told])
+    run(pytester, *options).stderr.fnmatch_lines([message])
 
 
 FAILS = """
@@ -274,14 +272,14 @@ def test_fails(kafka):
 
 
 @pytest.mark.thorough
-def test_an_error_of_ours_is_shown_at_the_line_that_called(
+def test_an_error_is_shown_at_the_calling_line(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(FAILS)
-    shown = run(pytester).stdout.str()
-    assert "TOPIC_ALREADY_EXISTS" in shown
-    assert "plans" not in shown
+    output = run(pytester).stdout.str()
+    assert "TOPIC_ALREADY_EXISTS" in output
+    assert "plans" not in output
     assert "plans" in run(pytester, "--full-trace").stdout.str()
 
 
@@ -291,11 +289,11 @@ def test_waits(kafka):
 """
 
 
-def test_a_wait_in_vain_is_shown_at_the_line_that_waited(
+def test_a_failed_wait_is_shown_at_the_waiting_line(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(WAITS)
-    shown = run(pytester).stdout.str()
-    assert "the rain" in shown
-    assert "validation.py" not in shown
+    output = run(pytester).stdout.str()
+    assert "the rain" in output
+    assert "validation.py" not in output

@@ -39,47 +39,47 @@ Group = tuple[dict[str, int], dict[str, list[str]]]
 # ---- I6
 
 
-def asked(assign: Callable[..., object], group: Group) -> Callable[[], object]:
+def assignment_of(assign: Callable[..., object], group: Group) -> Callable[[], object]:
     partitions, members = group
-    wanted = {name: Subscription(topics=tuple(topics)) for name, topics in members.items()}
-    return lambda: assign(partitions, wanted, {})
+    subscriptions = {name: Subscription(topics=tuple(topics)) for name, topics in members.items()}
+    return lambda: assign(partitions, subscriptions, {})
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(group=GROUPS)
 def test_every_assignor_is_a_function(name: str, group: Group) -> None:
-    an_assignor_is_a_function(asked(ASSIGNORS[name].assign, group))
+    an_assignor_is_a_function(assignment_of(ASSIGNORS[name].assign, group))
 
 
-def drawn(partitions: Any, members: Any, racks: Any) -> object:
+def random_owner(partitions: Any, members: Any, racks: Any) -> object:
     return {random.choice(list(members)): list(partitions)}
 
 
 TURNS = itertools.count()
 
 
-def counted(partitions: Any, members: Any, racks: Any) -> object:
-    """It remembers what it was asked before."""
+def stateful_owner(partitions: Any, members: Any, racks: Any) -> object:
+    """Assign by the number of calls so far."""
     return {sorted(members)[next(TURNS) % len(members)]: list(partitions)}
 
 
-def endless(partitions: Any, members: Any, racks: Any) -> object:
-    """It goes on moving partitions to and fro: librdkafka's performReassignments once did."""
+def moves_endlessly(partitions: Any, members: Any, racks: Any) -> object:
+    """Move partitions to and fro without end, as a bug of librdkafka's performReassignments did."""
     owners = sorted(members) * 2
     while owners[0] != "nobody":
         owners.reverse()
     return {}
 
 
-def stands_still(partitions: Any, members: Any, racks: Any) -> object:
+def loops_forever(partitions: Any, members: Any, racks: Any) -> object:
     while True: pass  # fmt: skip  # noqa: E701
 
 
-@pytest.mark.parametrize("assign", [drawn, counted, endless, stands_still])
-def test_what_is_no_function_is_found(assign: Callable[..., object]) -> None:
+@pytest.mark.parametrize("assign", [random_owner, stateful_owner, moves_endlessly, loops_forever])
+def test_an_assignor_that_is_not_a_function_is_found(assign: Callable[..., object]) -> None:
     group: Group = {"t": 9}, {name: ["t"] for name in "abcdefgh"}
     with pytest.raises(InvariantBroken):
-        an_assignor_is_a_function(asked(assign, group), times=20)
+        an_assignor_is_a_function(assignment_of(assign, group), times=20)
 
 
 # ---- I18
@@ -106,11 +106,11 @@ def test_every_decoder_takes_any_bytes(name: str, data: bytes) -> None:
 
 @settings(max_examples=25)
 @given(batch=record_batches(), at=st.integers(0), value=st.integers(0, 255))
-def test_a_batch_with_any_byte_changed_is_taken(batch: Any, at: int, value: int) -> None:
+def test_a_batch_with_any_changed_byte_is_decoded_or_rejected(batch: Any, at: int, value: int) -> None:
     data = bytearray(batch.data)
     data[at % len(data)] = value
     a_decoder_takes_any_bytes(
-        # The bound on what a batch may unpack to is 16 MiB unless said; here it is what the claim allows.
+        # By default a batch may decompress to 16 MiB, which is more than this property allows.
         lambda data: [batch.records(max_decompressed=1 << 20) for batch in batches(data, check_crc=False)],
         bytes(data),
     )
@@ -164,7 +164,7 @@ def test_a_decoder_without_the_property_is_found(
         a_decoder_takes_any_bytes(decode, data)
 
 
-def test_what_never_ran_is_no_proof() -> None:
+def test_a_coroutine_function_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"decode=.*nothing awaits its result"):
         a_decoder_takes_any_bytes(waits, b"")
     with pytest.raises(ConfigError, match=r"assign=.*nothing awaits its result"):
@@ -183,12 +183,12 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
 @pytest.mark.parametrize(
     ("end", "rows"),
     [
-        ({T0: 5, T1: 0}, []),  # it moves without rows
-        ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),  # a row behind the end comes again in the next batch
-        ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),  # a row of the batch before
-        ({T0: 2, T1: 0}, []),  # it goes back, and the next batch has rows again
+        ({T0: 5, T1: 0}, []),  # the end moves without rows
+        ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),  # a row behind the end, which the next batch returns again
+        ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),  # a row of the previous batch
+        ({T0: 2, T1: 0}, []),  # the end moves back, so that the next batch returns rows again
         ({T1: 0}, [(T0, 3), (T0, 4)]),  # rows of a partition without an end
-        ({T0: 3, T1: 2}, [(T0, 3), (T0, 4)]),  # by position, and not by name: the ends of another partition
+        ({T0: 3, T1: 2}, [(T0, 3), (T0, 4)]),  # the ends of two partitions are swapped
     ],
 )
 def test_a_batch_that_ends_elsewhere_is_found(end: dict[TopicPartition, int], rows: list[Any]) -> None:

@@ -21,11 +21,11 @@ from kproto.testing.proxy import WatchProxy
 from tests.broker.stage import Socket
 
 
-def test_a_group_lives_behind_the_proxy() -> None:
-    seen: list[Exchange] = []
+def test_a_group_works_through_the_proxy() -> None:
+    exchanges: list[Exchange] = []
 
     async def main(bootstrap: str) -> int:
-        async with WatchProxy(bootstrap, tell=seen.append) as proxy:
+        async with WatchProxy(bootstrap, tell=exchanges.append) as proxy:
             async with AsyncProducer(proxy.bootstrap) as producer:
                 for number in range(10):
                     await producer.send("t", b"%d" % number)
@@ -39,12 +39,12 @@ def test_a_group_lives_behind_the_proxy() -> None:
 
     with running(topics={"t": 3}) as server:
         assert asyncio.run(main(server.bootstrap)) == 10
-    apis = {exchange.api for exchange in seen}
+    apis = {exchange.api for exchange in exchanges}
     assert {"Metadata", "Produce", "JoinGroup", "SyncGroup", "Fetch", "OffsetCommit", "LeaveGroup"} <= apis
-    assert all(exchange.response is not None or exchange.trouble for exchange in seen)
+    assert all(exchange.response is not None or exchange.trouble for exchange in exchanges)
 
 
-def test_a_cluster_that_is_not_there_is_told_at_once() -> None:
+def test_a_missing_cluster_is_reported_immediately() -> None:
     async def main() -> None:
         async with WatchProxy("127.0.0.1:1", tell=print):
             pass
@@ -69,7 +69,7 @@ def test_garbage_ends_its_own_connection_only() -> None:
         assert asyncio.run(main(server.bootstrap)) == b""
 
 
-def test_a_client_that_speaks_tls_is_told_so_once_and_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_uses_tls_is_rejected_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main(bootstrap: str) -> str:
         async with WatchProxy(bootstrap, tell=lambda exchange: None) as proxy:
             host, port = proxy.bootstrap.split(":")
@@ -80,40 +80,40 @@ def test_a_client_that_speaks_tls_is_told_so_once_and_not_kept(caplog: pytest.Lo
             return proxy.bootstrap
 
     with running() as server:
-        here = asyncio.run(main(server.bootstrap))
-    told = f"{here}: clients must not use TLS to this proxy: set PLAINTEXT or SASL_PLAINTEXT"
-    assert [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"] == [told]
+        address = asyncio.run(main(server.bootstrap))
+    message = f"{address}: clients must not use TLS to this proxy: set PLAINTEXT or SASL_PLAINTEXT"
+    assert [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"] == [message]
 
 
-def test_an_answer_whose_client_has_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As kafka-go's LeaveGroup, behind which it closes the connection."""
-    seen: list[Exchange] = []
+def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kafka-go does so: it closes the connection directly after it has sent LeaveGroup."""
+    exchanges: list[Exchange] = []
 
     async def main(bootstrap: str) -> None:
-        answered = asyncio.Event()
+        is_response_ready = asyncio.Event()
 
         async def slow(proxy: WatchProxy, broker: object) -> None:
-            answered.set()
+            is_response_ready.set()
             await asyncio.sleep(60)
 
         monkeypatch.setattr(WatchProxy, "_here", slow)
-        async with WatchProxy(bootstrap, tell=seen.append) as proxy:
+        async with WatchProxy(bootstrap, tell=exchanges.append) as proxy:
             _, writer = await asyncio.open_connection(*proxy.bootstrap.split(":"))
             frame = encode_request(MetadataRequest(topics=[]), 9, 1, "hasty")
             writer.write(len(frame).to_bytes(4, "big") + frame)
-            await asyncio.wait_for(answered.wait(), 5)
+            await asyncio.wait_for(is_response_ready.wait(), 5)
             writer.close()
-            while not seen:
+            while not exchanges:
                 await asyncio.sleep(0.01)
 
     with running() as server:
         asyncio.run(asyncio.wait_for(main(server.bootstrap), 10))
-    assert [(one.api, one.response is not None) for one in seen] == [("Metadata", True)]
+    assert [(exchange.api, exchange.response is not None) for exchange in exchanges] == [("Metadata", True)]
 
 
 @pytest.mark.parametrize("turns", range(7))
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(turns: int) -> None:
-    """asyncio tells of it some turns later: such a client was served on, and told."""
+    """A connection that the end forgot would be served some turns later."""
 
     async def main(bootstrap: str) -> bool:
         async with WatchProxy(bootstrap, tell=print) as proxy:
@@ -127,18 +127,18 @@ def test_the_end_closes_a_connection_accepted_in_the_same_turn(turns: int) -> No
         assert asyncio.run(main(server.bootstrap))
 
 
-def test_the_end_closes_who_waits_for_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_closes_a_client_that_waits_for_a_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(bootstrap: str) -> bool:
-        asked = asyncio.Event()
+        is_connecting = asyncio.Event()
 
         async def silent(proxy: WatchProxy, broker: object) -> None:
-            asked.set()
+            is_connecting.set()
             await asyncio.sleep(60)
 
         async with WatchProxy(bootstrap, tell=print) as proxy:
             monkeypatch.setattr(WatchProxy, "_connect", silent)
             client = Socket(proxy.bootstrap)
-            await asked.wait()
+            await is_connecting.wait()
         with client.socket:
             return await asyncio.to_thread(client.closed_by_broker)
 
@@ -146,7 +146,7 @@ def test_the_end_closes_who_waits_for_a_broker_that_does_not_answer(monkeypatch:
         assert asyncio.run(main(server.bootstrap))
 
 
-def test_a_start_that_is_cancelled_leaves_nobody_at_the_port() -> None:
+def test_a_cancelled_start_closes_its_port() -> None:
     async def main(bootstrap: str) -> bool:
         port = free_port()
         starting = asyncio.ensure_future(
@@ -169,19 +169,19 @@ def test_a_start_that_is_cancelled_leaves_nobody_at_the_port() -> None:
         assert asyncio.run(main(server.bootstrap))
 
 
-class Metadata:
-    """A client that asks where the broker is; `answer` is where."""
+class MetadataClient:
+    """A client that sends a Metadata request. `answer` returns the address of the broker in the response."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     @classmethod
-    async def asked(cls, place: str) -> Metadata:
-        found = cls()
-        found.reader, found.writer = await asyncio.open_connection(*place.split(":"))
+    async def connect(cls, address: str) -> MetadataClient:
+        client = cls()
+        client.reader, client.writer = await asyncio.open_connection(*address.split(":"))
         frame = encode_request(MetadataRequest(topics=[]), 9, 1, "me")
-        found.writer.write(len(frame).to_bytes(4, "big") + frame)
-        return found
+        client.writer.write(len(frame).to_bytes(4, "big") + frame)
+        return client
 
     async def answer(self) -> tuple[str, int]:
         size = int.from_bytes(await self.reader.readexactly(4), "big")
@@ -191,28 +191,28 @@ class Metadata:
         return broker.host, broker.port
 
 
-def test_a_listener_is_made_also_if_who_asked_for_it_first_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Exchange] = []
+def test_a_listener_is_created_even_if_its_first_client_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchanges: list[Exchange] = []
 
     async def main(port: int) -> None:
-        made, serve = asyncio.Event(), WatchProxy._serve
+        may_serve, serve = asyncio.Event(), WatchProxy._serve
 
         async def slow(proxy: WatchProxy, broker: Address, port: int = 0) -> None:
-            if broker[0] == "127.0.0.1":  # as the broker calls itself
-                await made.wait()
+            if broker[0] == "127.0.0.1":  # the address that the broker advertises
+                await may_serve.wait()
             await serve(proxy, broker, port)
 
         monkeypatch.setattr(WatchProxy, "_serve", slow)
-        async with WatchProxy(f"localhost:{port}", tell=seen.append) as proxy:
-            hasty, patient = [await Metadata.asked(proxy.bootstrap) for _ in range(2)]
+        async with WatchProxy(f"localhost:{port}", tell=exchanges.append) as proxy:
+            leaving, waiting = [await MetadataClient.connect(proxy.bootstrap) for _ in range(2)]
             await asyncio.sleep(0.1)
-            hasty.writer.close()
-            while not seen:
+            leaving.writer.close()
+            while not exchanges:
                 await asyncio.sleep(0.01)
-            made.set()
-            place = await patient.answer()
-            assert place[1] not in (port, int(proxy.bootstrap.split(":")[1]))
-            assert await (await Metadata.asked(proxy.bootstrap)).answer() == place
+            may_serve.set()
+            address = await waiting.answer()
+            assert address[1] not in (port, int(proxy.bootstrap.split(":")[1]))
+            assert await (await MetadataClient.connect(proxy.bootstrap)).answer() == address
 
     with running() as server:
         asyncio.run(asyncio.wait_for(main(int(server.bootstrap.split(":")[1])), 10))
@@ -232,28 +232,28 @@ def test_a_listener_that_cannot_be_created_is_logged_and_retried(
         monkeypatch.setattr(WatchProxy, "_serve", full)
         async with WatchProxy(f"localhost:{port}", tell=lambda exchange: None) as proxy:
             with pytest.raises(asyncio.IncompleteReadError):
-                await (await Metadata.asked(proxy.bootstrap)).answer()
-            await (await Metadata.asked(proxy.bootstrap)).answer()
+                await (await MetadataClient.connect(proxy.bootstrap)).answer()
+            await (await MetadataClient.connect(proxy.bootstrap)).answer()
 
     with running() as server:
         port = int(server.bootstrap.split(":")[1])
         asyncio.run(asyncio.wait_for(main(port), 10))
-    told = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
-    assert told == [f"127.0.0.1:{port}: no listener can be created for it: Too many open files"]
+    messages = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
+    assert messages == [f"127.0.0.1:{port}: no listener can be created for it: Too many open files"]
 
 
 @pytest.mark.parametrize("listener", ["plain proxy, TLS broker", "a certificate is asked for"])
-def test_what_is_wrong_with_the_way_to_the_cluster_is_told_once(
+def test_a_tls_problem_of_the_connection_to_the_cluster_is_logged_once(
     listener: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client behind the proxy can't know: to it, somebody closed the connection."""
+    """A client behind the proxy only sees a closed connection, so that the proxy must log the cause."""
     pytest.importorskip("trustme")
-    files, asked = certificates(tmp_path), "certificate" in listener
-    tls = files.context("required" if asked else "none")
-    ours = ssl.create_default_context(cafile=files.ca) if asked else None
+    files, wants_certificate = certificates(tmp_path), "certificate" in listener
+    tls = files.context("required" if wants_certificate else "none")
+    client_tls = ssl.create_default_context(cafile=files.ca) if wants_certificate else None
 
     async def main(bootstrap: str) -> None:
-        async with WatchProxy(bootstrap, tell=lambda exchange: None, tls=ours) as proxy:
+        async with WatchProxy(bootstrap, tell=lambda exchange: None, tls=client_tls) as proxy:
             for _ in range(3):
                 async with AsyncCluster(proxy.bootstrap) as cluster:
                     with pytest.raises(ConnectionFailed):
@@ -261,11 +261,13 @@ def test_what_is_wrong_with_the_way_to_the_cluster_is_told_once(
 
     with running(listen=["SSL://127.0.0.1:0"], tls=tls) as server:
         asyncio.run(main(server.bootstrap))
-    told = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
-    words = (
-        "it may ask for a client certificate" if asked else "this port speaks TLS, and was not asked by it"
+    messages = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
+    message = (
+        "it may ask for a client certificate"
+        if wants_certificate
+        else "this port speaks TLS, and was not asked by it"
     )
-    assert [words in line for line in told] == [True]
+    assert [message in line for line in messages] == [True]
 
 
 def test_an_unreachable_broker_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -283,5 +285,5 @@ def test_an_unreachable_broker_is_logged_once(caplog: pytest.LogCaptureFixture) 
 
     with running() as server:
         asyncio.run(main(server))
-    told = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
-    assert ["cannot be reached" in line for line in told] == [True, True]
+    messages = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
+    assert ["cannot be reached" in line for line in messages] == [True, True]

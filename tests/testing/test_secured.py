@@ -25,7 +25,7 @@ from kproto.testing.secured import SecuredKafka, allow, deny
 
 pytest.importorskip("trustme")
 __all__ = ["kafka_secured"]
-Make = Callable[..., SecuredKafka]
+MakeKafka = Callable[..., SecuredKafka]
 USERS = {"alice": "alice-secret"}
 WRONG: Any = {"topics": "t"}
 SOON = {"connections.max.reauth.ms": "500"}
@@ -36,14 +36,16 @@ def _kafka_certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificate
     return certificates(tmp_path_factory.mktemp("kafka"))
 
 
-def topics(kafka: SecuredKafka, **how: Any) -> dict[str, int]:
-    given = {"timeout": 20, **kafka.options("alice", "alice-secret"), **how}
-    with Cluster(kafka.bootstrap, **given) as cluster:
+def topics(kafka: SecuredKafka, **options: Any) -> dict[str, int]:
+    all_options = {"timeout": 20, **kafka.options("alice", "alice-secret"), **options}
+    with Cluster(kafka.bootstrap, **all_options) as cluster:
         return cluster.topics()
 
 
-def refusal(cluster: Cluster) -> str:
-    """What the cluster says when it lets nobody in any more: as a service, which asks again and again."""
+def authentication_error(cluster: Cluster) -> str:
+    """Call until the cluster rejects the login, and return the error's text; a service retries in this way
+    too.
+    """
     while True:
         try:
             cluster.topics()
@@ -54,7 +56,7 @@ def refusal(cluster: Cluster) -> str:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
-def test_a_service_logs_in_and_the_kit_looks_on(kafka_secured: Make, mechanism: str) -> None:
+def test_a_client_logs_in_and_the_fixture_reads_its_records(kafka_secured: MakeKafka, mechanism: str) -> None:
     kafka = kafka_secured("SASL_SSL", users=USERS)
     kafka.create_topic("t")
     with Producer(kafka.bootstrap, **kafka.options("alice", "alice-secret", mechanism)) as producer:
@@ -62,7 +64,7 @@ def test_a_service_logs_in_and_the_kit_looks_on(kafka_secured: Make, mechanism: 
     assert [record.value for record in kafka.records("t")] == [b"x"]
 
 
-def test_the_async_kafka_is_awaited(kafka_secured: Make) -> None:
+def test_the_async_kafka_is_awaited(kafka_secured: MakeKafka) -> None:
     import asyncio
 
     kafka = AsyncKafka(kafka_secured("SSL"))
@@ -70,7 +72,7 @@ def test_the_async_kafka_is_awaited(kafka_secured: Make) -> None:
     assert kafka.bootstrap != ""
 
 
-def test_a_client_shows_its_certificate_where_it_must(kafka_secured: Make) -> None:
+def test_a_client_sends_its_certificate_if_the_broker_requires_it(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SSL", client_auth="required")
     with Cluster(kafka.bootstrap, **kafka.options()) as cluster:
         assert cluster.topics() == {}
@@ -81,7 +83,7 @@ def test_a_client_shows_its_certificate_where_it_must(kafka_secured: Make) -> No
         cluster.topics()
 
 
-def test_a_certificate_may_run_out(kafka_secured: Make) -> None:
+def test_an_expired_certificate_is_rejected(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_SSL", users=USERS)
     assert topics(kafka) == {}
     kafka.show_certificate("expired")
@@ -91,27 +93,27 @@ def test_a_certificate_may_run_out(kafka_secured: Make) -> None:
     assert topics(kafka) == {}
 
 
-def test_a_connected_client_sees_a_new_certificate_when_it_reconnects(kafka_secured: Make) -> None:
+def test_a_connected_client_sees_a_new_certificate_when_it_reconnects(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_SSL", users=USERS)
     with Cluster(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
         assert cluster.topics() == {}
         kafka.show_certificate("elsewhere")
         assert cluster.topics() == {}
         kafka.drop_connections()
-        assert "not for the host name" in refusal(cluster)
+        assert "not for the host name" in authentication_error(cluster)
 
 
-def test_a_changed_password_applies_when_the_session_ends(kafka_secured: Make) -> None:
+def test_a_changed_password_applies_when_the_session_ends(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, settings=SOON)
     with Cluster(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
         assert cluster.topics() == {}
         kafka.set_password("alice", "another")
-        assert "rejects user 'alice'" in refusal(cluster)
+        assert "rejects user 'alice'" in authentication_error(cluster)
     with Cluster(kafka.bootstrap, **kafka.options("alice", "another")) as cluster:
         assert cluster.topics() == {}
 
 
-def test_a_user_may_be_removed(kafka_secured: Make) -> None:
+def test_a_removed_user_cannot_log_in(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
     assert topics(kafka) == {}
     kafka.remove_user("alice")
@@ -119,44 +121,45 @@ def test_a_user_may_be_removed(kafka_secured: Make) -> None:
         topics(kafka)
 
 
-def test_a_token_runs_out(kafka_secured: Make) -> None:
+def test_an_expired_token_is_rejected(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT")
-    short = kafka.token("alice", 3)  # or it runs out on the way where the machine is slow
-    how = {**kafka.options("alice", mechanism="OAUTHBEARER")}
-    # What says that it lasts: else the client itself sees that it has run out, and doesn't send it.
-    how["sasl_oauth_token_provider"] = lambda: Token(short, 1e11)
-    with Cluster(kafka.bootstrap, timeout=20, **how) as cluster:
+    # Three seconds, so that the token is still valid at the first login on a slow machine.
+    expiring_token = kafka.token("alice", 3)
+    options = {**kafka.options("alice", mechanism="OAUTHBEARER")}
+    # The client takes the token for valid: it does not send a token that it knows to be expired.
+    options["sasl_oauth_token_provider"] = lambda: Token(expiring_token, 1e11)
+    with Cluster(kafka.bootstrap, timeout=20, **options) as cluster:
         assert cluster.topics() == {}
-        assert "rejects the token" in refusal(cluster)
+        assert "rejects the token" in authentication_error(cluster)
 
 
-def test_acls_allow_and_deny_operations(kafka_secured: Make) -> None:
+def test_acls_allow_and_deny_operations(kafka_secured: MakeKafka) -> None:
     rules = [*allow("alice", "WRITE", "READ", topic="in", prefixed=True), *deny("alice", "ALL", topic="in-2")]
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, acls=rules)
     for name in ("in-1", "in-2"):
         kafka.create_topic(name)
-    how = kafka.options("alice", "alice-secret")
-    with Producer(kafka.bootstrap, **how) as producer:
+    options = kafka.options("alice", "alice-secret")
+    with Producer(kafka.bootstrap, **options) as producer:
         producer.send("in-1", b"x").result(20)
         with pytest.raises(NotAuthorized, match="in-2"):
             producer.send("in-2", b"x").result(20)
-    with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **how) as consumer:
+    with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **options) as consumer:
         consumer.subscribe(["in-1"])
         with pytest.raises(NotAuthorized, match=r"DESCRIBE \(or READ\) on the group"):
             consumer.poll(20)
     kafka.add(allow("alice", "DESCRIBE", group="g"))
-    with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **how) as consumer:
+    with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **options) as consumer:
         consumer.subscribe(["in-1"])
         with pytest.raises(NotAuthorized, match=r"JoinGroup: .* an ACL that allows READ on the group"):
             consumer.poll(20)
     kafka.add(allow("alice", "READ", group="g"))
-    with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **how) as consumer:
+    with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **options) as consumer:
         consumer.subscribe(["in-1"])
         assert next(iter(consumer)).value == b"x"
 
 
-def test_removed_acls_apply_to_connected_clients(kafka_secured: Make) -> None:
-    """A member stays one meanwhile, and of the producer a transaction is aborted, and that is all."""
+def test_removed_acls_apply_to_connected_clients(kafka_secured: MakeKafka) -> None:
+    """The member keeps its membership, and the producer loses only one transaction."""
     reads, writes = allow("alice", "READ", topic="t"), allow("alice", "WRITE", topic="t")
     rules = [
         *reads,
@@ -166,10 +169,10 @@ def test_removed_acls_apply_to_connected_clients(kafka_secured: Make) -> None:
     ]
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, acls=rules)
     kafka.create_topic("t")
-    how = kafka.options("alice", "alice-secret")
+    options = kafka.options("alice", "alice-secret")
     with (
-        Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **how) as consumer,
-        Producer(kafka.bootstrap, transactional_id="x", **how) as producer,
+        Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **options) as consumer,
+        Producer(kafka.bootstrap, transactional_id="x", **options) as producer,
     ):
         consumer.subscribe(["t"])
         while not consumer.assignment():
@@ -191,21 +194,21 @@ def test_removed_acls_apply_to_connected_clients(kafka_secured: Make) -> None:
         kafka.remove(allow("alice", "READ", topic="another"))
 
 
-def test_with_empty_acls_only_the_tests_own_calls_are_allowed(kafka_secured: Make) -> None:
+def test_with_empty_acls_only_the_tests_own_calls_are_allowed(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, acls=[])
     kafka.create_topic("t")
     assert topics(kafka) == {}
     assert kafka.cluster.topics() == {"t": 1}
 
 
-def test_acls_are_rejected_without_an_authorizer(kafka_secured: Make) -> None:
+def test_acls_are_rejected_without_an_authorizer(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
     with pytest.raises(BrokerError, match="CreateAcls"):
         kafka.add(allow("alice", "READ", topic="t"))
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "message"),
     [
         (lambda: allow("alice", "READ"), "one of topic, group, transactional_id and cluster"),
         (lambda: allow("alice", topic="t"), "operations=None is not allowed; allowed: ALL, READ"),
@@ -215,10 +218,10 @@ def test_acls_are_rejected_without_an_authorizer(kafka_secured: Make) -> None:
         (lambda: allow(None, "READ", topic="t"), "user=None"),  # type: ignore[arg-type]
     ],
 )
-def test_a_rule_without_a_resource_is_rejected(make: Callable[[], object], words: str) -> None:
-    with pytest.raises(ConfigError) as e:
+def test_a_rule_without_a_resource_is_rejected(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         make()
-    assert words in str(e.value)
+    assert message in str(caught.value)
 
 
 def test_a_user_may_be_written_as_kafka_writes_principals() -> None:
@@ -226,25 +229,25 @@ def test_a_user_may_be_written_as_kafka_writes_principals() -> None:
 
 
 @pytest.mark.parametrize("acls", [["READ"], "READ", 5])
-def test_an_invalid_rule_is_rejected(kafka_secured: Make, acls: Any) -> None:
+def test_an_invalid_rule_is_rejected(kafka_secured: MakeKafka, acls: Any) -> None:
     with pytest.raises(ConfigError, match=r"acls=.* is not allowed; rules, as"):
         kafka_secured("SASL_PLAINTEXT", acls=acls)
 
 
 @pytest.mark.parametrize("client_auth", [True, "REQUIRED"])
-def test_client_auth_without_tls_is_rejected(kafka_secured: Make, client_auth: Any) -> None:
+def test_client_auth_without_tls_is_rejected(kafka_secured: MakeKafka, client_auth: Any) -> None:
     with pytest.raises(ConfigError, match=r"client_auth=.*; allowed: none, requested, required"):
         kafka_secured("SSL", client_auth=client_auth)
 
 
 @pytest.mark.parametrize("which", ["wrong", "ca"])
-def test_a_broker_shows_no_other_certificate_than_a_server_s(kafka_secured: Make, which: Any) -> None:
+def test_only_a_server_certificate_can_be_shown(kafka_secured: MakeKafka, which: Any) -> None:
     kafka = kafka_secured("SSL")
     with pytest.raises(ConfigError, match="allowed: server, expired, elsewhere"):
         kafka.show_certificate(which)
 
 
-def test_the_password_of_an_unknown_user_cannot_be_changed(kafka_secured: Make) -> None:
+def test_the_password_of_an_unknown_user_cannot_be_changed(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
     with pytest.raises(ConfigError, match="user='nobody' is not allowed; known users: alice"):
         kafka.set_password("nobody", "x")
@@ -252,35 +255,38 @@ def test_the_password_of_an_unknown_user_cannot_be_changed(kafka_secured: Make) 
         kafka.remove_user("nobody")
 
 
-def test_an_unknown_protocol_is_rejected(kafka_secured: Make) -> None:
+def test_an_unknown_protocol_is_rejected(kafka_secured: MakeKafka) -> None:
     with pytest.raises(ConfigError, match="security='PLAINTEXT' is not allowed; allowed: SSL"):
         kafka_secured("PLAINTEXT")
 
 
-def test_no_repr_has_a_password(kafka_secured: Make) -> None:
+def test_no_repr_has_a_password(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
-    for one in (kafka, kafka.server, kafka.server.users, kafka.server.broker, vars(kafka)):
-        assert USERS["alice"] not in repr(one)
+    for shown in (kafka, kafka.server, kafka.server.users, kafka.server.broker, vars(kafka)):
+        assert USERS["alice"] not in repr(shown)
     assert Path(kafka.certificates.ca).exists()
 
 
-def test_tokens_must_be_the_issuer_s_if_there_is_one(kafka_secured: Make) -> None:
+def test_tokens_of_another_issuer_are_rejected(kafka_secured: MakeKafka) -> None:
     pytest.importorskip("jwt")
     issuer = Issuer(algorithm="ES256")
     kafka = kafka_secured("SASL_PLAINTEXT", issuer=issuer)
-    how = {**kafka.options("alice", mechanism="OAUTHBEARER"), "timeout": 20}
-    with Cluster(kafka.bootstrap, **how) as cluster:
+    options = {**kafka.options("alice", mechanism="OAUTHBEARER"), "timeout": 20}
+    with Cluster(kafka.bootstrap, **options) as cluster:
         assert cluster.topics() == {}
-    how["sasl_oauth_token_provider"] = lambda: Issuer(algorithm="ES256").token("alice")
-    with pytest.raises(AuthenticationFailed, match="the token"), Cluster(kafka.bootstrap, **how) as cluster:
+    options["sasl_oauth_token_provider"] = lambda: Issuer(algorithm="ES256").token("alice")
+    with (
+        pytest.raises(AuthenticationFailed, match="the token"),
+        Cluster(kafka.bootstrap, **options) as cluster,
+    ):
         cluster.topics()
 
 
-def test_an_issuer_gives_tokens_by_credentials_and_may_change_its_key(kafka_secured: Make) -> None:
+def test_an_issuer_issues_tokens_and_may_change_its_key(kafka_secured: MakeKafka) -> None:
     pytest.importorskip("jwt")
     with issuing({"orders": "s3cr3t"}, algorithm="ES256") as issuer:
         kafka = kafka_secured("SASL_PLAINTEXT", issuer=issuer)
-        how = {
+        options = {
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_mechanism": "OAUTHBEARER",
             "sasl_oauthbearer_token_endpoint_url": issuer.token_url,
@@ -288,7 +294,7 @@ def test_an_issuer_gives_tokens_by_credentials_and_may_change_its_key(kafka_secu
             "sasl_oauthbearer_client_secret": "s3cr3t",
         }
         for _ in range(2):
-            with Cluster(kafka.bootstrap, timeout=20, **how) as cluster:
+            with Cluster(kafka.bootstrap, timeout=20, **options) as cluster:
                 assert cluster.topics() == {}
             issuer.new_key()
     assert issuer.requested_forms == [{"grant_type": "client_credentials"}] * 2

@@ -60,8 +60,8 @@ def test_an_example_shrinks_to_the_relevant_fields() -> None:
     def has_a_protocol(request: JoinGroupRequest) -> bool:
         return len(request.protocols) > 0
 
-    found = find(from_message(JoinGroupRequest, 9), has_a_protocol, settings=ENOUGH)
-    assert found.protocols == [JoinGroupRequestProtocol(name="", metadata=b"")]
+    smallest = find(from_message(JoinGroupRequest, 9), has_a_protocol, settings=ENOUGH)
+    assert smallest.protocols == [JoinGroupRequestProtocol(name="", metadata=b"")]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_corners_are_reached(corner: Any) -> None:
 
 
 def test_the_zero_uuid_is_drawn_and_others_shrink_to_it() -> None:
-    found = find(from_message(FetchRequest, 18), lambda request: bool(request.topics), settings=ENOUGH)
-    assert found.topics[0].topic_id == ZERO_UUID
+    smallest = find(from_message(FetchRequest, 18), lambda request: bool(request.topics), settings=ENOUGH)
+    assert smallest.topics[0].topic_id == ZERO_UUID
 
 
 def test_a_failing_example_is_shown_field_by_field() -> None:
@@ -92,8 +92,8 @@ def test_a_failing_example_is_shown_field_by_field() -> None:
 
     with pytest.raises(AssertionError) as failure:
         fails()
-    told = "".join("".join(failure.value.__notes__).split())
-    assert "drawn=Drawn(api_key=12,version=4,message=HeartbeatRequest(group_id='',generation_id=0," in told
+    note = "".join("".join(failure.value.__notes__).split())
+    assert "drawn=Drawn(api_key=12,version=4,message=HeartbeatRequest(group_id='',generation_id=0," in note
 
 
 def test_a_tagged_struct_is_sometimes_set() -> None:
@@ -142,29 +142,30 @@ def test_messages_of_any_api_round_trip(drawn: Drawn) -> None:
 
 
 @given(requests(["Fetch", 11], versions=range(5, 8)), responses([11, "Fetch"], versions=[6]))
-def test_apis_are_named_or_numbered_and_versions_narrowed(asked: Drawn, answered: Drawn) -> None:
-    assert isinstance(asked.message, FetchRequest | JoinGroupRequest)
-    assert 5 <= asked.version <= 7
-    assert isinstance(answered.message, FetchResponse | JoinGroupResponse)
-    assert answered.version == 6
+def test_apis_are_named_or_numbered_and_versions_narrowed(request: Drawn, response: Drawn) -> None:
+    assert isinstance(request.message, FetchRequest | JoinGroupRequest)
+    assert 5 <= request.version <= 7
+    assert isinstance(response.message, FetchResponse | JoinGroupResponse)
+    assert response.version == 6
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", [requests, responses])
-def test_all_sorts_of_apis_are_drawn(kind: Any) -> None:
-    seen: set[int] = set()
+def test_many_apis_are_drawn(kind: Any) -> None:
+    api_keys: set[int] = set()
 
     @settings(NO_SHRINKING, max_examples=200, derandomize=True)
     @given(kind())
-    def look(drawn: Drawn) -> None:
-        seen.add(drawn.api_key)
+    def collect(drawn: Drawn) -> None:
+        api_keys.add(drawn.api_key)
 
-    look()
-    assert len(seen) > 25  # Hypothesis varies each of them a few times, so it is 32 to 50
+    collect()
+    # Hypothesis varies each API a few times, so that 200 examples have 32 to 50 different APIs.
+    assert len(api_keys) > 25
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"apis": ["Fetsch"]}, "'Fetsch'.* such as Fetch"),
         ({"apis": ["JoinGroupRequest"]}, "such as JoinGroup"),
@@ -177,8 +178,8 @@ def test_all_sorts_of_apis_are_drawn(kind: Any) -> None:
     ],
     ids=str,
 )
-def test_an_unknown_api_or_version_is_rejected_at_once(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_an_unknown_api_or_version_is_rejected_at_once(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         requests(**wrong)
 
 
@@ -194,13 +195,13 @@ ANY_MAGIC = st.integers(0, 2).flatmap(record_batches)
 
 @given(record_sets(ANY_MAGIC))
 def test_drawn_batches_contain_the_drawn_records(drawn: list[RecordBatch]) -> None:
-    data = b"".join(one.data for one in drawn)
-    assert rows(data, control=True) == [record for one in drawn for record in one.records]
+    data = b"".join(batch.data for batch in drawn)
+    assert rows(data, control=True) == [record for batch in drawn for record in batch.records]
 
 
 @given(record_sets())
 def test_the_batches_of_a_set_follow_each_other(drawn: list[RecordBatch]) -> None:
-    assert all(one.last_offset < following.base_offset for one, following in pairwise(drawn))
+    assert all(batch.last_offset < following.base_offset for batch, following in pairwise(drawn))
 
 
 LONG = RecordBatch([Record((1 << 63) - (1 << 27) + (step << 21), NOW, None, None) for step in range(20)])
@@ -208,13 +209,13 @@ LONG = RecordBatch([Record((1 << 63) - (1 << 27) + (step << 21), NOW, None, None
 
 @given(record_sets(st.just(LONG), max_size=5))
 def test_a_set_ends_before_the_largest_offset(drawn: list[RecordBatch]) -> None:
-    assert len(rows(b"".join(one.data for one in drawn))) == 20 * len(drawn)
-    assert all(one.last_offset < 1 << 63 for one in drawn)
+    assert len(rows(b"".join(batch.data for batch in drawn))) == 20 * len(drawn)
+    assert all(batch.last_offset < 1 << 63 for batch in drawn)
 
 
 @given(record_batches(compacted=False, control=False))
-def test_batches_that_are_not_compacted_are_accepted_by_brokers(one: RecordBatch) -> None:
-    assert next(batches(assign_offsets(one.data, 7, 0))).base_offset == 7
+def test_batches_that_are_not_compacted_are_accepted_by_brokers(batch: RecordBatch) -> None:
+    assert next(batches(assign_offsets(batch.data, 7, 0))).base_offset == 7
 
 
 @given(
@@ -222,15 +223,17 @@ def test_batches_that_are_not_compacted_are_accepted_by_brokers(one: RecordBatch
         codecs=["lz4"], keys=st.none(), values=st.just(b"v"), headers=st.just(()), timestamps=st.just(5)
     )
 )
-def test_keys_and_values_can_be_chosen(one: RecordBatch) -> None:
-    assume(not one.header.get("is_control"))
-    assert one.header["compression"] == "lz4"
-    assert {(row.key, row.value, row.headers, row.timestamp) for row in one.records} <= {(None, b"v", (), 5)}
+def test_keys_and_values_can_be_chosen(batch: RecordBatch) -> None:
+    assume(not batch.header.get("is_control"))
+    assert batch.header["compression"] == "lz4"
+    assert {(row.key, row.value, row.headers, row.timestamp) for row in batch.records} <= {
+        (None, b"v", (), 5)
+    }
 
 
 def test_the_smallest_batch_is_one_plain_record() -> None:
     for magic in range(3):
-        smallest = find(record_batches(magic), lambda one: True, settings=ENOUGH)
+        smallest = find(record_batches(magic), lambda batch: True, settings=ENOUGH)
         assert smallest.records == [Record(0, NOW if magic else -1, None, None)]
         assert next(batches(smallest.data)).compression == "none"
         assert set(smallest.header) <= {"compression", "base_offset", "last_offset"}
@@ -238,7 +241,7 @@ def test_the_smallest_batch_is_one_plain_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"magic": 3}, "magic=3"),
         ({"codecs": "lz4"}, "codecs='lz4'"),
@@ -248,14 +251,14 @@ def test_the_smallest_batch_is_one_plain_record() -> None:
     ],
     ids=str,
 )
-def test_an_unknown_magic_or_codec_is_rejected(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        find(record_batches(**wrong), lambda one: True, settings=NO_SHRINKING)
+def test_an_unknown_magic_or_codec_is_rejected(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find(record_batches(**wrong), lambda batch: True, settings=NO_SHRINKING)
 
 
 def test_a_producer_id_shrinks_to_zero() -> None:
-    found = find(record_batches(), lambda one: bool(one.header.get("is_control")), settings=ENOUGH)
-    assert found.header["producer_id"] == 0
+    smallest = find(record_batches(), lambda batch: bool(batch.header.get("is_control")), settings=ENOUGH)
+    assert smallest.header["producer_id"] == 0
 
 
 def test_without_hypothesis_the_extra_is_named() -> None:
@@ -268,41 +271,43 @@ try:
 except MissingExtra as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "pip install 'kproto[testing]'" in done.stdout
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "pip install 'kproto[testing]'" in process.stdout
 
 
 CORNERS: dict[str, Callable[[RecordBatch], Any]] = {
-    "a commit": lambda one: one.header.get("is_control") and one.written[0].key == b"\0\0\0\1",
-    "append time": lambda one: one.header.get("timestamp_type") == "LogAppendTime",
-    "horizon": lambda one: "delete_horizon_ms" in one.header,
-    "emptied": lambda one: not one.written,
-    "gaps": lambda one: one.written and one.written[-1].offset > one.base_offset + len(one.written),
-    "transaction": lambda one: one.header.get("is_transactional") and not one.header.get("is_control"),
-    "idempotence": lambda one: one.header.get("producer_id") and not one.header["is_transactional"],
-    "zstd": lambda one: one.header["compression"] == "zstd",
-    "a header's null": lambda one: any(value is None for row in one.written for _, value in row.headers),
-    "a long value": lambda one: any(len(row.value or b"") > 8191 for row in one.written),
-    "many records": lambda one: len(one.written) > 8,
-    "far offsets": lambda one: one.base_offset > 1 << 62,
+    "a commit": lambda batch: batch.header.get("is_control") and batch.written[0].key == b"\0\0\0\1",
+    "append time": lambda batch: batch.header.get("timestamp_type") == "LogAppendTime",
+    "horizon": lambda batch: "delete_horizon_ms" in batch.header,
+    "emptied": lambda batch: not batch.written,
+    "gaps": lambda batch: batch.written and batch.written[-1].offset > batch.base_offset + len(batch.written),
+    "transaction": lambda batch: batch.header.get("is_transactional") and not batch.header.get("is_control"),
+    "idempotence": lambda batch: batch.header.get("producer_id") and not batch.header["is_transactional"],
+    "zstd": lambda batch: batch.header["compression"] == "zstd",
+    "a header's null": lambda batch: any(value is None for row in batch.written for _, value in row.headers),
+    "a long value": lambda batch: any(len(row.value or b"") > 8191 for row in batch.written),
+    "many records": lambda batch: len(batch.written) > 8,
+    "far offsets": lambda batch: batch.base_offset > 1 << 62,
 }
 
 
 def test_corners_of_batches_are_reached() -> None:
-    seen: set[str] = set()
+    reached: set[str] = set()
 
     @settings(NO_SHRINKING, max_examples=250, derandomize=True)
     @given(record_batches())
-    def look(one: RecordBatch) -> None:
-        seen.update(name for name, reached in CORNERS.items() if reached(one))
+    def collect(batch: RecordBatch) -> None:
+        reached.update(name for name, is_reached in CORNERS.items() if is_reached(batch))
 
-    look()
-    assert seen == set(CORNERS)
+    collect()
+    assert reached == set(CORNERS)
 
 
 def test_a_batch_shrinks_to_the_relevant_record() -> None:
-    found = find(record_batches(), lambda one: any(row.headers for row in one.written), settings=ENOUGH)
-    *before, last = found.records
+    smallest = find(
+        record_batches(), lambda batch: any(row.headers for row in batch.written), settings=ENOUGH
+    )
+    *before, last = smallest.records
     assert len(before) < 4
     assert (last.timestamp, last.key, last.value, last.headers) == (NOW, None, None, (("", None),))
-    assert found.header == {"compression": "none", "base_offset": 0, "last_offset": last.offset}
+    assert smallest.header == {"compression": "none", "base_offset": 0, "last_offset": last.offset}

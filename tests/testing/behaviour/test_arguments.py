@@ -16,39 +16,39 @@ from kproto.testing.secured import secured
 from kproto.testing.world import World
 
 NONE: Any = None
-ends: Any = properties.a_batch_ends_where_its_rows_end
+check_batch_end: Any = properties.a_batch_ends_where_its_rows_end
 PEM = "no-such-file.pem"
 CERTIFICATES = Certificates(ca=PEM, server=PEM, client=PEM, stranger=PEM, expired=PEM, elsewhere=PEM)
 
 
-def entered(manager: Any) -> Any:
-    with manager as made:
-        return made
+def enter(manager: Any) -> Any:
+    with manager as entered:
+        return entered
 
 
 CALLS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
     ("algorithm", "RS256, ES256", lambda bad: Issuer(algorithm=bad), ["", None, [], "HS256"]),
     ("clients", "names to texts", lambda bad: Issuer(clients=bad), [True, "x", {"a": 1}]),
-    ("clients", "names to texts", lambda bad: entered(issuing(bad)), [True, "x", {"a": 1}]),
+    ("clients", "names to texts", lambda bad: enter(issuing(bad)), [True, "x", {"a": 1}]),
     ("subject", "a text", lambda bad: Issuer(algorithm="ES256").token(bad), [None, b"alice"]),
     ("seconds", "a number", lambda bad: Issuer(algorithm="ES256").token("alice", bad), ["", "9"]),
     ("folder", "a pathlib.Path", certificates, [None, "here"]),
     ("server", "and its key", lambda bad: CERTIFICATES.context(server=bad), [PEM, "/"]),
-    ("seed", "a whole number", lambda bad: entered(faults.Proxy("localhost:1")).trouble(bad, 1), [[], "x"]),
-    ("certificates", "makes", lambda bad: entered(secured("SSL", bad)), [None, "x"]),
-    ("settings", "names to", lambda bad: entered(secured("SSL", CERTIFICATES, settings=bad)), [True, [1]]),
-    ("issuer", "makes", lambda bad: entered(secured("SSL", CERTIFICATES, issuer=bad)), [True, "x"]),
-    ("bootstrap", "a text", lambda bad: entered(brokers.named(bad)), [None, [], 9092]),
-    ("properties", "names to texts", lambda bad: entered(brokers.jars(bad)), [True, {"a": None}]),
-    ("listeners", "to whole numbers", lambda bad: entered(brokers.jars(listeners=bad)), [True, ["SSL"]]),
-    ("version", "a text", lambda bad: entered(brokers.jars(version=bad)), [None, 4.3]),
-    ("java_options", "a list of texts", lambda bad: entered(brokers.jars(java_options=bad)), [True, "-ea"]),
+    ("seed", "a whole number", lambda bad: enter(faults.Proxy("localhost:1")).trouble(bad, 1), [[], "x"]),
+    ("certificates", "makes", lambda bad: enter(secured("SSL", bad)), [None, "x"]),
+    ("settings", "names to", lambda bad: enter(secured("SSL", CERTIFICATES, settings=bad)), [True, [1]]),
+    ("issuer", "makes", lambda bad: enter(secured("SSL", CERTIFICATES, issuer=bad)), [True, "x"]),
+    ("bootstrap", "a text", lambda bad: enter(brokers.named(bad)), [None, [], 9092]),
+    ("properties", "names to texts", lambda bad: enter(brokers.jars(bad)), [True, {"a": None}]),
+    ("listeners", "to whole numbers", lambda bad: enter(brokers.jars(listeners=bad)), [True, ["SSL"]]),
+    ("version", "a text", lambda bad: enter(brokers.jars(version=bad)), [None, 4.3]),
+    ("java_options", "a list of texts", lambda bad: enter(brokers.jars(java_options=bad)), [True, "-ea"]),
     ("assign", "a function", properties.an_assignor_is_a_function, [None, {}]),
     ("times", "0 or more", lambda bad: properties.an_assignor_is_a_function(list, times=bad), [None, -1]),
     ("data", "bytes", lambda bad: properties.a_decoder_takes_any_bytes(bytes.hex, bad), [None, "x"]),
-    ("start", "to offsets", lambda bad: ends(bad, {}, []), [None, {"t": 0}]),
-    ("end", "to offsets", lambda bad: ends({}, bad, []), [None, {"t": 0}]),
-    ("rows", "with offsets", lambda bad: ends({}, {}, bad), [None, "x"]),
+    ("start", "to offsets", lambda bad: check_batch_end(bad, {}, []), [None, {"t": 0}]),
+    ("end", "to offsets", lambda bad: check_batch_end({}, bad, []), [None, {"t": 0}]),
+    ("rows", "with offsets", lambda bad: check_batch_end({}, {}, bad), [None, "x"]),
     ("steps", "a whole number", lambda bad: schedules.play(1, steps=bad), [None, "x"]),
     ("watch", "a list of functions", lambda bad: schedules.play(1, watch=bad), [None, 1]),
     ("world", "World", schedules.settle, [None, "x"]),
@@ -59,7 +59,7 @@ CALLS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
 ]  # fmt: skip
 
 
-def each(calls: list[tuple[str, str, Callable[[Any], object], list[Any]]]) -> list[Any]:
+def parameters(calls: list[tuple[str, str, Callable[[Any], object], list[Any]]]) -> list[Any]:
     return [
         pytest.param(name, allowed, call, bad, id=f"{number}-{name}-{bad}")
         for number, (name, allowed, call, values) in enumerate(calls)
@@ -67,17 +67,17 @@ def each(calls: list[tuple[str, str, Callable[[Any], object], list[Any]]]) -> li
     ]
 
 
-@pytest.mark.parametrize(("name", "allowed", "call", "bad"), each(CALLS))
+@pytest.mark.parametrize(("name", "allowed", "call", "bad"), parameters(CALLS))
 def test_a_wrong_argument_is_named_in_the_error(
     name: str, allowed: str, call: Callable[[Any], object], bad: Any
 ) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as caught:
         call(bad)
-    assert told.value.option == name
-    assert allowed in told.value.allowed
+    assert caught.value.option == name
+    assert allowed in caught.value.allowed
 
 
-OF_WORLDS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
+WORLD_CALLS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
     ("batch", "0 is the first", lambda bad: World({"t": 1}).corrupt_batch("t", 0, batch=bad), [-1, 0, 7]),
     ("partition", "TopicPartition(", lambda bad: World({"t": 1}).log(bad), [None, "t", ("t",)]),
     ("partition", "TopicPartition(", lambda bad: World({"t": 1}).committed("g", bad), [None, "t"]),
@@ -92,7 +92,7 @@ OF_WORLDS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "allowed", "call", "bad"), each(OF_WORLDS))
+@pytest.mark.parametrize(("name", "allowed", "call", "bad"), parameters(WORLD_CALLS))
 def test_a_wrong_argument_of_a_world_is_named_in_the_error(
     name: str, allowed: str, call: Callable[[Any], object], bad: Any
 ) -> None:
@@ -107,7 +107,7 @@ def test_offsets_of_an_invalid_partition_are_rejected(bad: Any) -> None:
     test_a_wrong_argument_is_named_in_the_error("offsets", "to offsets", a.commit, bad)
 
 
-def test_a_world_is_saved_where_its_folder_is(tmp_path: Path) -> None:
+def test_a_world_is_saved_into_an_existing_folder(tmp_path: Path) -> None:
     World({"t": 1}).save(tmp_path / "story")
     assert (tmp_path / "story").exists()
 

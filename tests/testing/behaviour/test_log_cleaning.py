@@ -15,8 +15,8 @@ COMPACTED = {"cleanup.policy": "compact", "segment.ms": "1000"}
 KEPT_SHORT = {"retention.ms": "20000", "segment.ms": "1000"}
 
 
-def written(configs: Mapping[str, str]) -> World:
-    """Ten minutes of records of two keys."""
+def world_with_records(configs: Mapping[str, str]) -> World:
+    """Return a world with ten minutes of records of two keys."""
     world = World(seed=1)
     world.watch(*ALWAYS)
     world.create("t", 1, dict(configs))
@@ -30,7 +30,7 @@ def written(configs: Mapping[str, str]) -> World:
 
 @pytest.mark.parametrize("configs", [COMPACTED, KEPT_SHORT], ids=["compaction", "retention"])
 def test_records_removed_by_log_cleaning_break_no_invariant(configs: Mapping[str, str]) -> None:
-    world = written(configs)
+    world = world_with_records(configs)
     assert world.disturbed == {tp("t", 0)}
     a = world.join("a", topics=["t"], **QUICK)
     world.run(5_000)
@@ -40,12 +40,13 @@ def test_records_removed_by_log_cleaning_break_no_invariant(configs: Mapping[str
 
 
 def test_a_partition_that_cleaning_did_not_change_is_checked() -> None:
-    assert written({"cleanup.policy": "delete", "retention.ms": "3600000"}).disturbed == set()
+    assert world_with_records({"cleanup.policy": "delete", "retention.ms": "3600000"}).disturbed == set()
     world = World(seed=1)
     world.create("t", 1, COMPACTED)
     for number in range(40):
         batch = BatchBuilder()
-        batch.append(world.now, b"%d" % number, b"x")  # each its own key
+        # Each record has its own key, so that compaction removes none.
+        batch.append(world.now, b"%d" % number, b"x")
         world.append("t", 0, batch.build())
         world.run(15_000)
     assert world.disturbed == set()

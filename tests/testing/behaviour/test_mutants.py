@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproto.testing import invariants as claims
+from kproto.testing import invariants
 from kproto.testing.schedules import play
 from kproto.testing.world import World, tp
 from tests.testing.engine_mutants import MUTANTS
@@ -29,7 +29,7 @@ SEEDS = range(6)
 
 
 def seeks_and_pauses() -> World:
-    """Seeks and pauses while records are buffered and on their way."""
+    """Seek and pause while records are buffered and fetches are in flight."""
     world = World({"t": 1})
     for _ in range(20):
         world.write("t", 0, *["x"] * 5)
@@ -44,14 +44,14 @@ def seeks_and_pauses() -> World:
     a.resume(tp("t", 0))
     a.limit, a.works_ms = 500, 0
     world.run(3_000)
-    a.seek(tp("t", 0), 3)  # while a fetch waits for the next record, which comes just now
+    a.seek(tp("t", 0), 3)  # A fetch waits for the next record, which is written at the same time.
     world.write("t", 0, "z")
     world.run(3_000)
     return world
 
 
 def a_seek_behind_the_end() -> World:
-    """The offset isn't there, the reset policy acts, and records come only then; and a seek to a time."""
+    """Seek beyond the end of the log, where records are written only after the reset, and seek to a time."""
     world = World({"t": 1})
     a = world.join("a", topics=["t"], **GROUP)
     world.run(until=lambda: bool(a.owned))
@@ -68,16 +68,16 @@ def a_seek_behind_the_end() -> World:
 
 def a_calm_handover(*strategies: str) -> World:
     world = World({"t": 4})
-    given = {
+    options = {
         **GROUP,
         "partition_assignment_strategy": strategies or ("range",),
         "auto_commit_interval_ms": 60_000,
     }
-    a = world.join("a", topics=["t"], **given)
+    a = world.join("a", topics=["t"], **options)
     for partition in range(4):
         world.write("t", partition, "x", "y")
     world.run(3_000)
-    b = world.join("b", topics=["t"], **given)
+    b = world.join("b", topics=["t"], **options)
     world.run(5_000)
     for partition in range(4):
         world.write("t", partition, "z")
@@ -90,20 +90,20 @@ def a_calm_handover(*strategies: str) -> World:
 
 def a_cooperative_handover() -> World:
     world = World({"t": 4})
-    given = {**GROUP, "partition_assignment_strategy": "cooperative-sticky"}
-    a = world.join("a", topics=["t"], **given)
+    options = {**GROUP, "partition_assignment_strategy": "cooperative-sticky"}
+    a = world.join("a", topics=["t"], **options)
     world.run(3_000)
     before = world.turns
-    held = {"a": set(a.owned)}
-    b = world.join("b", topics=["t"], **given)
+    owned = {"a": set(a.owned)}
+    b = world.join("b", topics=["t"], **options)
     world.run(5_000)
-    claims.a_cooperative_rebalance_takes_two_rounds(world, "g", before)
-    claims.a_cooperative_rebalance_moves_no_more_than_it_must(held, {"a": a.owned, "b": b.owned})
+    invariants.a_cooperative_rebalance_takes_two_rounds(world, "g", before)
+    invariants.a_cooperative_rebalance_moves_no_more_than_it_must(owned, {"a": a.owned, "b": b.owned})
     return world
 
 
 def a_coordinator_that_loads() -> World:
-    """Another coordinator doesn't know the offsets yet when a partition is looked up."""
+    """Look up a partition while the new coordinator still loads the offsets."""
     world = World({"t": 2}, brokers=2)
     a = world.join("a", topics=["t"], **GROUP)
     for partition in range(2):
@@ -129,13 +129,13 @@ def a_coordinator_that_loads() -> World:
     return world
 
 
-def refuse_request(world: World, request: Any, error: Any, version: int) -> Any:
+def error_response(world: World, request: Any, error: Any, version: int) -> Any:
     """Return the coordinator's response that reports only this error."""
     return world.cluster.coordinator.error_response(request, error, version)
 
 
 def a_silent_cluster() -> World:
-    """Nothing moves any more: whatever was promised has to end by its own time."""
+    """Stall the cluster for good: each pending call must end by its own timeout."""
     world = World({"t": 2})
     a = world.join("a", topics=["t"], **{**GROUP, "auto_commit_interval_ms": 60_000})
     world.write("t", 0, "x")
@@ -197,17 +197,19 @@ def partitions_that_come_later() -> World:
 
 def a_commit_that_fails_on_the_way_out() -> World:
     world = World({"t": 4}, brokers=2)
-    rare = {"auto_commit_interval_ms": 60_000}
-    a, _ = (world.join(name, topics=["t"], **{**GROUP, **rare}) for name in "ab")
+    no_auto_commit = {"auto_commit_interval_ms": 60_000}
+    a, _ = (world.join(name, topics=["t"], **{**GROUP, **no_auto_commit}) for name in "ab")
     world.run(2_000)
     for partition in range(4):
         world.write("t", partition, "x")
     world.run(500)
 
     def tamper(client: Any, request: Any, version: int) -> Any:
-        refuse = type(request).__name__ == "OffsetCommitRequest"
+        is_commit = type(request).__name__ == "OffsetCommitRequest"
         return (
-            refuse_request(world, request, ErrorCode.GROUP_AUTHORIZATION_FAILED, version) if refuse else None
+            error_response(world, request, ErrorCode.GROUP_AUTHORIZATION_FAILED, version)
+            if is_commit
+            else None
         )
 
     from kproto.error_codes import ErrorCode
@@ -233,7 +235,7 @@ def a_long_sleep() -> World:
 
 
 def a_commit_that_hangs() -> World:
-    """Only the coordinator is silent; what is written meanwhile is read."""
+    """Stall only the coordinator: records that are written meanwhile must be read."""
     world = World({"t": 2}, brokers=2)
     for partition in range(2):
         world.elect("t", partition, 1)
@@ -247,13 +249,13 @@ def a_commit_that_hangs() -> World:
     for partition in range(2):
         world.write("t", partition, *["z"] * 20)
     world.run(1_500)
-    claims.a_commit_blocks_no_fetch(world, a)
+    invariants.a_commit_blocks_no_fetch(world, a)
     world.run(15_000)
     return world
 
 
 def commits_that_meet_a_rebalance() -> World:
-    """The coordinator has begun one when a commit comes, and the member doesn't know of it yet."""
+    """Commit while the coordinator has started a rebalance that the member does not know of."""
     world = World({"t": 2})
     a = world.join("a", topics=["t"], **GROUP)
     for partition in range(2):
@@ -261,10 +263,12 @@ def commits_that_meet_a_rebalance() -> World:
     world.run(3_000)
 
     def tamper(client: Any, request: Any, version: int) -> Any:
-        meets = type(request).__name__ == "OffsetCommitRequest" and len(busy) < 3
-        if meets:
+        is_rejected = type(request).__name__ == "OffsetCommitRequest" and len(busy) < 3
+        if is_rejected:
             busy.append(request)
-        return refuse_request(world, request, ErrorCode.REBALANCE_IN_PROGRESS, version) if meets else None
+        return (
+            error_response(world, request, ErrorCode.REBALANCE_IN_PROGRESS, version) if is_rejected else None
+        )
 
     from kproto.error_codes import ErrorCode
 
@@ -275,7 +279,7 @@ def commits_that_meet_a_rebalance() -> World:
     return world
 
 
-STORIES: list[Callable[[], World]] = [
+SCHEDULES: list[Callable[[], World]] = [
     seeks_and_pauses,
     a_seek_behind_the_end,
     a_calm_handover,
@@ -290,45 +294,46 @@ STORIES: list[Callable[[], World]] = [
     a_commit_that_hangs,
     commits_that_meet_a_rebalance,
 ]
-LOST_BY_WISH = {an_impossible_topic, a_silent_cluster, a_close_into_silence}  # never come to rest
+# The worlds of these schedules never settle.
+NEVER_SETTLED = {an_impossible_topic, a_silent_cluster, a_close_into_silence}
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_the_original_engine_keeps_every_invariant(story: Callable[[], World]) -> None:
-    world = story()
-    claims.check(world, *claims.ALWAYS, *claims.HISTORY)
-    if story not in LOST_BY_WISH:
-        claims.check(world, *claims.AT_REST)
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.__name__)
+def test_the_original_engine_keeps_every_invariant(schedule: Callable[[], World]) -> None:
+    world = schedule()
+    invariants.check(world, *invariants.ALWAYS, *invariants.HISTORY)
+    if schedule not in NEVER_SETTLED:
+        invariants.check(world, *invariants.AT_REST)
 
 
 def test_a_cooperative_handover_is_short_and_small() -> None:
-    claims.check(a_cooperative_handover())
+    invariants.check(a_cooperative_handover())
 
 
-def killed(claim: claims.Invariant) -> bool:
-    if claim is claims.a_cooperative_rebalance_takes_two_rounds:
-        return fails(claim, a_cooperative_handover)
-    return any(fails(claim, story) for story in STORIES) or any(
-        fails(claim, partial(play, seed, watch=(claim,))) for seed in SEEDS
+def is_killed(invariant: invariants.Invariant) -> bool:
+    if invariant is invariants.a_cooperative_rebalance_takes_two_rounds:
+        return is_broken_by(invariant, a_cooperative_handover)
+    return any(is_broken_by(invariant, schedule) for schedule in SCHEDULES) or any(
+        is_broken_by(invariant, partial(play, seed, watch=(invariant,))) for seed in SEEDS
     )
 
 
-def fails(claim: claims.Invariant, story: Callable[[], World]) -> bool:
+def is_broken_by(invariant: invariants.Invariant, schedule: Callable[[], World]) -> bool:
     try:
-        world = story()
-        if claim in (*claims.ALWAYS, *claims.HISTORY, *claims.AT_REST):
-            claim(world)
-    except claims.InvariantBroken:
+        world = schedule()
+        if invariant in (*invariants.ALWAYS, *invariants.HISTORY, *invariants.AT_REST):
+            invariant(world)
+    except invariants.InvariantBroken:
         return True
-    except TypeError:  # the mutant itself is out of date
+    except TypeError:  # The mutant itself is out of date.
         raise
-    except Exception:  # a mutant may break down altogether: that is another story
+    except Exception:  # A mutant may fail in any other way, which does not count as a broken invariant.
         return False
     return False
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    change, claim = MUTANTS[name]
+    change, invariant = MUTANTS[name]
     change(monkeypatch)
-    assert killed(claim), f"{name}: {claim.__name__} held"
+    assert is_killed(invariant), f"{name}: {invariant.__name__} held"

@@ -1,6 +1,7 @@
 """No failure leaks a secret into a log, an error, a repr, a pickle, a trace, a capture or pytest's output.
 
-For Spark see conformance/test_spark_secured."""
+The same for Spark is tested in `conformance/test_spark_secured.py`.
+"""
 
 from __future__ import annotations
 
@@ -74,124 +75,127 @@ def now_ms() -> int:
 
 
 def spellings(secret: str) -> list[str]:
-    """The secret, and how it may look when somebody took it for something else."""
+    """Return the secret in each form in which a text may contain it: plain, in base64, in hex and escaped."""
     encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
     return [secret, encoded, secret.encode().hex(), repr(secret)[1:-1]]
 
 
-def owned(root: Any, most: int = 20_000) -> Iterator[Any]:
-    """Everything of ours that can be reached from an object."""
-    seen, waiting = {id(root)}, [root]
-    while waiting and len(seen) < most:
-        one = waiting.pop()
-        if type(one).__module__.startswith(("kproto", "consumer")):
-            yield one
-        for inner in gc.get_referents(one):
-            if id(inner) not in seen and not isinstance(inner, type) and not callable(inner):
-                seen.add(id(inner))
+def reachable_objects(root: Any, most: int = 20_000) -> Iterator[Any]:
+    """Yield the objects of kproto's own classes that can be reached from `root`."""
+    seen_ids, waiting = {id(root)}, [root]
+    while waiting and len(seen_ids) < most:
+        item = waiting.pop()
+        if type(item).__module__.startswith(("kproto", "consumer")):
+            yield item
+        for inner in gc.get_referents(item):
+            if id(inner) not in seen_ids and not isinstance(inner, type) and not callable(inner):
+                seen_ids.add(id(inner))
                 waiting.append(inner)
 
 
-def refused(kafka: SecuredKafka, how: dict[str, Any]) -> Iterator[tuple[Any, BaseException]]:
-    """Each kind of client, and how it fails."""
+def failing_clients(kafka: SecuredKafka, options: dict[str, Any]) -> Iterator[tuple[Any, BaseException]]:
+    """Yield a client of each kind, with the error of its first call."""
 
     def fails(client: Any, call: Callable[[Any], object]) -> tuple[Any, BaseException]:
         with pytest.raises(KprotoError) as caught:
             call(client)
         return client, caught.value
 
-    with Cluster(kafka.bootstrap, timeout=20, **how) as cluster:
-        yield fails(cluster, lambda one: one.topics())
-    with Consumer(kafka.bootstrap, group_id="g", **how) as consumer:
+    with Cluster(kafka.bootstrap, timeout=20, **options) as cluster:
+        yield fails(cluster, lambda client: client.topics())
+    with Consumer(kafka.bootstrap, group_id="g", **options) as consumer:
         consumer.subscribe(["t"])
-        yield fails(consumer, lambda one: one.poll(20))
-    # Who meets no TLS at all asks again until then: that isn't final.
-    with Producer(kafka.bootstrap, max_block_ms=1_000, **how) as producer:
-        yield fails(producer, lambda one: one.send("t", b"x").result(20))
+        yield fails(consumer, lambda client: client.poll(20))
+    # Without TLS the failure is not final: the producer retries until `max_block_ms`.
+    with Producer(kafka.bootstrap, max_block_ms=1_000, **options) as producer:
+        yield fails(producer, lambda client: client.send("t", b"x").result(20))
 
 
-HOW: dict[str, dict[str, Any]] = {
+CREDENTIALS: dict[str, dict[str, Any]] = {
     "PLAIN": {"sasl_username": "alice", "sasl_password": PASSWORD},
     "SCRAM-SHA-512": {"sasl_username": "alice", "sasl_password": PASSWORD},
     "OAUTHBEARER": {"sasl_oauth_token_provider": lambda: Token(TOKEN, 1e11)},
 }
 
 
-def told_of(client: Any, error: BaseException) -> str:
-    """What a tired person might paste into a ticket."""
-    told = [str(error), repr(error), *traceback.format_exception(error)]
-    told += [f"{type(one).__name__}: {one!r} {one}" for one in owned(client)]
-    told += [pprint.pformat(vars(one), depth=6) for one in owned(client) if hasattr(one, "__dict__")]
-    for one in (client, error):
+def renderings(client: Any, error: BaseException) -> str:
+    """Return every text that a user might put into a bug report about a client and its error."""
+    texts = [str(error), repr(error), *traceback.format_exception(error)]
+    texts += [f"{type(item).__name__}: {item!r} {item}" for item in reachable_objects(client)]
+    texts += [
+        pprint.pformat(vars(item), depth=6) for item in reachable_objects(client) if hasattr(item, "__dict__")
+    ]
+    for rendered in (client, error):
         for form in (pickle.dumps, copy.copy, copy.deepcopy):
             try:
-                told.append(repr(form(one)))
-            except Exception as why:  # most can't be pickled or copied, and say so
-                told.append(str(why))
-    told += frames(error)
-    return "\n".join(told)
+                texts.append(repr(form(rendered)))
+            # Most objects cannot be pickled or copied, and raise an error that says so.
+            except Exception as failure:
+                texts.append(str(failure))
+    texts += frames(error)
+    return "\n".join(texts)
 
 
 def frames(error: BaseException) -> list[str]:
-    """The variables of each frame of ours, as `rich` and `pytest --showlocals --full-trace` print them."""
-    found: list[str] = []
+    """Return the variables of kproto's frames, as `rich` and `pytest --showlocals` print them."""
+    lines: list[str] = []
     waiting: list[traceback.TracebackException | None] = [
         traceback.TracebackException.from_exception(error, capture_locals=True)
     ]
     while waiting:
-        one = waiting.pop()
-        if one is not None:
-            ours = [frame for frame in one.stack if "/tests/" not in frame.filename]
-            found += [f"{frame.name}: {frame.locals}" for frame in ours]
-            waiting += [one.__cause__, one.__context__]
-    return found
+        item = waiting.pop()
+        if item is not None:
+            our_frames = [frame for frame in item.stack if "/tests/" not in frame.filename]
+            lines += [f"{frame.name}: {frame.locals}" for frame in our_frames]
+            waiting += [item.__cause__, item.__context__]
+    return lines
 
 
-@pytest.mark.parametrize("mechanism", HOW)
+@pytest.mark.parametrize("mechanism", CREDENTIALS)
 @pytest.mark.parametrize("fault", ["refused", "expired", "elsewhere", "no TLS"])
-def test_nothing_tells_a_secret(
+def test_a_failure_of_a_client_shows_no_secret(
     kafka: SecuredKafka, mechanism: str, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "security_protocol": "SASL_SSL",
         "ssl_cafile": kafka.certificates.ca,
         "sasl_mechanism": mechanism,
-        **HOW[mechanism],
+        **CREDENTIALS[mechanism],
     }
     if fault == "no TLS":
-        how["security_protocol"] = "SASL_PLAINTEXT"
-        del how["ssl_cafile"]
+        options["security_protocol"] = "SASL_PLAINTEXT"
+        del options["ssl_cafile"]
     elif fault != "refused":
         kafka.show_certificate("expired" if fault == "expired" else "elsewhere")
-    seen: list[str] = []
-    for client, error in refused(kafka, how):
-        seen.append(told_of(client, error))
-    assert len(seen) == 3
-    served = [f"{type(one).__name__}: {one!r}" for one in owned(kafka.server)]
-    lines = "\n".join([*seen, caplog.text, *served]).splitlines()
+    texts: list[str] = []
+    for client, error in failing_clients(kafka, options):
+        texts.append(renderings(client, error))
+    assert len(texts) == 3
+    served = [f"{type(item).__name__}: {item!r}" for item in reachable_objects(kafka.server)]
+    lines = "\n".join([*texts, caplog.text, *served]).splitlines()
     for secret in (PASSWORD, TOKEN):
         assert not [text for spelling in spellings(secret) for text in lines if spelling in text]
 
 
-def test_and_nothing_of_clients_for_asyncio_does(
+def test_a_failure_of_an_asyncio_client_shows_no_secret(
     kafka: SecuredKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    how: Any = {**kafka.options("alice", PASSWORD)}
+    options: Any = {**kafka.options("alice", PASSWORD)}
 
     async def fails() -> list[str]:
-        told: list[str] = []
-        async with AsyncConsumer(kafka.bootstrap, group_id="g", **how) as consumer:
+        texts: list[str] = []
+        async with AsyncConsumer(kafka.bootstrap, group_id="g", **options) as consumer:
             consumer.subscribe(["t"])
             with pytest.raises(KprotoError) as caught:
                 await consumer.poll(20)
-            told.append(told_of(consumer, caught.value))
-        async with AsyncProducer(kafka.bootstrap, **how) as producer:
+            texts.append(renderings(consumer, caught.value))
+        async with AsyncProducer(kafka.bootstrap, **options) as producer:
             with pytest.raises(KprotoError) as caught:
                 await (await producer.send("t", b"x"))
-            told.append(told_of(producer, caught.value))
-        return told
+            texts.append(renderings(producer, caught.value))
+        return texts
 
     text = "\n".join([*asyncio.run(fails()), caplog.text])
     assert "rejects user 'alice'" in text
@@ -199,39 +203,46 @@ def test_and_nothing_of_clients_for_asyncio_does(
 
 
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{PASSWORD}"'
-OPENS: dict[str, Callable[..., Any]] = {
-    one.__name__: one
-    for one in (
+CLIENTS: dict[str, Callable[..., Any]] = {
+    cls.__name__: cls
+    for cls in (
         *(AsyncCluster, AsyncConsumer, AsyncConsumerGroup, AsyncPartitionConsumers, AsyncProducer),
         *(AsyncQueueProducer, AsyncSyncProducer, Cluster, Consumer, ConsumerGroup, PartitionConsumers),
         *(Producer, QueueProducer, SyncProducer),
     )
 }
-SLIPS: dict[str, Any] = {
-    "an option that there is not": {"typo": 1},
-    "a file that is not there": {"ssl_cafile": "/no/such"},
-    "a mechanism that there is not": {"sasl_mechanism": "KERBEROS"},
-    "no name": {"sasl_username": None},
+MISTAKES: dict[str, Any] = {
+    "an unknown option": {"typo": 1},
+    "a missing file": {"ssl_cafile": "/no/such"},
+    "an unknown mechanism": {"sasl_mechanism": "KERBEROS"},
+    "a missing user name": {"sasl_username": None},
     "a token beside a password": {"sasl_oauth_token_provider": "a:b"},
 }
 
 
-@pytest.mark.parametrize("slip", SLIPS)
-@pytest.mark.parametrize("opens", OPENS)
-def test_no_frame_of_a_slip_has_the_password_in_its_variables(opens: str, slip: str) -> None:
-    given: Any = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", **HOW["PLAIN"], **SLIPS[slip]}
-    if "Group" in opens:
-        given["group_id"] = "g"
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("cls_name", CLIENTS)
+def test_no_frame_of_a_configuration_error_has_the_password_in_its_variables(
+    cls_name: str, mistake: str
+) -> None:
+    options: Any = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        **CREDENTIALS["PLAIN"],
+        **MISTAKES[mistake],
+    }
+    if "Group" in cls_name:
+        options["group_id"] = "g"
 
     async def open_it() -> None:
-        OPENS[opens]("a:1", **given)
+        CLIENTS[cls_name]("a:1", **options)
 
     with pytest.raises(KprotoError) as caught:
         asyncio.run(open_it())
     assert caught.value.__traceback__ is not None
-    told = "\n".join([*frames(caught.value), str(caught.value), repr(caught.value)])
-    assert "checked: " in told
-    assert PASSWORD not in told
+    text = "\n".join([*frames(caught.value), str(caught.value), repr(caught.value)])
+    assert "checked: " in text
+    assert PASSWORD not in text
 
 
 @pytest.mark.parametrize("client", ["consumer", "producer", "cluster"])
@@ -243,7 +254,7 @@ def test_no_frame_of_a_slip_has_the_password_in_its_variables(opens: str, slip: 
         f"sasl.jaas.config={JAAS};\nssl.truststore.type=JKS\nssl.truststore.location=/no/such",
     ],
 )
-def test_a_file_that_can_not_be_used_is_not_quoted_nor_its_frames(
+def test_an_error_of_a_properties_file_shows_no_secret_of_it(
     client: Any, line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -251,13 +262,13 @@ def test_a_file_that_can_not_be_used_is_not_quoted_nor_its_frames(
     path.write_text(f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n{line}\n")
     with pytest.raises(KprotoError) as caught:
         client_properties(path, client)
-    told = "\n".join([*frames(caught.value), str(caught.value), repr(caught.value), caplog.text])
-    assert "client_properties: " in told
-    assert PASSWORD not in told
+    text = "\n".join([*frames(caught.value), str(caught.value), repr(caught.value), caplog.text])
+    assert "client_properties: " in text
+    assert PASSWORD not in text
 
 
 @pytest.mark.parametrize("client", [Consumer, Producer, Cluster])
-def test_who_is_refused_with_a_file_does_not_tell_what_is_in_it(
+def test_a_failed_authentication_shows_no_secret_of_the_properties_file(
     kafka: SecuredKafka, client: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -267,22 +278,22 @@ def test_who_is_refused_with_a_file_does_not_tell_what_is_in_it(
         f"ssl.truststore.type=PEM\nssl.truststore.location={kafka.certificates.ca}\n"
     )
     calls: dict[Any, Callable[[Any], object]] = {
-        Consumer: lambda one: (one.assign([TopicPartition("t", 0)]), one.poll(20)),
-        Producer: lambda one: one.send("t", b"x").result(20),
-        Cluster: lambda one: one.topics(),
+        Consumer: lambda client: (client.assign([TopicPartition("t", 0)]), client.poll(20)),
+        Producer: lambda client: client.send("t", b"x").result(20),
+        Cluster: lambda client: client.topics(),
     }
     with (
-        client(kafka.bootstrap, **client_properties(path, client.__name__.lower())) as one,
+        client(kafka.bootstrap, **client_properties(path, client.__name__.lower())) as instance,
         pytest.raises(AuthenticationFailed) as caught,
     ):
-        calls[client](one)
-    caught.value.add_note("It was tried.")
-    told = told_of(one, caught.value)
-    assert "It was tried." in told
-    assert not [spelling for spelling in spellings(PASSWORD) if spelling in told + caplog.text]
+        calls[client](instance)
+    caught.value.add_note("A note of the application.")
+    text = renderings(instance, caught.value)
+    assert "A note of the application." in text
+    assert not [spelling for spelling in spellings(PASSWORD) if spelling in text + caplog.text]
 
 
-def test_a_key_s_password_is_not_told_either(files: Certificates, tmp_path: Path) -> None:
+def test_an_error_of_a_private_key_does_not_show_its_password(files: Certificates, tmp_path: Path) -> None:
     key = Path(files.client).read_text()
     for certfile in (key, str(tmp_path)):
         with pytest.raises(KprotoError) as caught:
@@ -297,55 +308,64 @@ def test_a_key_s_password_is_not_told_either(files: Certificates, tmp_path: Path
         assert key.splitlines()[1] not in repr(caught.value)
 
 
-@pytest.mark.parametrize("mechanism", HOW)
-def test_what_goes_by_a_proxy_is_shown_without_proofs(files: Certificates, mechanism: str) -> None:
-    told: list[Exchange] = []
+@pytest.mark.parametrize("mechanism", CREDENTIALS)
+def test_the_proxy_hides_authentication_data(files: Certificates, mechanism: str) -> None:
+    exchanges: list[Exchange] = []
     frames: list[Any] = []
     with secured("SASL_PLAINTEXT", files, users={"alice": "another"}) as kafka:
 
-        async def watched() -> None:
-            frames_too = {"frames": lambda *seen: frames.append(seen)}
-            async with WatchProxy(kafka.bootstrap, tell=told.append, **frames_too) as proxy:
-                how = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, **HOW[mechanism]}
-                async with AsyncProducer(proxy.bootstrap, **how) as producer:
+        async def run() -> None:
+            frames_argument = {"frames": lambda *frame: frames.append(frame)}
+            async with WatchProxy(kafka.bootstrap, tell=exchanges.append, **frames_argument) as proxy:
+                options = {
+                    "security_protocol": "SASL_PLAINTEXT",
+                    "sasl_mechanism": mechanism,
+                    **CREDENTIALS[mechanism],
+                }
+                async with AsyncProducer(proxy.bootstrap, **options) as producer:
                     with pytest.raises(KprotoError):
                         await (await producer.send("t", b"x"))
 
-        asyncio.run(watched())
-    assert "SaslAuthenticate" in [one.api for one in told]
-    text = "\n".join([*(line(one) + one_line(to_json(one)) for one in told), repr(told)])
+        asyncio.run(run())
+    assert "SaslAuthenticate" in [exchange.api for exchange in exchanges]
+    text = "\n".join(
+        [*(line(exchange) + one_line(to_json(exchange)) for exchange in exchanges), repr(exchanges)]
+    )
     text += "\n".join(str(frame) for *_, frame in frames)
     assert len(frames) > 4
     assert not [
         spelling for secret in (PASSWORD, TOKEN) for spelling in spellings(secret) if spelling in text
     ]
-    exchanges: list[Any] = [one for one in told if one.api == "SaslAuthenticate"]
-    assert {exchange.request.auth_bytes for exchange in exchanges} == {b"[hidden]"}
-    assert {exchange.response.auth_bytes for exchange in exchanges if exchange.response} <= {b"", b"[hidden]"}
+    sasl_exchanges: list[Any] = [exchange for exchange in exchanges if exchange.api == "SaslAuthenticate"]
+    assert {exchange.request.auth_bytes for exchange in sasl_exchanges} == {b"[hidden]"}
+    assert {exchange.response.auth_bytes for exchange in sasl_exchanges if exchange.response} <= {
+        b"",
+        b"[hidden]",
+    }
 
 
 @pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.x.sasl.jaas.config", "SSL.KEYSTORE.KEY"])
 @pytest.mark.parametrize("kind", ["AlterConfigs", "IncrementalAlterConfigs"])
-def test_a_password_that_becomes_a_setting_is_shown_to_nobody(kind: str, name: str) -> None:
-    inside: Any = alter_configs if kind == "AlterConfigs" else incremental_alter_configs
-    more = {} if kind == "AlterConfigs" else {"config_operation": 0}
+def test_a_password_in_a_config_is_hidden(kind: str, name: str) -> None:
+    messages: Any = alter_configs if kind == "AlterConfigs" else incremental_alter_configs
+    fields = {} if kind == "AlterConfigs" else {"config_operation": 0}
     configs = [
-        inside.AlterableConfig(name=name, value=PASSWORD, **more),
-        inside.AlterableConfig(name="retention.ms", value="5000", **more),
+        messages.AlterableConfig(name=name, value=PASSWORD, **fields),
+        messages.AlterableConfig(name="retention.ms", value="5000", **fields),
     ]
-    resource = inside.AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
-    request = getattr(inside, f"{kind}Request")(resources=[resource], validate_only=False)
-    talk = Conversation("1.2.3.4:5", 1)
+    resource = messages.AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+    request = getattr(messages, f"{kind}Request")(resources=[resource], validate_only=False)
+    conversation = Conversation("1.2.3.4:5", 1)
     sent = encode_request(request, 1, 7, "me")
-    exchange, _ = talk.asked(sent, 0)
+    exchange, _ = conversation.asked(sent, 0)
     text = line(exchange) + one_line(to_json(exchange)) + repr(exchange)
     assert PASSWORD not in text
-    assert PASSWORD.encode() not in talk.shown(sent, exchange, asking=True)
+    assert PASSWORD.encode() not in conversation.shown(sent, exchange, asking=True)
     shown: Any = exchange.request
     assert [config.value for config in shown.resources[0].configs] == ["[hidden]", "5000"]
 
 
-def in_a_process(*words: str) -> subprocess.Popen[str]:
+def start_command(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "kproto", *words],
         stdout=subprocess.PIPE,
@@ -355,17 +375,17 @@ def in_a_process(*words: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("words", [["watch", "--json", "--all"], ["broker", "--trace"]], ids=" ".join)
-def test_a_command_that_looks_on_shows_no_proof(
+def test_watch_and_trace_hide_authentication_data(
     files: Certificates, words: list[str], tmp_path: Path
 ) -> None:
-    """Neither on its lines, nor on its page, nor in its capture; neither who is let in, nor who is not."""
+    """Neither lines nor page nor capture shows the data, whether the login succeeds or not."""
     page, frames = tmp_path / "life.html", tmp_path / "frames.pcap"
     with secured("SASL_PLAINTEXT", files, users={"alice": PASSWORD}) as kafka:
         kafka.create_topic("t", 1)
         if words[0] == "watch":
-            more = [kafka.bootstrap, "--pcap", str(frames), "--listen", "127.0.0.1:0"]
+            arguments = [kafka.bootstrap, "--pcap", str(frames), "--listen", "127.0.0.1:0"]
         else:
-            more = [
+            arguments = [
                 "--user",
                 f"alice:{PASSWORD}",
                 "--topic",
@@ -373,31 +393,31 @@ def test_a_command_that_looks_on_shows_no_proof(
                 "--listen",
                 "SASL_PLAINTEXT://127.0.0.1:0",
             ]
-        with in_a_process(*words, *more, "--html", str(page)) as process:
+        with start_command(*words, *arguments, "--html", str(page)) as process:
             assert process.stdout is not None
             first = next(process.stdout)
-            place = re.search(r"127\.0\.0\.1:\d+", first)
-            assert place is not None, first
-            for mechanism, known in HOW.items():
-                come_and_be_refused(place[0], mechanism, known)
+            address = re.search(r"127\.0\.0\.1:\d+", first)
+            assert address is not None, first
+            for mechanism, credentials in CREDENTIALS.items():
+                produce_and_fail(address[0], mechanism, credentials)
             process.send_signal(signal.SIGINT)
-            told = first + process.stdout.read()
-    assert told.count("SaslAuthenticate") >= 2 * len(HOW)
-    told += page.read_text() + (frames.read_bytes().decode("latin-1") if words[0] == "watch" else "")
+            output = first + process.stdout.read()
+    assert output.count("SaslAuthenticate") >= 2 * len(CREDENTIALS)
+    output += page.read_text() + (frames.read_bytes().decode("latin-1") if words[0] == "watch" else "")
     assert not [
-        spelling for secret in (PASSWORD, TOKEN) for spelling in spellings(secret) if spelling in told
+        spelling for secret in (PASSWORD, TOKEN) for spelling in spellings(secret) if spelling in output
     ]
 
 
-def come_and_be_refused(place: str, mechanism: str, known: dict[str, Any]) -> None:
-    how: Any = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism}
-    right, wrong = known, {**known, "sasl_password": f"{PASSWORD}!"}
+def produce_and_fail(address: str, mechanism: str, credentials: dict[str, Any]) -> None:
+    options: Any = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism}
+    right, wrong = credentials, {**credentials, "sasl_password": f"{PASSWORD}!"}
     if mechanism == "OAUTHBEARER":
         right = {"sasl_oauth_token_provider": lambda: unsecured_token("alice", now_ms(), 60_000)}
-        wrong = known
-    with Producer(place, **how, **right) as producer:
+        wrong = credentials
+    with Producer(address, **options, **right) as producer:
         producer.send("t", b"x").result(60)
-    with Producer(place, **how, **wrong) as producer, pytest.raises(AuthenticationFailed):
+    with Producer(address, **options, **wrong) as producer, pytest.raises(AuthenticationFailed):
         producer.send("t", b"x").result(60)
 
 
@@ -407,38 +427,38 @@ import pytest
 from consumer import Cluster, Consumer, Producer
 from kproto.broker.server import running
 
-HOW = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
+CREDENTIALS = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
 
 @pytest.fixture
-def how():
-    return lambda: {**HOW, "sasl_password": os.environ["PASSWORD"]}
+def options():
+    return lambda: {**CREDENTIALS, "sasl_password": os.environ["PASSWORD"]}
 
-def test_of_a_client(how):
-    with Cluster("127.0.0.1:1", **how()) as cluster:
+def test_client(options):
+    with Cluster("127.0.0.1:1", **options()) as cluster:
         assert cluster is None
-def test_of_a_slip(how):
-    Consumer("127.0.0.1:1", **how(), typo=1)
-def test_of_a_broker_that_is_away(how):
-    with Producer("127.0.0.1:1", max_block_ms=100, **how()) as producer:
+def test_unknown_option(options):
+    Consumer("127.0.0.1:1", **options(), typo=1)
+def test_missing_broker(options):
+    with Producer("127.0.0.1:1", max_block_ms=100, **options()) as producer:
         producer.send("t", b"x").result(5)
-def test_of_a_broker_s_users():
+def test_users_of_a_broker():
     with running(users={"alice": os.environ["PASSWORD"]}, listen=["SASL_PLAINTEXT://nowhere.invalid:0"]):
         pass
-def test_of_the_fixture(kafka_secured):
+def test_fixture(kafka_secured):
     kafka = kafka_secured("SASL_PLAINTEXT", users={"alice": os.environ["PASSWORD"]})
     assert kafka.server.users is None
-def test_of_a_stranger(kafka_secured):
+def test_unknown_user(kafka_secured):
     kafka = kafka_secured("SASL_PLAINTEXT", users={"alice": "x"})
     kafka.set_password("bob", os.environ["PASSWORD"])
 """
 
 
-@pytest.mark.parametrize("more", [[], ["--showlocals"]], ids=" ".join)
-def test_what_pytest_shows_of_a_failure_has_no_password(more: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [[], ["--showlocals"]], ids=" ".join)
+def test_pytest_shows_no_password_of_a_failed_test(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "test_fails.py").write_text(FAILS)
-    words = ["-q", "-p", "kproto.testing.plugin", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    common = ["-q", "-p", "kproto.testing.plugin", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, *more, "-vv", str(tmp_path)],
+        [sys.executable, "-m", "pytest", *common, *arguments, "-vv", str(tmp_path)],
         env={**os.environ, "PASSWORD": PASSWORD, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,

@@ -23,8 +23,8 @@ from kproto.testing.world import Consumer, World
 STATIC: dict[str, Any] = {"topics": ["t"], "group_id": "g", "group_instance_id": "seat"}
 
 
-def fenced() -> tuple[World, Consumer]:
-    """A static member whose place another one has taken, twenty seconds ago."""
+def fenced_member() -> tuple[World, Consumer]:
+    """Return a world with a static member that another one fenced twenty seconds ago."""
     world = World({"t": 2})
     member = world.join("a", **STATIC)
     world.run(5_000)
@@ -33,13 +33,13 @@ def fenced() -> tuple[World, Consumer]:
     return world, member
 
 
-def boom(partitions: Any, members: Any, racks: Any) -> Any:
+def fail(partitions: Any, members: Any, racks: Any) -> Any:
     raise KeyError("no seat")
 
 
-def with_boom() -> World:
+def world_with_failing_assignor() -> World:
     world = World({"t": 2})
-    strategy = Assignor("boom", boom)
+    strategy = Assignor("boom", fail)
     world.join(
         "a", topics=["t"], group_id="g", auto_offset_reset="earliest", partition_assignment_strategy=strategy
     )
@@ -48,23 +48,23 @@ def with_boom() -> World:
 
 
 def test_the_backoff_grows_with_each_repetition_of_an_error() -> None:
-    _, member = fenced()
+    _, member = fenced_member()
     assert all(isinstance(error, Fenced) for error in member.errors)
     assert 10 < len(member.errors) < 40
 
 
 def test_the_backoff_restarts_with_another_error() -> None:
-    _, member = fenced()
+    _, member = fenced_member()
     assert [member.error_backoff(KeyError(n)) for n in (1, 1, 1, 2, 2)] == [1, 2, 4, 1, 2]
 
 
 def test_the_backoff_is_at_most_one_second() -> None:
-    _, member = fenced()
+    _, member = fenced_member()
     assert max(member.error_backoff(KeyError(1)) for _ in range(20)) == 1_000
 
 
 def test_an_assignor_that_always_fails_is_called_with_backoff() -> None:
-    world = with_boom()
+    world = world_with_failing_assignor()
     world.run(20_000)
     assert 10 < len(world.clients["a"].errors) < 40  # type: ignore[attr-defined]
 
@@ -79,16 +79,16 @@ def test_a_page_counts_the_errors_of_a_model_too() -> None:
 
 
 def test_a_page_counts_repeated_errors() -> None:
-    world, member = fenced()
-    drawn = page(world)
-    assert f"... {len(member.errors) - 2} more; poll raises" in drawn
-    assert len(drawn) < 100_000
+    world, member = fenced_member()
+    html = page(world)
+    assert f"... {len(member.errors) - 2} more; poll raises" in html
+    assert len(html) < 100_000
 
 
 def test_alternating_errors_of_two_clients_are_counted_separately() -> None:
-    found = [Moment(at, "ab"[at % 2], "poll raises it") for at in range(8)]
-    told = [(one.at, one.who, one.what) for one in counted(found)]
-    assert told == [
+    moments = [Moment(at, "ab"[at % 2], "poll raises it") for at in range(8)]
+    counted_moments = [(moment.at, moment.who, moment.what) for moment in counted(moments)]
+    assert counted_moments == [
         (0, "a", "poll raises it"),
         (1, "b", "poll raises it"),
         (6, "a", "... 2 more; poll raises it"),
@@ -97,7 +97,7 @@ def test_alternating_errors_of_two_clients_are_counted_separately() -> None:
 
 
 def test_a_broken_invariant_names_the_last_errors_of_the_clients() -> None:
-    world = with_boom()
+    world = world_with_failing_assignor()
     settle(world)
     with pytest.raises(
         InvariantBroken,
@@ -107,7 +107,7 @@ def test_a_broken_invariant_names_the_last_errors_of_the_clients() -> None:
 
 
 def test_the_name_of_a_killed_client_stays_reserved() -> None:
-    world, member = fenced()
+    world, member = fenced_member()
     world.kill(member)
     with pytest.raises(ConfigError, match="such as 'a-2'"):
         world.join("a", **STATIC)
@@ -122,24 +122,24 @@ def test_requests_of_a_client_can_be_queried_by_name() -> None:
         world.requests_of("nobody", JoinGroupRequest)
 
 
-@pytest.mark.parametrize("whose", ["listener", "worker"])
-def test_an_illegal_call_of_an_application_ends_the_run(whose: str) -> None:
-    """It was swallowed, as if the consumer had refused the poll; after a listener's it never polled again."""
+@pytest.mark.parametrize("attribute", ["listener", "worker"])
+def test_an_illegal_call_of_an_application_ends_the_run(attribute: str) -> None:
+    """Otherwise such an error would count as an error of the poll, and a listener's would stop all polls."""
     world = World({"t": 1}, seed=8)
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")
     world.write("t", 0, "x")
 
-    def seeks(*_: Any) -> None:
+    def seek_unassigned(*_: Any) -> None:
         member.seek(TopicPartition("t", 5), 0)
 
-    setattr(member, whose, seeks)
+    setattr(member, attribute, seek_unassigned)
     with pytest.raises(IllegalState, match="t-5: not assigned to this consumer") as raised:
         world.run(10_000)
     assert "of World(seed=8)" in raised.value.__notes__[0]
 
 
 def test_calls_on_a_closed_consumer_are_rejected_and_a_second_close_is_ignored() -> None:
-    """A commit was taken and never done, for which `every_future_ends` blamed the consumer."""
+    """A commit of a closed consumer would never be done, and `every_future_ends` would report it."""
     world = World({"t": 1})
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")
     world.run(2_000)
@@ -148,9 +148,9 @@ def test_calls_on_a_closed_consumer_are_rejected_and_a_second_close_is_ignored()
     for call in (member.commit, member.unsubscribe, member.rejoin, lambda: member.subscribe("t")):
         with pytest.raises(IllegalState, match="this consumer is closed"):
             call()
-    again = member.close()
+    second_close = member.close()
     world.run(120_000)
-    assert member.done[again] == (None, None)
+    assert member.done[second_close] == (None, None)
     check(world)
 
 
@@ -166,7 +166,7 @@ def test_calls_on_a_closed_consumer_are_rejected_and_a_second_close_is_ignored()
 def test_attributes_of_an_application_are_validated_when_set(
     client: Any, name: str, value: Any, allowed: str
 ) -> None:
-    """It was a TypeError out of the depths of some later turn; a time below 0 was taken for none."""
+    """Otherwise a wrong type would raise TypeError in a later turn, and a negative time would count as 0."""
     world = World({"t": 1})
     machine = () if client is None else (client,)
     member = world.join("a", *machine, topics=["t"], group_id="g")

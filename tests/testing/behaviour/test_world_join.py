@@ -12,7 +12,7 @@ from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.models.index import MODELS
 from kproto.testing.world import World
 
-MINE = Assignor("mine", ASSIGNORS["range"].assign)
+CUSTOM = Assignor("mine", ASSIGNORS["range"].assign)
 
 
 @pytest.mark.parametrize("name", [path.rpartition(".")[2] for path in MODELS.values()])
@@ -38,20 +38,20 @@ def test_the_error_for_an_unknown_model_lists_the_models() -> None:
     ],
 )
 def test_an_option_that_a_model_does_not_have_is_named(options: dict[str, Any], hint: str) -> None:
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as caught:
         World({"t": 2}).join("a", kproto.models.sarama, topics=["t"], **options)
-    assert hint in str(found.value)
+    assert hint in str(caught.value)
 
 
-@pytest.mark.parametrize("strategy", [MINE, [MINE], (MINE, "range")])
+@pytest.mark.parametrize("strategy", [CUSTOM, [CUSTOM], (CUSTOM, "range")])
 def test_a_single_assignor_needs_no_list(strategy: Any) -> None:
     world = World({"t": 2})
     member = world.join("a", topics=["t"], group_id="g", partition_assignment_strategy=strategy)
     assert world.run(20_000, until=lambda: len(member.owned) == 2)
 
 
-@pytest.mark.parametrize("strategy", [MINE.assign, [MINE.assign], Assignor])
-def test_a_function_is_no_assignor_before_it_has_a_name(strategy: Any) -> None:
+@pytest.mark.parametrize("strategy", [CUSTOM.assign, [CUSTOM.assign], Assignor])
+def test_an_assignor_function_without_a_name_is_rejected(strategy: Any) -> None:
     with pytest.raises(ConfigError, match=r"Assignor\(NAME, FUNCTION\)"):
         World({"t": 2}).join("a", topics=["t"], group_id="g", partition_assignment_strategy=strategy)
 

@@ -16,28 +16,28 @@ from kproto.testing.schedules import QUICK, play
 from kproto.testing.world import Consumer, World, tp
 
 
-@pytest.mark.parametrize("others", [(), ("sarama", "librdkafka")], ids=["kproto", "mixed"])
-def test_the_replay_of_a_random_schedule_is_identical(others: tuple[str, ...], tmp_path: Path) -> None:
-    """Its members' callbacks and work took no time in the second world."""
-    world = play(2, steps=20, trace=True, others=others)
+@pytest.mark.parametrize("models", [(), ("sarama", "librdkafka")], ids=["kproto", "mixed"])
+def test_the_replay_of_a_random_schedule_is_identical(models: tuple[str, ...], tmp_path: Path) -> None:
+    """The callbacks and the work of the members take as long as in the original world."""
+    world = play(2, steps=20, trace=True, others=models)
     world.save(tmp_path / "story.jsonl")
     assert world.replay().digest() == World.load(tmp_path / "story.jsonl").digest() == world.digest()
 
 
-def one_that_reads(**more: Any) -> tuple[World, Consumer]:
+def world_with_reader(**options: Any) -> tuple[World, Consumer]:
     world = World({"t": 1}, seed=3)
-    a = world.join("a", topics=["t"], **{**QUICK, **more})
+    a = world.join("a", topics=["t"], **{**QUICK, **options})
     world.write("t", 0, "0", "1", "2")
     return world, a
 
 
 def test_the_polls_of_an_application_are_replayed() -> None:
-    world, a = one_that_reads()
+    world, a = world_with_reader()
     a.limit, a.works_ms, a.poll_timeout_ms, a.callback_ms = 1, 300, 70, 20
     world.run(700)
-    again = world.replay()
-    assert again.digest() == world.digest()
-    assert again.clients["a"].values() == a.values() == ["0", "1", "2"]  # type: ignore[attr-defined]
+    replayed = world.replay()
+    assert replayed.digest() == world.digest()
+    assert replayed.clients["a"].values() == a.values() == ["0", "1", "2"]  # type: ignore[attr-defined]
     world.run(5_000)
     a.works_ms = 2_000
     world.write("t", 0, "3")
@@ -46,7 +46,7 @@ def test_the_polls_of_an_application_are_replayed() -> None:
 
 
 def test_tampered_responses_are_replayed(tmp_path: Path) -> None:
-    world, _ = one_that_reads()
+    world, _ = world_with_reader()
     world.run(1_000)
     unknown = HeartbeatResponse(throttle_time_ms=0, error_code=25)
     world.tamper = lambda client, request, version: unknown if isinstance(request, HeartbeatRequest) else None
@@ -59,7 +59,7 @@ def test_tampered_responses_are_replayed(tmp_path: Path) -> None:
 
 
 def test_a_listener_that_holds_the_original_world_is_not_replayed() -> None:
-    world, a = one_that_reads()
+    world, a = world_with_reader()
     a.listener = lambda kind, partitions: kind == "assigned" and a.seek(partitions[0], 2)
     world.run(3_000)
     assert a.values() == ["2"]
@@ -67,8 +67,8 @@ def test_a_listener_that_holds_the_original_world_is_not_replayed() -> None:
         world.replay()
 
 
-class Skips:
-    """Begins with the last record, and commits what it is given."""
+class SeekToLast:
+    """Seeks to the last record, and commits after each poll."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -82,24 +82,24 @@ class Skips:
 
 
 def test_a_replay_creates_its_own_application(tmp_path: Path) -> None:
-    made: list[Consumer] = []
+    consumers: list[Consumer] = []
 
-    def skips(consumer: Consumer) -> None:
-        application = Skips(consumer)
+    def add_application(consumer: Consumer) -> None:
+        application = SeekToLast(consumer)
         consumer.listener = lambda kind, partitions: kind == "assigned" and application.assigned(partitions)
         consumer.worker = application.records
-        made.append(consumer)
+        consumers.append(consumer)
 
-    world, a = one_that_reads(enable_auto_commit=False)
-    a.configure(skips)
+    world, a = world_with_reader(enable_auto_commit=False)
+    a.configure(add_application)
     world.run(3_000)
     assert (a.values(), world.committed("g", tp("t", 0))) == (["2"], 3)
-    again = world.replay()
-    assert again.digest() == world.digest()
-    assert made == [a, again.clients["a"]]
+    replayed = world.replay()
+    assert replayed.digest() == world.digest()
+    assert consumers == [a, replayed.clients["a"]]
     world.save(tmp_path / "run.jsonl")
-    only_reads = World.load(tmp_path / "run.jsonl")
-    assert only_reads.clients["a"].values() == ["0", "1", "2"]  # type: ignore[attr-defined]
+    loaded = World.load(tmp_path / "run.jsonl")
+    assert loaded.clients["a"].values() == ["0", "1", "2"]  # type: ignore[attr-defined]
 
 
 def test_a_replayed_group_has_its_own_applications() -> None:
@@ -107,28 +107,29 @@ def test_a_replayed_group_has_its_own_applications() -> None:
         topics: ClassVar = {"t": 2}
         options: ClassVar = ({"enable_auto_commit": False},)
 
-        def application(self, consumer: Consumer) -> Skips:
-            return Skips(consumer)
+        def application(self, consumer: Consumer) -> SeekToLast:
+            return SeekToLast(consumer)
 
     state = Skipping()
     state.begin(seed=0)
     state.write(0, 3)
     state.wait(3_000)
-    before, mine = state.world.replay(), dict(state.applications)
-    told = [
+    replayed, applications = state.world.replay(), dict(state.applications)
+    history = [
         (observation.source, observation.kind, observation.partitions, observation.detail)
         for observation in state.world.observations
     ]
     assert [
         (observation.source, observation.kind, observation.partitions, observation.detail)
-        for observation in before.observations
-    ] == told
-    assert "stored" in {what for _, what, _, _ in told}
-    assert state.applications == mine  # those of the first world
+        for observation in replayed.observations
+    ] == history
+    assert "stored" in {kind for _, kind, _, _ in history}
+    # The replay does not change the applications of the original world.
+    assert state.applications == applications
 
 
 def test_a_journal_sets_only_journaled_attributes(tmp_path: Path) -> None:
-    world, a = one_that_reads()
+    world, a = world_with_reader()
     a.works_ms = 7
     world.save(tmp_path / "run.jsonl")
     lines = (tmp_path / "run.jsonl").read_text().splitlines()
@@ -139,20 +140,20 @@ def test_a_journal_sets_only_journaled_attributes(tmp_path: Path) -> None:
 
 
 def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
-    """It was not in the journal, and `until` is not asked again."""
-    world, a = one_that_reads(enable_auto_commit=False)
+    """The commits are in the journal, and a replay does not call `until`."""
+    world, a = world_with_reader(enable_auto_commit=False)
 
-    done = [0]
+    committed_counts = [0]
 
-    def commits_what_is_there() -> bool:
-        if len(a.records) > done[-1]:
+    def commit_new_records() -> bool:
+        if len(a.records) > committed_counts[-1]:
             a.commit()
-            done.append(len(a.records))
-        return len(done) > 2
+            committed_counts.append(len(a.records))
+        return len(committed_counts) > 2
 
-    assert not world.run(1_000, until=commits_what_is_there)
+    assert not world.run(1_000, until=commit_new_records)
     world.write("t", 0, "3")
-    assert world.run(1_000, until=commits_what_is_there)
+    assert world.run(1_000, until=commit_new_records)
     world.run(1_000)
     assert world.committed("g", tp("t", 0)) == 4
     world.save(tmp_path / "run.jsonl")
@@ -162,8 +163,8 @@ def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
 
 
 def test_deliveries_of_a_producer_are_replayed(tmp_path: Path) -> None:
-    """`deliver` lets time pass, and told its producer so past the journal."""
-    world, a = one_that_reads()
+    """`deliver` lets time pass, and its calls of the producer are in the journal too."""
+    world, a = world_with_reader()
     producer = world.producer(linger_ms=5)
     for number in range(6):
         producer.deliver("t", f"x{number}")

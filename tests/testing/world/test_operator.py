@@ -19,7 +19,7 @@ def batch() -> bytes:
     return builder.build()
 
 
-REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+REJECTED: dict[str, tuple[tuple[Any, ...], str]] = {
     "no key": (("write", "compacted", 0, "x"), "INVALID_RECORD: records without a key"),
     "no record": (("write", "t", 0), "INVALID_RECORD: the batch has no records"),
     "no batch": (("append", "t", 0, b"garbage"), "INVALID_RECORD: a partition takes exactly one batch"),
@@ -29,19 +29,19 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("call", REFUSED)
+@pytest.mark.parametrize("call", REJECTED)
 def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
-    """The answer was not looked at: a story went on without the records that it had written."""
+    """Otherwise a schedule would continue without the records that it has written."""
     world = World({"t": 1})
     world.create("compacted", 1, {"cleanup.policy": "compact"})
-    (name, *given), why = REFUSED[call]
-    with pytest.raises(ConfigError, match=f"a value that the broker accepts; it answered {why}"):
-        getattr(world, name)(*given)
+    (name, *arguments), message = REJECTED[call]
+    with pytest.raises(ConfigError, match=f"a value that the broker accepts; it answered {message}"):
+        getattr(world, name)(*arguments)
     assert world.log(tp("t", 0)).end_offset == 0
 
 
 def test_partitions_created_while_a_broker_is_down_have_another_leader() -> None:
-    """They had no leader until it came back, and what was written to them was lost without a word."""
+    """Otherwise records of these partitions would be lost without an error until the broker starts."""
     world = World({"t": 1}, brokers=3)
     a = world.join("a", topics=["t", "u"], **QUICK)
     world.stop_broker(2)
@@ -56,8 +56,8 @@ def test_partitions_created_while_a_broker_is_down_have_another_leader() -> None
     check(world)
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["gone", "made anew"])
-def test_invariants_hold_in_a_world_with_a_deleted_topic(anew: bool) -> None:
+@pytest.mark.parametrize("is_recreated", [False, True], ids=["deleted", "re-created"])
+def test_invariants_hold_in_a_world_with_a_deleted_topic(is_recreated: bool) -> None:
     world = World({"t": 2, "u": 1}, seed=1)
     world.watch(*ALWAYS)
     members = [world.join(name, topics=["t", "u"], **QUICK) for name in "ab"]
@@ -65,7 +65,7 @@ def test_invariants_hold_in_a_world_with_a_deleted_topic(anew: bool) -> None:
         world.write(partition.topic, partition.partition, "x")
     world.run(3_000)
     world.delete_topic("t")
-    if anew:
+    if is_recreated:
         world.run(3_000)
         world.create("t", 3)
     settle(world)
@@ -74,7 +74,7 @@ def test_invariants_hold_in_a_world_with_a_deleted_topic(anew: bool) -> None:
 
 
 def test_a_deleted_topic_leaves_no_leaders() -> None:
-    """Its logs stayed with them, with all records."""
+    """Otherwise the logs of the topic would stay in memory, with all records."""
     world = World({"t": 2}, brokers=2)
     world.elect("t", 0, 2)
     world.delete_topic("t")

@@ -20,28 +20,28 @@ async def waits(*_: Any) -> Any:
     raise KeyError("this never runs")
 
 
-def set_on(name: str) -> Callable[[World, Any], object]:
-    def put(world: World, member: Any) -> object:
+def set_attribute(name: str) -> Callable[[World, Any], object]:
+    def run(world: World, member: Any) -> object:
         setattr(member, name, waits)
         return world.run(2_000)
 
-    return put
+    return run
 
 
-def watched(claim: Any) -> Callable[[World, Any], object]:
-    def watch(world: World, _: Any) -> object:
-        world.watch(claim)
+def watch_with(invariant: Any) -> Callable[[World, Any], object]:
+    def run(world: World, _: Any) -> object:
+        world.watch(invariant)
         return world.run(2_000)
 
-    return watch
+    return run
 
 
-def tampered(world: World, _: Any) -> None:
+def tamper_with_coroutine(world: World, _: Any) -> None:
     world.tamper = waits  # type: ignore[assignment]
     world.run(2_000)
 
 
-def later(world: World, _: Any) -> None:
+def call_later_with_coroutine(world: World, _: Any) -> None:
     world.call_later(5, waits)
     world.run(2_000)
 
@@ -50,14 +50,14 @@ def is_false(_: World) -> object:
     return False
 
 
-GIVEN: dict[str, tuple[Callable[[World, Any], object], str]] = {
+CALLS: dict[str, tuple[Callable[[World, Any], object], str]] = {
     "until": (lambda world, _: world.run(2_000, until=waits), "until"),  # type: ignore[arg-type,return-value]
-    "call_later": (later, "what"),
-    "listener": (set_on("listener"), "listener"),
-    "worker": (set_on("worker"), "worker"),
+    "call_later": (call_later_with_coroutine, "what"),
+    "listener": (set_attribute("listener"), "listener"),
+    "worker": (set_attribute("worker"), "worker"),
     "configure": (lambda _, member: member.configure(waits), "how"),
-    "tamper": (tampered, "tamper"),
-    "watch": (watched(waits), "invariant"),
+    "tamper": (tamper_with_coroutine, "tamper"),
+    "watch": (watch_with(waits), "invariant"),
     "check": (lambda world, _: check(world, waits), "invariant"),  # type: ignore[arg-type]
 }
 
@@ -70,17 +70,17 @@ def world_of(model: Model | None) -> tuple[World, Consumer | Member]:
     return world, member
 
 
-@pytest.mark.parametrize("given", GIVEN)
-def test_a_coroutine_function_is_rejected(given: str) -> None:
-    """None of it ran: a claim held, and `until` came true at once."""
-    act, option = GIVEN[given]
+@pytest.mark.parametrize("name", CALLS)
+def test_a_coroutine_function_is_rejected(name: str) -> None:
+    """Such a function never runs, so that an invariant would hold and `until` would be true immediately."""
+    act, option = CALLS[name]
     with pytest.raises(ConfigError, match=rf"^{option}=.*nothing awaits its result"):
         act(*world_of(None))
 
 
 def test_a_coroutine_function_is_rejected_as_the_listener_of_a_model() -> None:
     with pytest.raises(ConfigError, match=r"^listener=.*nothing awaits its result"):
-        set_on("listener")(*world_of(kproto.models.sarama))
+        set_attribute("listener")(*world_of(kproto.models.sarama))
 
 
 def test_an_invariant_that_returns_false_is_rejected() -> None:
@@ -88,7 +88,7 @@ def test_an_invariant_that_returns_false_is_rejected() -> None:
     with pytest.raises(ConfigError, match="this one returned False"):
         check(world, is_false)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="this one returned False"):
-        watched(is_false)(world, None)
+        watch_with(is_false)(world, None)
 
 
 @pytest.mark.parametrize("method", ["assigned", "records"])

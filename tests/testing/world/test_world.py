@@ -34,9 +34,9 @@ GROUP: dict[str, Any] = {
 }
 
 
-def two_members(**made: Any) -> tuple[World, Consumer, Consumer]:
-    """Two members that share four partitions, each with two records."""
-    world = World({"t": 4}, **made)
+def two_members(**options: Any) -> tuple[World, Consumer, Consumer]:
+    """Return a world with two members that share four partitions, each with two records."""
+    world = World({"t": 4}, **options)
     a, b = (world.join(name, topics=["t"], **GROUP) for name in "ab")
     for partition in range(4):
         world.write("t", partition, "x", "y")
@@ -44,7 +44,7 @@ def two_members(**made: Any) -> tuple[World, Consumer, Consumer]:
     return world, a, b
 
 
-def a_day_in_the_life(seed: int) -> World:
+def mixed_run(seed: int) -> World:
     world, a, b = two_members(seed=seed, brokers=2, latency=(1, 9))
     world.fault("delay", a, ms=40, chance=0.3, lasts=3_000)
     world.run(2_000)
@@ -63,21 +63,19 @@ def a_day_in_the_life(seed: int) -> World:
 # ---- time and repetition
 
 
-def test_equal_seeds_are_equal_runs_bit_for_bit() -> None:
-    assert a_day_in_the_life(3).digest() == a_day_in_the_life(3).digest()
+def test_equal_seeds_give_identical_runs() -> None:
+    assert mixed_run(3).digest() == mixed_run(3).digest()
 
 
-def test_another_seed_is_another_run() -> None:
-    assert a_day_in_the_life(3).digest() != a_day_in_the_life(4).digest()
+def test_another_seed_gives_another_run() -> None:
+    assert mixed_run(3).digest() != mixed_run(4).digest()
 
 
 @pytest.mark.thorough
 def test_a_run_is_the_same_in_every_process() -> None:
-    """Sets of strings come in another order in each process: nothing may depend on it."""
-    program = (
-        "from tests.testing.world.test_world import a_day_in_the_life; print(a_day_in_the_life(5).digest())"
-    )
-    found = {
+    """The order of a set of strings differs between processes, and no result may depend on it."""
+    program = "from tests.testing.world.test_world import mixed_run; print(mixed_run(5).digest())"
+    digests = {
         subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[3])},
@@ -87,10 +85,10 @@ def test_a_run_is_the_same_in_every_process() -> None:
         ).stdout
         for seed in ("1", "2", "3")
     }
-    assert len(found) == 1
+    assert len(digests) == 1
 
 
-def test_time_passes_also_when_nothing_happens() -> None:
+def test_time_passes_while_nothing_happens() -> None:
     world, a, b = two_members(trace=False)
     start = world.now
     world.run(60_000)
@@ -109,10 +107,10 @@ def test_a_run_ends_when_its_condition_holds() -> None:
 def test_a_world_that_makes_no_progress_is_an_error() -> None:
     world = World()
 
-    def again() -> None:
-        world.push(world.now, again)
+    def repeat() -> None:
+        world.push(world.now, repeat)
 
-    world.call_later(5, again)
+    world.call_later(5, repeat)
     with pytest.raises(Stuck, match="turns at 1000005 ms"):
         world.run(10)
 
@@ -129,16 +127,16 @@ def test_an_error_names_its_turn_and_seed() -> None:
     assert raised.value.__notes__ == ["in turn 1 at 1000005 ms of World(seed=9)"]
 
 
-# ---- again and back
+# ---- replay and rewind
 
 
 def test_the_replay_of_a_world_is_identical() -> None:
-    world = a_day_in_the_life(1)
+    world = mixed_run(1)
     assert world.replay().digest() == world.digest()
 
 
 def test_code_that_holds_the_original_world_is_not_replayed() -> None:
-    """The first world went on in the middle of the second one's run, which was another one."""
+    """Otherwise the original world would continue during the replay, and both would change."""
     world, a, _ = two_members()
     world.call_later(50, a.rejoin)
     world.run(100)
@@ -175,7 +173,7 @@ def test_every_turn_can_be_replayed() -> None:
 
 
 def test_a_saved_world_is_loaded_as_it_was(tmp_path: Path) -> None:
-    world = a_day_in_the_life(2)
+    world = mixed_run(2)
     world.save(tmp_path / "run.jsonl")
     assert World.load(tmp_path / "run.jsonl").digest() == world.digest()
     assert World.load(tmp_path / "run.jsonl", 40).turns == 40
@@ -231,7 +229,7 @@ def test_a_rejected_call_is_replayed_and_rejected_again(tmp_path: Path) -> None:
 
 
 def test_a_broken_invariant_can_be_rewound() -> None:
-    """What stepping back is for."""
+    """This is the purpose of `rewind`."""
     world = World({"t": 1})
     a = world.join("a", topics=["t"], **GROUP)
 
@@ -252,8 +250,8 @@ def test_the_trace_has_requests_and_responses_as_json_lines() -> None:
     lines = [json.loads(line) for line in world.trace()]
     assert [line["n"] for line in lines] == list(range(len(lines)))
     joins = [line for line in lines if line["what"] == "request" and line["api"] == "JoinGroup"]
-    told = [line for line in lines if line["what"] == "response" and line["api"] == "JoinGroup"]
-    assert {line["who"] for line in joins} == {"a", "b"} == {line["who"] for line in told}
+    responses = [line for line in lines if line["what"] == "response" and line["api"] == "JoinGroup"]
+    assert {line["who"] for line in joins} == {"a", "b"} == {line["who"] for line in responses}
     assert joins[0]["body"]["groupId"] == "g"
 
 
@@ -332,7 +330,7 @@ def test_an_invalid_fault_is_rejected(kind: str, options: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("call", "given"),
+    ("call", "arguments"),
     [
         ("run", (-1,)),
         ("run", ("1s",)),
@@ -354,10 +352,10 @@ def test_an_invalid_fault_is_rejected(kind: str, options: dict[str, Any]) -> Non
         ("kill", ("zz",)),
     ],
 )
-def test_an_invalid_call_is_rejected_and_changes_nothing(call: str, given: tuple[Any, ...]) -> None:
+def test_an_invalid_call_is_rejected_and_changes_nothing(call: str, arguments: tuple[Any, ...]) -> None:
     world = World({"t": 3})
     with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
-        getattr(world, call)(*given)
+        getattr(world, call)(*arguments)
     world.run(1)
     assert world.replay().digest() == world.digest()
     assert world.partitions() == [tp("t", 0), tp("t", 1), tp("t", 2)]
@@ -365,7 +363,7 @@ def test_an_invalid_call_is_rejected_and_changes_nothing(call: str, given: tuple
 
 
 @pytest.mark.parametrize(
-    "made",
+    "arguments",
     [
         {"topics": {"t": "3"}},
         {"topics": "t"},
@@ -378,9 +376,9 @@ def test_an_invalid_call_is_rejected_and_changes_nothing(call: str, given: tuple
         {"latency": (2, 1)},
     ],
 )
-def test_invalid_arguments_of_a_world_are_rejected(made: dict[str, Any]) -> None:
+def test_invalid_arguments_of_a_world_are_rejected(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
-        World(**made)
+        World(**arguments)
 
 
 def test_the_example_of_the_package_runs() -> None:
@@ -423,10 +421,10 @@ def test_a_killed_client_restarts_as_another_process_with_the_same_client_id() -
     world.kill(a)
     with pytest.raises(ConfigError, match=r"such as 'a-2' with client_id='a', for its next process$"):
         world.join("a", **GROUP)
-    again = world.join("a-2", client_id="a", topics=["t"], **GROUP)
-    assert world.run(60_000, until=lambda: len(again.owned) == 2)
-    assert again.member_id.startswith("a-")  # the broker begins it with the client.id
-    assert not again.member_id.startswith("a-2-")
+    restarted = world.join("a-2", client_id="a", topics=["t"], **GROUP)
+    assert world.run(60_000, until=lambda: len(restarted.owned) == 2)
+    assert restarted.member_id.startswith("a-")  # The broker starts each member id with the client id.
+    assert not restarted.member_id.startswith("a-2-")
 
 
 def test_a_moved_coordinator_is_found() -> None:
@@ -437,20 +435,20 @@ def test_a_moved_coordinator_is_found() -> None:
     assert not a.changes_of("lost") + b.changes_of("lost")
 
 
-def test_a_stopped_broker_hands_over_what_it_led() -> None:
+def test_the_partitions_and_groups_of_a_stopped_broker_move() -> None:
     world, a, b = two_members(brokers=2)
-    here = world.cluster.group_coordinator_of("g")
-    world.stop_broker(here)
+    stopped = world.cluster.group_coordinator_of("g")
+    world.stop_broker(stopped)
     for partition in range(4):
         world.write("t", partition, "after")
     assert world.run(10_000, until=lambda: a.values().count("after") + b.values().count("after") == 4)
-    assert world.cluster.group_coordinator_of("g") == 3 - here
-    world.start_broker(here)
+    assert world.cluster.group_coordinator_of("g") == 3 - stopped
+    world.start_broker(stopped)
     world.run(5_000)
     assert len(a.owned) == len(b.owned) == 2
 
 
-def test_the_only_broker_comes_back_with_everything() -> None:
+def test_a_restarted_broker_keeps_its_logs_and_groups() -> None:
     world, a, b = two_members()
     world.stop_broker()
     world.run(2_000)
@@ -477,7 +475,7 @@ def test_a_producer_writes_through_faults_each_record_once() -> None:
     assert a.values() == [str(number) for number in range(30)]
 
 
-def test_a_truncated_log_has_lost_its_last_records() -> None:
+def test_truncation_removes_records_and_starts_a_new_leader_epoch() -> None:
     world = World({"t": 1})
     world.write("t", 0, "a", "b")
     world.write("t", 0, "c")
