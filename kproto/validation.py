@@ -3,7 +3,8 @@ allowed.
 
 The functions of the first section are for any package. `checked` checks the arguments of a function of the
 broker or of the testing kit before anything else happens: a rule for each kind of argument, found by its name
-and annotation. A parameter without a rule is checked where it is used.
+and annotation. Parameters of the kinds in `UNCHECKED` are checked where they are used. Any other annotation
+without a rule is an error when the function is decorated.
 """
 
 from __future__ import annotations
@@ -194,6 +195,26 @@ RULES: Final[Mapping[str, Rule]] = {
     "World": (_has("heal", "alive_clients"), "a kproto.testing.world.World"),
     "tuple[int, int]": (_list_of(is_whole, 2), "two whole numbers"),
 }
+# Annotations without a rule: the functions check such arguments where they use them.
+UNCHECKED: Final = frozenset(
+    {
+        "Algorithm",
+        "Any",
+        "Callable[[Any], object]",
+        "Check",
+        "ErrorCode | str",
+        "Iterable[Acl]",
+        "Iterable[str]",
+        "Literal['none', 'requested', 'required']",
+        "Protocol",
+        "bool",
+        "bytes | str",
+        "dict[str, str]",
+        "str | bytes",
+        "str | int",
+        "tuple[tuple[str, bytes | None], ...]",
+    }
+)
 # Parameters of type int with a stricter rule; so have all whose names end with _ms.
 NAMED: Final = {**dict.fromkeys(("lasts", "ms", "times", "turn", "turns", "wait"), "amount"), "port": "port"}
 SECRET: Final = frozenset({"users"})
@@ -215,7 +236,7 @@ def argument_checker(function: Callable[..., Any]) -> Callable[..., None]:
     """Return a function that raises ConfigError for arguments that `function` can't take."""
     signature = inspect.signature(function)
     parameters = signature.parameters
-    rules = {name: rule for name in parameters if (rule := _rule(parameters[name])) is not None}
+    rules = {name: rule for name in parameters if (rule := _rule(function, parameters[name]))}
 
     def check(*args: Any, **kwargs: Any) -> None:
         try:
@@ -233,13 +254,23 @@ def argument_checker(function: Callable[..., Any]) -> Callable[..., None]:
     return check
 
 
-def _rule(parameter: inspect.Parameter) -> Rule | None:
+def _rule(function: Callable[..., Any], parameter: inspect.Parameter) -> Rule | None:
+    """Return the rule of a parameter, or None if it has no annotation or an unchecked one."""
+    if parameter.annotation is parameter.empty or parameter.kind is parameter.VAR_KEYWORD:
+        return None
     annotation = str(parameter.annotation)
     kind = annotation.removesuffix(" | None")
     if kind == "int":
         kind = "amount" if parameter.name.endswith("_ms") else NAMED.get(parameter.name, kind)
-    rule = RULES.get(kind)
-    if rule is None or not annotation.endswith(" | None"):
+    if kind in UNCHECKED:
+        return None
+    if kind not in RULES:
+        raise TypeError(
+            f"{function.__qualname__}: the annotation {annotation!r} of {parameter.name!r} has no rule; "
+            "add it to RULES or UNCHECKED of kproto.validation"
+        )
+    rule = RULES[kind]
+    if not annotation.endswith(" | None"):
         return rule
     is_right, allowed = rule
     return (lambda value: value is None or is_right(value)), allowed
