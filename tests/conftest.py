@@ -1,8 +1,8 @@
-"""What all tests share: Hypothesis profiles, and when the outside judges run.
+"""Set up all tests: Hypothesis profiles, and the choice of the outside judges.
 
-pytest                        quick: our own tests; the judges in tests/conformance are skipped
-KPROTO_JUDGES=available       also every judge that this machine has
-KPROTO_JUDGES=required        also every judge, and a missing one is a failure (as in CI)
+pytest                        quick: tests without an outside judge; tests/conformance is skipped
+KPROTO_JUDGES=available       also the tests of each judge that is installed
+KPROTO_JUDGES=required        also the tests of all judges; a missing judge is a failure (as in CI)
 KPROTO_PROFILE=quick|ci|soak  how many examples Hypothesis draws
 """
 
@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, settings
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("quick", max_examples=15, deadline=None, suppress_health_check=_CHECKS)
-# Always the same examples, so a failure here is a failure everywhere. quick and soak draw new ones.
+# The ci profile always draws the same examples, so that a failure is reproducible.
 settings.register_profile(
     "ci", max_examples=200, deadline=None, suppress_health_check=_CHECKS, derandomize=True
 )
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_CHECKS)
 settings.load_profile(os.environ.get("KPROTO_PROFILE", "quick"))
 
-# pytest-xdist's workers have COLUMNS set, which would wrap the output for it.
+# pytest-xdist sets COLUMNS in its workers, which would wrap the output of commands.
 os.environ.pop("COLUMNS", None)
 
 JUDGES = {"java", "kafka", "clients", "originals", "spark", "tshark"}
@@ -46,11 +46,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("KPROTO_PROFILE", "quick") == "quick":
         for item in items:
             if item.get_closest_marker("thorough"):
-                item.add_marker(pytest.mark.skip(reason="takes longer: tox -e thorough"))
+                item.add_marker(pytest.mark.skip(reason="slow: run it with tox -e thorough"))
     if _ASKED:
         return
     for item in items:
         judges = JUDGES.intersection(mark.name for mark in item.iter_markers())
         if judges:
-            reason = f"outside judge ({', '.join(sorted(judges))}): set KPROTO_JUDGES=available to ask it"
+            reason = (
+                f"outside judge ({', '.join(sorted(judges))}): set KPROTO_JUDGES=available to run this test"
+            )
             item.add_marker(pytest.mark.skip(reason=reason))

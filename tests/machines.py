@@ -25,7 +25,7 @@ CodesOf = Callable[[Any, list[Any]], Iterable[int]]
 
 @dataclass
 class _Frame:
-    """A cell that is running: the states that it moved to, and the actions of the cells that it called."""
+    """A running cell: the states that it moved to, and the actions of the cells that it called."""
 
     moves: list[Enum] = field(default_factory=list[Enum])
     inner_actions: list[Any] = field(default_factory=list[Any])
@@ -34,10 +34,10 @@ class _Frame:
 def check_cells(
     patch: pytest.MonkeyPatch, table: Table[Any, Any], codes_of: CodesOf | None = None
 ) -> set[Key]:
-    """Let every step fail that leaves its cell, until `patch` is undone. Return the cells entered so far.
+    """Make each step fail that leaves its cell, until `patch` is undone. Return the cells entered so far.
 
     `codes_of` returns the error codes of a cell's event and actions. By default they are all error codes in
-    the responses that it sent. A cell that dispatches to another cell answers only for what it did itself.
+    the responses that the cell sent. The actions of a cell that it calls do not count as its own.
     """
     entered: set[Key] = set()
     running: list[_Frame] = []
@@ -107,6 +107,6 @@ def check_table(table: Table[Any, Any], kinds: type[Enum]) -> None:
     assert table.keys() == {(kind, state) for kind in kinds for state in table.states}
     undocumented = [key for key, cell in table.items() if not cell.act.__doc__]
     assert not undocumented, f"handlers without a docstring: {undocumented}"
-    taken = {edge for (_, state), cell in table.items() for edge in paths(state, cell, table.edges)}
-    assert taken == {(before, after) for before, afters in table.edges.items() for after in afters}
+    edges_of_cells = {edge for (_, state), cell in table.items() for edge in paths(state, cell, table.edges)}
+    assert edges_of_cells == {(before, after) for before, afters in table.edges.items() for after in afters}
     assert all(edge.causes for edge in draw(table).edges)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from random import Random
 
-GIVEN = os.environ.get("KPROTO_SEED")
-FIRST = int(GIVEN) if GIVEN else Random().randrange(10**6)
+GIVEN_SEED = os.environ.get("KPROTO_SEED")
+FIRST = int(GIVEN_SEED) if GIVEN_SEED else Random().randrange(10**6)
 
 
 def seeds(count: int, behind: int = 0) -> range:
@@ -22,23 +22,23 @@ def seeds(count: int, behind: int = 0) -> range:
 
 
 @contextmanager
-def repeatable(seed: int, alone: str) -> Generator[None]:
-    """Add a note to errors that says how to repeat `seed`; `alone` selects one schedule."""
+def repeatable(seed: int, selection: str) -> Generator[None]:
+    """Add a note to errors that says how to repeat `seed`; `selection` is a variable that selects it."""
     try:
         yield
     except BaseException as error:
-        error.add_note(f"KPROTO_SEED={seed} {alone} plays it again")
+        error.add_note(f"KPROTO_SEED={seed} {selection} repeats it")
         raise
 
 
-def found_out(check: Callable[[int], object], seeds: range, *errors: type[Exception]) -> None:
-    """Run `check` until it raises an AssertionError or one of `errors`.
+def expect_failure(check: Callable[[int], object], seeds: range, *errors: type[Exception]) -> None:
+    """Run `check` with each seed until it raises an AssertionError or one of `errors`.
 
-    Raises RuntimeError if it never does: a mutant must be killed.
+    Raises RuntimeError if it never does: then the tests do not kill this mutant.
     """
     for seed in seeds:
         try:
             check(seed)
         except (AssertionError, *errors):
             return
-    raise RuntimeError(f"nothing that is claimed was broken with the seeds {seeds}")
+    raise RuntimeError(f"no check failed with the seeds {seeds}")

@@ -1,4 +1,4 @@
-"""Deadlines fire once and in order; moved and removed ones take no memory for long."""
+"""Deadlines fire once and in order. Moved and removed deadlines are soon removed from memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOVES = st.one_of(
 )
 
 
-def searched(times: dict[int, int], now: int) -> list[int]:
-    """Deadlines as an unordered dict: `times` is in the order in which they were set."""
+def linear_search(times: dict[int, int], now: int) -> list[int]:
+    """Return the due deadlines by a linear search. `times` is in the order of the calls of `set`."""
     due = sorted((key for key, at in times.items() if at <= now), key=times.__getitem__)
     for key in due:
         del times[key]
@@ -40,7 +40,7 @@ def test_deadlines_equal_a_linear_search(moves: list[tuple[Any, ...]]) -> None:
             deadlines.drop(*arguments)
             times.pop(arguments[0], None)
         else:
-            assert list(deadlines.take(*arguments)) == searched(times, *arguments)
+            assert list(deadlines.take(*arguments)) == linear_search(times, *arguments)
         assert deadlines.earliest() == min(times.values(), default=None)
         assert {key: deadlines.of(key) for key in range(6) if key in deadlines} == times
         assert len(deadlines) == len(times)
@@ -62,7 +62,7 @@ def test_a_deadline_set_during_iteration_fires_when_it_is_due() -> None:
 def test_moved_deadlines_are_removed_from_the_heap() -> None:
     deadlines: Deadlines[str] = Deadlines()
     for at in range(10_000):
-        deadlines.set("one", 1_000_000 - at)
-        deadlines.set("gone", at)
-        deadlines.drop("gone")
+        deadlines.set("moved", 1_000_000 - at)
+        deadlines.set("dropped", at)
+        deadlines.drop("dropped")
     assert len(deadlines._heap) < 100

@@ -26,7 +26,7 @@ def classes(of: type[KprotoError] = KprotoError) -> Iterator[type[KprotoError]]:
             yield from classes(subclass)
 
 
-def made(cls: type[KprotoError]) -> KprotoError | None:
+def build(cls: type[KprotoError]) -> KprotoError | None:
     """Build an error whose arguments are numbers and strings; None for other classes."""
     arguments: list[Any] = []
     _, *parameters = inspect.signature(cls.__init__).parameters.values()
@@ -40,37 +40,37 @@ def made(cls: type[KprotoError]) -> KprotoError | None:
     return cls(*arguments)
 
 
-def alike(error: KprotoError, other: KprotoError) -> bool:
-    return type(other) is type(error) and (str(other), vars(other)) == (str(error), vars(error))
+def are_equal(error: KprotoError, copied: KprotoError) -> bool:
+    return type(copied) is type(error) and (str(copied), vars(copied)) == (str(error), vars(error))
 
 
-WAYS: dict[str, Callable[[Any], Any]] = {
+COPIES: dict[str, Callable[[Any], Any]] = {
     "pickled": lambda error: pickle.loads(pickle.dumps(error)),
     "copied": copy.copy,
     "copied deeply": copy.deepcopy,
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_every_error_can_be_pickled_and_copied(way: str) -> None:
+@pytest.mark.parametrize("how", COPIES)
+def test_every_error_can_be_pickled_and_copied(how: str) -> None:
     """multiprocessing.Pool hangs on an error that cannot be unpickled."""
     count = 0
     for cls in sorted(set(classes()), key=lambda cls: cls.__qualname__):
-        error = made(cls)
+        error = build(cls)
         if error is not None:
             count += 1
             error.add_note("in partition 3")
-            assert alike(error, WAYS[way](error)), cls
+            assert are_equal(error, COPIES[how](error)), cls
     assert count > 20
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_unsupported_request_can_be_pickled_and_copied(way: str) -> None:
+@pytest.mark.parametrize("how", COPIES)
+def test_an_unsupported_request_can_be_pickled_and_copied(how: str) -> None:
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     frame = bytearray(encode_request(beat, 4, 7, "me"))
     frame[2:4] = b"\0\x63"
     with pytest.raises(UnsupportedRequest) as raised:
         decode_request(frame)
-    restored = WAYS[way](raised.value)
-    assert alike(raised.value, restored)
+    restored = COPIES[how](raised.value)
+    assert are_equal(raised.value, restored)
     assert restored.header.correlation_id == 7

@@ -42,31 +42,31 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_script_named_consumer_gets_kprotos_client_and_a_warning(tmp_path: Path) -> None:
     script = tmp_path / "consumer.py"
     script.write_text("from kproto import Consumer\nimport consumer\nprint(consumer.Consumer is Consumer)\n")
-    done = python(tmp_path, "consumer.py")
-    assert done.stdout == "True\n"
-    assert f"{script} has the name of kproto's client, 'consumer'" in done.stderr
+    process = python(tmp_path, "consumer.py")
+    assert process.stdout == "True\n"
+    assert f"{script} has the name of kproto's client, 'consumer'" in process.stderr
 
 
 def test_an_imported_foreign_consumer_package_is_reported(tmp_path: Path) -> None:
     (tmp_path / "consumer.py").write_text("mine = 1\n")
-    done = python(tmp_path, "-c", "import consumer, kproto; kproto.Consumer")
-    assert done.returncode == 1
-    assert f"ImportError: {tmp_path / 'consumer.py'} was imported under the name 'consumer'" in done.stderr
+    process = python(tmp_path, "-c", "import consumer, kproto; kproto.Consumer")
+    assert process.returncode == 1
+    assert f"ImportError: {tmp_path / 'consumer.py'} was imported under the name 'consumer'" in process.stderr
 
 
 def test_the_fixture_reports_a_foreign_consumer_package(tmp_path: Path) -> None:
-    own = tmp_path / "consumer" / "__init__.py"
-    own.parent.mkdir()
-    own.touch()
-    done = python(tmp_path, "-c", "import consumer; import kproto.testing.kafka")
-    assert f"ImportError: {own} was imported under the name 'consumer'" in done.stderr
+    package = tmp_path / "consumer" / "__init__.py"
+    package.parent.mkdir()
+    package.touch()
+    process = python(tmp_path, "-c", "import consumer; import kproto.testing.kafka")
+    assert f"ImportError: {package} was imported under the name 'consumer'" in process.stderr
 
 
 def test_importing_kproto_imports_no_submodule() -> None:
-    done = python(
+    process = python(
         ROOT, "-c", "import sys, kproto; print([n for n in sys.modules if n.startswith('consumer')])"
     )
-    assert done.stdout == "[]\n"
+    assert process.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("name", ["Consumer", "Producer"])
@@ -74,8 +74,8 @@ def test_importing_a_client_imports_only_what_it_needs(name: str) -> None:
     slow = {"asyncio", "crc32c", "dataclasses", "difflib", "email", "importlib.metadata", "numpy", "pyarrow"}
     # logging imports traceback, which imports dataclasses since Python 3.14.
     code = f"import logging, sys\nbefore = {{*sys.modules}}\nfrom consumer import {name}\n"
-    done = python(ROOT, "-c", f"{code}print(sorted({slow!r} & ({{*sys.modules}} - before)))")
-    assert done.stdout == "[]\n", done.stderr
+    process = python(ROOT, "-c", f"{code}print(sorted({slow!r} & ({{*sys.modules}} - before)))")
+    assert process.stdout == "[]\n", process.stderr
 
 
 def test_the_version_is_defined_once() -> None:

@@ -1,4 +1,4 @@
-"""The thread from rule to test: docs/rules defines the rules, the source cites them, and tests pin them."""
+"""The links from rule to test: docs/rules defines the rules, the source cites them, and tests pin them."""
 
 from __future__ import annotations
 

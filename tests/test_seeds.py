@@ -16,4 +16,4 @@ def test_the_seeds_of_a_run_derive_from_the_first(monkeypatch: pytest.MonkeyPatc
 def test_a_failure_says_how_to_repeat_it() -> None:
     with pytest.raises(AssertionError) as raised, repeatable(79, "KPROTO_STORIES=1"):
         raise AssertionError("a claim")
-    assert raised.value.__notes__ == ["KPROTO_SEED=79 KPROTO_STORIES=1 plays it again"]
+    assert raised.value.__notes__ == ["KPROTO_SEED=79 KPROTO_STORIES=1 repeats it"]

@@ -21,7 +21,7 @@ from consumer.engine.group.coordinator import CoordinatorLookup
 from consumer.engine.group.membership import Membership
 from kproto.errors import IllegalState, KprotoError
 from tests.consumer.stage import Consumer, World, tp
-from tests.seeds import found_out
+from tests.seeds import expect_failure
 
 pytestmark = pytest.mark.thorough
 
@@ -239,4 +239,4 @@ def test_every_mutant_is_detected(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    found_out(lambda seed: Schedule(seed).play(), range(40))
+    expect_failure(lambda seed: Schedule(seed).play(), range(40))

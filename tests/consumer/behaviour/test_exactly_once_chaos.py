@@ -24,7 +24,7 @@ from consumer.engine.producer.transaction_states import PendingCall, ProducerTra
 from consumer.records import GroupMetadata
 from kproto.errors import IllegalState, KprotoError
 from tests.consumer.stage import BEFORE_KIP_890, QUICK_AGAIN, World, tp
-from tests.seeds import found_out, repeatable, seeds
+from tests.seeds import expect_failure, repeatable, seeds
 
 pytestmark = pytest.mark.thorough
 
@@ -283,4 +283,4 @@ def test_the_schedules_detect_a_mutant(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    found_out(check, range(200), KprotoError)
+    expect_failure(check, range(200), KprotoError)

@@ -273,14 +273,16 @@ def test_a_fenced_member_throws_once_loses_its_partitions_and_rejoins(release: M
 
 
 @pytest.mark.parametrize(
-    ("code", "old", "new"), [(14, "id=-", "id=A1"), (15, "id=-", "id=A1"), (16, "id=-", "id=A1")]
+    ("code", "id_of_2_6", "id_of_4_3"), [(14, "id=-", "id=A1"), (15, "id=-", "id=A1"), (16, "id=-", "id=A1")]
 )
-def test_a_retried_join_of_2_6_forgets_the_member_id_and_4_3_keeps_it(code: int, old: str, new: str) -> None:
-    for release, expected in ((java_2_6, old), (java, new)):
+def test_a_retried_join_of_2_6_forgets_the_member_id_and_4_3_keeps_it(
+    code: int, id_of_2_6: str, id_of_4_3: str
+) -> None:
+    for release, expected in ((java_2_6, id_of_2_6), (java, id_of_4_3)):
         stage, a = stage_with_member(release)
         a.inject("Join", code)
-        second_one = add_member(stage, release, "B")
-        second_one.run_command("subscribe t")
+        b = add_member(stage, release, "B")
+        b.run_command("subscribe t")
         stage.run(until=lambda a=a: len(requests_of(a, "Join")) >= 4)
         assert join_member_ids(a)[2:4] == ["id=A1", expected]
 
@@ -329,13 +331,13 @@ def test_m76_a_cooperative_4_3_calls_on_partitions_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "member_id", "old", "new"),
+    ("number", "member_id", "is_lost_in_2_6", "is_lost_in_4_3"),
     [(-1, "", True, True), (-1, "id", False, True), (3, "", False, True), (3, "id", False, False)],
 )
 def test_s2_26_lost_needs_no_generation_and_no_id_in_2_6_but_either_in_4_3(
-    number: int, member_id: str, old: bool, new: bool
+    number: int, member_id: str, is_lost_in_2_6: bool, is_lost_in_4_3: bool
 ) -> None:
-    for rules, expected in ((JAVA_2_6, old), (JAVA_4_3, new)):
+    for rules, expected in ((JAVA_2_6, is_lost_in_2_6), (JAVA_4_3, is_lost_in_4_3)):
         state = new_consumer(c.ModelConfig(client_id="a", group_id="g"), rules)
         state.generation = JavaGeneration(number, member_id)
         assert consumer_coordinator.is_lost(state) is expected
@@ -345,7 +347,7 @@ def test_s2_26_lost_needs_no_generation_and_no_id_in_2_6_but_either_in_4_3(
 
 
 def test_s2_25_the_commit_before_a_join_blocks_the_poll_of_2_6_but_not_of_4_3() -> None:
-    longest = {}
+    finished_polls = {}
     for release in (java_2_6, java):
         stage, a = stage_with_member(release, auto_commit_ms=60_000)
         a.hold("Commit", 3000)
@@ -358,9 +360,9 @@ def test_s2_25_the_commit_before_a_join_blocks_the_poll_of_2_6_but_not_of_4_3() 
             before = a.waiting
             stage.run(10)
             polls += before and not a.waiting
-        longest[release] = polls
+        finished_polls[release] = polls
         assert stage.run(until=lambda a=a: a.has_printed("revoked"))
-    assert longest[java_2_6] == 0
+    assert finished_polls[java_2_6] == 0
 
 
 @pytest.mark.parametrize(
@@ -446,11 +448,11 @@ def test_2_6_keeps_partitions_in_the_order_of_its_hash_table(topic: str, order: 
 
 
 @pytest.mark.parametrize(
-    ("release", "topic", "given_up"),
+    ("release", "topic", "moved"),
     [(java_2_6, "t", {0, 1}), (java_2_6, "fh1", {0, 2}), (java, "t", {2, 3}), (java, "fh1", {2, 3})],
 )
 def test_the_last_partitions_in_the_releases_order_move(
-    release: ModuleType, topic: str, given_up: set[int]
+    release: ModuleType, topic: str, moved: set[int]
 ) -> None:
     """Expect the moves observed with 2.6.2 and 4.3.1.
 
@@ -464,8 +466,8 @@ def test_the_last_partitions_in_the_releases_order_move(
     world.run(2_000)
     world.join("b", release, topics=[topic], **config)
     world.run(8_000)
-    (revoked,) = [set(which) for kind, which in a.calls if kind == "revoked"]
-    assert {tp.partition for tp in revoked} == given_up
+    (revoked,) = [set(partitions) for kind, partitions in a.calls if kind == "revoked"]
+    assert {tp.partition for tp in revoked} == moved
 
 
 def test_2_6_writes_topics_in_the_order_of_its_hash_set() -> None:
@@ -482,7 +484,7 @@ def test_all_records_arrive_although_connections_break_at_any_time(release: Modu
     a.run_command("subscribe t")
     stage.run(at + 1)
     a.drop_connections()
-    everything = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}
+    all_records = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}
     assert stage.run(
-        8000, until=lambda: {(record.partition, record.offset) for record in a.records} >= everything
+        8000, until=lambda: {(record.partition, record.offset) for record in a.records} >= all_records
     )
