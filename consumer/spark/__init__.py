@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from .progress import behind, log_batches
 from .session import register, session
-from .worker_output import quieten_this_process
+from .worker_output import filter_own_output
 
 __all__ = ["behind", "log_batches", "register", "session"]
 
-quieten_this_process()
+filter_own_output()

@@ -131,7 +131,7 @@ class Builder:
         try:
             decoded = columns(records, check_crc=self._check_crcs, aborted=aborted, from_offset=position)
         except RecordError as error:
-            raise self._placed(error, position) from None
+            raise self._with_place(error, position) from None
         first, last = np.searchsorted(decoded.offset, [position, self._range.end]).tolist()
         for row in range(first, last, ROWS):
             end = min(row + ROWS, last)
@@ -150,7 +150,7 @@ class Builder:
             values = (records.key if column_format.column == "key" else records.value).slice(
                 first, last - first
             )
-            column, bad = _without_nulls(decode, values)
+            column, bad = _decode_non_null(decode, values)
             if bad and column_format.on_error == "fail":
                 partition, row = f"{self._range.topic}-{self._range.partition}", min(bad)
                 raise BadValue(column_format.column, partition, int(records.offset[first + row]), bad[row])
@@ -165,7 +165,7 @@ class Builder:
         formatted[ERROR] = pa.array(errors, pa.string()) if errors else pa.nulls(last - first, pa.string())
         return formatted
 
-    def _placed(self, error: RecordError, position: int) -> RecordError:
+    def _with_place(self, error: RecordError, position: int) -> RecordError:
         """Return the same error with its place in the log and what to do."""
         problem = error.detail or "the bytes end too early"
         place = f"fetched at offset {position} of {self._range.topic}-{self._range.partition}"
@@ -212,7 +212,7 @@ class Builder:
         return times * 1000
 
 
-def _without_nulls(decode: Decode, values: Column) -> tuple[Column, Mapping[int, str]]:
+def _decode_non_null(decode: Decode, values: Column) -> tuple[Column, Mapping[int, str]]:
     """Decode the values that are not null. Null stays null."""
     if not values.null_count:
         return decode(values)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark import daemon
 
-from .worker_output import quieten
+from .worker_output import filter_output
 
 if __name__ == "__main__":
-    quieten(daemon)
+    filter_output(daemon)
     daemon.manager()

@@ -37,16 +37,16 @@ from ..engine.admin import OffsetAt, epoch_ends
 from ..engine.metadata.cluster import TopicView
 from ..errors import broker_error
 from .java_regex import matcher
-from .offsets import DataLoss, Positions, View, exactly, inside
+from .offsets import DataLoss, Positions, View, check_partitions, clamp_starts
 from .options import Options
-from .selection import Assigned, Bound, Each, Everywhere, Pattern, Since, Topics
+from .selection import Assigned, Bound, GlobalTimestamp, LogEdge, Pattern, SpecificOffsets, Topics
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 # How often, and how many seconds apart, a missing topic is requested before it counts as deleted. Metadata
 # spreads among brokers with a delay: a broker may not know a new topic for a moment.
-LOOKS = 5
+METADATA_TRIES = 5
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
 
@@ -56,7 +56,7 @@ _RETRIES = "see fetchOffset.numRetries and fetchOffset.retryIntervalMs"
 API_TIMEOUT_MS = 60_000
 
 
-class Resolved(NamedTuple):
+class ResolvedBound(NamedTuple):
     """The offsets that a bound refers to.
 
     For the partitions in `edges` it is an edge of the log, which moves. For those in `given` it is an
@@ -68,7 +68,7 @@ class Resolved(NamedTuple):
     given: Set[TopicPartition] = frozenset()
 
 
-def lose(losses: Collection[str], options: Options) -> None:
+def report_losses(losses: Collection[str], options: Options) -> None:
     """Raise DataLoss, or log the losses if failOnDataLoss=false."""
     if losses and options.fail_on_data_loss:
         raise DataLoss(tuple(losses))
@@ -76,7 +76,7 @@ def lose(losses: Collection[str], options: Options) -> None:
         log.warning("failOnDataLoss=false: %s", loss)
 
 
-class Logs:
+class OffsetReader:
     """Reads the offsets of the partitions that the options select.
 
     Connects at the first request. Call `close` at the end.
@@ -85,9 +85,9 @@ class Logs:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.isolation = options.text("isolation.level", "read_uncommitted")
-        self.described = 0  # Number of partitions in the last metadata response.
+        self.partition_count = 0  # Number of partitions in the last metadata response.
         self._cluster: Cluster | None = None
-        self._answered = False
+        self._has_answered = False
 
     @property
     def cluster(self) -> Cluster:
@@ -104,7 +104,7 @@ class Logs:
 
     # ---- partitions
 
-    def assigned(
+    def partitions(
         self, expected: Collection[str] | None = None, *, strict: bool = True
     ) -> tuple[list[TopicPartition], dict[str, str]]:
         """Return the partitions to read now, in order, and the ids of their topics.
@@ -118,7 +118,7 @@ class Logs:
             wanted = list(choice.names)
         elif isinstance(choice, Assigned):
             wanted = list(dict.fromkeys(p.topic for p in choice.partitions))
-        topics = self._retried(lambda: self._topics(wanted, (wanted or ()) if expected is None else expected))
+        topics = self._retry(lambda: self._topics(wanted, (wanted or ()) if expected is None else expected))
         if isinstance(choice, Pattern):
             matches = matcher(choice.regex)
             topics = {name: view for name, view in topics.items() if not view.internal and matches(name)}
@@ -145,7 +145,7 @@ class Logs:
     def _topics(self, wanted: list[str] | None, expected: Iterable[str]) -> dict[str, TopicView]:
         """Return the existing topics among `wanted`, or all topics if it is None."""
         expected, existing = set(expected), dict[str, TopicView]()
-        for attempt in range(LOOKS):
+        for attempt in range(METADATA_TRIES):
             if attempt:
                 time.sleep(PAUSE_S)
             view = self.cluster.metadata(wanted, timeout=self._timeout)
@@ -156,7 +156,7 @@ class Logs:
                 view = self.cluster.metadata(unlisted, timeout=self._timeout)
                 names = [*names, *unlisted]
             topics = {name: view.topics[name] for name in names if name in view.topics}
-            self.described = sum(len(topic.partitions) for topic in topics.values())
+            self.partition_count = sum(len(topic.partitions) for topic in topics.values())
             existing = {name: t for name, t in topics.items() if not t.error_code and t.partitions}
             for name, topic in topics.items():
                 unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -170,24 +170,24 @@ class Logs:
 
     def view(self, expected: Collection[str] | None = None, *, strict: bool = True) -> View:
         """Return the current ends of all logs to read. The arguments are those of `partitions`."""
-        partitions, ids = self.assigned(expected, strict=strict)
+        partitions, ids = self.partitions(expected, strict=strict)
         try:
             return self.look(partitions, ids)
         except UnknownTopic:
             # The topic was deleted, or re-created with fewer partitions, between the two requests.
-            partitions, ids = self.assigned(expected, strict=strict)
+            partitions, ids = self.partitions(expected, strict=strict)
             return self.look(partitions, ids)
 
     def look(self, partitions: Iterable[TopicPartition], ids: Mapping[str, str]) -> View:
         """Return the current ends and leader epochs of these logs."""
-        offsets = self._asked(dict.fromkeys(partitions, "latest"), self.isolation)
+        offsets = self._list_offsets(dict.fromkeys(partitions, "latest"), self.isolation)
         epochs = {p: offset.leader_epoch for p, offset in offsets.items() if offset.leader_epoch is not None}
         return View({p: offset.offset or 0 for p, offset in offsets.items()}, ids, epochs)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return where each leader epoch ends. Partitions whose end is unknown are left out."""
         try:
-            ends = self._retried(
+            ends = self._retry(
                 lambda: self.cluster.run(epoch_ends(self.cluster.view, epochs, now), self._timeout)
             )
         except (UnknownTopic, UnsupportedVersion):  # UnknownTopic is reported by the next metadata request.
@@ -204,35 +204,35 @@ class Logs:
         """Return the start of each log."""
         return self._offsets(dict.fromkeys(partitions, "earliest"))
 
-    def resolve(self, bound: Bound, end: Literal["starting", "ending"], ends: Positions) -> Resolved:
+    def resolve(self, bound: Bound, end: Literal["starting", "ending"], ends: Positions) -> ResolvedBound:
         """Return the offsets that `bound` refers to. `ends` are the current ends of the logs.
 
         Explicit offsets are returned as given, even if they are outside of the log. Raises ConfigError if the
         option does not name exactly the partitions of `ends`, or if no record is as new as a given time.
         """
-        if isinstance(bound, Everywhere):
-            return Resolved(dict(ends) if bound.edge == "latest" else self.starts(ends), set(ends))
-        if isinstance(bound, Each):
+        if isinstance(bound, LogEdge):
+            return ResolvedBound(dict(ends) if bound.edge == "latest" else self.starts(ends), set(ends))
+        if isinstance(bound, SpecificOffsets):
             each = bound.of(ends)
-            exactly(f"{end}Offsets", each, ends, bound.topics)
+            check_partitions(f"{end}Offsets", each, ends, bound.topics)
             first = self.starts(p for p, offset in each.items() if offset == "earliest")
             positions = {
                 p: offset if isinstance(offset, int) else first[p] if offset == "earliest" else ends[p]
                 for p, offset in each.items()
             }
             given = {p for p, offset in each.items() if isinstance(offset, int)}
-            return Resolved(positions, positions.keys() - given, given)
-        if isinstance(bound, Since):
+            return ResolvedBound(positions, positions.keys() - given, given)
+        if isinstance(bound, GlobalTimestamp):
             option, times = f"{end}Timestamp", dict.fromkeys(ends, bound.timestamp_ms)
         else:
             option, times = f"{end}OffsetsByTimestamp", dict(bound.timestamps_ms)
-            exactly(option, times, ends)
+            check_partitions(option, times, ends)
         return self._since(option, times, ends, strict=end == "starting")
 
     def _since(
         self, option: str, times: Mapping[TopicPartition, int], ends: Positions, *, strict: bool
-    ) -> Resolved:
-        offsets = self._retried(
+    ) -> ResolvedBound:
+        offsets = self._retry(
             lambda: self.cluster.list_offsets(times, isolation=self.isolation, timeout=self._timeout)
         )
         positions: dict[TopicPartition, int] = {}
@@ -247,15 +247,15 @@ class Logs:
             positions[partition] = ends[partition] if offset.offset is None else offset.offset
             if offset.offset is None and not strict:
                 edges.add(partition)
-        return Resolved(positions, edges)
+        return ResolvedBound(positions, edges)
 
     def begin(self, bound: Bound, view: View) -> dict[TopicPartition, int]:
         """Return where a new query begins in each partition."""
         starts, _, numbers = self.resolve(bound, "starting", view.ends)
         if numbers:
             given = {p: starts[p] for p in numbers}
-            clamped, losses = inside("startingOffsets", given, self.starts(given), view.ends)
-            lose(losses, self.options)
+            clamped, losses = clamp_starts("startingOffsets", given, self.starts(given), view.ends)
+            report_losses(losses, self.options)
             starts.update(clamped)
         return starts
 
@@ -266,11 +266,11 @@ class Logs:
         return self.options.number("default.api.timeout.ms", API_TIMEOUT_MS) / 1000
 
     @property
-    def _patience(self) -> tuple[float, str]:
+    def _unreachable_limit(self) -> tuple[float, str]:
         """Return how many seconds an unreachable cluster is retried, and the option that decides."""
         total, first = self._timeout, request_timeout_ms(self.options) / 1000
         shorter = "default.api.timeout.ms" in self.options.client and total < first
-        if self._answered or shorter:
+        if self._has_answered or shorter:
             return total, "kafka.default.api.timeout.ms"
         return first, "kafka.request.timeout.ms"
 
@@ -278,21 +278,24 @@ class Logs:
         self, wants: Mapping[TopicPartition, str], isolation: str | None = None
     ) -> dict[TopicPartition, int]:
         return {
-            p: offset.offset or 0 for p, offset in self._asked(wants, isolation or self.isolation).items()
+            p: offset.offset or 0
+            for p, offset in self._list_offsets(wants, isolation or self.isolation).items()
         }
 
-    def _asked(self, wants: Mapping[TopicPartition, str], isolation: str) -> dict[TopicPartition, OffsetAt]:
+    def _list_offsets(
+        self, wants: Mapping[TopicPartition, str], isolation: str
+    ) -> dict[TopicPartition, OffsetAt]:
         if not wants:
             return {}
-        return self._retried(
+        return self._retry(
             lambda: self.cluster.list_offsets(wants, isolation=isolation, timeout=self._timeout)
         )
 
-    def _retried(self, ask: Callable[[], T]) -> T:
-        timeout, option = self._patience
+    def _retry(self, ask: Callable[[], T]) -> T:
+        timeout, option = self._unreachable_limit
         for retries_left in reversed(range(self.options.fetch_offset_retries + 1)):
             try:
-                result = ridden_out(ask, timeout, option)
+                result = retry_while_unreachable(ask, timeout, option)
             except (RequestTimedOut, Retriable) as error:
                 if not retries_left:
                     error.add_note(
@@ -302,12 +305,12 @@ class Logs:
                     raise error.with_traceback(None) from None
                 time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
             else:
-                self._answered = True
+                self._has_answered = True
                 return result
         raise AssertionError("the last try returns or raises")
 
 
-def ridden_out(ask: Callable[[], T], seconds: float, option: str) -> T:
+def retry_while_unreachable(ask: Callable[[], T], seconds: float, option: str) -> T:
     """Return the result of `ask`, retried for `seconds` while the cluster is unreachable.
 
     `option` is the option that sets the time. Raises ConnectionFailed after it.

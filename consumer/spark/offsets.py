@@ -273,7 +273,7 @@ def advance(
     return Offsets(positions, ids, began, epochs, begun=not positions)
 
 
-def trimmed(new: Positions) -> list[str]:
+def describe_trimmed(new: Positions) -> list[str]:
     """Describe the records of new partitions that were deleted before the query could read them.
 
     `new` has the starts of their logs.
@@ -296,7 +296,7 @@ def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
     return {p: min(waiting, max(1, int(limit * (waiting / total)))) for p, waiting in backlog.items()}
 
 
-def waits(waiting: int, least: int | None, since_last_ms: int | None, longest_ms: int) -> bool:
+def should_wait(waiting: int, least: int | None, since_last_ms: int | None, longest_ms: int) -> bool:
     """Return whether a batch of `waiting` offsets is delayed by minOffsetsPerTrigger and maxTriggerDelay.
 
     `since_last_ms` is the time since the last batch of this run. It is None before the first batch, which is
@@ -352,7 +352,7 @@ def split(
     return [piece for r, n in zip(ranges, parts, strict=True) for piece in _pieces(r, n)]
 
 
-def exactly(
+def check_partitions(
     option: str,
     named: Iterable[TopicPartition],
     assigned: Iterable[TopicPartition],
@@ -378,7 +378,7 @@ def exactly(
         )
 
 
-def inside(
+def clamp_starts(
     option: str, starts: Positions, log_starts: Positions, log_ends: Positions
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Move starts that are outside of their logs to the log's edge. Return each as a loss."""
@@ -393,7 +393,7 @@ def inside(
     return {p: min(max(start, log_starts[p]), log_ends[p]) for p, start in starts.items()}, losses
 
 
-def bounded(
+def batch_ranges(
     starts: Positions,
     ends: Positions,
     log_starts: Positions,

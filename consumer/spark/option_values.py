@@ -20,7 +20,7 @@ def boolean(name: str, value: str) -> bool:
     raise ConfigError(name, value, 'allowed: "true" or "false"')
 
 
-def whole(least: int, most: int = (1 << 63) - 1) -> Callable[[str, str], int]:
+def integer(least: int, most: int = (1 << 63) - 1) -> Callable[[str, str], int]:
     """Return a parser of integers from `least` to `most`."""
 
     def read(name: str, value: str) -> int:
@@ -32,10 +32,10 @@ def whole(least: int, most: int = (1 << 63) - 1) -> Callable[[str, str], int]:
     return read
 
 
-def moment_ms(name: str, value: str) -> int:
+def parse_timestamp_ms(name: str, value: str) -> int:
     """Parse a timestamp in ms since 1970. Dates are not allowed, because they depend on a time zone."""
     try:
-        return whole(0)(name, value)
+        return integer(0)(name, value)
     except ConfigError:
         raise ConfigError(name, value, "allowed: milliseconds since 1970, such as 1700000000000") from None
 
@@ -75,7 +75,7 @@ def duration_ms(name: str, value: str) -> int:
 def json_object(name: str, value: str, shape: str) -> dict[str, object]:
     """Parse a JSON object in which no name appears twice. `shape` is an example for the error."""
     try:
-        value_read: object = json.loads(value, object_pairs_hook=_no_twice)
+        value_read: object = json.loads(value, object_pairs_hook=_without_duplicates)
     except ValueError as error:
         raise ConfigError(name, value, f"allowed: JSON such as {shape} ({error})") from None
     if not isinstance(value_read, dict):
@@ -83,7 +83,7 @@ def json_object(name: str, value: str, shape: str) -> dict[str, object]:
     return cast("dict[str, object]", value_read)
 
 
-def _no_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result: dict[str, object] = {}
     for name, value in pairs:
         if name in result:

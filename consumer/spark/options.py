@@ -31,9 +31,18 @@ from kproto.errors import ConfigError
 from ..addresses import addresses
 from ..security.option_names import shown
 from . import values as decoding
-from .option_values import boolean, duration_ms, one_of, text, whole
-from .security import PLAINTEXT, PREFIXES, Access, in_kafkas_words
-from .selection import Bound, Choice, Everywhere, Topics, bound_of, choice_of, refuse_backwards, refuse_edge
+from .option_values import boolean, duration_ms, integer, one_of, text
+from .security import PLAINTEXT, PREFIXES, SecurityProperties, config_error_with_kafka_names
+from .selection import (
+    Bound,
+    Choice,
+    LogEdge,
+    Topics,
+    check_bound_edge,
+    check_bound_order,
+    read_bound,
+    read_choice,
+)
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +58,7 @@ class Options:
     bootstrap_servers: str
     client: Mapping[str, object]
     given: frozenset[str]
-    access: Access = PLAINTEXT
+    access: SecurityProperties = PLAINTEXT
     choice: Choice | None = None
     starting: Bound | None = None
     ending: Bound | None = None
@@ -98,15 +107,15 @@ class Options:
         for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
             if name in self.given:
                 log.warning("%s is ignored: it is for streams (spark.readStream), and this is a batch", name)
-        if isinstance(self.starting, Everywhere) and self.starting.edge == "latest":
+        if isinstance(self.starting, LogEdge) and self.starting.edge == "latest":
             raise ConfigError(
                 "startingOffsets", "latest", 'a batch would read nothing; use "earliest" or JSON'
             )
-        if isinstance(self.ending, Everywhere) and self.ending.edge == "earliest":
+        if isinstance(self.ending, LogEdge) and self.ending.edge == "earliest":
             raise ConfigError("endingOffsets", "earliest", 'a batch would read nothing; use "latest" or JSON')
-        refuse_edge("startingOffsets", self.starting, "latest", -1)
-        refuse_edge("endingOffsets", self.ending, "earliest", -2)
-        refuse_backwards(self.starting, self.ending)
+        check_bound_edge("startingOffsets", self.starting, "latest", -1)
+        check_bound_edge("endingOffsets", self.ending, "earliest", -2)
+        check_bound_order(self.starting, self.ending)
         return self
 
     def for_stream(self) -> Options:
@@ -179,12 +188,14 @@ def parse(options: Mapping[str, str]) -> Options:
     values: dict[str, Any] = {
         attribute: read(name, given[name]) for name, (attribute, read) in _PLAIN.items() if name in given
     }
-    security = Access.read({name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)})
+    security = SecurityProperties.read(
+        {name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)}
+    )
     try:
         addresses(servers, security)
     except ConfigError as error:
-        raise in_kafkas_words(error, ("bootstrap_servers", "security_protocol")) from None
-    choice = choice_of(given)
+        raise config_error_with_kafka_names(error, ("bootstrap_servers", "security_protocol")) from None
+    choice = read_choice(given)
     return Options(
         bootstrap_servers=servers.strip(),
         client=_client(client),
@@ -192,8 +203,8 @@ def parse(options: Mapping[str, str]) -> Options:
         given=frozenset([*given, *(["path"] if "path" in map(str.lower, options) else [])]),
         choice=choice,
         formats=decoding.read_formats(given, choice.names if isinstance(choice, Topics) else ()),
-        starting=bound_of(given, "starting"),
-        ending=bound_of(given, "ending"),
+        starting=read_bound(given, "starting"),
+        ending=read_bound(given, "ending"),
         **values,
     )
 
@@ -287,7 +298,7 @@ _MAY_BE_EMPTY = ("client.id", "client.rack")
 
 def _from_zero(name: str, value: str) -> int:
     """Read a number that may be 0 in Java's clients. Ours require at least 1, with the same effect."""
-    return max(1, whole(0, _INT32)(name, value))
+    return max(1, integer(0, _INT32)(name, value))
 
 
 _CLIENT: dict[str, Callable[[str, str], object]] = {
@@ -295,49 +306,49 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
     "client.rack": text,
     "isolation.level": one_of("read_uncommitted", "read_committed"),
     "check.crcs": boolean,
-    "fetch.min.bytes": whole(0, _INT32),
-    "fetch.max.bytes": whole(1, _INT32),
-    "fetch.max.wait.ms": whole(0, _INT32),
-    "max.partition.fetch.bytes": whole(1, _INT32),
-    "request.timeout.ms": whole(1, _INT32),
-    "default.api.timeout.ms": whole(1, _INT32),
+    "fetch.min.bytes": integer(0, _INT32),
+    "fetch.max.bytes": integer(1, _INT32),
+    "fetch.max.wait.ms": integer(0, _INT32),
+    "max.partition.fetch.bytes": integer(1, _INT32),
+    "request.timeout.ms": integer(1, _INT32),
+    "default.api.timeout.ms": integer(1, _INT32),
     "retry.backoff.ms": _from_zero,
     "retry.backoff.max.ms": _from_zero,
     "reconnect.backoff.ms": _from_zero,
     "reconnect.backoff.max.ms": _from_zero,
-    "socket.connection.setup.timeout.ms": whole(1, _INT32),
+    "socket.connection.setup.timeout.ms": integer(1, _INT32),
     "allow.auto.create.topics": boolean,
     "metadata.max.age.ms": _from_zero,
     "acks": _acks,
     "compression.type": one_of("none", "gzip", "snappy", "lz4", "zstd"),
-    "compression.gzip.level": whole(-1, 9),
-    "compression.lz4.level": whole(1, 17),
-    "compression.zstd.level": whole(-131072, 22),
-    "linger.ms": whole(0, _INT32),
+    "compression.gzip.level": integer(-1, 9),
+    "compression.lz4.level": integer(1, 17),
+    "compression.zstd.level": integer(-131072, 22),
+    "linger.ms": integer(0, _INT32),
     "batch.size": _from_zero,
     "enable.idempotence": boolean,
-    "transaction.timeout.ms": whole(1, _INT32),
-    "delivery.timeout.ms": whole(1, _INT32),
-    "max.request.size": whole(1, _INT32),
-    "max.block.ms": whole(0, _INT32),
-    "buffer.memory": whole(1),
-    "max.in.flight.requests.per.connection": whole(1, _INT32),
+    "transaction.timeout.ms": integer(1, _INT32),
+    "delivery.timeout.ms": integer(1, _INT32),
+    "max.request.size": integer(1, _INT32),
+    "max.block.ms": integer(0, _INT32),
+    "buffer.memory": integer(1),
+    "max.in.flight.requests.per.connection": integer(1, _INT32),
 }
 
 # Our own options: documented name -> (attribute of Options, reader) ---------------------------------------
 
 _PLAIN: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "startingOffsetsByTimestampStrategy": ("starting_without_match", one_of("error", "latest")),
-    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", whole(1)),
-    "minOffsetsPerTrigger": ("min_offsets_per_trigger", whole(1)),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", integer(1)),
+    "minOffsetsPerTrigger": ("min_offsets_per_trigger", integer(1)),
     "maxTriggerDelay": ("max_trigger_delay_ms", duration_ms),
-    "minPartitions": ("min_partitions", whole(1, _INT32)),
-    "maxRecordsPerPartition": ("max_records_per_partition", whole(1)),
+    "minPartitions": ("min_partitions", integer(1, _INT32)),
+    "maxRecordsPerPartition": ("max_records_per_partition", integer(1)),
     "failOnDataLoss": ("fail_on_data_loss", boolean),
     "includeHeaders": ("include_headers", boolean),
-    "kafkaConsumer.pollTimeoutMs": ("poll_timeout_ms", whole(1)),
-    "fetchOffset.numRetries": ("fetch_offset_retries", whole(0, _INT32)),
-    "fetchOffset.retryIntervalMs": ("fetch_offset_retry_interval_ms", whole(0, _INT32)),
+    "kafkaConsumer.pollTimeoutMs": ("poll_timeout_ms", integer(1)),
+    "fetchOffset.numRetries": ("fetch_offset_retries", integer(0, _INT32)),
+    "fetchOffset.retryIntervalMs": ("fetch_offset_retry_interval_ms", integer(0, _INT32)),
     "commitGroupId": ("commit_group_id", text),
     "topic": ("topic", text),
     "transactionalIdPrefix": ("transactional_id_prefix", text),

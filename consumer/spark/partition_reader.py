@@ -40,10 +40,10 @@ from ..blocking.cluster import Cluster
 from ..engine.admin import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .arrow import Aborted, Builder, RecordBatch, cut, pieces
-from .offset_reader import connect, lose, ridden_out
+from .offset_reader import connect, report_losses, retry_while_unreachable
 from .offsets import Range
 from .options import Options
-from .security import said_in_kafkas_words
+from .security import kafka_option_names_in_errors
 from .slices import Slice
 
 T = TypeVar("T")
@@ -65,13 +65,13 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
     if not isinstance(partition, Slice):
         return  # Spark makes a task also for a plan without slices
     check_crcs = options.client.get("check.crcs") is not False
-    with said_in_kafkas_words():
-        range_ = _settled(partition, options)
+    with kafka_option_names_in_errors():
+        range_ = _current_range(partition, options)
         builder = Builder(schema, range_, check_crcs=check_crcs, formats=options.formats)
         for chunk in _chunks(range_, options):
             for piece, aborted in pieces(chunk.records, chunk.aborted):
                 yield from builder.batches(piece, aborted, chunk.position)
-    _freeze()
+    _freeze_imported_objects()
 
 
 # ---- fetching
@@ -100,7 +100,7 @@ def _worker(options: Options) -> _Worker:
 _frozen: set[int] = set()
 
 
-def _freeze() -> None:
+def _freeze_imported_objects() -> None:
     """Spark's workers collect all garbage after every task, and walk over all that was ever imported: for a
     small task ten times the CPU of the rest. What is there after the first slice is not looked at again.
     """
@@ -134,12 +134,14 @@ class _Fetches:
         why = "no time to ask"
         while (left := deadline - time.monotonic()) > 0:
             try:
-                answer = self._once(position, most, left)
-                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (why := self._has(position)):
+                answer = self._fetch_once(position, most, left)
+                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (
+                    why := self._contradiction(position)
+                ):
                     time.sleep(PAUSE_S)
                     continue
             except UnknownTopic:
-                raise Vanished(f"{self.name} was deleted") from None
+                raise LogDeleted(f"{self.name} was deleted") from None
             except (ConnectionFailed, RequestTimedOut, Retriable) as e:
                 why = str(e)
                 time.sleep(PAUSE_S)
@@ -154,7 +156,7 @@ class _Fetches:
         timeout_ms = self.options.poll_timeout_ms
         raise RequestTimedOut("Fetch", timeout_ms, f"{detail}; see kafkaConsumer.pollTimeoutMs")
 
-    def _once(self, position: int, most: int, timeout: float) -> FetchedBytes:
+    def _fetch_once(self, position: int, most: int, timeout: float) -> FetchedBytes:
         """One answer of the topic that was planned for; raises Vanished if it is another one now."""
         topic = self.range.topic
         answer = self.worker.cluster.fetch(
@@ -173,13 +175,13 @@ class _Fetches:
         self.worker.cluster.metadata([topic], timeout=timeout)
         if self._topic_id() not in (None, self.range.topic_id):
             ids = f"its id was {self.range.topic_id}, and is {self._topic_id()}"
-            raise Vanished(f"topic {topic} was deleted and re-created ({ids})")
+            raise LogDeleted(f"topic {topic} was deleted and re-created ({ids})")
         raise Retriable(ErrorCode.UNKNOWN_TOPIC_ID, "Fetch", f"{self.name} isn't known yet")
 
-    def _has(self, position: int) -> str:
+    def _contradiction(self, position: int) -> str:
         """In words, that the log has what is said to be outside of it; nothing where it hasn't."""
-        first = _edge(self.range, "earliest", self.options)
-        last = _edge(self.range, "latest", self.options, "read_uncommitted")
+        first = _log_edge(self.range, "earliest", self.options)
+        last = _log_edge(self.range, "latest", self.options, "read_uncommitted")
         told = f"the broker says that this is out of range, and that the log is from {first} to {last}"
         return told if first <= position < last else ""
 
@@ -188,7 +190,7 @@ class _Fetches:
         return None if id_ is None else str(id_)
 
 
-class Vanished(KprotoError):
+class LogDeleted(KprotoError):
     """The log that the slice was planned for isn't there any more; the text says how."""
 
 
@@ -202,49 +204,51 @@ class _Chunk:
     position: int
 
 
-def _settled(slice_: Slice, options: Options) -> Range:
+def _current_range(slice_: Slice, options: Options) -> Range:
     """The range with its log's end of now, if it is open there and was not planned just now."""
     range_ = slice_.range
     if not range_.open_end or (slice_.plan is not None and slice_.plan.is_of_this_action()):
         return range_
     try:
         if range_.open_start:
-            range_ = _by_name(range_, options)
-        end = _edge(range_, "latest", options)
+            range_ = _range_of_recreated_topic(range_, options)
+        end = _log_edge(range_, "latest", options)
     except UnknownTopic:
         return range_  # who fetches finds out what became of it
     if end < range_.end:
         name = f"{range_.topic}-{range_.partition}"
-        lose([f"the log of {name} ends at {end}, and reached to {range_.end} before"], options)
+        report_losses([f"the log of {name} ends at {end}, and reached to {range_.end} before"], options)
     return replace(range_, end=end)
 
 
-def _by_name(range_: Range, options: Options) -> Range:
+def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
     """The range, or the head of the log of the topic that has its name by now: it was the whole log."""
     cluster = _worker(options).cluster
-    view = _ridden_out(lambda timeout: cluster.metadata([range_.topic], timeout=timeout), options)
+    view = _retry_while_unreachable(
+        lambda timeout: cluster.metadata([range_.topic], timeout=timeout), options
+    )
     topic = view.topics.get(range_.topic)
     if topic is None or topic.id is None or range_.topic_id in (None, str(topic.id)):
         return range_
-    start = _edge(range_, "earliest", options)
+    start = _log_edge(range_, "earliest", options)
     return replace(range_, topic_id=str(topic.id), start=start, end=start)
 
 
-def _edge(range_: Range, which: str, options: Options, isolation: str | None = None) -> int:
+def _log_edge(range_: Range, which: str, options: Options, isolation: str | None = None) -> int:
     """Where the log of a range begins ("earliest") or ends ("latest")."""
     cluster, partition = _worker(options).cluster, TopicPartition(range_.topic, range_.partition)
     isolation = isolation or options.text("isolation.level", "read_uncommitted")
     wants = {partition: which}
-    answer = _ridden_out(
+    answer = _retry_while_unreachable(
         lambda timeout: cluster.list_offsets(wants, isolation=isolation, timeout=timeout), options
     )
     return answer[partition].offset or 0
 
 
-def _ridden_out(ask: Callable[[float], T], options: Options) -> T:
+def _retry_while_unreachable(ask: Callable[[float], T], options: Options) -> T:
     """The answer, given so many seconds; also where the cluster is out of reach for that long."""
     timeout = options.poll_timeout_ms / 1000
-    return ridden_out(lambda: ask(timeout), timeout, "kafkaConsumer.pollTimeoutMs")
+    return retry_while_unreachable(lambda: ask(timeout), timeout, "kafkaConsumer.pollTimeoutMs")
 
 
 def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
@@ -257,11 +261,11 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
     while position < range_.end:
         try:
             chunk = under_way.result()
-        except Vanished as e:
-            lose([str(e)], options)
+        except LogDeleted as e:
+            report_losses([str(e)], options)
             return
         if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            position = _outside(fetches, position)
+            position = _resume_position(fetches, position)
             if position < range_.end:
                 under_way = fetches.ask(position)
             continue
@@ -278,15 +282,15 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
         position = reached
 
 
-def _outside(fetches: _Fetches, position: int) -> int:
+def _resume_position(fetches: _Fetches, position: int) -> int:
     """Where to go on when `position` isn't in the log; the end of the slice if nothing of it is left."""
     range_ = fetches.range
-    first = _edge(range_, "earliest", fetches.options)
+    first = _log_edge(range_, "earliest", fetches.options)
     if first <= position:
         what = f"the log of {fetches.name} ends before {position}, which was to be read"
-        lose([what], fetches.options)
+        report_losses([what], fetches.options)
         return range_.end
     if not (range_.open_start and position == range_.start):
         what = f"the log of {fetches.name} begins at {first}, after {position}, which was to be read"
-        lose([what], fetches.options)
+        report_losses([what], fetches.options)
     return min(first, range_.end)

@@ -74,12 +74,14 @@ class Behind:
     def __str__(self) -> str:
         read = {p: self.end[p] - start for p, start in self.start.items() if self.end.get(p, start) != start}
         waiting = {p: n for p, n in self.offsets.items() if n}
-        ranges = _named(read, lambda p: f"{p.topic}-{p.partition} {self.start[p]} to {self.end[p]}")
+        ranges = _describe_largest(
+            read, lambda p: f"{p.topic}-{p.partition} {self.start[p]} to {self.end[p]}"
+        )
         summary = f"{self.rows} rows ({ranges or 'no offsets'})"
         if not waiting:
             return f"{summary}, nothing waits"
         duration = "" if self.seconds is None else f", {self.seconds:.0f} s at this speed"
-        partitions = _named(waiting, lambda p: f"{waiting[p]} in {p.topic}-{p.partition}")
+        partitions = _describe_largest(waiting, lambda p: f"{waiting[p]} in {p.topic}-{p.partition}")
         return f"{summary}, {sum(waiting.values())} wait{duration} ({partitions})"
 
 
@@ -113,7 +115,7 @@ def log_batches(spark: SparkSession) -> None:
             pass
 
         def onQueryProgress(self, event: Any) -> None:
-            log.info("%s", line(event.progress))
+            log.info("%s", describe_batch(event.progress))
 
         def onQueryIdle(self, event: Any) -> None:
             pass
@@ -124,7 +126,7 @@ def log_batches(spark: SparkSession) -> None:
     spark.streams.addListener(Batches())
 
 
-def line(progress: Mapping[str, Any]) -> str:
+def describe_batch(progress: Mapping[str, Any]) -> str:
     """Describe a batch in one line: the query, its duration, what it read, and what remains to be read."""
     name = progress["name"] or f"query {str(progress['id'])[:8]}"
     rows = sum(int(source["numInputRows"]) for source in progress["sources"])
@@ -132,7 +134,7 @@ def line(progress: Mapping[str, Any]) -> str:
     return f"{name}, batch {progress['batchId']}, {int(progress['batchDuration']) / 1000:.1f} s: {sources}"
 
 
-def _named(counts: Mapping[TopicPartition, int], describe: Callable[[TopicPartition], str]) -> str:
+def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[TopicPartition], str]) -> str:
     """Describe the partitions with the largest counts, in order, and count the others."""
     largest = sorted(counts, key=lambda p: (-counts[p], p))[:_NAMED]
     remainder = [f"{len(counts) - _NAMED} more"] if len(counts) > _NAMED else []

@@ -19,12 +19,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..clock import wall
-from .offset_reader import Logs, lose
-from .offsets import bounded, split
+from .offset_reader import OffsetReader, report_losses
+from .offsets import batch_ranges, split
 from .options import Options
 from .schema import checked
-from .security import said_in_kafkas_words
-from .selection import Everywhere
+from .security import kafka_option_names_in_errors
+from .selection import LogEdge
 from .slices import Plan, Slice
 
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ class KprotoReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the slices that the batch reads. Raises UnknownTopic, ConfigError, DataLoss."""
         plan = Plan(self.loaded, wall())
-        with said_in_kafkas_words():
-            logs = Logs(self.options)
+        with kafka_option_names_in_errors():
+            logs = OffsetReader(self.options)
             try:
                 view = logs.view()
-                starts = logs.resolve(self.options.starting or Everywhere("earliest"), "starting", view.ends)
-                ends = logs.resolve(self.options.ending or Everywhere("latest"), "ending", view.ends)
+                starts = logs.resolve(self.options.starting or LogEdge("earliest"), "starting", view.ends)
+                ends = logs.resolve(self.options.ending or LogEdge("latest"), "ending", view.ends)
                 log_starts = logs.starts(view.ends)
             finally:
                 logs.close()
-            whole, losses = bounded(
+            whole, losses = batch_ranges(
                 starts.positions,
                 ends.positions,
                 log_starts,
@@ -65,7 +65,7 @@ class KprotoReader(DataSourceReader):
                 given_starts=starts.given,
                 given_ends=ends.given,
             )
-            lose(losses, self.options)
+            report_losses(losses, self.options)
         max_records = self.options.max_records_per_partition
         return [
             Slice(range_, plan)

@@ -86,7 +86,7 @@ def checked(schema: StructType, options: Options) -> StructType:
         if not field.nullable and field.name.lower() not in NEVER_NULL:
             raise ConfigError("schema", f"{field.name} NOT NULL", _NULLS)
         if field.name.lower() in decoded:
-            _decodable(f"{field.name.lower()}.schema", field.dataType, "")
+            _check_decodable(f"{field.name.lower()}.schema", field.dataType, "")
             continue  # The decoder rejects a type that its format cannot produce.
         kind = allowed.get(field.name.lower())
         if kind is None:
@@ -101,19 +101,19 @@ def checked(schema: StructType, options: Options) -> StructType:
     return schema
 
 
-def _decodable(option: str, data_type: DataType, place: str) -> None:
+def _check_decodable(option: str, data_type: DataType, place: str) -> None:
     """Raise ConfigError for types that Spark accepts in DDL, but rejects in a task."""
     if isinstance(data_type, (CharType, VarcharType)):
         column = f"{place} {data_type.simpleString()}".strip()
         raise ConfigError(option, column, "take STRING: what others write is as long as it is")
     if isinstance(data_type, ArrayType):
-        _decodable(option, data_type.elementType, f"{place}.element".strip("."))
+        _check_decodable(option, data_type.elementType, f"{place}.element".strip("."))
     elif isinstance(data_type, MapType):
-        _decodable(option, data_type.valueType, f"{place}.value".strip("."))
+        _check_decodable(option, data_type.valueType, f"{place}.value".strip("."))
     elif isinstance(data_type, StructType):
         names = data_type.fieldNames()
         for field in data_type.fields:
             inner = f"{place}.{field.name}".strip(".")
             if names.count(field.name) > 1:
                 raise ConfigError(option, inner, "it is there twice")
-            _decodable(option, field.dataType, inner)
+            _check_decodable(option, field.dataType, inner)

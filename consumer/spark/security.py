@@ -22,7 +22,7 @@ from typing import Final
 from kproto.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KprotoError, RequestTimedOut
 
 from ..security.option_names import SecurityConfig
-from .worker_output import only_the_sentence
+from .worker_output import hide_traceback
 
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
@@ -41,22 +41,22 @@ _JAVA: Final[Mapping[str, str]] = {
 }
 
 
-def in_kafkas_words(error: ConfigError, names: Iterable[str]) -> ConfigError:
+def config_error_with_kafka_names(error: ConfigError, names: Iterable[str]) -> ConfigError:
     """Return an error of the client with the names that Spark's users know.
 
     `names` are the client's options that the text may contain, such as `sasl_username`.
     """
 
-    return ConfigError(_said(error.option), error.value, in_words(error.allowed, names))
+    return ConfigError(_kafka_name(error.option), error.value, with_kafka_names(error.allowed, names))
 
 
-def in_words(text: str, names: Iterable[str]) -> str:
+def with_kafka_names(text: str, names: Iterable[str]) -> str:
     """Return `text` with the client's options, such as `max_request_size`, under Kafka's names."""
     words = re.compile(rf"\b({'|'.join(sorted((n for n in names if '_' in n), key=len, reverse=True))})\b")
-    return words.sub(lambda match: _said(match[1]), text)
+    return words.sub(lambda match: _kafka_name(match[1]), text)
 
 
-def _said(name: str) -> str:
+def _kafka_name(name: str) -> str:
     return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
 
 
@@ -70,7 +70,7 @@ _PHRASES: Final[Mapping[str, str]] = {
 
 
 @contextmanager
-def said_in_kafkas_words() -> Generator[None]:
+def kafka_option_names_in_errors() -> Generator[None]:
     """Name the query's options in errors, and hide our own frames from Spark's tracebacks.
 
     Authentication, connection and timeout errors are raised again as the same class, with Kafka's option
@@ -79,38 +79,38 @@ def said_in_kafkas_words() -> Generator[None]:
     try:
         yield
     except (AuthenticationFailed, ConnectionFailed, RequestTimedOut) as error:
-        only_the_sentence()
+        hide_traceback()
         reworded: KprotoError
         if isinstance(error, AuthenticationFailed):
-            reworded = AuthenticationFailed(error.address, _worded(error.detail))
+            reworded = AuthenticationFailed(error.address, _reword(error.detail))
         elif isinstance(error, ConnectionFailed):
-            reasons = {address: _worded(reason) for address, reason in error.reasons.items()}
-            reworded = ConnectionFailed(error.address, _worded(error.detail), reasons)
+            reasons = {address: _reword(reason) for address, reason in error.reasons.items()}
+            reworded = ConnectionFailed(error.address, _reword(error.detail), reasons)
         else:
-            reasons = {address: _worded(reason) for address, reason in error.reasons.items()}
-            reworded = RequestTimedOut(error.request, error.timeout_ms, _worded(error.detail), reasons)
+            reasons = {address: _reword(reason) for address, reason in error.reasons.items()}
+            reworded = RequestTimedOut(error.request, error.timeout_ms, _reword(error.detail), reasons)
         for note in getattr(error, "__notes__", ()):
             reworded.add_note(note)
         raise reworded from None
     except KprotoError:
-        only_the_sentence()
+        hide_traceback()
         raise
 
 
-def _worded(text: str) -> str:
+def _reword(text: str) -> str:
     for ours, theirs in _PHRASES.items():
         text = text.replace(ours, theirs)
-    return in_words(text, SecurityConfig.__annotations__)
+    return with_kafka_names(text, SecurityConfig.__annotations__)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Access:
+class SecurityProperties:
     """Security options under Java's names, in order. Without any, the protocol is PLAINTEXT."""
 
     given: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def read(cls, given: Mapping[str, str]) -> Access:
+    def read(cls, given: Mapping[str, str]) -> SecurityProperties:
         """Check the options that Spark passes, without their prefix ``kafka.``.
 
         Raises ConfigError, MissingExtra.
@@ -123,7 +123,7 @@ class Access:
         try:
             security_options(properties.options)
         except ConfigError as error:
-            raise in_kafkas_words(error, SecurityConfig.__annotations__) from None
+            raise config_error_with_kafka_names(error, SecurityConfig.__annotations__) from None
         return properties
 
     @property
@@ -144,4 +144,4 @@ class Access:
         return f"Access({dict(self.given).get('security.protocol', 'PLAINTEXT')})"
 
 
-PLAINTEXT: Final = Access()
+PLAINTEXT: Final = SecurityProperties()

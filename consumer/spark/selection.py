@@ -14,20 +14,20 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
 from .java_regex import matcher
-from .option_values import json_object, moment_ms, text
+from .option_values import json_object, parse_timestamp_ms, text
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 
 
 @dataclass(frozen=True, slots=True)
-class Everywhere:
+class LogEdge:
     """The same edge of the log for every partition."""
 
     edge: Edge
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class SpecificOffsets:
     """An offset or an edge of the log for each partition, and an edge for all partitions of some topics.
 
     It must name exactly the partitions that are read.
@@ -42,20 +42,20 @@ class Each:
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class GlobalTimestamp:
     """For every partition the first record that is not older than a timestamp, in ms since 1970."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class SinceEach:
+class SpecificTimestamps:
     """As `GlobalTimestamp`, with a timestamp for each partition. It must name exactly those that are read."""
 
     timestamps_ms: Mapping[TopicPartition, int]
 
 
-Bound: TypeAlias = Everywhere | Each | Since | SinceEach
+Bound: TypeAlias = LogEdge | SpecificOffsets | GlobalTimestamp | SpecificTimestamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ Choice: TypeAlias = Topics | Pattern | Assigned
 # Partitions --------------------------------------------------------------------------------------
 
 
-def choice_of(options: Mapping[str, str]) -> Choice | None:
+def read_choice(options: Mapping[str, str]) -> Choice | None:
     """Return the partitions that the options select, or None if no option does."""
     set_options = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
     if len(set_options) > 1:
@@ -125,7 +125,7 @@ def _assigned(name: str, value: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(result))
 
 
-def asks(choice: Choice) -> Callable[[TopicPartition], bool]:
+def partition_filter(choice: Choice) -> Callable[[TopicPartition], bool]:
     """Return a function that returns whether a partition is selected."""
     if isinstance(choice, Assigned):
         return set(choice.partitions).__contains__
@@ -139,7 +139,7 @@ def asks(choice: Choice) -> Callable[[TopicPartition], bool]:
 # Bounds --------------------------------------------------------------------------------------
 
 
-def bound_of(options: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
+def read_bound(options: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
     """Return the bound that the options set, or None. All of them are checked.
 
     As in Spark's own source, a global timestamp takes precedence over timestamps of partitions, and these
@@ -147,12 +147,12 @@ def bound_of(options: Mapping[str, str], end: Literal["starting", "ending"]) -> 
     """
     bounds: list[Bound] = []
     if (name := f"{end}Timestamp") in options:
-        bounds.append(Since(moment_ms(name, options[name])))
+        bounds.append(GlobalTimestamp(parse_timestamp_ms(name, options[name])))
     if (name := f"{end}OffsetsByTimestamp") in options:
         times = _each_partition(name, options[name], '{"flights": {"0": 1700000000000}}')
         for time in times.values():
-            moment_ms(name, str(time))
-        bounds.append(SinceEach(times))
+            parse_timestamp_ms(name, str(time))
+        bounds.append(SpecificTimestamps(times))
     if (name := f"{end}Offsets") in options:
         bounds.append(_offsets(name, options[name]))
     return bounds[0] if bounds else None
@@ -161,7 +161,7 @@ def bound_of(options: Mapping[str, str], end: Literal["starting", "ending"]) -> 
 def _offsets(name: str, value: str) -> Bound:
     edge = value.strip().lower()
     if edge in ("earliest", "latest"):
-        return Everywhere("earliest" if edge == "earliest" else "latest")
+        return LogEdge("earliest" if edge == "earliest" else "latest")
     shape = '{"flights": {"0": 23, "1": -2}, "delays": "earliest"} (-2 is earliest, -1 latest)'
     if not edge.startswith("{"):
         raise ConfigError(name, value, f"allowed: earliest, latest, or JSON such as {shape}")
@@ -171,19 +171,19 @@ def _offsets(name: str, value: str) -> Bound:
         if number < -2:
             raise ConfigError(name, value, f"allowed: {shape}; {number} is not an offset")
         offsets[partition] = "earliest" if number == -2 else "latest" if number == -1 else number
-    return Each(offsets, topics)
+    return SpecificOffsets(offsets, topics)
 
 
-def refuse_backwards(starting: Bound | None, ending: Bound | None) -> None:
+def check_bound_order(starting: Bound | None, ending: Bound | None) -> None:
     """Raise ConfigError if a batch ends before it starts, whatever the logs contain."""
-    if isinstance(starting, Since) and isinstance(ending, Since):
+    if isinstance(starting, GlobalTimestamp) and isinstance(ending, GlobalTimestamp):
         if starting.timestamp_ms > ending.timestamp_ms:
             reason = f"it must not be after endingTimestamp, {ending.timestamp_ms}"
             raise ConfigError("startingTimestamp", starting.timestamp_ms, reason)
         return
-    if isinstance(starting, SinceEach) and isinstance(ending, SinceEach):
+    if isinstance(starting, SpecificTimestamps) and isinstance(ending, SpecificTimestamps):
         option, starts, ends = "startingOffsetsByTimestamp", starting.timestamps_ms, ending.timestamps_ms
-    elif isinstance(starting, Each) and isinstance(ending, Each):
+    elif isinstance(starting, SpecificOffsets) and isinstance(ending, SpecificOffsets):
         option, starts, ends = "startingOffsets", _numbers(starting), _numbers(ending)
     else:
         return
@@ -193,13 +193,13 @@ def refuse_backwards(starting: Bound | None, ending: Bound | None) -> None:
             raise ConfigError(option, position, f"it must not be after the end, {end}")
 
 
-def _numbers(bound: Each) -> dict[TopicPartition, int]:
+def _numbers(bound: SpecificOffsets) -> dict[TopicPartition, int]:
     return {p: offset for p, offset in bound.offsets.items() if isinstance(offset, int)}
 
 
-def refuse_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:
+def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:
     """Raise ConfigError if the bound of a batch is the wrong edge of some partition's log."""
-    if isinstance(bound, Each):
+    if isinstance(bound, SpecificOffsets):
         reason = f"a batch can't {'start' if name.startswith('start') else 'end'} at {edge}"
         for topic, topic_edge in bound.topics.items():
             if topic_edge == edge:

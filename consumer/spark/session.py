@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Python prints errors, so that the JVM's own log is redundant. At any other level than `warn`, Spark prints
 # that it changes the level.
-_QUIET = """\
+_LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -95,9 +95,9 @@ def settings_of(version: str) -> dict[str, str]:
 
 
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-_LASTING = f"-XX:+UseParallelGC {_ARROW}"
+_LASTING_JAVA = f"-XX:+UseParallelGC {_ARROW}"
 # The first query finishes in two thirds of the time, but long queries never reach full speed.
-_QUICK = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW}"
+_QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW}"
 
 
 def launcher(folder: Path) -> Path:
@@ -112,7 +112,7 @@ def launcher(folder: Path) -> Path:
 _launchers: set[str] = set()
 
 
-def _scratch() -> Path:
+def _temporary_folder() -> Path:
     """Return a new temporary folder for a session. It is deleted when this process ends."""
     files = Path(tempfile.mkdtemp(prefix="kproto-spark-"))
     atexit.register(shutil.rmtree, files, ignore_errors=True)
@@ -139,8 +139,8 @@ def register(spark: SparkSession) -> None:
         raise MissingExtra("the Spark source", "PySpark 4.2 or newer", "spark") from None
 
     _choose_python(spark)
-    _ask_executors(spark)
-    if not _importable(spark):
+    _check_executors(spark)
+    if not _is_importable(spark):
         remedy = f"install kproto, or start Spark with PYTHONPATH={ROOT}"
         warnings.warn(f"Spark's workers cannot import {__package__}: {remedy}", stacklevel=2)
     try:
@@ -175,10 +175,10 @@ def session(
         raise MissingExtra("the Spark source", "PySpark", "spark") from None
     spark = SparkSession.getActiveSession()
     if spark is None:
-        files = _scratch()
+        files = _temporary_folder()
         log4j = files / "log4j2.properties"
-        log4j.write_text(_QUIET)
-        java = f"{_QUICK if quick else _LASTING} -Dlog4j2.configurationFile={log4j.as_uri()}"
+        log4j.write_text(_LOG4J)
+        java = f"{_QUICK_JAVA if quick else _LASTING_JAVA} -Dlog4j2.configurationFile={log4j.as_uri()}"
         defaults = {
             **settings_of(version),
             "spark.driver.extraJavaOptions": java,
@@ -191,7 +191,7 @@ def session(
             # RocksDB requests a file system of another class from Hadoop, and fails.
             del defaults[_RAW_FILES]
         defaults = {"spark.master": f"local[{cores}]", **defaults}
-        submitted = _submitted()
+        submitted = _submitted_settings()
         is_python_chosen = "spark.pyspark.python" in {**submitted, **(settings or {})}
         if is_python_chosen or "PYSPARK_PYTHON" in os.environ:
             del defaults[DAEMON]  # The chosen Python may not have this package.
@@ -203,13 +203,13 @@ def session(
         with _environment(files), _without_pandas_warning():
             spark = builder.getOrCreate()
     else:
-        _warn_of_others(spark, settings or {})
+        _warn_of_differing_settings(spark, settings or {})
     with _without_pandas_warning():
         register(spark)
     return spark
 
 
-def _warn_of_others(spark: SparkSession, settings: Mapping[str, str]) -> None:
+def _warn_of_differing_settings(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """Warn that an existing session keeps its values of these settings."""
     differing = [name for name, value in settings.items() if spark.conf.get(name, None) != value]
     if differing:
@@ -219,7 +219,7 @@ def _warn_of_others(spark: SparkSession, settings: Mapping[str, str]) -> None:
         )
 
 
-def _submitted() -> dict[str, str]:
+def _submitted_settings() -> dict[str, str]:
     """Return the settings given to spark-submit, except the name, or nothing outside of it."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
@@ -237,7 +237,7 @@ def _environment(files: Path) -> Generator[None]:
     if java is not None:
         os.environ["JAVA_HOME"] = str(java)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if not _installed():
+    if not _is_installed():
         paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT), *paths]))
     if "PYSPARK_PYTHON" not in os.environ and os.name == "posix":
@@ -267,8 +267,8 @@ def _choose_python(spark: SparkSession) -> None:
     if context.pythonExec == "python3":  # PySpark's default
         import pyspark
 
-        is_installed = os.name == "posix" and _in_site(Path(pyspark.__file__).parents[1])
-        context.pythonExec = str(launcher(_scratch())) if is_installed else sys.executable
+        is_installed = os.name == "posix" and _is_in_site(Path(pyspark.__file__).parents[1])
+        context.pythonExec = str(launcher(_temporary_folder())) if is_installed else sys.executable
         return
     python = shutil.which(str(context.pythonExec))
     if python is None or python in _launchers or Path(python).samefile(sys.executable):
@@ -276,7 +276,7 @@ def _choose_python(spark: SparkSession) -> None:
     # The other Python searches only the paths that the JVM passes on, not those of this Python.
     result = subprocess.run(
         [python, "-c", f"import {', '.join(_NEEDED)}"],
-        env={**os.environ, "PYTHONPATH": _handed_on(spark)},
+        env={**os.environ, "PYTHONPATH": _jvm_python_path(spark)},
         capture_output=True,
         text=True,
     )
@@ -289,7 +289,7 @@ def _choose_python(spark: SparkSession) -> None:
         )
 
 
-def _ask_executors(spark: SparkSession) -> None:
+def _check_executors(spark: SparkSession) -> None:
     """Check that the executors of a cluster have every required package, before the first query fails."""
     context: Any = getattr(spark, "_sc", None)
     if context is None or str(context.master).startswith("local"):
@@ -321,25 +321,25 @@ class MissingOnExecutors(KprotoError, ImportError):
         )
 
 
-def _installed() -> bool:
+def _is_installed() -> bool:
     """Return whether this package is installed where every process of this Python finds it."""
-    return _in_site(ROOT)
+    return _is_in_site(ROOT)
 
 
-def _in_site(folder: Path) -> bool:
+def _is_in_site(folder: Path) -> bool:
     return folder.resolve() in (Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib"))
 
 
-def _importable(spark: SparkSession) -> bool:
+def _is_importable(spark: SparkSession) -> bool:
     """Return whether the processes that the session's JVM starts can import this package."""
-    if _installed() or Path.cwd() == ROOT:
+    if _is_installed() or Path.cwd() == ROOT:
         return True
     jvm = getattr(getattr(spark, "sparkContext", None), "_jvm", None)
     if jvm is None:
         return True  # Spark Connect: its server has its own environment
-    return any(Path(path).resolve() == ROOT for path in _handed_on(spark).split(os.pathsep) if path)
+    return any(Path(path).resolve() == ROOT for path in _jvm_python_path(spark).split(os.pathsep) if path)
 
 
-def _handed_on(spark: Any) -> str:
+def _jvm_python_path(spark: Any) -> str:
     """Return the PYTHONPATH that the JVM passes to its workers."""
     return str(spark.sparkContext._jvm.java.lang.System.getenv("PYTHONPATH") or "")

@@ -37,7 +37,7 @@ class Plan(NamedTuple):
         context = TaskContext.get()
         if context is None or context.getLocalProperty(EXECUTION) is None:
             return False
-        began = _time(context.getLocalProperty(QUERY))
+        began = _uuid7_time(context.getLocalProperty(QUERY))
         return began is None or self.loaded < began <= self.made
 
 
@@ -53,7 +53,7 @@ class Slice(InputPartition):
         return f"Slice({self.range})"
 
 
-def _time(id_: str | None) -> int | None:
+def _uuid7_time(id_: str | None) -> int | None:
     """Return the time in a UUID of version 7, in ms since 1970."""
     try:
         uuid = UUID(id_ or "")

@@ -18,8 +18,8 @@ from kproto.errors import ConfigError, KprotoError, MissingExtra
 from ..clock import wall
 from . import schema as columns
 from .options import parse
-from .security import said_in_kafkas_words
-from .worker_output import only_the_sentence
+from .security import kafka_option_names_in_errors
+from .worker_output import hide_traceback
 
 if TYPE_CHECKING:
     from .reader import KprotoReader
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _since(version: str, feature: str) -> Generator[None]:
+def _requires_pyspark(version: str, feature: str) -> Generator[None]:
     """Raise MissingExtra with the required version if PySpark lacks a module."""
     try:
         yield
@@ -38,7 +38,7 @@ def _since(version: str, feature: str) -> Generator[None]:
         raise MissingExtra(feature, f"PySpark {version} or newer", "spark") from None
 
 
-class Refused(DataSourceStreamReader):
+class FailedStreamReader(DataSourceStreamReader):
     """A stream reader that raises an error as soon as it is used.
 
     An error before there is a reader is replaced in the process that plans streams by one of its own
@@ -48,17 +48,17 @@ class Refused(DataSourceStreamReader):
     def __init__(self, error: KprotoError) -> None:
         self.error = error
 
-    @said_in_kafkas_words()
+    @kafka_option_names_in_errors()
     def initialOffset(self) -> dict[str, object]:
         """Raise the error in a new query."""
         raise self.error
 
-    @said_in_kafkas_words()
+    @kafka_option_names_in_errors()
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
         """Raise the error in a new query of Spark 4.2, which calls this method first."""
         raise self.error
 
-    @said_in_kafkas_words()
+    @kafka_option_names_in_errors()
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """Raise the error in a query that repeats its last batch, which calls this method first."""
         raise self.error
@@ -81,7 +81,7 @@ class KprotoDataSource(DataSource):
             self.parsed = parse(options)
         except ConfigError as error:
             # Spark would print our frames, which are longer than the error.
-            only_the_sentence()
+            hide_traceback()
             raise error.with_traceback(None) from None
 
     @classmethod
@@ -89,7 +89,7 @@ class KprotoDataSource(DataSource):
         """Return the name for ``format``. (Spark reserves ``kafka`` for its own source.)"""
         return "kproto"
 
-    @said_in_kafkas_words()
+    @kafka_option_names_in_errors()
     def schema(self) -> StructType | str:
         """Return all columns. A schema given by the user takes precedence over this one.
 
@@ -101,38 +101,38 @@ class KprotoDataSource(DataSource):
         self.parsed = self.parsed.with_latest_schemas()
         return columns.ddl(self.parsed) if self.parsed.formats else columns.full(self.parsed)
 
-    @said_in_kafkas_words()
+    @kafka_option_names_in_errors()
     def reader(self, schema: StructType) -> KprotoReader:
         """Return the reader of ``spark.read``."""
         from .reader import KprotoReader
 
         return KprotoReader(schema, self.parsed.with_latest_schemas(), self.loaded)
 
-    def streamReader(self, schema: StructType) -> KprotoStreamReader | Refused:
+    def streamReader(self, schema: StructType) -> KprotoStreamReader | FailedStreamReader:
         """Return the reader of ``spark.readStream``.
 
         Wrong options end the query when it starts, as does a Spark before 4.2, whose sources are not given a
         start (MissingExtra).
         """
         try:
-            with _since("4.2", "a stream of kproto"):
+            with _requires_pyspark("4.2", "a stream of kproto"):
                 from .stream import KprotoStreamReader
             return KprotoStreamReader(schema, self.parsed.with_latest_schemas())
         except KprotoError as error:
-            return Refused(error)
+            return FailedStreamReader(error)
 
-    @said_in_kafkas_words()
+    @kafka_option_names_in_errors()
     def writer(self, schema: StructType, overwrite: bool) -> KprotoWriter:
         """Return the writer of ``df.write``, which needs ``.mode("append")``."""
-        with _since("4.1", "writing to kproto"):
+        with _requires_pyspark("4.1", "writing to kproto"):
             from .writer import KprotoWriter
 
         return KprotoWriter(schema, self.parsed, overwrite)
 
-    @said_in_kafkas_words()
+    @kafka_option_names_in_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> KprotoStreamWriter:
         """Return the writer of ``df.writeStream``."""
-        with _since("4.1", "writing to kproto"):
+        with _requires_pyspark("4.1", "writing to kproto"):
             from .writer import KprotoStreamWriter
 
         return KprotoStreamWriter(schema, self.parsed, overwrite)

@@ -42,24 +42,24 @@ from pyspark.sql.types import StructType
 from kproto.errors import KprotoError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 
-from .offset_reader import LOOKS, Logs, lose
+from .offset_reader import METADATA_TRIES, OffsetReader, report_losses
 from .offsets import (
     Changes,
     Offsets,
     View,
     advance,
     changes,
+    describe_trimmed,
     moved,
     ranges,
+    should_wait,
     split,
-    trimmed,
     waiting,
-    waits,
 )
 from .options import Options
 from .schema import checked
-from .security import said_in_kafkas_words
-from .selection import Everywhere, asks
+from .security import kafka_option_names_in_errors
+from .selection import LogEdge, partition_filter
 from .slices import Slice
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the current ends of the logs as the end of this run."""
-        with said_in_kafkas_words():
+        with kafka_option_names_in_errors():
             self.planner.stop_at_present_ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises DataLoss unless failOnDataLoss=false, and errors of the cluster that retries do not resolve.
         """
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        with said_in_kafkas_words():
+        with kafka_option_names_in_errors():
             completed = Offsets.from_json(start)
             self.planner.commit(completed)
             end = self.planner.next_end(completed, max_rows, patient=not isinstance(limit, ReadAllAvailable))
@@ -126,7 +126,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the slices of the batch from `start` to `end`. It depends on its arguments only."""
-        with said_in_kafkas_words():
+        with kafka_option_names_in_errors():
             batch = ranges(Offsets.from_json(start), Offsets.from_json(end))
         max_records = self.options.max_records_per_partition
         return [
@@ -142,7 +142,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit the offset `end`, which Spark has completed, for lag tools."""
-        with said_in_kafkas_words():
+        with kafka_option_names_in_errors():
             self.planner.commit(Offsets.from_json(end))
 
     def stop(self) -> None:
@@ -159,26 +159,26 @@ class Planner:
 
     def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
         self.options = options
-        self.logs = Logs(options)
+        self.logs = OffsetReader(options)
         self._clock = clock
         self._view: View | None = None
         self._partitions: list[TopicPartition] = []
         self._ids: Mapping[str, str] = {}
         self._topics_at = float("-inf")
         self._ceiling: View | None = None
-        self._told: set[str] = set()
-        self._asked = None if options.choice is None else asks(options.choice)
+        self._reported_losses: set[str] = set()
+        self._asked = None if options.choice is None else partition_filter(options.choice)
         self._batch_at: float | None = None
         # Logs that are complete although they have a new leader: (epoch then, epoch now, position).
-        self._whole: dict[TopicPartition, tuple[int, int, int]] = {}
-        self._group = Group(self.logs, options.commit_group_id, clock)
+        self._untruncated: dict[TopicPartition, tuple[int, int, int]] = {}
+        self._group = LagGroup(self.logs, options.commit_group_id, clock)
 
     def next_end(self, start: Offsets, max_offsets: int | None, *, patient: bool) -> Offsets:
         """Return the end of the next batch, or the very object `start` if there is none.
 
         `patient` applies minOffsetsPerTrigger.
         """
-        view, starts = self._looked(start)
+        view, starts = self._view_and_starts(start)
         end = advance(start, view, starts, limit=max_offsets, ceiling=self._ceiling)
         if end is start:
             return start
@@ -191,14 +191,14 @@ class Planner:
             # All available offsets count: the shares of a limit are rounded down, and might never be
             # sufficient.
             available = end if max_offsets is None else advance(start, view, starts)
-            if waits(waiting(start, available), min_offsets, since_last_ms, max_delay_ms):
+            if should_wait(waiting(start, available), min_offsets, since_last_ms, max_delay_ms):
                 return start
         self._batch_at = self._clock()
         return end
 
-    def _looked(self, start: Offsets) -> tuple[View, dict[TopicPartition, int]]:
+    def _view_and_starts(self, start: Offsets) -> tuple[View, dict[TopicPartition, int]]:
         """Return the logs, and the first positions of partitions that need one, despite changing topics."""
-        for retries_left in reversed(range(LOOKS)):
+        for retries_left in reversed(range(METADATA_TRIES)):
             try:
                 view, found_changes = self._changes(start)
                 return view, self._starts(start, view, found_changes)
@@ -244,7 +244,7 @@ class Planner:
 
     @property
     def _topics_max_age(self) -> float:
-        few = self.logs.described < MANY_PARTITIONS
+        few = self.logs.partition_count < MANY_PARTITIONS
         return self.options.number("metadata.max.age.ms", 0 if few else TOPICS_MAX_AGE_MS) / 1000
 
     def _changes(self, start: Offsets) -> tuple[View, Changes]:
@@ -272,24 +272,24 @@ class Planner:
 
     def _lose(self, losses: tuple[str, ...]) -> None:
         """Raise DataLoss, or log losses that are allowed, each of them once."""
-        lose([loss for loss in losses if loss not in self._told], self.options)
-        self._told.update(losses)
+        report_losses([loss for loss in losses if loss not in self._reported_losses], self.options)
+        self._reported_losses.update(losses)
 
     def _with_cuts(self, start: Offsets, view: View) -> View:
         """Add where logs were truncated below the position. Each new leader is asked once."""
         led = {p: (epoch, view.epochs[p], start.positions[p]) for p, epoch in moved(start, view).items()}
-        unknown = {p: state[0] for p, state in led.items() if self._whole.get(p) != state}
+        unknown = {p: state[0] for p, state in led.items() if self._untruncated.get(p) != state}
         if not unknown:
             return view
         ends = self.logs.epoch_ends(unknown)
         cuts = {p: end for p, end in ends.items() if end < start.positions[p]}
-        self._whole.update({p: led[p] for p in unknown if p not in cuts})
+        self._untruncated.update({p: led[p] for p in unknown if p not in cuts})
         return replace(view, cuts=cuts)
 
     def _starts(self, start: Offsets, view: View, found_changes: Changes) -> dict[TopicPartition, int]:
         """Return a first position for every partition that needs one."""
         if start.new:
-            return self.logs.begin(self.options.starting or Everywhere("latest"), view)
+            return self.logs.begin(self.options.starting or LogEdge("latest"), view)
         starts: dict[TopicPartition, int] = {p: view.ends[p] for p in found_changes.cut}
         if view.cuts:
             log_starts = self.logs.starts(view.cuts)
@@ -304,19 +304,21 @@ class Planner:
         added = [p for p in [*found_changes.new, *found_changes.remade] if p not in starts]
         if added:
             added_starts = self.logs.starts(added)
-            self._lose(tuple(trimmed({p: added_starts[p] for p in found_changes.new if p in added_starts})))
+            self._lose(
+                tuple(describe_trimmed({p: added_starts[p] for p in found_changes.new if p in added_starts}))
+            )
             starts.update(added_starts)
         return starts
 
 
-class Group:
+class LagGroup:
     """Commits a consumer group's offsets for lag tools. Never raises."""
 
     # Sufficient for a coordinator that is available. The query does not wait longer for one that is not.
     TIMEOUT_S = 2.0
     FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
-    def __init__(self, logs: Logs, name: str | None, clock: Callable[[], float]) -> None:
+    def __init__(self, logs: OffsetReader, name: str | None, clock: Callable[[], float]) -> None:
         self._logs = logs
         self._name = name
         self._clock = clock

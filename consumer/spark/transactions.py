@@ -105,7 +105,7 @@ def write(
     rows = 0
     try:
         with producer.transaction():
-            marker = _noted(task, options, marker_partition)
+            marker = _find_marker(task, options, marker_partition)
             for batch in chain([first], batches):
                 rows += batch.num_rows
                 # If the rows are written already, consume them all the same, as Spark expects.
@@ -113,7 +113,7 @@ def write(
                     send(producer, batch)
             if marker is not None:
                 log.warning("%s: batch %d is written already", task.id, task.batch)
-                _told(task, marker, rows)
+                _warn_of_different_rows(task, marker, rows)
                 return False
             metadata = f"batch {task.batch} is written: {rows} rows"
             producer.send_offsets(task.id, {marker_partition: (task.batch, metadata)})
@@ -124,14 +124,14 @@ def write(
     return True
 
 
-def _noted(task: Task, options: Options, marker_partition: TopicPartition) -> CommittedOffset | None:
+def _find_marker(task: Task, options: Options, marker_partition: TopicPartition) -> CommittedOffset | None:
     """Return the marker of this batch or of a later one."""
     with connect(options) as cluster:
         marker = cluster.committed_offsets(task.id, [marker_partition])[marker_partition]
     return marker if marker is not None and marker.offset >= task.batch else None
 
 
-def _told(task: Task, marker: CommittedOffset, rows: int) -> None:
+def _warn_of_different_rows(task: Task, marker: CommittedOffset, rows: int) -> None:
     """Warn if the repeated batch has another number of rows than were written."""
     match = re.search(r": (\d+) rows$", marker.metadata or "")
     if marker.offset == task.batch and match is not None and int(match[1]) != rows:

@@ -22,25 +22,25 @@ from types import ModuleType
 from typing import Any, cast
 
 
-def told(*words: object, **options: Any) -> None:
+def print_unless_disconnected(*words: object, **options: Any) -> None:
     """Print, unless the current exception is a closed connection."""
     if not isinstance(sys.exception(), (BrokenPipeError, ConnectionResetError)):
         print(*words, **options)
 
 
-def quieten(daemon: ModuleType) -> None:
+def filter_output(daemon: ModuleType) -> None:
     """Make Spark's daemon print through `print_unless_disconnected`."""
-    cast(Any, daemon).print = told
+    cast(Any, daemon).print = print_unless_disconnected
 
 
-def quieten_this_process() -> None:
+def filter_own_output() -> None:
     """Install the filter if this process is a worker of Spark's own daemon."""
     main = sys.modules["__main__"]
     if getattr(main.__spec__, "name", None) == "pyspark.daemon":
-        quieten(main)
+        filter_output(main)
 
 
-def only_the_sentence() -> None:
+def hide_traceback() -> None:
     """Print only the text of the error that is being raised, if this is one of Spark's processes.
 
     Spark sets the same variable for spark.sql.execution.pyspark.udf.hideTraceback. The process ends with this

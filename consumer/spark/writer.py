@@ -36,7 +36,7 @@ from ..options import ProducerConfig, producer_options
 from .arrow import RecordBatch
 from .options import Options
 from .schema import HEADERS
-from .security import in_kafkas_words, in_words, said_in_kafkas_words
+from .security import config_error_with_kafka_names, kafka_option_names_in_errors, with_kafka_names
 from .transactions import OPTION, TIMEOUT_MS, task
 from .transactions import write as write_once
 
@@ -74,7 +74,7 @@ class KprotoWriter(DataSourceArrowWriter):
         if overwrite:
             raise ConfigError("mode", "overwrite", 'a topic can only be added to: .mode("append")')
         # A name of this job's own: each of its tasks, and of their repetitions, is given it.
-        self.rows = Rows(schema, options.for_sink(), job=uuid4().hex)
+        self.rows = RowWriter(schema, options.for_sink(), job=uuid4().hex)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; returns when all of them are acknowledged."""
@@ -85,14 +85,14 @@ class KprotoStreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a stream. The output mode doesn't matter: each row that comes is written."""
 
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
-        self.rows = Rows(schema, options.for_sink())
+        self.rows = RowWriter(schema, options.for_sink())
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; returns when all of them are acknowledged."""
         return self.rows.write(iterator)
 
 
-class Rows:
+class RowWriter:
     """How the rows of a schema become records. Raises ConfigError for a schema from which they can't."""
 
     def __init__(self, schema: StructType, options: Options, job: str | None = None) -> None:
@@ -126,7 +126,7 @@ class Rows:
         try:
             producer_options({**self.config, "transactional_id": options.transactional_id_prefix})
         except ConfigError as error:
-            raise in_kafkas_words(error, ProducerConfig.__annotations__) from None
+            raise config_error_with_kafka_names(error, ProducerConfig.__annotations__) from None
 
     @property
     def config(self) -> ProducerConfig:
@@ -145,13 +145,13 @@ class Rows:
 
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows, and wait until all of them are acknowledged. Raises the first failure."""
-        with said_in_kafkas_words():
+        with kafka_option_names_in_errors():
             try:
                 return self._write(batches)
             except (BrokerError, RequestTimedOut, NotDelivered) as error:
                 first = error.first if isinstance(error, NotDelivered) else error
                 if isinstance(first, (BrokerError, RequestTimedOut)):
-                    first.detail = in_words(first.detail, ProducerConfig.__annotations__)
+                    first.detail = with_kafka_names(first.detail, ProducerConfig.__annotations__)
                 if isinstance(first, RequestTimedOut) and first.request == "Produce":
                     error.add_note(_DELIVERY)
                 raise
@@ -167,7 +167,7 @@ class Rows:
             for batch in batches:
                 self._send(producer, batch, waiting)
             producer.flush()
-            _settled(waiting)
+            _drop_finished(waiting)
         except BaseException as error:
             if isinstance(error, UnknownTopic):
                 error.add_note(
@@ -189,7 +189,7 @@ class Rows:
         for topic, rows in self._topics(batch, pa.table(named)):
             waiting += producer.send_columns(topic, rows)
         if len(waiting) >= _OPEN:
-            _settled(waiting)
+            _drop_finished(waiting)
 
     def _topics(self, batch: RecordBatch, rows: Table) -> Iterator[tuple[str, Table]]:
         """The rows of each topic, in their order."""
@@ -204,7 +204,7 @@ class Rows:
             yield name, rows if len(names) == 1 else rows.filter(pc.equal(topics.indices, number))
 
 
-def _settled(waiting: list[Delivery]) -> None:
+def _drop_finished(waiting: list[Delivery]) -> None:
     """Forget the deliveries that ended; raise the failure of one that failed."""
     still: list[Delivery] = []
     for delivery in waiting:

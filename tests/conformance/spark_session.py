@@ -14,7 +14,7 @@ from kproto.testing import brokers
 from tests.conformance import judges
 from tests.consumer.spark.stage import Filled
 
-Rows = list[dict[str, Any]]
+RowWriter = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="session")

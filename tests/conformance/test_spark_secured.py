@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from consumer import Cluster
-from consumer.spark.security import Access
+from consumer.spark.security import SecurityProperties
 from kproto.broker.server import running
 from kproto.testing.certificates import certificates
 from kproto.testing.issuer import Issuer, issuing
@@ -84,7 +84,9 @@ class Kafka:
     def topic(self) -> str:
         name = f"t-{uuid4().hex[:12]}"
         options = {k.removeprefix("kafka."): v for k, v in self.options().items() if "bootstrap" not in k}
-        with Cluster(self.places["SASL_SSL"], timeout=60, **Access.read(options).options) as cluster:
+        with Cluster(
+            self.places["SASL_SSL"], timeout=60, **SecurityProperties.read(options).options
+        ) as cluster:
             cluster.create_topics({name: 2})
         return name
 

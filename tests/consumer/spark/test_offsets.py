@@ -14,18 +14,18 @@ from consumer.spark.offsets import (
     Range,
     View,
     advance,
-    bounded,
+    batch_ranges,
     changes,
-    exactly,
-    inside,
+    check_partitions,
+    clamp_starts,
     moved,
     ranges,
     share,
+    should_wait,
     split,
     waiting,
-    waits,
 )
-from consumer.spark.selection import Assigned, Choice, Pattern, Topics, asks
+from consumer.spark.selection import Assigned, Choice, Pattern, Topics, partition_filter
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
@@ -315,12 +315,12 @@ def test_shares_add_up_to_the_limit_but_for_rounding_and_nobody_gets_more_than_w
     backlog: dict[TopicPartition, int], limit: int
 ) -> None:
     taken = share(limit, backlog)
-    assert all(taken[p] <= waits for p, waits in backlog.items())
+    assert all(taken[p] <= available for p, available in backlog.items())
     assert abs(sum(taken.values()) - min(limit, sum(backlog.values()))) < len(backlog) + 1
 
 
 @pytest.mark.parametrize(
-    ("limit", "waits", "shared"),
+    ("limit", "sizes", "shared"),
     [
         (10, (101, 11, 1), (8, 1, 1)),  # "maxOffsetsPerTrigger" of KafkaMicroBatchSourceSuite
         (10, (93, 10), (9, 1)),
@@ -330,9 +330,9 @@ def test_shares_add_up_to_the_limit_but_for_rounding_and_nobody_gets_more_than_w
     ],
 )
 def test_the_shares_are_those_of_sparks_own_source(
-    limit: int, waits: tuple[int, ...], shared: tuple[int, ...]
+    limit: int, sizes: tuple[int, ...], shared: tuple[int, ...]
 ) -> None:
-    backlog = {TopicPartition("a", number): n for number, n in enumerate(waits)}
+    backlog = {TopicPartition("a", number): n for number, n in enumerate(sizes)}
     assert tuple(share(limit, backlog).values()) == shared
 
 
@@ -353,20 +353,20 @@ def test_a_share_is_in_proportion_within_one(backlog: dict[TopicPartition, int],
 
 
 def test_the_first_batch_of_a_run_does_not_wait() -> None:
-    assert not waits(1, 100, None, 1_000)
+    assert not should_wait(1, 100, None, 1_000)
 
 
 def test_too_few_records_wait_until_the_delay_is_over() -> None:
-    assert waits(99, 100, 999, 1_000)
-    assert not waits(99, 100, 1_000, 1_000)
+    assert should_wait(99, 100, 999, 1_000)
+    assert not should_wait(99, 100, 1_000, 1_000)
 
 
 def test_enough_records_do_not_wait() -> None:
-    assert not waits(100, 100, 0, 1_000)
+    assert not should_wait(100, 100, 0, 1_000)
 
 
 def test_without_a_least_nothing_waits() -> None:
-    assert not waits(0, None, 0, 1_000)
+    assert not should_wait(0, None, 0, 1_000)
 
 
 # Cutting ranges -----------------------------------------------------------------------------------
@@ -415,46 +415,46 @@ def test_without_a_wish_ranges_stay_whole() -> None:
 
 def test_a_start_at_either_edge_of_its_log_is_inside() -> None:
     starts = {A0: 3, A1: 9}
-    assert inside("startingOffsets", starts, {A0: 3, A1: 3}, {A0: 9, A1: 9}) == (starts, [])
+    assert clamp_starts("startingOffsets", starts, {A0: 3, A1: 3}, {A0: 9, A1: 9}) == (starts, [])
 
 
 @pytest.mark.parametrize(("start", "moved"), [(2, 3), (10, 9)])
 def test_a_start_outside_of_its_log_is_a_loss_and_moved_to_the_edge(start: int, moved: int) -> None:
     loss = f"startingOffsets says {start} for a-0, whose log is from 3 to 9"
-    assert inside("startingOffsets", {A0: start}, {A0: 3}, {A0: 9}) == ({A0: moved}, [loss])
+    assert clamp_starts("startingOffsets", {A0: start}, {A0: 3}, {A0: 9}) == ({A0: moved}, [loss])
 
 
 # Batches ------------------------------------------------------------------------------------------
 
 
 def test_a_batch_reads_from_its_start_to_its_end() -> None:
-    assert bounded({A0: 2}, {A0: 5}, {A0: 0}, {A0: 9}, {"a": "i"}) == ([Range("a", 0, 2, 5, "i")], [])
+    assert batch_ranges({A0: 2}, {A0: 5}, {A0: 0}, {A0: 9}, {"a": "i"}) == ([Range("a", 0, 2, 5, "i")], [])
 
 
 def test_a_start_before_the_logs_start_is_a_loss_and_moves_there() -> None:
-    found = bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, given_starts=[A0])
+    found = batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, given_starts=[A0])
     assert found == ([Range("a", 0, 3, 5)], ["the log of a-0 begins at 3, after the requested start, 2"])
 
 
 def test_a_range_that_is_wholly_gone_is_empty_and_a_loss() -> None:
-    found, losses = bounded({A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, given_starts=[A0], given_ends=[A0])
+    found, losses = batch_ranges({A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, given_starts=[A0], given_ends=[A0])
     assert (found, len(losses)) == ([], 1)
 
 
 def test_an_end_after_the_logs_end_is_a_loss() -> None:
-    found = bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, given_ends=[A0])
+    found = batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, given_ends=[A0])
     assert found == ([Range("a", 0, 2, 9)], ["the log of a-0 ends at 9, before the requested end, 12"])
 
 
 def test_what_the_log_itself_moved_meanwhile_is_no_loss() -> None:
     """Only a number that was given is a promise of records."""
-    assert bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
-    assert bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])
-    assert bounded({A0: 10}, {A0: 9}, {A0: 0}, {A0: 9}, {}) == ([], [])
+    assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
+    assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])
+    assert batch_ranges({A0: 10}, {A0: 9}, {A0: 0}, {A0: 9}, {}) == ([], [])
 
 
 def test_a_range_to_the_end_of_its_log_is_kept_also_while_it_is_empty() -> None:
-    found, _ = bounded(
+    found, _ = batch_ranges(
         {A0: 2, A1: 0},
         {A0: 2, A1: 9},
         {A0: 2, A1: 0},
@@ -477,7 +477,7 @@ def test_of_the_pieces_of_a_range_the_first_and_the_last_are_at_the_edges_of_the
 
 def test_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
     with pytest.raises(ConfigError) as e:
-        exactly("startingOffsets", [A0, B0], [A0, A1])
+        check_partitions("startingOffsets", [A0, B0], [A0, A1])
     assert str(e.value) == (
         "startingOffsets='a-0, b-0' is not allowed; "
         "it must name exactly the partitions that are read: a-0, a-1"
@@ -485,7 +485,7 @@ def test_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
 
 
 def test_a_partition_that_is_not_asked_for_any_more_is_not_said_to_be_gone() -> None:
-    found = changes(START, view({A0: 5}), asks(Assigned((A0,))))
+    found = changes(START, view({A0: 5}), partition_filter(Assigned((A0,))))
     assert found.losses == (
         "partition a-1 is no longer selected by the query of this checkpoint; it was read up to 7",
     )
@@ -496,4 +496,4 @@ def test_a_partition_that_is_not_asked_for_any_more_is_not_said_to_be_gone() -> 
     [(Topics(("a",)), True), (Topics(("b",)), False), (Pattern("a+"), True), (Pattern("b"), False)],
 )
 def test_whether_a_partition_is_asked_for(choice: Choice, asked: bool) -> None:
-    assert asks(choice)(A0) is asked
+    assert partition_filter(choice)(A0) is asked

@@ -8,7 +8,15 @@ import re
 import pytest
 
 from consumer.spark.options import Options, parse
-from consumer.spark.selection import Assigned, Each, Everywhere, Pattern, Since, SinceEach, Topics
+from consumer.spark.selection import (
+    Assigned,
+    GlobalTimestamp,
+    LogEdge,
+    Pattern,
+    SpecificOffsets,
+    SpecificTimestamps,
+    Topics,
+)
 from consumer.spark.values import ColumnFormat, module_of
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
@@ -135,17 +143,17 @@ def test_without_a_start_there_is_no_opinion() -> None:
 
 @pytest.mark.parametrize("edge", ["earliest", "latest", "LATEST"])
 def test_an_edge_is_for_all_partitions(edge: str) -> None:
-    assert options(startingOffsets=edge).starting == Everywhere(edge.lower())  # type: ignore[arg-type]
+    assert options(startingOffsets=edge).starting == LogEdge(edge.lower())  # type: ignore[arg-type]
 
 
 def test_minus_two_is_earliest_and_minus_one_latest() -> None:
     read = options(startingOffsets='{"flights": {"0": -2, "1": -1}}').starting
-    assert read == Each({F0: "earliest", F1: "latest"})
+    assert read == SpecificOffsets({F0: "earliest", F1: "latest"})
 
 
 def test_a_topic_may_have_a_word_of_its_own() -> None:
     read = options(startingOffsets='{"flights": {"0": 5}, "delays": "Earliest", "gates": "latest"}').starting
-    assert read == Each({F0: 5}, {"delays": "earliest", "gates": "latest"})
+    assert read == SpecificOffsets({F0: 5}, {"delays": "earliest", "gates": "latest"})
 
 
 @pytest.mark.parametrize(
@@ -156,7 +164,7 @@ def test_a_topic_may_have_a_word_of_its_own() -> None:
     ],
 )
 def test_offsets_copied_from_a_querys_progress_are_read_without_their_topic_ids(copied: str) -> None:
-    assert options(startingOffsets=copied).starting == Each({F0: 5})
+    assert options(startingOffsets=copied).starting == SpecificOffsets({F0: 5})
 
 
 @pytest.mark.parametrize(
@@ -183,8 +191,8 @@ def test_a_misspelt_edge_is_told_of_both_edges_and_not_of_json_that_fails() -> N
 def test_one_time_beats_times_and_times_beat_offsets() -> None:
     times = '{"flights": {"0": 70}}'
     both = options(startingOffsetsByTimestamp=times, startingOffsets="latest")
-    assert both.starting == SinceEach({F0: 70})
-    assert options(startingTimestamp="60", startingOffsetsByTimestamp=times).starting == Since(60)
+    assert both.starting == SpecificTimestamps({F0: 70})
+    assert options(startingTimestamp="60", startingOffsetsByTimestamp=times).starting == GlobalTimestamp(60)
 
 
 def test_a_value_that_another_beats_is_still_checked() -> None:
@@ -203,8 +211,8 @@ def test_a_negative_time_is_refused() -> None:
 
 
 def test_endings_are_read_like_starts() -> None:
-    assert options(endingOffsets='{"flights": {"0": -1}}').ending == Each({F0: "latest"})
-    assert options(endingTimestamp="60").ending == Since(60)
+    assert options(endingOffsets='{"flights": {"0": -1}}').ending == SpecificOffsets({F0: "latest"})
+    assert options(endingTimestamp="60").ending == GlobalTimestamp(60)
 
 
 # What fits a batch, a stream, a sink --------------------------------------------------------------
@@ -251,7 +259,9 @@ def test_a_batch_that_ends_before_it_starts_is_refused_whatever_records_there_ar
 
 
 def test_a_stream_may_start_at_either_edge() -> None:
-    assert options(startingOffsets='{"flights": {"0": -1}}').for_stream().starting == Each({F0: "latest"})
+    assert options(startingOffsets='{"flights": {"0": -1}}').for_stream().starting == SpecificOffsets(
+        {F0: "latest"}
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from consumer.spark.progress import behind, line
+from consumer.spark.progress import behind, describe_batch
 from kproto.group.subscription import TopicPartition
 
 
@@ -50,9 +50,9 @@ def test_a_progress_read_from_its_json_says_the_same() -> None:
     for name in ("startOffset", "endOffset", "latestOffset"):
         read["sources"][0][name] = json.loads(read["sources"][0][name])
     assert behind(read) == behind(TWO)
-    assert line(read) == line(TWO)
+    assert describe_batch(read) == describe_batch(TWO)
     read["sources"][0].update(endOffset=None, processedRowsPerSecond=None)
-    assert line(read) == "etl, batch 3, 1.2 s: 40 rows"
+    assert describe_batch(read) == "etl, batch 3, 1.2 s: 40 rows"
 
 
 def test_the_time_to_catch_up_is_at_the_speed_of_the_batch() -> None:
@@ -75,32 +75,32 @@ def test_a_partition_that_nothing_was_read_of_counts_from_its_start() -> None:
 
 def test_a_newcomer_is_shown_from_where_it_began() -> None:
     end = '{"@t id=abc began=0:100": {}, "t": {"0": 130}}'
-    assert line(progress("{}", end, '{"t": {"0": 130}}', rows=30)) == (
+    assert describe_batch(progress("{}", end, '{"t": {"0": 130}}', rows=30)) == (
         "etl, batch 3, 1.2 s: 30 rows (t-0 100 to 130), nothing waits"
     )
 
 
 def test_a_batch_is_one_line_that_says_what_was_read_and_what_waits() -> None:
-    assert line(TWO) == (
+    assert describe_batch(TWO) == (
         "etl, batch 3, 1.2 s: 40 rows (t-0 10 to 30, t-1 5 to 25), 60 wait, 3 s at this speed (60 in t-0)"
     )
 
 
 def test_of_many_partitions_the_largest_are_named() -> None:
     end = ", ".join(f'"{n}": {n + 1}' for n in range(9))
-    said = line(progress('{"t": {}}', f'{{"t": {{{end}}}}}', f'{{"t": {{{end}}}}}'))
+    said = describe_batch(progress('{"t": {}}', f'{{"t": {{{end}}}}}', f'{{"t": {{{end}}}}}'))
     assert "(t-5 0 to 6, t-6 0 to 7, t-7 0 to 8, t-8 0 to 9, 5 more)" in said
 
 
 def test_a_query_without_a_name_is_called_by_its_id() -> None:
-    assert line(progress("{}", "{}", "{}", name=None)).startswith("query 5b1c0a52, batch 3")
+    assert describe_batch(progress("{}", "{}", "{}", name=None)).startswith("query 5b1c0a52, batch 3")
 
 
 @pytest.mark.parametrize("offset", [None, "17", '{"sourceVersion": 1, "reservoirVersion": 4}', "not JSON"])
 def test_sources_of_other_kinds_are_only_counted(offset: str | None) -> None:
     given = progress(offset, offset, offset)
     assert behind(given) == []
-    assert line(given) == "etl, batch 3, 1.2 s: 40 rows"
+    assert describe_batch(given) == "etl, batch 3, 1.2 s: 40 rows"
 
 
 def test_a_query_without_progress_is_behind_in_nothing() -> None:

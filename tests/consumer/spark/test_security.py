@@ -15,10 +15,10 @@ import pytest
 
 from consumer import Cluster, Producer
 from consumer.security import security_options
-from consumer.spark.offset_reader import Logs
+from consumer.spark.offset_reader import OffsetReader
 from consumer.spark.offsets import Range
 from consumer.spark.options import Options, parse
-from consumer.spark.security import Access, said_in_kafkas_words
+from consumer.spark.security import SecurityProperties, kafka_option_names_in_errors
 from kproto.broker.server import running
 from kproto.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KprotoError, RequestTimedOut
 from kproto.testing.certificates import Certificates, certificates
@@ -58,11 +58,11 @@ def given(place: str, files: Certificates, **more: str) -> dict[str, str]:
 
 def test_plaintext_is_what_nobody_has_to_say(files: Certificates) -> None:
     plain = {"kafka.bootstrap.servers": "a:1", "kafka.security.protocol": "plaintext"}
-    assert parse(plain).access == Access() == parse({"kafka.bootstrap.servers": "a:1"}).access
+    assert parse(plain).access == SecurityProperties() == parse({"kafka.bootstrap.servers": "a:1"}).access
 
 
 def test_the_driver_gets_in(place: str, files: Certificates) -> None:
-    logs = Logs(parse(given(place, files)))
+    logs = OffsetReader(parse(given(place, files)))
     assert set(logs.view().ends.values()) == {0}
     logs.close()
 
@@ -86,7 +86,7 @@ def test_a_sink_gets_in(place: str, files: Certificates) -> None:
     text = given(place, files)
     del text["subscribe"]
     how = parse({**text, "topic": "t"})
-    rows = writer.Rows(types.StructType([types.StructField("value", types.StringType())]), how)
+    rows = writer.RowWriter(types.StructType([types.StructField("value", types.StringType())]), how)
     rows.write(iter([pa.RecordBatch.from_pydict({"value": ["written"]})]))
     with Cluster(place, **how.access.options) as cluster:
         ends = cluster.list_offsets(dict.fromkeys(cluster.partitions("t"), "latest"))
@@ -124,7 +124,7 @@ def test_a_wrong_password_is_told_at_once_and_shown_nowhere(
 ) -> None:
     wrong = JAAS.replace(PASSWORD, "wr0ng-of-alice")
     how = parse(given(place, files, kafka_sasl_jaas_config=wrong))
-    logs = Logs(how)
+    logs = OffsetReader(how)
     with (
         caplog.at_level(logging.DEBUG),
         pytest.raises(AuthenticationFailed, match="rejects user 'alice'") as e,
@@ -208,7 +208,7 @@ def test_what_is_wrong_with_a_login_is_said_in_kafkas_words() -> None:
 )
 def test_who_is_not_let_in_reads_the_names_of_a_query_s_options(error: Any, told: str) -> None:
     error.add_note("It was tried.")
-    with pytest.raises(KprotoError) as caught, said_in_kafkas_words():
+    with pytest.raises(KprotoError) as caught, kafka_option_names_in_errors():
         raise error
     found: Any = caught.value
     assert type(found) is type(error)
@@ -219,14 +219,14 @@ def test_who_is_not_let_in_reads_the_names_of_a_query_s_options(error: Any, told
 
 def test_other_errors_are_as_they_were() -> None:
     given = ConfigError("sasl_username", "x", "y")
-    with pytest.raises(ConfigError) as caught, said_in_kafkas_words():
+    with pytest.raises(ConfigError) as caught, kafka_option_names_in_errors():
         raise given
     assert caught.value is given
 
 
 def test_of_an_error_that_names_several_brokers_each_keeps_its_reason() -> None:
     reasons = {"a:1": "does this listener want SASL (security_protocol)?", "b:1": "connection refused"}
-    with pytest.raises(ConnectionFailed) as caught, said_in_kafkas_words():
+    with pytest.raises(ConnectionFailed) as caught, kafka_option_names_in_errors():
         raise ConnectionFailed.everywhere(reasons)
     assert caught.value.reasons == {
         **reasons,
@@ -248,7 +248,7 @@ def test_only_a_process_of_sparks_hides_the_way_to_an_error_and_only_to_one_of_o
 ) -> None:
     monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(module, None))
-    with pytest.raises(type(error)), said_in_kafkas_words():
+    with pytest.raises(type(error)), kafka_option_names_in_errors():
         raise error
     found = os.environ.pop("SPARK_HIDE_TRACEBACK", None)
     assert found == (hidden if isinstance(error, KprotoError) else None)

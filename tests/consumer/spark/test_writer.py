@@ -20,7 +20,7 @@ from consumer.engine.producer.partitioner import murmur2
 from consumer.spark.options import parse
 from consumer.spark.schema import HEADERS
 from consumer.spark.transactions import task
-from consumer.spark.writer import KprotoStreamWriter, KprotoWriter, Rows
+from consumer.spark.writer import KprotoStreamWriter, KprotoWriter, RowWriter
 from kproto.broker.server import running
 from kproto.errors import BrokerError, ConfigError, NotDelivered, RequestTimedOut, UnknownTopic
 from kproto.group.subscription import TopicPartition
@@ -83,7 +83,7 @@ def test_a_buffer_that_holds_one_row_at_a_time_holds_up_the_rows_and_loses_none(
 def test_more_in_flight_than_idempotence_allows_is_as_many_as_it_does(filled: Filled) -> None:
     def flight(**more: str) -> object:
         options = parse(sink(filled, topic="t", kafka_max_in_flight_requests_per_connection="9", **more))
-        return Rows(plain(), options).config["max_in_flight_requests_per_connection"]
+        return RowWriter(plain(), options).config["max_in_flight_requests_per_connection"]
 
     assert flight() == 5
     assert flight(kafka_enable_idempotence="false") == 9
@@ -210,9 +210,9 @@ def test_a_topic_that_does_not_exist_is_made_where_that_is_allowed(filled: Fille
 def test_a_level_belongs_to_its_own_codec() -> None:
     given = {"topic": "t", "kafka.compression.type": "zstd", "kafka.compression.gzip.level": "1"}
     options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **given, "kafka.compression.zstd.level": "7"})
-    assert Rows(PLAIN, options).config.get("compression_level") == 7
+    assert RowWriter(PLAIN, options).config.get("compression_level") == 7
     options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **given})
-    assert Rows(PLAIN, options).config.get("compression_level") is None
+    assert RowWriter(PLAIN, options).config.get("compression_level") is None
 
 
 def test_a_task_that_failed_leaves_nothing_to_the_next(filled: Filled) -> None:
@@ -307,9 +307,9 @@ def test_all_tasks_of_a_job_have_its_name_and_no_other_job_has_it() -> None:
 
 def test_a_task_has_the_time_that_brokers_allow_unless_another_is_given() -> None:
     given = {"kafka.bootstrap.servers": "a:1", "topic": "t", "transactionalIdPrefix": "etl"}
-    assert Rows(PLAIN, parse(given)).config.get("transaction_timeout_ms") == 900_000
+    assert RowWriter(PLAIN, parse(given)).config.get("transaction_timeout_ms") == 900_000
     given["kafka.transaction.timeout.ms"] = "5000"
-    assert Rows(PLAIN, parse(given)).config.get("transaction_timeout_ms") == 5000
+    assert RowWriter(PLAIN, parse(given)).config.get("transaction_timeout_ms") == 5000
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from consumer.spark.offset_reader import Logs
+from consumer.spark.offset_reader import OffsetReader
 from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
@@ -55,7 +55,7 @@ def test_a_log_that_moves_while_it_is_looked_up_is_no_loss(
 
     def meanwhile(name: str, act: Callable[[], None]) -> None:
         """Once, behind the answer to this question."""
-        ask, acts = getattr(Logs, name), [act]
+        ask, acts = getattr(OffsetReader, name), [act]
 
         def asked(*given: Any, **more: Any) -> Any:
             answer = ask(*given, **more)
@@ -64,7 +64,7 @@ def test_a_log_that_moves_while_it_is_looked_up_is_no_loss(
             acts.clear()
             return answer
 
-        monkeypatch.setattr(Logs, name, asked)
+        monkeypatch.setattr(OffsetReader, name, asked)
 
     meanwhile("starts", lambda: filled.delete_before(T0, 4))
     assert offsets(filled) == [(0, 4, 8)]
