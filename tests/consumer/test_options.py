@@ -208,14 +208,14 @@ def test_a_record_for_an_invalid_topic_affects_no_other(text: str, why: str) -> 
 
 @pytest.mark.parametrize(("text", "why"), UNENCODABLE, ids=["no UTF-8", "long"])
 def test_a_record_for_an_invalid_topic_affects_no_other_in_asyncio(text: str, why: str) -> None:
-    async def play(bootstrap: str) -> None:
+    async def main(bootstrap: str) -> None:
         async with AsyncProducer(bootstrap) as producer:
             with pytest.raises(ConfigError, match=f"topic=.*{why}"):
                 await asyncio.wait_for(producer.send(text, b"x"), 10)
             assert (await (await producer.send("t", b"x"))).offset == 0
 
     with running(topics={"t": 1}) as server:
-        asyncio.run(play(server.bootstrap))
+        asyncio.run(main(server.bootstrap))
 
 
 @pytest.mark.parametrize("make", [consumer_options, producer_options])

@@ -211,12 +211,12 @@ def test_timeouts_of_a_producer_are_in_seconds(method: str) -> None:
     with Producer(NOWHERE) as producer, pytest.raises(TypeError, match=words):
         getattr(producer, method)(timeout_ms=100)
 
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(NOWHERE) as producer:
             with pytest.raises(TypeError, match=words):
                 await getattr(producer, method)(timeout_ms=100)
 
-    asyncio.run(story())
+    asyncio.run(main())
 
 
 KINDS: dict[str, tuple[type, ...]] = {

@@ -23,11 +23,11 @@ Change = Callable[[Any], Any]
 
 
 CHANGES: dict[str, Change] = {
-    "empty": lambda found: found[:0],
-    "left out": lambda found: found[1:],
-    "twice": lambda found: found * 2,
-    "another": lambda found: UUID(int=77) if isinstance(found, UUID) else f"{found}-other",
-    "null": lambda found: None,
+    "empty": lambda value: value[:0],
+    "left out": lambda value: value[1:],
+    "twice": lambda value: value * 2,
+    "another": lambda value: UUID(int=77) if isinstance(value, UUID) else f"{value}-other",
+    "null": lambda value: None,
 }
 
 

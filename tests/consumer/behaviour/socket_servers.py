@@ -44,9 +44,9 @@ def several(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     """Resolve the name `broker.test` to these addresses."""
     original = socket.getaddrinfo
 
-    def getaddrinfo(host: Any, port: Any, *rest: Any, **options: Any) -> Any:
+    def getaddrinfo(host: Any, port: Any, *arguments: Any, **options: Any) -> Any:
         if host != "broker.test":
-            return original(host, port, *rest, **options)
+            return original(host, port, *arguments, **options)
         if options.get("flags", 0) & socket.AI_NUMERICHOST:
             raise socket.gaierror(socket.EAI_NONAME, "a name")
         resolved = [original(address, port, type=socket.SOCK_STREAM)[0] for address in addresses]

@@ -10,7 +10,7 @@ from kproto.messages.metadata import MetadataRequest
 from tests.consumer.engine.stage import (
     GROUP,
     answer_commits,
-    filled,
+    world_with_records,
 )
 from tests.consumer.stage import Client, World, tp
 
@@ -27,14 +27,14 @@ def test_metadata_of_an_unknown_topic_is_requested_with_backoff() -> None:
 
 
 def test_lookups_of_an_unavailable_coordinator_back_off() -> None:
-    world = filled()
+    world = world_with_records()
 
-    def nobody(client: Client, request: Any, version: int) -> Any:
+    def answer_unavailable(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, FindCoordinatorRequest):
             return FindCoordinatorResponse(error_code=15, node_id=-1, host="", port=-1)
         return None
 
-    world.tamper = nobody
+    world.tamper = answer_unavailable
     a = world.consumer(**GROUP)
     a.engine.core.network.caps[10] = 3
     a.assign({tp("t", 0): 0})
@@ -44,7 +44,7 @@ def test_lookups_of_an_unavailable_coordinator_back_off() -> None:
 
 
 def test_a_broker_that_answers_not_coordinator_is_asked_with_backoff() -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**GROUP)
     answer_commits(world, ErrorCode.NOT_COORDINATOR)
     a.assign({tp("t", 0): 0})
@@ -60,16 +60,16 @@ def test_the_backoff_of_two_clients_differs() -> None:
         a = world.consumer(**GROUP)
         at: list[int] = []
 
-        def note(client: Client, request: Any, version: int, at: list[int] = at) -> Any:
+        def record_time(client: Client, request: Any, version: int, at: list[int] = at) -> Any:
             if isinstance(request, FindCoordinatorRequest):
                 at.append(world.now)
                 return FindCoordinatorResponse(error_code=15, node_id=-1, host="", port=-1)
             return None
 
-        world.tamper = note
+        world.tamper = record_time
         a.engine.core.network.caps[10] = 3
         a.subscribe("t")
         world.run(5000)
-        delays.append([one - at[0] for one in at])
+        delays.append([moment - at[0] for moment in at])
         world.kill(a)
     assert delays[0] != delays[1]

@@ -27,18 +27,18 @@ from tests.consumer.engine.stage import (
     AUTO,
     GROUP,
     answer_commits,
-    filled,
-    forget_the_member,
-    forgotten_in_silence,
+    caught_up_member,
+    forget_member,
+    lose_commits_and_member,
     numbers,
-    reading,
+    world_with_records,
 )
 from tests.consumer.stage import Client, World, tp
 
 
 def test_a_commit_after_max_poll_interval_ms_fails() -> None:
-    world = filled()
-    a = reading(world, max_poll_interval_ms=2000)
+    world = world_with_records()
+    a = caught_up_member(world, max_poll_interval_ms=2000)
     a.pause_polling()
     world.run(2500)
     token = a.commit()
@@ -49,10 +49,10 @@ def test_a_commit_after_max_poll_interval_ms_fails() -> None:
 
 
 def test_a_commit_after_the_coordinator_removed_the_member_fails() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     a.pause_polling()
-    forget_the_member(world)
+    forget_member(world)
     world.run(600)
     token = a.commit()
     world.run(100)
@@ -60,9 +60,9 @@ def test_a_commit_after_the_coordinator_removed_the_member_fails() -> None:
 
 
 def test_every_commit_of_a_fenced_member_fails() -> None:
-    world = filled()
-    a = reading(world)
-    forget_the_member(world, ErrorCode.FENCED_INSTANCE_ID)
+    world = world_with_records()
+    a = caught_up_member(world)
+    forget_member(world, ErrorCode.FENCED_INSTANCE_ID)
     assert world.run(until=lambda: bool(a.errors))
     world.run(1000)
     for token in (a.commit(), a.commit({tp("t", 0): 3})):
@@ -71,9 +71,9 @@ def test_every_commit_of_a_fenced_member_fails() -> None:
 
 
 def test_commits_succeed_again_after_the_loss_was_reported() -> None:
-    world = filled()
-    a = reading(world)
-    forget_the_member(world)
+    world = world_with_records()
+    a = caught_up_member(world)
+    forget_member(world)
     assert world.run(until=lambda: ("lost", (tp("t", 0),)) in a.calls)
     assert world.run(until=lambda: len(a.records) == 20)
     token = a.commit()
@@ -89,7 +89,7 @@ def test_the_last_commit_wins_over_queued_commits_of_earlier_offsets(
 ) -> None:
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
-    a = reading(world)
+    a = caught_up_member(world)
     a.pause_polling()
     a.commit()
     world.run(100)
@@ -113,7 +113,7 @@ def test_the_last_commit_wins_over_queued_commits_of_earlier_offsets(
 def test_a_response_does_not_complete_a_commit_queued_behind_it() -> None:
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
-    a = reading(world)
+    a = caught_up_member(world)
     a.pause_polling()
     for offset in (10, 5):
         a.commit({tp("t", 0): offset})
@@ -127,7 +127,7 @@ def test_a_response_does_not_complete_a_commit_queued_behind_it() -> None:
 def test_close_commits_processed_offsets_behind_an_open_commit() -> None:
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
-    a = reading(world, **AUTO)
+    a = caught_up_member(world, **AUTO)
     a.commit()
     world.run(1000)
     a.commit({tp("t", 0): 3})
@@ -140,7 +140,7 @@ def test_close_commits_processed_offsets_behind_an_open_commit() -> None:
 def test_an_automatic_commit_never_goes_behind_a_manual_one(offset: int) -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
-    a = reading(world, **AUTO, max_poll_records=5)
+    a = caught_up_member(world, **AUTO, max_poll_records=5)
     a.pause_polling()  # According to the polls, five records are processed.
     token = a.commit({tp("t", 0): offset})
     world.run(20_000)
@@ -149,12 +149,12 @@ def test_an_automatic_commit_never_goes_behind_a_manual_one(offset: int) -> None
 
 
 def test_a_loss_is_reported_while_an_older_offset_may_still_be_committed() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     a.commit()
     world.run(100)
     a.pause_polling()
-    forgotten_in_silence(world)
+    lose_commits_and_member(world)
     a.commit({tp("t", 0): 3})
     assert world.run(until=lambda: bool(a.changes_of("lost")))
     token = a.commit()
@@ -163,8 +163,8 @@ def test_a_loss_is_reported_while_an_older_offset_may_still_be_committed() -> No
 
 
 def test_close_completes_queued_commits() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     tokens = [a.commit({tp("t", 0): offset}) for offset in range(1, 11)]
     a.close()
     world.run(1000)
@@ -173,8 +173,8 @@ def test_close_completes_queued_commits() -> None:
 
 
 def test_unfinished_commits_fail_within_the_timeout_of_close() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     tokens = [a.commit({tp("t", 0): offset}) for offset in range(1, 11)]
     started_at = world.now
@@ -186,8 +186,8 @@ def test_unfinished_commits_fail_within_the_timeout_of_close() -> None:
 
 
 def test_close_raises_the_error_of_its_last_commit() -> None:
-    world = filled()
-    a = reading(world, **AUTO)
+    world = world_with_records()
+    a = caught_up_member(world, **AUTO)
     answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     token = a.close()
     world.run(3000)
@@ -196,8 +196,8 @@ def test_close_raises_the_error_of_its_last_commit() -> None:
 
 
 def test_close_raises_a_timeout_if_its_last_commit_gets_no_response() -> None:
-    world = filled()
-    a = reading(world, **AUTO)
+    world = world_with_records()
+    a = caught_up_member(world, **AUTO)
     answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     token = a.close(timeout_ms=2000)
     world.run(3000)
@@ -208,8 +208,8 @@ def test_close_raises_a_timeout_if_its_last_commit_gets_no_response() -> None:
 def test_close_without_a_broker_reports_the_commit_as_unsent_and_not_as_lost_partitions(
     down: bool,
 ) -> None:
-    world = filled()
-    a, b = reading(world, **AUTO), reading(world, **{**GROUP, "group_id": "h"})
+    world = world_with_records()
+    a, b = caught_up_member(world, **AUTO), caught_up_member(world, **{**GROUP, "group_id": "h"})
     if down:
         world.down = True
         world.cut(a)
@@ -226,9 +226,9 @@ def test_close_without_a_broker_reports_the_commit_as_unsent_and_not_as_lost_par
 
 
 def test_a_loss_during_the_last_commit_is_reported_by_the_callback() -> None:
-    world = filled()
-    a = reading(world, **AUTO)
-    forgotten_in_silence(world)
+    world = world_with_records()
+    a = caught_up_member(world, **AUTO)
+    lose_commits_and_member(world)
     token = a.close(timeout_ms=5000)
     assert world.run(2000, until=lambda: token in a.done)
     assert [kind for kind, _ in a.calls][-2:] == ["revoked", "lost"]
@@ -236,8 +236,8 @@ def test_a_loss_during_the_last_commit_is_reported_by_the_callback() -> None:
 
 
 def test_a_failed_commit_at_a_revocation_is_reported() -> None:
-    world = filled(2)
-    a = reading(world, **{**AUTO, "partition_assignment_strategy": "range"})
+    world = world_with_records(2)
+    a = caught_up_member(world, **{**AUTO, "partition_assignment_strategy": "range"})
     answer_commits(world, ErrorCode.OFFSET_METADATA_TOO_LARGE)
     b = world.consumer(**GROUP | {"partition_assignment_strategy": "range"})
     b.subscribe("t")
@@ -247,8 +247,8 @@ def test_a_failed_commit_at_a_revocation_is_reported() -> None:
 
 
 def test_unsubscribe_ends_pending_commits() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     token = a.commit(timeout_ms=60_000)
     world.run(100)
@@ -258,8 +258,8 @@ def test_unsubscribe_ends_pending_commits() -> None:
 
 
 def test_unsubscribe_ends_when_all_partitions_are_released_despite_a_new_subscription() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     token = a.unsubscribe()
     a.subscribe("t")
     world.run(1000)
@@ -268,8 +268,8 @@ def test_unsubscribe_ends_when_all_partitions_are_released_despite_a_new_subscri
 
 
 def test_a_commit_response_without_a_partition_is_not_a_success() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
 
     def leave_out(client: Client, request: Any, version: int) -> Any:
         return OffsetCommitResponse(topics=[]) if isinstance(request, OffsetCommitRequest) else None
@@ -289,7 +289,7 @@ def test_a_commit_response_without_a_partition_is_not_a_success() -> None:
 
 @pytest.mark.rule("M123")
 def test_a_rejected_automatic_commit_is_raised_once_and_retried_at_the_interval() -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**AUTO, auto_commit_interval_ms=1000)
     answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     a.subscribe("t")

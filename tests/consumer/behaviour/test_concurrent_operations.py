@@ -27,9 +27,9 @@ from tests.consumer.engine.stage import (
     AUTO,
     GROUP,
     answer_commits,
-    filled,
-    forget_the_member,
-    reading,
+    caught_up_member,
+    forget_member,
+    world_with_records,
 )
 from tests.consumer.stage import Client, World, tp
 
@@ -57,7 +57,7 @@ def answer_fetches(**fields: Any) -> Any:
 
 @pytest.mark.parametrize("before", [{"pattern": "t.*"}, {"topics": ("t",)}], ids=["a pattern", "topics"])
 def test_a_pattern_without_matches_replaces_the_subscription(before: Any) -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**GROUP)
     a.subscribe(*before.get("topics", ()), pattern=before.get("pattern"))
     assert world.run(until=lambda: len(a.records) == 10)
@@ -80,7 +80,7 @@ def test_a_pattern_is_matched_when_all_topics_are_known() -> None:
 
 
 def test_auto_commit_commits_although_subscribe_is_called_before_each_poll() -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**AUTO)
     a.subscribe("t")
     for _ in range(10):
@@ -93,12 +93,12 @@ def test_auto_commit_commits_although_subscribe_is_called_before_each_poll() -> 
 
 
 def test_a_commit_from_before_a_loss_is_not_sent_after_the_partition_is_assigned_again() -> None:
-    world = filled()
-    a = reading(world, retry_backoff_ms=10_000, retry_backoff_max_ms=10_000)
+    world = world_with_records()
+    a = caught_up_member(world, retry_backoff_ms=10_000, retry_backoff_max_ms=10_000)
     answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     late = a.commit({T0: 5})
     world.run(300)
-    forget_the_member(world)
+    forget_member(world)
     assert world.run(until=lambda: a.owns() == set())
     # In between, another member may have committed a later offset.
     assert world.run(until=lambda: a.owns() == {T0})
@@ -108,8 +108,8 @@ def test_a_commit_from_before_a_loss_is_not_sent_after_the_partition_is_assigned
 
 
 def test_commits_that_time_out_before_the_response_lose_no_partition() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     world.run(1_000)
     world.fault("delay", a, ms=100)
     tokens = []
@@ -124,8 +124,8 @@ def test_commits_that_time_out_before_the_response_lose_no_partition() -> None:
 
 
 def test_lookups_that_time_out_before_the_response_fail_no_commit() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     world.run(1_000)
     world.fault("delay", a, ms=100)
     core, commits = a.engine.core, []
@@ -140,7 +140,7 @@ def test_lookups_that_time_out_before_the_response_fail_no_commit() -> None:
 
 
 def test_unsubscribing_from_manual_assignment_commits_what_was_processed() -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**AUTO)
     a.assign({T0: 0})
     assert world.run(until=lambda: len(a.records) == 10)
@@ -151,7 +151,7 @@ def test_unsubscribing_from_manual_assignment_commits_what_was_processed() -> No
 
 
 def test_assigning_other_partitions_commits_what_was_processed_of_the_old_ones() -> None:
-    world = filled(2)
+    world = world_with_records(2)
     a = world.consumer(**AUTO)
     a.assign({T0: 0})
     assert world.run(until=lambda: len(a.records) == 10)
@@ -162,7 +162,7 @@ def test_assigning_other_partitions_commits_what_was_processed_of_the_old_ones()
 
 
 def test_unsubscribe_raises_a_failed_commit_of_manual_assignment() -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**AUTO)
     a.assign({T0: 0})
     assert world.run(until=lambda: len(a.records) == 10)
@@ -180,7 +180,7 @@ def test_unsubscribe_raises_a_failed_commit_of_manual_assignment() -> None:
 def test_close_without_time_for_the_last_commit_raises_and_reports_it(
     callback_ms: int, timeout_ms: int
 ) -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**AUTO)
     a.subscribe("t")
     assert world.run(until=lambda: len(a.records) == 10)
@@ -193,7 +193,7 @@ def test_close_without_time_for_the_last_commit_raises_and_reports_it(
 
 
 def test_a_waiting_poll_that_only_skips_offsets_commits_them() -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**AUTO)
     a.poll_timeout_ms = 3_600_000
     a.subscribe("t")
@@ -206,9 +206,9 @@ def test_a_waiting_poll_that_only_skips_offsets_commits_them() -> None:
 
 
 def test_a_fenced_consumer_may_read_by_manual_assignment() -> None:
-    world = filled()
-    a = reading(world)
-    forget_the_member(world, ErrorCode.FENCED_INSTANCE_ID)
+    world = world_with_records()
+    a = caught_up_member(world)
+    forget_member(world, ErrorCode.FENCED_INSTANCE_ID)
     assert world.run(until=lambda: a.has_final_error and bool(a.errors))
     a.unsubscribe()
     world.run(1_000)
@@ -221,7 +221,7 @@ def test_a_fenced_consumer_may_read_by_manual_assignment() -> None:
 
 @pytest.mark.parametrize(("level", "lag"), [("read_uncommitted", 7), ("read_committed", 1)])
 def test_lag_counts_the_records_that_this_consumer_will_return(level: str, lag: int) -> None:
-    world = filled()
+    world = world_with_records()
     ten = encode_batch([Record(offset=at, timestamp=0, key=None, value=b"") for at in range(10)])
     world.tamper = answer_fetches(last_stable_offset=4, records=ten)
     a = world.consumer(isolation_level=level)
@@ -235,7 +235,7 @@ def test_lag_counts_the_records_that_this_consumer_will_return(level: str, lag: 
 
 
 def test_an_unknown_preferred_replica_is_looked_up_without_constant_requests() -> None:
-    world = filled()
+    world = world_with_records()
     world.tamper = answer_fetches(preferred_read_replica=99, records=b"")
     a = world.consumer(client_rack="here")
     a.assign({T0: 0})
@@ -248,7 +248,7 @@ def test_an_unknown_preferred_replica_is_looked_up_without_constant_requests() -
 
 @pytest.mark.parametrize(("policy", "start"), [("latest", 10), ("earliest", 0)])
 def test_a_leader_that_returns_no_offset_is_asked_less_and_less_often(policy: str, start: int) -> None:
-    world = filled()
+    world = world_with_records()
 
     def nowhere(client: Client, request: Any, version: int) -> Any:
         if not isinstance(request, ListOffsetsRequest):
@@ -288,7 +288,7 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
 
 def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
     """A member that starts at this offset later would skip the records below it."""
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})
     a.assign({T0: None})
     assert world.run(until=lambda: len(a.records) == 10)
@@ -420,7 +420,7 @@ def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_aga
 
 def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_start() -> None:
     """The member started at the committed offset and has read nothing, so that no commit is left."""
-    world = filled()
+    world = world_with_records()
     options: dict[str, Any] = {**AUTO, "auto_offset_reset": "latest"}
     first = world.consumer(**options)
     first.subscribe("t")

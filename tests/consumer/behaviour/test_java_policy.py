@@ -56,12 +56,12 @@ class MemberLog:
         self.member.listener = lambda kind, partitions: self.entries.append(kind)
         previous = world.tamper
 
-        def note(client: Client, request: Any, version: int) -> Any:
+        def record_request(client: Client, request: Any, version: int) -> Any:
             if client is self.member and type(request) in REQUEST_NAMES:
                 self.entries.append(REQUEST_NAMES[type(request)])
             return previous(client, request, version) if previous is not None else None
 
-        world.tamper = note
+        world.tamper = record_request
 
     def take(self) -> list[str]:
         """Return the entries since the last call."""
@@ -69,7 +69,7 @@ class MemberLog:
         return entries
 
 
-def reading(world: World, **options: Any) -> MemberLog:
+def caught_up_log(world: World, **options: Any) -> MemberLog:
     """Start a member that has read ten records of t-0."""
     world.write("t", 0, *map(str, range(10)))
     log = MemberLog(world, **options)
@@ -83,7 +83,7 @@ def reading(world: World, **options: Any) -> MemberLog:
 @pytest.mark.rule("M98")
 def test_close_commits_before_the_callback() -> None:
     world = World({"t": 2})
-    log = reading(world, **JAVA)
+    log = caught_up_log(world, **JAVA)
     log.member.close()
     world.run(500)
     assert log.take() == ["commit", "revoked", "leave"]
@@ -91,7 +91,7 @@ def test_close_commits_before_the_callback() -> None:
 
 def test_close_commits_after_the_callback_with_kprotos_policy() -> None:
     world = World({"t": 2})
-    log = reading(world, **KPROTO)
+    log = caught_up_log(world, **KPROTO)
     log.member.close()
     world.run(500)
     assert log.take() == ["revoked", "commit", "leave"]
@@ -100,7 +100,7 @@ def test_close_commits_after_the_callback_with_kprotos_policy() -> None:
 @pytest.mark.rule("M75")
 def test_an_eager_rebalance_commits_then_revokes_then_joins() -> None:
     world = World({"t": 2})
-    log = reading(world, **JAVA)
+    log = caught_up_log(world, **JAVA)
     world.consumer(**JAVA).subscribe("t")
     world.run(3000)
     assert log.take() == ["commit", "revoked", "join", "sync", "assigned"]
@@ -110,7 +110,7 @@ def test_an_eager_rebalance_commits_then_revokes_then_joins() -> None:
 def test_a_cooperative_rebalance_commits_before_each_join_and_not_after_the_callback() -> None:
     options = {**JAVA, "partition_assignment_strategy": "cooperative-sticky"}
     world = World({"t": 2})
-    log = reading(world, **options)
+    log = caught_up_log(world, **options)
     world.consumer(**options).subscribe("t")
     world.run(3000)
     assert log.take() == [
@@ -129,7 +129,7 @@ def test_a_cooperative_rebalance_commits_before_each_join_and_not_after_the_call
 @pytest.mark.rule("M99")
 def test_unsubscribe_does_not_commit() -> None:
     world = World({"t": 2})
-    log = reading(world, **JAVA)
+    log = caught_up_log(world, **JAVA)
     log.member.unsubscribe()
     world.run(500)
     assert log.take() == ["revoked", "leave"]
@@ -138,7 +138,7 @@ def test_unsubscribe_does_not_commit() -> None:
 
 def test_unsubscribe_commits_with_kprotos_policy() -> None:
     world = World({"t": 2})
-    log = reading(world, **KPROTO)
+    log = caught_up_log(world, **KPROTO)
     log.member.unsubscribe()
     world.run(500)
     assert world.committed("g", tp("t", 0)) == 10
@@ -174,7 +174,7 @@ def test_committed_offsets_are_requested_from_the_known_coordinator_by_name(
     asked_node: str, lookups: int
 ) -> None:
     world = World({"t": 2}, brokers=2)
-    member = reading(world, **JAVA).member
+    member = caught_up_log(world, **JAVA).member
     member.commit({tp("t", 0): 7})
     world.run(500)
     core, node = member.engine.core, member.engine.coordinator.node
@@ -214,7 +214,7 @@ def test_a_request_for_committed_offsets_finds_the_consumers_coordinator() -> No
 @pytest.mark.parametrize(("options", "commits"), [(JAVA, 1), (KPROTO, 0)])
 def test_a_partition_of_another_member_can_be_committed(options: dict[str, Any], commits: int) -> None:
     world = World({"t": 2})
-    member = reading(world, **options).member
+    member = caught_up_log(world, **options).member
     world.consumer(**options).subscribe("t")
     assert world.run(until=lambda: len(member.engine.partitions) == 1)
     world.run(500)
@@ -228,7 +228,7 @@ def test_a_partition_of_another_member_can_be_committed(options: dict[str, Any],
 
 def test_the_session_timeout_loses_no_partitions() -> None:
     world = World({"t": 1})
-    log = reading(world, **JAVA)
+    log = caught_up_log(world, **JAVA)
     world.down = True
     world.run(10_000)
     assert log.member.changes_of("lost") == []
@@ -237,7 +237,7 @@ def test_the_session_timeout_loses_no_partitions() -> None:
 def test_a_fenced_member_raises_once_and_rejoins() -> None:
     """It fences the other process, endlessly: see docs/differences.md."""
     world = World({"t": 1})
-    log = reading(world, **JAVA, group_instance_id="one")
+    log = caught_up_log(world, **JAVA, group_instance_id="one")
 
     def fence(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, HeartbeatRequest):
@@ -256,7 +256,7 @@ def test_a_fenced_member_raises_once_and_rejoins() -> None:
 def test_a_member_fenced_between_polls_raises_before_it_rejoins() -> None:
     """An application that stops because of the error has not fenced the other process."""
     world = World({"t": 1})
-    log = reading(world, **JAVA, group_instance_id="one")
+    log = caught_up_log(world, **JAVA, group_instance_id="one")
 
     def fence(client: Client, request: Any, version: int) -> Any:
         return HeartbeatResponse(error_code=82) if isinstance(request, HeartbeatRequest) else None
@@ -273,14 +273,14 @@ def test_a_member_fenced_between_polls_raises_before_it_rejoins() -> None:
 
 def test_callbacks_run_although_the_commit_before_them_fails() -> None:
     world = World({"t": 2})
-    log = reading(world, **JAVA, request_timeout_ms=1000)
+    log = caught_up_log(world, **JAVA, request_timeout_ms=1000)
 
-    def silent(client: Client, request: Any, version: int) -> Any:
+    def drop_commits(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, OffsetCommitRequest) and client is log.member:
             world.cut(client)
         return None
 
-    world.tamper = silent
+    world.tamper = drop_commits
     token = log.member.close(timeout_ms=5000)
     assert world.run(6000, until=lambda: token in log.member.done)
     assert "revoked" in log.take() or "lost" in log.entries
@@ -294,7 +294,7 @@ def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
 ) -> None:
     """RebalanceInProgressException: the group is already rebalancing when the commit arrives."""
     world = World({"t": 2})
-    log = reading(world, **options)
+    log = caught_up_log(world, **options)
     refuse_one_commit(world, ErrorCode.REBALANCE_IN_PROGRESS)
     token = log.member.commit({tp("t", 0): 4})
     world.run(3_000)
@@ -309,7 +309,7 @@ def test_an_asynchronous_commit_is_not_retried(
 ) -> None:
     """With kproto's policy the commit is retried, and later commits wait for it."""
     world = World({"t": 2})
-    log = reading(world, **options)
+    log = caught_up_log(world, **options)
     refuse_one_commit(world, code)
     earlier = len(world.requests_of(log.member, OffsetCommitRequest))
     log.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=once))
@@ -320,15 +320,15 @@ def test_an_asynchronous_commit_is_not_retried(
 
 def test_an_asynchronous_commit_fails_with_its_connection() -> None:
     world = World({"t": 2})
-    log = reading(world, **JAVA)
+    log = caught_up_log(world, **JAVA)
     previous = world.tamper
 
-    def silent(client: Client, request: Any, version: int) -> Any:
+    def drop_commits(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, OffsetCommitRequest) and client is log.member:
             world.cut(client)
         return previous(client, request, version) if previous is not None else None
 
-    world.tamper = silent
+    world.tamper = drop_commits
     log.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=True))
     world.run(3_000)
     assert log.member.done["c"][1] is not None
@@ -338,7 +338,7 @@ def test_an_asynchronous_commit_fails_with_its_connection() -> None:
 @pytest.mark.parametrize(("options", "fails"), [(JAVA, False), (KPROTO, True)])
 def test_a_commit_of_an_unknown_topic_is_retried(options: dict[str, Any], fails: bool) -> None:
     world = World({"t": 2})
-    log = reading(world, **options)
+    log = caught_up_log(world, **options)
     refuse_one_commit(world, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     token = log.member.commit({tp("t", 0): 4})
     world.run(3_000)
@@ -348,7 +348,7 @@ def test_a_commit_of_an_unknown_topic_is_retried(options: dict[str, Any], fails:
 def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
     """ConsumerCoordinator.OffsetCommitResponseHandler: the commit fails, and changes nothing else."""
     world = World({"t": 1})
-    log = reading(world, **JAVA, group_instance_id="one")
+    log = caught_up_log(world, **JAVA, group_instance_id="one")
     joins = len(world.requests_of(log.member, JoinGroupRequest))
     refuse_one_commit(world, ErrorCode.FENCED_INSTANCE_ID)
     token = log.member.commit({tp("t", 0): 4})
@@ -363,7 +363,7 @@ def test_a_fenced_asynchronous_commit_is_raised_by_every_poll(by_time: bool) -> 
     """ConsumerCoordinator.asyncCommitFenced: the consumer no longer reads, commits or joins."""
     world = World({"t": 1})
     options = {**JAVA, "auto_commit_interval_ms": 2_000, "enable_auto_commit": by_time}
-    log = reading(world, **options, group_instance_id="one")
+    log = caught_up_log(world, **options, group_instance_id="one")
     member = log.member
     joins = len(world.requests_of(member, JoinGroupRequest))
     refuse_one_commit(world, ErrorCode.FENCED_INSTANCE_ID)
@@ -386,7 +386,7 @@ def test_a_fenced_asynchronous_commit_is_raised_by_every_poll(by_time: bool) -> 
 @pytest.mark.parametrize(("options", "may_change"), [(JAVA, False), (KPROTO, True)])
 def test_topics_and_a_pattern_exclude_each_other(options: dict[str, Any], may_change: bool) -> None:
     world = World({"t": 1})
-    member = reading(world, **options).member
+    member = caught_up_log(world, **options).member
     for topics, pattern in ((), "t.*"), (("t",), None):
         if may_change:
             member.subscribe(*topics, pattern=pattern)

@@ -30,12 +30,12 @@ def test_a_broker_that_ignores_the_initial_commit_only_delays_reading() -> None:
     world = World({"t": 2000})
     a = world.consumer(**GROUP, request_timeout_ms=1000)
 
-    def silent(client: Client, request: Any, version: int) -> Any:
+    def drop_commits(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, OffsetCommitRequest):
             world.cut(client)
         return None
 
-    world.tamper = silent
+    world.tamper = drop_commits
     a.subscribe("t")
     world.run(10_000)
     world.tamper = None

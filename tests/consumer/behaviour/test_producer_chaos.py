@@ -36,7 +36,7 @@ SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "60"))
 ERROR_CODES = [3, 5, 6, 7, 13, 19, 20, 56, 87, 59, 45]
 NOT_STORED = (45, 59, 87)  # Errors that brokers return only for batches that they did not store.
 MAYBE_STORED = (7, 20)  # Errors that brokers may return for batches that they stored.
-SMALL = 400  # The max.message.bytes of one topic. Larger batches have to be split.
+MAX_MESSAGE_BYTES = 400  # The max.message.bytes of one topic. Larger batches have to be split.
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Chaos:
         self.random = random = Random(seed)
         self.world = World(brokers=2, seed=seed, latency=(1, random.choice([1, 5])), trace=False)
         self.world.create("t", 2)
-        self.world.create("u", 2, {"max.message.bytes": str(SMALL)})
+        self.world.create("u", 2, {"max.message.bytes": str(MAX_MESSAGE_BYTES)})
         self.partitions = {"t": 2, "u": 2}
         request_timeout = random.choice([100, 400])
         self.timeout = random.choice([request_timeout + 10, 900, 20_000])
@@ -79,7 +79,7 @@ class Chaos:
         if not isinstance(request, ProduceRequest) or self.random.random() >= self.refusing:
             return None
         code = self.random.choice(ERROR_CODES)
-        if code in NOT_STORED and any(self.has(topic, entry) for topic, entry in self.entries(request)):
+        if code in NOT_STORED and any(self.is_stored(topic, entry) for topic, entry in self.entries(request)):
             return None
         if code in MAYBE_STORED and self.random.random() < 0.5:
             for topic, entry in self.entries(request):
@@ -109,17 +109,17 @@ class Chaos:
             for entry in topic.partition_data:
                 yield name, entry
 
-    def has(self, topic: str, entry: Any) -> bool:
+    def is_stored(self, topic: str, entry: Any) -> bool:
         first = (rows(entry.records)[0].value or b"").decode()
-        return first in self.log((topic, entry.index))
+        return first in self.values_of((topic, entry.index))
 
-    def log(self, partition: tuple[str, int]) -> list[str]:
+    def values_of(self, partition: tuple[str, int]) -> list[str]:
         data = b"".join(self.world.log(tp(*partition)).read(0, 2**30, at_least_one=True))
         return [(record.value or b"").decode() for record in rows(data)]
 
     def run(self) -> None:
         for _ in range(self.random.randrange(5, 40)):
-            self.something()
+            self.random_event()
             self.world.run(self.random.choice([0, 1, 3, 10, 40]))
         self.refusing = 0
         self.world.heal()
@@ -132,14 +132,14 @@ class Chaos:
         self.world.run(1_000)  # Wait until the network has recovered.
         for topic, count in self.partitions.items():
             for index in range(count):
-                value = self.next()
+                value = self.next_value()
                 delivery = self.producer.deliver(topic, value, partition=index)
                 self.afterwards.append(self.track(delivery, (topic, index), value))
         self.world.run(
             self.timeout + 100, until=lambda: all(request.delivery.done() for request in self.sent)
         )
 
-    def something(self) -> None:
+    def random_event(self) -> None:
         random, world = self.random, self.world
         draw = random.randrange(20)
         if draw < 11:
@@ -173,13 +173,13 @@ class Chaos:
         topic = self.random.choice(["t", "t", "u"])
         index = self.random.randrange(self.partitions[topic])
         for _ in range(count):
-            value = self.next()
+            value = self.next_value()
             delivery = self.producer.send(topic, value, partition=index)
             if delivery is None:
                 return
             self.track(delivery, (topic, index), value)
 
-    def next(self) -> str:
+    def next_value(self) -> str:
         return f"{len(self.sent)}-{'x' * self.random.randrange(60)}"
 
     def track(self, delivery: Delivery, partition: tuple[str, int], value: str) -> Sent:
@@ -199,7 +199,9 @@ def every_delivery_ends_once_within_the_timeout(chaos: Chaos) -> None:
 
 
 def acknowledged_records_are_at_their_offsets(chaos: Chaos) -> None:
-    logs = {partition: chaos.log(partition) for partition in {request.partition for request in chaos.sent}}
+    logs = {
+        partition: chaos.values_of(partition) for partition in {request.partition for request in chaos.sent}
+    }
     for sent in chaos.sent:
         if sent.delivery.exception() is None:
             offset = sent.delivery.result().offset
@@ -209,7 +211,7 @@ def acknowledged_records_are_at_their_offsets(chaos: Chaos) -> None:
 
 def no_record_is_duplicated_or_reordered(chaos: Chaos) -> None:
     for partition in {request.partition for request in chaos.sent}:
-        numbers = [int(value.split("-")[0]) for value in chaos.log(partition)]
+        numbers = [int(value.split("-")[0]) for value in chaos.values_of(partition)]
         assert numbers == sorted(set(numbers)), partition
 
 

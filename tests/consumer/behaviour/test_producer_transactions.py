@@ -144,12 +144,12 @@ def test_two_concurrent_begins_do_not_share_a_transaction(
     producer.abort()
 
 
-async def asked(broker: Coordinator, kind: type, times: int = 1) -> None:
+async def wait_for_request(broker: Coordinator, kind: type, times: int = 1) -> None:
     await asyncio.to_thread(broker.was_asked, kind, times)
 
 
 def test_a_cancelled_block_aborts_and_raises_cancelled_error(broker: Coordinator) -> None:
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
 
             async def work() -> None:
@@ -158,7 +158,7 @@ def test_a_cancelled_block_aborts_and_raises_cancelled_error(broker: Coordinator
                     await asyncio.sleep(60)
 
             task = asyncio.create_task(work())
-            await asked(broker, ProduceRequest)
+            await wait_for_request(broker, ProduceRequest)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -167,11 +167,11 @@ def test_a_cancelled_block_aborts_and_raises_cancelled_error(broker: Coordinator
                 await producer.send("t", b"b", partition=0)
         assert broker.ends() == [False, True]
 
-    asyncio.run(story())
+    asyncio.run(main())
 
 
 def test_a_cancelled_abort_continues_in_the_background(broker: Coordinator) -> None:
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
 
             async def work() -> None:
@@ -181,9 +181,9 @@ def test_a_cancelled_abort_continues_in_the_background(broker: Coordinator) -> N
 
             broker.held.add(EndTxnRequest)
             task = asyncio.create_task(work())
-            await asked(broker, ProduceRequest)
+            await wait_for_request(broker, ProduceRequest)
             task.cancel()
-            await asked(broker, EndTxnRequest)
+            await wait_for_request(broker, EndTxnRequest)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(task, 20)
@@ -192,11 +192,11 @@ def test_a_cancelled_abort_continues_in_the_background(broker: Coordinator) -> N
             assert broker.ends() == [False]
             await producer.begin()
 
-    asyncio.run(story())
+    asyncio.run(main())
 
 
 def test_a_cancelled_commit_continues_and_the_next_call_returns_its_result(broker: Coordinator) -> None:
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
 
             async def work() -> None:
@@ -205,7 +205,7 @@ def test_a_cancelled_commit_continues_and_the_next_call_returns_its_result(broke
 
             broker.held.add(EndTxnRequest)
             task = asyncio.create_task(work())
-            await asked(broker, EndTxnRequest)
+            await wait_for_request(broker, EndTxnRequest)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(task, 20)
@@ -215,15 +215,15 @@ def test_a_cancelled_commit_continues_and_the_next_call_returns_its_result(broke
             await producer.commit()
             assert broker.ends() == [True]
 
-    asyncio.run(story())
+    asyncio.run(main())
 
 
 def test_a_cancelled_begin_is_resumed_by_the_next_one(broker: Coordinator) -> None:
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
             broker.held.add(InitProducerIdRequest)
             task = asyncio.create_task(producer.begin())
-            await asked(broker, InitProducerIdRequest)
+            await wait_for_request(broker, InitProducerIdRequest)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -234,14 +234,14 @@ def test_a_cancelled_begin_is_resumed_by_the_next_one(broker: Coordinator) -> No
                 await producer.send("t", b"a", partition=0)
         assert broker.ends() == [True]
 
-    asyncio.run(story())
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("steps", range(1, 25))
 def test_a_producer_works_after_a_cancellation_at_any_step(broker: Coordinator, steps: int) -> None:
     """The task is cancelled after `steps` short sleeps, wherever it waits then."""
 
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS, max_block_ms=20_000) as producer:
 
             async def work() -> None:
@@ -262,5 +262,5 @@ def test_a_producer_works_after_a_cancellation_at_any_step(broker: Coordinator, 
                 last = await producer.send("t", b"b", partition=0)
             assert last.done()
 
-    asyncio.run(story())
+    asyncio.run(main())
     assert broker.ends()[-1] is True

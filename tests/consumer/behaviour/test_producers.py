@@ -67,7 +67,7 @@ def values(broker: str, count: int, topic: str = "t") -> list[bytes]:
     return received
 
 
-def within(seconds: float, call: Callable[[], Any]) -> Any:
+def call_within(seconds: float, call: Callable[[], Any]) -> Any:
     """Return what `call` returns or raises in a thread of its own; fail if it takes longer than `seconds`."""
     results: list[Any] = []
 
@@ -93,7 +93,7 @@ def test_a_callback_may_call_the_producer(broker: str, method: str) -> None:
     results: list[object] = []
     producer = Producer(broker)
 
-    def called(delivery: Delivery) -> None:
+    def on_delivered(delivery: Delivery) -> None:
         if method == "send":
             results.append(producer.send("t", b"2"))
         elif method == "result":
@@ -104,9 +104,9 @@ def test_a_callback_may_call_the_producer(broker: str, method: str) -> None:
             results.append(producer.close(5))
         done.set()
 
-    producer.send("t", b"1").add_done_callback(called)
+    producer.send("t", b"1").add_done_callback(on_delivered)
     assert done.wait(5)
-    assert within(5, lambda: producer.close(3)) is None
+    assert call_within(5, lambda: producer.close(3)) is None
     assert values(broker, 1)[0] == b"1"
     assert len(results) == 1
 
@@ -116,12 +116,12 @@ def test_a_callback_that_raises_is_logged_and_affects_no_other_delivery(
 ) -> None:
     with Producer(broker, linger_ms=20) as producer:
         sent = [producer.send("t", b"%d" % number) for number in range(500)]
-        called: list[Delivery] = []
+        on_delivered: list[Delivery] = []
         sent[0].add_done_callback(lambda delivery: 1 // 0)
-        sent[1].add_done_callback(called.append)
+        sent[1].add_done_callback(on_delivered.append)
         sent += [producer.send("t", b"%d" % number) for number in range(500)]
         assert [delivery.result(10).offset is not None for delivery in sent] == [True] * 1000
-    assert called == [sent[1]]
+    assert on_delivered == [sent[1]]
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -131,21 +131,21 @@ def test_a_callback_that_never_returns_blocks_no_record(broker: str) -> None:
     producer.send("t", b"1").add_done_callback(lambda delivery: release.wait(30))
     assert producer.send("t", b"2").result(5).offset is not None
     producer.flush(5)
-    assert within(5, lambda: producer.close(1.5)) is None
+    assert call_within(5, lambda: producer.close(1.5)) is None
     release.set()
 
 
 def test_close_returns_after_all_callbacks(broker: str) -> None:
-    called: list[int] = []
+    on_delivered: list[int] = []
 
     def slow(delivery: Delivery) -> None:
         time.sleep(0.02)
-        called.append(1)
+        on_delivered.append(1)
 
     with Producer(broker) as producer:
         for _ in range(10):
             producer.send("t", b"x").add_done_callback(slow)
-    assert len(called) == 10
+    assert len(on_delivered) == 10
 
 
 def ctrl_c(delivery: Delivery) -> None:
@@ -161,24 +161,24 @@ def test_ctrl_c_in_a_callback_on_the_callers_thread_is_raised_there(broker: str)
 
 
 def test_ctrl_c_in_a_callback_of_a_loop_ends_the_loop(broker: str) -> None:
-    async def story() -> None:
+    async def main() -> None:
         producer = AsyncProducer(broker)
         (await producer.send("t", b"x")).add_done_callback(ctrl_c)
         await asyncio.sleep(30)
 
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(story())
+        asyncio.run(main())
 
 
 def test_a_keyboard_interrupt_in_a_callback_does_not_end_the_callback_thread(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    called: list[Delivery] = []
+    on_delivered: list[Delivery] = []
     with Producer(broker) as producer:
         delivery = producer.send("t", b"x")
         delivery.add_done_callback(ctrl_c)
-        delivery.add_done_callback(called.append)
-    assert called == [delivery]
+        delivery.add_done_callback(on_delivered.append)
+    assert on_delivered == [delivery]
     assert "KeyboardInterrupt" in caplog.text
 
 
@@ -190,30 +190,30 @@ def test_a_callback_must_be_callable(broker: str) -> None:
         producer.send("t", b"x").add_done_callback(5)  # type: ignore[arg-type]
 
 
-async def awaited(delivery: Delivery) -> None:
+async def coroutine_callback(delivery: Delivery) -> None:
     raise AssertionError("nobody awaits it")
 
 
 def test_a_coroutine_function_is_rejected_as_a_callback(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def hidden(delivery: Delivery) -> object:
-        return awaited(delivery)
+    def returns_coroutine(delivery: Delivery) -> object:
+        return coroutine_callback(delivery)
 
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(broker) as producer:
             delivery = await producer.send("t", b"x")
             with pytest.raises(ConfigError, match="a plain function that takes a delivery"):
-                delivery.add_done_callback(awaited)
-            delivery.add_done_callback(hidden)
+                delivery.add_done_callback(coroutine_callback)
+            delivery.add_done_callback(returns_coroutine)
 
-    asyncio.run(story())
+    asyncio.run(main())
     with Producer(broker) as producer:
         delivery = producer.send("t", b"x")
         with pytest.raises(ConfigError, match="a plain function that takes a delivery"):
-            delivery.add_done_callback(awaited)
-        delivery.add_done_callback(hidden)
-    assert caplog.text.count("returned the coroutine <coroutine object awaited") == 2
+            delivery.add_done_callback(coroutine_callback)
+        delivery.add_done_callback(returns_coroutine)
+    assert caplog.text.count("returned the coroutine <coroutine object coroutine_callback") == 2
 
 
 def test_asyncio_callbacks_may_raise_and_send(broker: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -336,14 +336,14 @@ def test_a_record_that_is_too_large_affects_no_other(broker: str) -> None:
 def test_an_unknown_argument_of_send_raises_an_error_that_names_the_right_one(
     broker: str, arguments: dict[str, Any], message: str
 ) -> None:
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(broker) as producer:
             with pytest.raises(TypeError, match=re.escape(message)):
                 await producer.send("t", b"x", **arguments)
 
     with Producer(broker) as producer, pytest.raises(TypeError, match=re.escape(message)):
         producer.send("t", b"x", **arguments)
-    asyncio.run(story())
+    asyncio.run(main())
 
 
 # ---- signals: CPython calls a profile function where it may also run a signal handler
@@ -361,7 +361,7 @@ def profiling(handler: Callable[[Any, str, Any], object]) -> Iterator[None]:
 def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_usable(broker: str) -> None:
     remaining = 0
 
-    def ctrl_c(frame: Any, event: str, what: Any) -> None:
+    def ctrl_c(frame: Any, event: str, arg: Any) -> None:
         nonlocal remaining
         # CPython checks for signals after a call of a C function, not before it.
         remaining -= event != "c_call"
@@ -374,7 +374,7 @@ def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_usable(broker: str) -> No
             remaining = moment
             with suppress(KeyboardInterrupt), profiling(ctrl_c):
                 producer.send("t", b"x")
-            assert isinstance(within(5, lambda: producer.send("t", b"y")), Delivery)
+            assert isinstance(call_within(5, lambda: producer.send("t", b"y")), Delivery)
             if remaining > 0:
                 break
         assert 5 < moment < 99
@@ -428,7 +428,7 @@ def test_a_signal_handler_may_send_wherever_it_interrupts_a_send(broker: str) ->
         delivery = producer.send("one", value, **KINDS[number % 13 % len(KINDS)])
         sent.append((value, delivery))
 
-    def handler(frame: Any, event: str, what: Any) -> None:
+    def handler(frame: Any, event: str, arg: Any) -> None:
         nonlocal inside, remaining
         # CPython checks for signals after a call of a C function, not before it.
         remaining -= event != "c_call"
@@ -455,7 +455,7 @@ def test_a_signal_handler_that_interrupts_a_send_may_not_block(broker: str) -> N
         for wait in (producer.close, producer.flush, first.result):
             errors: list[BaseException] = []
 
-            def handler(frame: Any, event: str, what: Any, wait: Any = wait, errors: Any = errors) -> None:
+            def handler(frame: Any, event: str, arg: Any, wait: Any = wait, errors: Any = errors) -> None:
                 if event == "call" and frame.f_code.co_name == "_batch_with_room" and not errors:
                     try:
                         wait()
@@ -477,7 +477,7 @@ def test_a_second_close_waits_for_the_first(server: Server) -> None:
     producer.send("t", b"x").result(5)
     server.stop()
     delivery = producer.send("t", b"x")
-    closing = threading.Thread(target=within, args=(20, lambda: producer.close(0.5)))
+    closing = threading.Thread(target=call_within, args=(20, lambda: producer.close(0.5)))
     closing.start()
     while not producer._runtime.closing:
         time.sleep(0.01)
@@ -492,7 +492,7 @@ def test_a_second_close_that_times_out_says_that_the_first_one_continues() -> No
         producer.send("t", b"x").result(5)
         server.slow(math.inf)
         delivery = producer.send("t", b"x")
-        closing = threading.Thread(target=within, args=(20, lambda: producer.close(20)))
+        closing = threading.Thread(target=call_within, args=(20, lambda: producer.close(20)))
         closing.start()
         while not producer._runtime.closing:
             time.sleep(0.01)
@@ -505,7 +505,7 @@ def test_a_second_close_that_times_out_says_that_the_first_one_continues() -> No
 
 
 def test_a_second_close_waits_for_callbacks_unless_it_runs_in_one(broker: str) -> None:
-    called: list[bool] = []
+    on_delivered: list[bool] = []
     producer = Producer(broker)
 
     def callback(delivery: Delivery) -> None:
@@ -513,7 +513,7 @@ def test_a_second_close_waits_for_callbacks_unless_it_runs_in_one(broker: str) -
             time.sleep(0.001)
         producer.close(20)
         time.sleep(0.1)  # Give the second close time to run.
-        called.append(True)
+        on_delivered.append(True)
 
     producer.send("t", b"x").add_done_callback(callback)
     producer.flush(10)
@@ -522,12 +522,12 @@ def test_a_second_close_waits_for_callbacks_unless_it_runs_in_one(broker: str) -
     while not producer._runtime.closing:
         time.sleep(0.001)
     producer.close(10)
-    assert called == [True]
+    assert on_delivered == [True]
     closing.join()
 
 
 def test_a_second_asyncio_close_waits_for_the_first(server: Server) -> None:
-    async def story() -> bool:
+    async def main() -> bool:
         producer = AsyncProducer(server.bootstrap)
         await (await producer.send("t", b"x"))
         server.stop()
@@ -540,7 +540,7 @@ def test_a_second_asyncio_close_waits_for_the_first(server: Server) -> None:
             await closing
         return ended
 
-    assert asyncio.run(story())
+    assert asyncio.run(main())
 
 
 def test_a_send_that_times_out_names_the_unreachable_broker() -> None:
@@ -548,12 +548,12 @@ def test_a_send_that_times_out_names_the_unreachable_broker() -> None:
         address = f"127.0.0.1:{closed_listener.getsockname()[1]}"
     message = rf"send: no answer within 1500 ms \(no metadata for topic 't' yet; no broker at {address}: "
 
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(address, max_block_ms=1_500) as producer:
             with pytest.raises(RequestTimedOut, match=message):
                 await producer.send("t", b"x")
 
-    asyncio.run(story())
+    asyncio.run(main())
     with Producer(address, max_block_ms=1_500) as producer, pytest.raises(RequestTimedOut, match=message):
         producer.send("t", b"x")
 
@@ -564,13 +564,13 @@ def test_callbacks_run_on_the_producer_thread_if_no_thread_can_be_started(
     def start(thread: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    called = threading.Event()
+    on_delivered = threading.Event()
     with Producer(broker, **WAITS) as producer:
         first = producer.send("t", b"1")
         monkeypatch.setattr(threading.Thread, "start", start)
-        first.add_done_callback(lambda delivery: called.set())
+        first.add_done_callback(lambda delivery: on_delivered.set())
         producer.flush(10)
-        assert called.wait(10)
+        assert on_delivered.wait(10)
         monkeypatch.undo()
         second = producer.send("t", b"2")
         producer.flush(10)
@@ -581,12 +581,12 @@ def test_callbacks_run_on_the_producer_thread_if_no_thread_can_be_started(
 def test_kill_ends_every_delivery(server: Server) -> None:
     producer = Producer(server.bootstrap, linger_ms=10_000, delivery_timeout_ms=60_000)
     delivery = producer.send("t", b"x")
-    called: list[object] = []
-    delivery.add_done_callback(called.append)
+    on_delivered: list[object] = []
+    delivery.add_done_callback(on_delivered.append)
     producer.kill()
     with pytest.raises(IllegalState, match=r"closed.*not acknowledged"):
         delivery.result(1)
-    assert called == [delivery]
+    assert on_delivered == [delivery]
     with pytest.raises(IllegalState, match="closed"):
         producer.send("t", b"x")
 
@@ -703,7 +703,7 @@ def test_an_invalid_timeout_is_rejected_and_changes_nothing(broker: str, timeout
         assert delivery.result(float("inf")).offset is not None
         producer.send("t", b"y")
 
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(broker) as producer:
             await producer.send("t", b"x")
             for wait in (producer.flush, producer.close):
@@ -711,7 +711,7 @@ def test_an_invalid_timeout_is_rejected_and_changes_nothing(broker: str, timeout
                     await wait(timeout)
             await producer.send("t", b"y")
 
-    asyncio.run(story())
+    asyncio.run(main())
 
 
 def test_a_crash_of_the_thread_ends_every_delivery_and_is_raised_by_close(
@@ -788,7 +788,7 @@ def test_flush_waits_only_for_records_sent_before_it(broker: str) -> None:
         thread = threading.Thread(target=go_on_sending)
         thread.start()
         delivery = producer.send("t", b"mine")
-        assert within(5, lambda: producer.flush(4)) is None
+        assert call_within(5, lambda: producer.flush(4)) is None
         assert delivery.done()
         stop.set()
         thread.join()
@@ -891,18 +891,18 @@ def test_an_error_in_the_with_block_is_not_hidden_by_failed_deliveries(
 
 
 def test_an_asyncio_producer_rejects_calls_from_another_loop(broker: str) -> None:
-    async def made() -> AsyncProducer:
+    async def create() -> AsyncProducer:
         producer = AsyncProducer(broker)
         await (await producer.send("t", b"x"))
         return producer
 
-    async def used(act: Callable[[], Any]) -> None:
+    async def check_rejected(act: Callable[[], Any]) -> None:
         with pytest.raises(IllegalState, match="belongs to another event loop"):
             await act()
 
     with pytest.raises(IllegalState, match="needs the running event loop"):
         AsyncProducer(broker)
-    producer = asyncio.run(made())
+    producer = asyncio.run(create())
     for act in (lambda: producer.send("t", b"y"), producer.flush, producer.close):
-        asyncio.run(used(act))
+        asyncio.run(check_rejected(act))
     producer.kill()

@@ -27,16 +27,16 @@ from tests.consumer.engine.stage import (
     AUTO,
     GROUP,
     answer_commits,
-    filled,
+    caught_up_member,
     numbers,
-    reading,
+    world_with_records,
 )
 from tests.consumer.stage import Client, World, tp
 
 
 @pytest.mark.parametrize("code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 999])
 def test_an_unknown_fetch_error_is_raised_and_retried_with_backoff(code: int) -> None:
-    world = filled()
+    world = world_with_records()
 
     def refuse(client: Client, request: Any, version: int) -> Any:
         if not isinstance(request, FetchRequest) or not request.topics:
@@ -73,7 +73,7 @@ def test_an_error_of_one_partition_is_raised_while_others_have_records() -> None
 
 
 def test_a_commit_error_is_raised_while_records_are_buffered() -> None:
-    world = filled(records=1000)
+    world = world_with_records(records=1000)
     answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     a = world.consumer(**{**AUTO, "auto_commit_interval_ms": 100})
     a.limit, a.works_ms = 10, 50
@@ -117,7 +117,7 @@ def test_errors_of_many_partitions_do_not_stop_the_others() -> None:
 
 
 def test_records_before_a_corrupt_batch_are_returned_first() -> None:
-    world = filled()
+    world = world_with_records()
 
     def cut(client: Client, request: Any, version: int) -> Any:
         """Answer fetches behind the first ten records with half a batch."""
@@ -142,7 +142,7 @@ def test_records_before_a_corrupt_batch_are_returned_first() -> None:
 
 
 def test_a_leader_that_returns_only_older_records_is_fetched_with_backoff() -> None:
-    world = filled()
+    world = world_with_records()
     old = encode_batch([Record(offset=0, timestamp=0, key=None, value=b"old")])
 
     def repeat(client: Client, request: Any, version: int) -> Any:
@@ -166,7 +166,7 @@ def test_a_leader_that_returns_only_older_records_is_fetched_with_backoff() -> N
 
 @pytest.mark.rule("M25")
 def test_a_static_member_on_an_old_broker_gets_an_error_that_names_the_version() -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**GROUP, group_instance_id="one")
     a.engine.core.network.caps[11] = 4
     a.subscribe("t")
@@ -180,8 +180,8 @@ def test_a_static_member_on_an_old_broker_gets_an_error_that_names_the_version()
 
 @pytest.mark.parametrize("version", range(6))
 def test_a_member_leaves_in_every_version_of_leave_group(version: int) -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     a.engine.core.network.caps[13] = version
     a.close()
     world.run(500)
@@ -193,7 +193,7 @@ def test_a_member_leaves_in_every_version_of_leave_group(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(10))
 def test_a_member_joins_in_every_version_of_join_group(version: int) -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**GROUP)
     a.engine.core.network.caps[11] = version
     a.subscribe("t")

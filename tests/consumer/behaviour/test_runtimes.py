@@ -352,12 +352,12 @@ def test_several_threads_may_use_a_cluster(broker: str) -> None:
     with Cluster(broker) as cluster:
         high_watermarks: list[int] = []
 
-        def ask() -> None:
+        def call_cluster() -> None:
             for offset in range(20):
                 response = cluster.fetch({P0: offset}, max_wait_ms=1)
                 high_watermarks.append(response[P0].high_watermark)
 
-        threads = [threading.Thread(target=ask) for _ in range(4)]
+        threads = [threading.Thread(target=call_cluster) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -389,13 +389,13 @@ def test_position_raises_if_no_broker_is_reachable() -> None:
 
 
 def test_position_raises_if_no_broker_is_reachable_in_asyncio() -> None:
-    async def play() -> None:
+    async def main() -> None:
         async with AsyncConsumer("127.0.0.1:1", group_id="g") as consumer:
             consumer.assign([P0])
             with pytest.raises(ConnectionFailed, match=r"^no broker at 127\.0\.0\.1:1"):
                 await consumer.position(P0)
 
-    asyncio.run(play())
+    asyncio.run(main())
 
 
 def test_a_call_to_a_silent_broker_ends_with_the_timeout() -> None:
@@ -413,7 +413,7 @@ def test_a_call_to_a_silent_broker_ends_with_the_timeout() -> None:
 def test_an_asyncio_iteration_commits_only_returned_records(broker: str) -> None:
     fill(broker, 100)
 
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncConsumer(broker, **GROUP) as consumer:
             consumer.subscribe("t")
             async for record in consumer:
@@ -425,7 +425,7 @@ def test_an_asyncio_iteration_commits_only_returned_records(broker: str) -> None
         assert committed is not None
         assert committed.offset == 42
 
-    asyncio.run(story())
+    asyncio.run(main())
 
 
 def test_an_asyncio_poll_may_last_longer_than_max_poll_interval_ms(broker: str) -> None:
@@ -474,7 +474,7 @@ def test_polls_that_return_at_once_yield_to_other_tasks_in_time(
 def test_a_cancelled_poll_loses_no_record(broker: str) -> None:
     fill(broker, 10)
 
-    async def story() -> list[int]:
+    async def main() -> list[int]:
         async with AsyncConsumer(broker, auto_offset_reset="latest") as consumer:
             consumer.assign([P0])
             for _ in range(5):
@@ -483,22 +483,22 @@ def test_a_cancelled_poll_loses_no_record(broker: str) -> None:
             consumer.seek(P0, 3)
             return [record.offset for record in await consumer.poll(10)]
 
-    assert asyncio.run(story()) == list(range(3, 10))
+    assert asyncio.run(main()) == list(range(3, 10))
 
 
 def test_asyncio_sends_wait_for_buffer_memory_and_deliveries_can_be_awaited(broker: str) -> None:
-    async def story() -> list[int | None]:
+    async def main() -> list[int | None]:
         async with AsyncProducer(broker, buffer_memory=20_000, batch_size=2_000) as producer:
             sent = [await producer.send("t", b"x" * 1000, partition=0) for _ in range(100)]
             with pytest.raises(IllegalState, match="await"):
                 (await producer.send("t", b"x", partition=1)).result()
             return [(await request).offset for request in sent]
 
-    assert asyncio.run(story()) == list(range(100))
+    assert asyncio.run(main()) == list(range(100))
 
 
 def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
-    async def story() -> None:
+    async def main() -> None:
         async with AsyncProducer(broker) as producer:
             with pytest.raises(UnknownTopic):
                 await producer.send("nowhere", b"x")
@@ -512,7 +512,7 @@ def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
         with pytest.raises(IllegalState, match="closed"):
             await consumer.poll()
 
-    asyncio.run(story())
+    asyncio.run(main())
 
 
 def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
@@ -580,12 +580,12 @@ def test_an_unreachable_cluster_is_logged_once(caplog: pytest.LogCaptureFixture)
 
 
 def test_asyncio_reports_an_unreachable_broker_in_the_same_words(caplog: pytest.LogCaptureFixture) -> None:
-    async def ask() -> None:
+    async def call_cluster() -> None:
         async with AsyncCluster("127.0.0.1:1") as cluster:
             with pytest.raises(ConnectionFailed, match=r"no broker at 127\.0\.0\.1:1: connection refused"):
                 await cluster.topics()
 
-    asyncio.run(ask())
+    asyncio.run(call_cluster())
 
 
 def test_a_send_that_times_out_names_the_unreachable_broker() -> None:

@@ -11,14 +11,14 @@ from kproto.wire.frame import Frames
 from tests.consumer.engine.network.login_stage import LoginStage
 
 
-def stalled() -> LoginStage:
+def stage_without_login_response() -> LoginStage:
     """Return a stage whose broker does not answer SaslAuthenticate."""
     stage = LoginStage(sasl_mechanism="PLAIN")
     stage.answers_no = ("SaslAuthenticate",)
     return stage
 
 
-def ended(stage: LoginStage, call: Any) -> str:
+def error_of(stage: LoginStage, call: Any) -> str:
     """Run until the call is done, and return its error."""
     while not call.done:
         due = stage.network.next_deadline()
@@ -28,15 +28,15 @@ def ended(stage: LoginStage, call: Any) -> str:
 
 
 def test_each_login_that_times_out_doubles_the_timeout() -> None:
-    stage = stalled()
+    stage = stage_without_login_response()
     for ms in (3_000, 6_000, 10_000, 10_000):
-        assert f"did not answer the login of user 'alice' within {ms} ms" in ended(stage, stage.ask())
+        assert f"did not answer the login of user 'alice' within {ms} ms" in error_of(stage, stage.ask())
 
 
 def test_a_slow_login_raises_the_timeout_of_the_next_one() -> None:
-    stage = stalled()
+    stage = stage_without_login_response()
     for _ in range(2):
-        ended(stage, stage.ask())
+        error_of(stage, stage.ask())
     call = stage.ask()
     while not isinstance(stage.actions[-1], Write):
         stage.tick(stage.network.next_deadline() or 0)
@@ -47,16 +47,16 @@ def test_a_slow_login_raises_the_timeout_of_the_next_one() -> None:
     [body] = Frames().feed(written.data)
     stage.serve(written.key, body)
     stage.run()
-    assert ended(stage, call) == "None"
+    assert error_of(stage, call) == "None"
     stage.happened(Broken(written.key, CLOSED))
     stage.answers_no = ("SaslAuthenticate",)
-    assert "within 10000 ms" in ended(stage, stage.ask())
+    assert "within 10000 ms" in error_of(stage, stage.ask())
 
 
 def test_a_lookup_is_repeated_as_long_as_logins_may_take() -> None:
-    stage = stalled()
+    stage = stage_without_login_response()
     stage.network.bootstrap[:] = [("a", 1)]
     call = stage.network.send(MetadataRequest(topics=[]), 0)
     stage.run()
-    assert "within 10000 ms" in ended(stage, call)
+    assert "within 10000 ms" in error_of(stage, call)
     assert sum(isinstance(action, Open) for action in stage.actions) == 3

@@ -123,7 +123,7 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
 ) -> None:
     accepted, ended = list[bytes](), list[bytes]()
 
-    def until_it_ends(sock: socket.socket) -> None:
+    def accept_and_read(sock: socket.socket) -> None:
         accepted.append(b"")
         ended.append(sock.recv(1))
 
@@ -132,7 +132,7 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
 
     monkeypatch.setattr(socket, "getaddrinfo", addresses)
 
-    async def play(port: int) -> int:
+    async def main(port: int) -> int:
         for turns in itertools.count():
             events: list[NetworkEvent] = []
             streams = Streams(events.append)
@@ -144,11 +144,11 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
                 return turns
         raise AssertionError
 
-    with serving(until_it_ends) as place:
+    with serving(accept_and_read) as place:
         host, port = place.split(":")
 
         async def main() -> int:
-            turns = await play(int(port))
+            turns = await main(int(port))
             # The last connection: all others have been accepted before it.
             socket.create_connection((host, int(port))).close()
             async with asyncio.timeout(10):
@@ -205,7 +205,7 @@ def test_a_loop_looks_up_a_name_once_for_all_connections(monkeypatch: pytest.Mon
         threading.Event(),
     )
 
-    def getaddrinfo(host: Any, port: Any, *rest: Any, **options: Any) -> Any:
+    def getaddrinfo(host: Any, port: Any, *arguments: Any, **options: Any) -> Any:
         if options.get("flags", 0) & socket.AI_NUMERICHOST:
             requested.append(host)
             if len(requested) == 2:
@@ -213,18 +213,18 @@ def test_a_loop_looks_up_a_name_once_for_all_connections(monkeypatch: pytest.Mon
         else:
             looked_up.append(host)
             second_request.wait(10)
-        return original(host, port, *rest, **options)
+        return original(host, port, *arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
-    def three(streams: Streams) -> None:
+    def open_three_and_shut_one(streams: Streams) -> None:
         for key in (1, 2, 3):
             streams.perform(Open(key, "broker.test", port))
         streams.perform(Shut(2))
 
     with serving(lambda sock: sock.recv(1)) as place:
         port = int(place.rpartition(":")[2])
-        events = asyncio.run(async_events_until(three, lambda events: len(events) == 2))
+        events = asyncio.run(async_events_until(open_three_and_shut_one, lambda events: len(events) == 2))
     assert sorted(event.key for event in events) == [1, 3]
     assert looked_up == ["broker.test"]
 
@@ -282,12 +282,12 @@ def test_a_slow_name_lookup_does_not_delay_other_connections(monkeypatch: pytest
     lookup_started, release = threading.Event(), threading.Event()
     original = socket.getaddrinfo
 
-    def getaddrinfo(host: Any, port: Any, *rest: Any, **options: Any) -> Any:
+    def getaddrinfo(host: Any, port: Any, *arguments: Any, **options: Any) -> Any:
         if host == "slow.test" and not options.get("flags", 0) & socket.AI_NUMERICHOST:
             lookup_started.set()
             release.wait(10)
             return original("127.0.0.1", port, type=socket.SOCK_STREAM)
-        return original(host, port, *rest, **options)
+        return original(host, port, *arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     sockets = Sockets()
@@ -361,7 +361,7 @@ def test_a_consumer_recovers_from_a_lack_of_file_descriptors(broker: Server) -> 
 
 
 def test_an_async_consumer_recovers_from_a_lack_of_file_descriptors(broker: Server) -> None:
-    async def play() -> list[bytes | None]:
+    async def main() -> list[bytes | None]:
         received: list[bytes | None] = []
         async with AsyncConsumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition("t", 0)])
@@ -377,7 +377,7 @@ def test_an_async_consumer_recovers_from_a_lack_of_file_descriptors(broker: Serv
                     received += [record.value for record in await consumer.poll(0.2)]
         return received
 
-    assert asyncio.run(play()) == [b"after"]
+    assert asyncio.run(main()) == [b"after"]
 
 
 def fill(broker: Server) -> None:
@@ -445,7 +445,7 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon(behaviour: str) -> Non
 def test_a_peer_that_is_not_a_broker_raises_an_error_soon_in_asyncio(behaviour: str) -> None:
     script, why = PEERS[behaviour]
 
-    async def play(place: str) -> KprotoError:
+    async def main(place: str) -> KprotoError:
         async with asyncio.timeout(5), AsyncCluster(place, request_timeout_ms=300, timeout=0.6) as cluster:
             with pytest.raises((ConnectionFailed, RequestTimedOut)) as caught:
                 await cluster.metadata()
@@ -455,7 +455,7 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon_in_asyncio(behaviour: 
         return caught.value
 
     with serving(script) as place:
-        error = asyncio.run(play(place))
+        error = asyncio.run(main(place))
     assert not isinstance(error, ConnectionFailed) or re.search(why, str(error))
 
 
@@ -572,7 +572,7 @@ def test_data_that_a_call_could_not_write_is_written_later(
     with Consumer(broker.bootstrap, group_id="g", enable_auto_commit=False) as consumer:
         write_at_once = consumer._runtime.sockets.write_at_once
 
-        def partly(actions: Any) -> bool:
+        def write_part(actions: Any) -> bool:
             write = actions.popleft()
             part = deque([Write(write.key, write.data[:sent])])
             if write_at_once(part) or not sent:
@@ -584,7 +584,7 @@ def test_data_that_a_call_could_not_write_is_written_later(
         place = TopicPartition("t", 0)
         consumer.assign([place])
         consumer.commit({place: 1})
-        monkeypatch.setattr(consumer._runtime.sockets, "write_at_once", partly)
+        monkeypatch.setattr(consumer._runtime.sockets, "write_at_once", write_part)
         for offset in range(2, 12):
             consumer.commit({place: offset})
             committed = consumer.committed([place])[place]
@@ -598,7 +598,7 @@ def test_data_that_a_call_could_not_write_is_written_later(
 def test_a_stalled_large_response_does_not_delay_other_connections() -> None:
     body = os.urandom(1 << 20)
 
-    def stalls(sock: socket.socket) -> None:
+    def send_and_stall(sock: socket.socket) -> None:
         sock.sendall(frame(body) + frame(body)[: 1 << 19])
         receive_into(sock, [], 1)
 
@@ -607,7 +607,7 @@ def test_a_stalled_large_response_does_not_delay_other_connections() -> None:
             receive_into(sock, [], 1)
             sock.sendall(frame(b"now"))
 
-    with serving(stalls) as stalling, serving(respond) as answering:
+    with serving(send_and_stall) as stalling, serving(respond) as answering:
         sockets = Sockets()
         events = list[NetworkEvent]()
 
@@ -750,7 +750,7 @@ def send_slowly_over_tls(sock: socket.socket) -> None:
         send_slowly(sealed)
 
 
-def opening(place: str, tls: bool) -> Open:
+def open_action(place: str, tls: bool) -> Open:
     secured = Tls(context(cafile=CA.cert_pem.bytes().decode())) if tls else None
     return Open(1, "127.0.0.1", int(place.rpartition(":")[2]), secured)
 
@@ -759,7 +759,7 @@ def opening(place: str, tls: bool) -> Open:
 def test_a_large_response_in_progress_is_reported(tls: bool) -> None:
     with serving(send_slowly_over_tls if tls else send_slowly) as place:
         events = events_until(
-            lambda sockets: sockets.perform(opening(place, tls)), lambda events: len(events) > 2 + tls
+            lambda sockets: sockets.perform(open_action(place, tls)), lambda events: len(events) > 2 + tls
         )
     reached = [Reached(1)] if tls else []
     assert events[: len(reached) + 2] == [*reached, Opened(1), Data(1, b"")]
@@ -770,14 +770,14 @@ def test_a_large_response_in_progress_is_reported_in_asyncio(tls: bool) -> None:
     with serving(send_slowly_over_tls if tls else send_slowly) as place:
         events = asyncio.run(
             async_events_until(
-                lambda streams: streams.perform(opening(place, tls)), lambda events: len(events) > 2 + tls
+                lambda streams: streams.perform(open_action(place, tls)), lambda events: len(events) > 2 + tls
             )
         )
     reached = [Reached(1)] if tls else []
     assert events[: len(reached) + 2] == [*reached, Opened(1), Data(1, b"")]
 
 
-def silent_after_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
+def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
     """Proxy to 127.0.0.2, but drop all responses to the first connection that fetches."""
 
     def script(sock: socket.socket) -> None:
@@ -807,7 +807,7 @@ def test_a_stalled_fetch_connection_is_replaced_before_the_request_timeout() -> 
     stalled: list[socket.socket] = []
     ports: list[int] = []
 
-    async def story(place: str) -> list[bytes]:
+    async def main(place: str) -> list[bytes]:
         ports.append(int(place.rpartition(":")[2]))
         async with (
             Server({"t": 1}, host="127.0.0.2", port=ports[0], advertised_host="127.0.0.1"),
@@ -818,6 +818,6 @@ def test_a_stalled_fetch_connection_is_replaced_before_the_request_timeout() -> 
             consumer.assign([TopicPartition("t", 0)])
             return [bytes(record.value or b"") for record in await consumer.poll(25)]
 
-    with serving(lambda sock: silent_after_the_first_fetch(ports[0], stalled)(sock)) as place:
-        assert asyncio.run(story(place)) == [b"x"]
+    with serving(lambda sock: proxy_stalling_the_first_fetch(ports[0], stalled)(sock)) as place:
+        assert asyncio.run(main(place)) == [b"x"]
     assert len(stalled) == 1

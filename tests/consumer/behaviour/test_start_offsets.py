@@ -54,7 +54,7 @@ def test_stale_metadata_does_not_reset_a_topic_that_was_already_re_created() -> 
     world.write("t", 0, "new 0", "new 1")
     assert world.run(until=lambda: len(a.records) == 12)
 
-    def behind(client: Client, request: Any, version: int) -> MetadataResponse:
+    def stale_metadata(client: Client, request: Any, version: int) -> MetadataResponse:
         brokers = [
             MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port)
             for broker in view.brokers.values()
@@ -65,7 +65,7 @@ def test_stale_metadata_does_not_reset_a_topic_that_was_already_re_created() -> 
         topic = MetadataResponseTopic(error_code=0, name="t", topic_id=stale, partitions=[entry])
         return MetadataResponse(brokers=brokers, topics=[topic])
 
-    change_responses(world, MetadataRequest, behind, 2)
+    change_responses(world, MetadataRequest, stale_metadata, 2)
     world.run(5000)
     assert view.topics["t"].id != stale
     world.write("t", 0, "new 2")

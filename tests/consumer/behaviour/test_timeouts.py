@@ -11,15 +11,15 @@ from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from tests.consumer.engine.stage import (
     GROUP,
-    filled,
-    reading,
+    caught_up_member,
+    world_with_records,
 )
 from tests.consumer.stage import Client, World, tp
 
 
 def test_a_reading_consumer_closes_its_fetch_session() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     world.run(100)
     a.close()
     assert world.run(2000, until=lambda: not a.alive)
@@ -28,7 +28,7 @@ def test_a_reading_consumer_closes_its_fetch_session() -> None:
 
 def test_after_a_freeze_beyond_the_session_timeout_no_buffered_record_is_returned() -> None:
     """SIGSTOP and SIGCONT: the first event after the freeze sees a later time."""
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**GROUP)
     a.limit = 3
     a.subscribe("t")
@@ -42,7 +42,7 @@ def test_after_a_freeze_beyond_the_session_timeout_no_buffered_record_is_returne
 
 
 def test_after_a_freeze_beyond_max_poll_interval_ms_no_buffered_record_is_returned() -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer(**{**GROUP, "session_timeout_ms": 60_000}, max_poll_interval_ms=2000)
     a.limit = 3
     a.subscribe("t")
@@ -58,8 +58,8 @@ def test_after_a_freeze_beyond_max_poll_interval_ms_no_buffered_record_is_return
 
 @pytest.mark.rule("M111")
 def test_partitions_are_lost_when_the_coordinator_is_silent_for_the_session_timeout() -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     world.down = True
     assert world.run(3600, until=lambda: bool(a.changes_of("lost")))
 

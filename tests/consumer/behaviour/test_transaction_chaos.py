@@ -87,9 +87,9 @@ class Chaos:
         self.held: list[tuple[ProduceRequest, int]] = []
         self.values = 0
         self.fenced: list[Producer] = []
-        self.applications = [Application(name, self.process(name)) for name in ("a", "b")]
+        self.applications = [Application(name, self.new_process(name)) for name in ("a", "b")]
 
-    def process(self, transactional_id: str) -> Producer:
+    def new_process(self, transactional_id: str) -> Producer:
         random = self.random
         return self.world.producer(
             transactional_id=transactional_id,
@@ -105,11 +105,11 @@ class Chaos:
 
     # ---- what an application does
 
-    def act(self, application: Application) -> None:
+    def perform_next_action(self, application: Application) -> None:
         """Perform the next action that the state allows."""
         if application.current_call is not None:
             if application.current_call.done:
-                self.ended(application, application.current_call)
+                self.on_call_done(application, application.current_call)
             return
         machine, random = application.machine, self.random
         if machine.state is ProducerTransactionState.FATAL_ERROR:
@@ -134,7 +134,7 @@ class Chaos:
             return  # The transaction has failed, or the producer was fenced, since the state was read.
         application.producer.tick()
 
-    def ended(self, application: Application, call: PendingCall) -> None:
+    def on_call_done(self, application: Application, call: PendingCall) -> None:
         application.current_call, call.reported = None, True
         if call.name == "begin":
             if call.error is None:
@@ -186,12 +186,12 @@ class Chaos:
         else:
             self.world.kill(application.producer)
         application.producer, application.current_call, application.open = (
-            self.process(application.id),
+            self.new_process(application.id),
             None,
             None,
         )
 
-    def zombie(self) -> None:
+    def continue_fenced_producer(self) -> None:
         """Let a replaced process continue its transaction."""
         old = self.random.choice(self.fenced)
         machine = old.engine.transactions
@@ -206,15 +206,15 @@ class Chaos:
 
     # ---- faults
 
-    def something(self) -> None:
+    def random_event(self) -> None:
         random, world = self.random, self.world
         draw = random.random()
         if self.calm or draw < 0.75:
-            self.act(random.choice(self.applications))
+            self.perform_next_action(random.choice(self.applications))
         elif draw < 0.78:
             self.restart(random.choice(self.applications))
         elif draw < 0.82 and self.fenced:
-            self.zombie()
+            self.continue_fenced_producer()
         else:
             target = random.choice([None, random.choice(self.applications).producer])
             random.choice(
@@ -273,7 +273,7 @@ class Chaos:
     def run(self) -> None:
         world = self.world
         for _ in range(self.random.randrange(20, 120)):
-            self.something()
+            self.random_event()
             world.run(self.random.choice([0, 1, 3, 10, 40, 200]))
         world.heal()
         self.late = 0
@@ -288,7 +288,7 @@ class Chaos:
                 assert self.world.run(
                     20_000, until=lambda: application.current_call is None or application.current_call.done
                 ), application.machine.open_reason()
-                self.ended(application, application.current_call)
+                self.on_call_done(application, application.current_call)
             state = application.machine.state
             if state is ProducerTransactionState.READY:
                 return
@@ -397,12 +397,12 @@ def the_epoch_is_reused_after_a_lost_batch(patch: pytest.MonkeyPatch) -> None:
 def a_commit_does_not_wait_for_offsets(patch: pytest.MonkeyPatch) -> None:
     original = TransactionManager._next_step
 
-    def todo(self: Any) -> Any:
+    def next_step(self: Any) -> Any:
         if self.state is ProducerTransactionState.COMMITTING_TRANSACTION:
             self._offsets.clear()
         return original(self)
 
-    patch.setattr(TransactionManager, "_next_step", todo)
+    patch.setattr(TransactionManager, "_next_step", next_step)
 
 
 def aborted_records_are_sent_in_the_next_transaction(patch: pytest.MonkeyPatch) -> None:
@@ -422,11 +422,11 @@ def a_lost_end_response_counts_as_success(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_fenced_producer_continues(patch: pytest.MonkeyPatch) -> None:
-    def lose(self: Any, error: KprotoError) -> None:
+    def restart_with_next_epoch(self: Any, error: KprotoError) -> None:
         self._identity = self._identity._replace(epoch=self._identity.epoch + 1)
         self._back_off()
 
-    patch.setattr(TransactionManager, "fail", lose)
+    patch.setattr(TransactionManager, "fail", restart_with_next_epoch)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_two_threads_may_close_in_a_transaction(broker: Coordinator, make: Calla
 
 
 def test_a_cancelled_close_ends_the_producer_and_other_calls_of_close(broker: Coordinator) -> None:
-    async def story() -> None:
+    async def main() -> None:
         producer = AsyncProducer(broker.bootstrap, **OPTIONS)
         await producer.begin()
         await (await producer.send("t", b"a", partition=0))
@@ -168,7 +168,7 @@ def test_a_cancelled_close_ends_the_producer_and_other_calls_of_close(broker: Co
         with pytest.raises(IllegalState, match="closed"):
             await producer.begin()
 
-    asyncio.run(story())
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("call", ["begin", "commit", "abort"])
@@ -228,7 +228,9 @@ def test_a_concurrent_send_during_a_commit_is_in_the_transaction_or_raises(
         thread.join(20)
         assert isinstance(results[0], IllegalState)
         assert all(delivery.done() for delivery in sent)
-        [end_index] = [number for number, one in enumerate(broker.asked) if isinstance(one, EndTxnRequest)]
+        [end_index] = [
+            number for number, received in enumerate(broker.asked) if isinstance(received, EndTxnRequest)
+        ]
         written = [
             len(rows(entry.records))
             for request in broker.asked[:end_index]
@@ -264,7 +266,7 @@ def test_a_callback_may_end_a_transaction(broker: Coordinator, call: str) -> Non
     called: list[object] = []
     done = threading.Event()
 
-    def back(delivery: Any) -> None:
+    def on_delivered(delivery: Any) -> None:
         try:
             called.append(getattr(producer, call)())
         except IllegalState as error:
@@ -272,7 +274,7 @@ def test_a_callback_may_end_a_transaction(broker: Coordinator, call: str) -> Non
         done.set()
 
     producer.begin()
-    producer.send("t", b"a", partition=0).add_done_callback(back)
+    producer.send("t", b"a", partition=0).add_done_callback(on_delivered)
     assert done.wait(20)
     if call == "begin":
         assert isinstance(called[0], IllegalState)
@@ -334,7 +336,7 @@ def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_usable(broker: Coo
 # ---- processes
 
 
-def in_a_child(act: Callable[[], object]) -> str:
+def outcome_in_child(act: Callable[[], object]) -> str:
     """Run `act` in a forked child and return its error as text, or "nothing"."""
     reads, writes = os.pipe()
     child = os.fork()
@@ -358,15 +360,15 @@ def test_a_fork_in_a_transaction_leaves_it_to_the_parent(broker: Coordinator) ->
         with producer.transaction():
             producer.send("t", b"a", partition=0).result()
             for call in (producer.commit, producer.abort, lambda: producer.send("t", b"b")):
-                assert "before the process forked and belongs to the parent" in in_a_child(call)
+                assert "before the process forked and belongs to the parent" in outcome_in_child(call)
             for call in (producer.close, lambda: producer.__exit__(None, None, None)):
-                assert in_a_child(call) == "nothing"
-            assert "SystemExit" in in_a_child(lambda: leave(producer))
+                assert outcome_in_child(call) == "nothing"
+            assert "SystemExit" in outcome_in_child(lambda: exit_in_transaction(producer))
             assert broker.ends() == []
         assert broker.ends() == [True]
 
 
-def leave(producer: Producer) -> None:
+def exit_in_transaction(producer: Producer) -> None:
     """End the process inside a transaction block."""
     block = producer.transaction()
     try:
@@ -378,28 +380,28 @@ def leave(producer: Producer) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_fork_in_an_asyncio_transaction_leaves_it_to_the_parent(broker: Coordinator) -> None:
-    def pushed(story: Any) -> None:
+    def run_until_first_await(main: Any) -> None:
         with suppress(StopIteration):
-            story.send(None)
+            main.send(None)
 
     async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer, producer.transaction():
             await (await producer.send("t", b"a", partition=0))
-            message = in_a_child(lambda: pushed(producer.commit()))
+            message = outcome_in_child(lambda: run_until_first_await(producer.commit()))
             assert "before the process forked and belongs to the parent" in message
-            assert in_a_child(lambda: pushed(producer.close())) == "nothing"
+            assert outcome_in_child(lambda: run_until_first_await(producer.close())) == "nothing"
 
     asyncio.run(main())
     assert broker.ends() == [True]
 
 
-LEFT = """
+ABANDON = """
 from consumer import Producer
 producer = Producer({place!r}, transactional_id="x", linger_ms=0)
 producer.begin()
 producer.send("t", b"x").result()
 """
-LEFT_IN_A_TASK = """
+ABANDON_IN_A_TASK = """
 import asyncio
 from consumer import AsyncProducer
 async def main():
@@ -413,8 +415,8 @@ asyncio.run(main())
 @pytest.mark.parametrize(
     ("code", "message", "ends"),
     [
-        (LEFT, "the producer is closed, and aborts the transaction of 'x'", [False]),
-        (LEFT_IN_A_TASK, "was not closed, and the transaction of 'x' stays open for up to 60 s", []),
+        (ABANDON, "the producer is closed, and aborts the transaction of 'x'", [False]),
+        (ABANDON_IN_A_TASK, "was not closed, and the transaction of 'x' stays open for up to 60 s", []),
     ],
 )
 def test_a_process_that_ends_in_a_transaction_reports_it(

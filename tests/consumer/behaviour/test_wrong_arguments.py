@@ -134,7 +134,7 @@ def attempt(kind: Any, broker: str, act: Callable[[Any], Any], then: Callable[[A
 
     earlier = set(opened)
 
-    async def story() -> BaseException:
+    async def main() -> BaseException:
         client = create_client(kind, broker)
         try:
             await await_result(act(client))
@@ -148,10 +148,10 @@ def attempt(kind: Any, broker: str, act: Callable[[Any], Any], then: Callable[[A
         return raised
 
     if kind.__name__.startswith("Async"):
-        return asyncio.run(story())
-    story_ = story()
+        return asyncio.run(main())
+    coroutine = main()
     try:
-        story_.send(None)
+        coroutine.send(None)
     except StopIteration as end:
         return end.value
     raise AssertionError("it waits")

@@ -168,11 +168,11 @@ def record_polls(reader: Consumer) -> list[int]:
     thread_ids: list[int] = []
     poll = reader._runtime.sockets.poll
 
-    def told(timeout: float | None) -> None:
+    def record_and_poll(timeout: float | None) -> None:
         thread_ids.append(current_thread())
         poll(timeout)
 
-    reader._runtime.sockets.poll = told  # type: ignore[method-assign]
+    reader._runtime.sockets.poll = record_and_poll  # type: ignore[method-assign]
     return thread_ids
 
 
@@ -335,7 +335,7 @@ def test_a_callback_of_a_future_never_polls_during_a_poll(kafka: SecuredKafka) -
         **security_options(kafka),
     ) as reader:
 
-        def hanging(future: Any) -> None:
+        def poll_in_callback(future: Any) -> None:
             try:
                 outcomes.append(f"polled {len(reader.poll(0))}")
             except IllegalState as error:
@@ -345,6 +345,6 @@ def test_a_callback_of_a_future_never_polls_during_a_poll(kafka: SecuredKafka) -
         offsets: list[int] = []
         while len(offsets) < 1_000:
             offsets += [record.offset for record in reader.poll(TIMEOUT_S)]
-            reader.commit_async().add_done_callback(hanging)
+            reader.commit_async().add_done_callback(poll_in_callback)
     assert offsets == list(range(1_000))
     assert set(outcomes) == {"refused"}

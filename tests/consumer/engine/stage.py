@@ -33,7 +33,7 @@ def numbers(*ends: int) -> list[str]:
     return [str(number) for number in range(*ends)]
 
 
-def reading(world: World, records: int = 10, **options: Any) -> Consumer:
+def caught_up_member(world: World, records: int = 10, **options: Any) -> Consumer:
     """Add a member that has read all records and committed only its initial positions."""
     a = world.consumer(**{**GROUP, **options})
     a.subscribe("t")
@@ -41,7 +41,7 @@ def reading(world: World, records: int = 10, **options: Any) -> Consumer:
     return a
 
 
-def forgotten_in_silence(world: World) -> None:
+def lose_commits_and_member(world: World) -> None:
     """Leave commits without a response, and answer heartbeats with UNKNOWN_MEMBER_ID."""
 
     def tamper(client: Client, request: Any, version: int) -> Any:
@@ -54,7 +54,7 @@ def forgotten_in_silence(world: World) -> None:
     world.tamper = tamper
 
 
-def filled(partitions: int = 1, records: int = 10) -> World:
+def world_with_records(partitions: int = 1, records: int = 10) -> World:
     """Return a world whose topic `t` has records in partition 0."""
     world = World({"t": partitions})
     world.write("t", 0, *numbers(0, records))
@@ -85,7 +85,7 @@ def answer_commits(world: World, code: int) -> None:
     world.tamper = refuse
 
 
-def forget_the_member(world: World, code: int = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
+def forget_member(world: World, code: int = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
     """Answer the next heartbeat with `code`."""
 
     def forget(client: Client, request: Any, version: int) -> Any:

@@ -37,7 +37,7 @@ GROUP: dict[str, Any] = {
     "enable_auto_commit": False,
 }
 T0 = tp("t", 0)
-AT_THE_START: list[tuple[Any, ErrorCode]] = [
+FAILURES: list[tuple[Any, ErrorCode]] = [
     (FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     (JoinGroupRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     (SyncGroupRequest, ErrorCode.NOT_COORDINATOR),
@@ -49,23 +49,23 @@ AT_THE_START: list[tuple[Any, ErrorCode]] = [
 ]
 
 
-def refuse(world: World, request: Any, code: ErrorCode, times: int = 10**6) -> None:
+def fail_requests(world: World, request: Any, code: ErrorCode, times: int = 10**6) -> None:
     world.step(1, FailRequests(request.__api_key__, code, times))
 
 
-def refused(request: Any, code: ErrorCode, for_ms: int) -> tuple[World, Consumer]:
+def member_with_failures(request: Any, code: ErrorCode, for_ms: int) -> tuple[World, Consumer]:
     world = World({"t": 1})
     world.write("t", 0, "x")
-    refuse(world, request, code)
+    fail_requests(world, request, code)
     a = world.consumer(**GROUP)
     a.subscribe("t")
     world.run(for_ms)
     return world, a
 
 
-@pytest.mark.parametrize(("request_", "code"), AT_THE_START, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize(("request_", "code"), FAILURES, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_lasting_failure_is_reported_with_the_brokers_error(request_: Any, code: ErrorCode) -> None:
-    _, a = refused(request_, code, FAILURE_REPORT_DELAY_MS + 5_000)
+    _, a = member_with_failures(request_, code, FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.changes_of("refused")
     assert change.reason.startswith(request_.__name__.removesuffix("Request"))
     assert code.name in change.reason
@@ -79,7 +79,7 @@ def test_a_failing_position_validation_is_reported() -> None:
     a = world.consumer(**GROUP)
     a.subscribe("t")
     assert world.run(until=lambda: len(a.records) == 1)
-    refuse(world, OffsetForLeaderEpochRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    fail_requests(world, OffsetForLeaderEpochRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     world.elect("t", 0)
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.changes_of("refused")
@@ -92,33 +92,33 @@ def test_failing_heartbeats_are_reported_before_the_session_expires() -> None:
     a = world.consumer(**GROUP)
     a.subscribe("t")
     assert world.run(until=lambda: a.changes_of("assigned"))
-    refuse(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    fail_requests(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.changes_of("refused")
     assert re.match(r"Heartbeat has failed for \d+ s: GROUP_AUTHORIZATION_FAILED", change.reason)
     assert "needs an ACL that allows READ on the group; retrying" in change.reason
-    refuse(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED, 0)
+    fail_requests(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED, 0)
     world.run(600_000)
     assert not a.changes_of("lost")
 
 
 @pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_an_expected_heartbeat_error_is_not_reported_as_a_failure(code: ErrorCode) -> None:
-    _, a = refused(HeartbeatRequest, code, 60_000)
+    _, a = member_with_failures(HeartbeatRequest, code, 60_000)
     assert not [change for change in a.changes_of("refused") if change.reason.startswith("Heartbeat")]
 
 
 def test_a_short_failure_is_not_reported() -> None:
-    for request, code in AT_THE_START:
-        world, a = refused(request, code, FAILURE_REPORT_DELAY_MS - 1_000)
-        refuse(world, request, code, 0)
+    for request, code in FAILURES:
+        world, a = member_with_failures(request, code, FAILURE_REPORT_DELAY_MS - 1_000)
+        fail_requests(world, request, code, 0)
         assert world.run(until=lambda a=a: len(a.records) == 1)
         world.run(60_000)
         assert a.changes_of("refused") == []
 
 
 def test_a_failure_is_reported_again_at_growing_intervals() -> None:
-    _, a = refused(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 240_000)
+    _, a = member_with_failures(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 240_000)
     times = [change.at for change in a.changes_of("refused")]
     gaps = [later - sooner for sooner, later in pairwise(times)]
     assert [round(gap / FIRST_REPORT_INTERVAL_MS) for gap in gaps] == [1, 2, 4]
@@ -155,7 +155,7 @@ def test_a_success_ends_a_failure_even_if_the_next_one_has_two_reasons() -> None
 
 
 def test_close_does_not_retry_a_failing_initial_commit_and_reports_it() -> None:
-    world, a = refused(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3_000)
+    world, a = member_with_failures(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3_000)
     closed_at = world.now
     a.close()
     assert world.run(until=lambda: a.engine.closed)
@@ -187,13 +187,13 @@ def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoi
     a = world.consumer(**GROUP)
     foreign = Assignment(partitions=(tp("u", 0),)).encode()
 
-    def lie(client: Any, request: Any, version: int) -> Any:
+    def assign_another_topic(client: Any, request: Any, version: int) -> Any:
         if isinstance(request, SyncGroupRequest):
             protocol = {"protocol_type": "consumer", "protocol_name": "cooperative-sticky"}
             return SyncGroupResponse(throttle_time_ms=0, error_code=0, assignment=foreign, **protocol)
         return None
 
-    world.tamper = lie
+    world.tamper = assign_another_topic
     a.subscribe("t")
     world.run(FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.changes_of("refused")
@@ -205,7 +205,7 @@ def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoi
     assert len(a.changes_of("refused")) == 1
 
 
-class Fickle(World):
+class ChangingAssignments(World):
     """Its group assigns t-0 and t-1 in turns, while `lies` is a number."""
 
     lies: int | None = 0
@@ -225,7 +225,7 @@ def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -
     """A cooperative member revokes what it is not assigned again, and rejoins for the rest, which never ends
     here.
     """
-    world = Fickle({"t": 2})
+    world = ChangingAssignments({"t": 2})
     world.write("t", 0, "x")
     a = world.consumer(**GROUP, partition_assignment_strategy=["cooperative-sticky"])
     a.subscribe("t")
@@ -279,7 +279,9 @@ def test_an_unreachable_cluster_is_reported_at_growing_intervals_and_its_recover
     world.run(4 * FIRST_REPORT_INTERVAL_MS)
     assert a.changes_of("reachable") == []
     repeated = [change for change in a.changes_of("unreachable") if "s now" in change.reason]
-    assert [round(int(one.reason.split()[-3]) * 1000 / FIRST_REPORT_INTERVAL_MS) for one in repeated] == [
+    assert [
+        round(int(report.reason.split()[-3]) * 1000 / FIRST_REPORT_INTERVAL_MS) for report in repeated
+    ] == [
         1,
         3,
     ]

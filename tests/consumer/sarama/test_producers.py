@@ -238,11 +238,11 @@ def test_the_queue_producer_in_asyncio(server: Server) -> None:
     async def main() -> None:
         async with AsyncQueueProducer(server.bootstrap, return_successes=True, **SHORT) as producer:
 
-            async def listed(items: Any) -> list[Any]:
+            async def list_items(items: Any) -> list[Any]:
                 return [item async for item in items]
 
             readers = [
-                asyncio.ensure_future(listed(returned))
+                asyncio.ensure_future(list_items(returned))
                 for returned in (producer.successes(), producer.errors())
             ]
             for number in range(300):

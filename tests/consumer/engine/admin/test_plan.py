@@ -84,7 +84,7 @@ def test_a_produce_response_with_two_results_raises(codes: tuple[int, int]) -> N
         play(plan, answer)
 
 
-def fetched(*topics: FetchableTopicResponse, lent: bool = False) -> FetchedBytes:
+def fetch_result(*topics: FetchableTopicResponse, lent: bool = False) -> FetchedBytes:
     plan = admin.fetch(
         known(),
         {P0: 0},
@@ -101,7 +101,7 @@ def fetched(*topics: FetchableTopicResponse, lent: bool = False) -> FetchedBytes
 
 
 def test_a_fetch_response_without_a_partition_is_an_error_in_its_result() -> None:
-    assert fetched().error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert fetch_result().error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_fetched_records_are_copied_unless_they_are_lent() -> None:
@@ -111,26 +111,26 @@ def test_fetched_records_are_copied_unless_they_are_lent() -> None:
         partition_index=0, error_code=0, high_watermark=1, aborted_transactions=None, records=records
     )
     topic = FetchableTopicResponse(topic="t", partitions=[row])
-    copied, lent = fetched(topic).records, fetched(topic, lent=True).records
+    copied, lent = fetch_result(topic).records, fetch_result(topic, lent=True).records
     assert isinstance(copied, bytes)
     assert isinstance(lent, memoryview)
     assert lent.obj is answer
     assert copied == lent == b"records"
 
 
-def deleted(code: int) -> DeleteTopicsResponse:
+def delete_response(code: int) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
         throttle_time_ms=0, responses=[DeletableTopicResult(name="t", error_code=code)]
     )
 
 
-def created(code: int) -> CreateTopicsResponse:
+def create_response(code: int) -> CreateTopicsResponse:
     return CreateTopicsResponse(
         throttle_time_ms=0, topics=[CreatableTopicResult(name="t", error_code=code, error_message=None)]
     )
 
 
-def create(view: ClusterView, *, exist_ok: bool = False, count: int = 1) -> Plan[None]:
+def create_plan(view: ClusterView, *, exist_ok: bool = False, count: int = 1) -> Plan[None]:
     return admin.create_topics(
         view, {"t": count}, clock, replication_factor=1, configs={}, timeout_ms=1000, exist_ok=exist_ok
     )
@@ -138,7 +138,10 @@ def create(view: ClusterView, *, exist_ok: bool = False, count: int = 1) -> Plan
 
 def test_a_delete_is_sent_to_the_next_controller() -> None:
     result, log = play(
-        admin.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(41), CLUSTER, deleted(0)
+        admin.delete_topics(known(), ["t"], clock, timeout_ms=1000),
+        delete_response(41),
+        CLUSTER,
+        delete_response(0),
     )
     assert result is None
     assert log == [
@@ -155,30 +158,33 @@ UNKNOWN_TOPIC, TOPIC_EXISTS = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TO
 def test_a_repeated_delete_may_find_no_topic() -> None:
     view = known()
     plan = admin.delete_topics(view, ["t"], clock, timeout_ms=1000)
-    assert play(plan, CONNECTION_LOST, CLUSTER, deleted(UNKNOWN_TOPIC))[0] is None
+    assert play(plan, CONNECTION_LOST, CLUSTER, delete_response(UNKNOWN_TOPIC))[0] is None
     assert "t" not in view.topics
 
 
 def test_a_delete_of_an_unknown_topic_raises() -> None:
     with pytest.raises(BrokerError, match="topic 't'"):
-        play(admin.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(UNKNOWN_TOPIC))
+        play(admin.delete_topics(known(), ["t"], clock, timeout_ms=1000), delete_response(UNKNOWN_TOPIC))
 
 
 def test_a_repeated_create_may_find_the_topic() -> None:
-    assert play(create(known()), CONNECTION_LOST, CLUSTER, created(TOPIC_EXISTS), CLUSTER)[0] is None
+    assert (
+        play(create_plan(known()), CONNECTION_LOST, CLUSTER, create_response(TOPIC_EXISTS), CLUSTER)[0]
+        is None
+    )
 
 
 def test_a_create_of_an_existing_topic_raises_without_exist_ok() -> None:
     with pytest.raises(BrokerError, match="topic 't'"):
-        play(create(known()), created(TOPIC_EXISTS))
-    assert play(create(known(), exist_ok=True), created(TOPIC_EXISTS), CLUSTER)[0] is None
+        play(create_plan(known()), create_response(TOPIC_EXISTS))
+    assert play(create_plan(known(), exist_ok=True), create_response(TOPIC_EXISTS), CLUSTER)[0] is None
 
 
 def test_an_existing_topic_with_fewer_partitions_raises_after_a_second_request() -> None:
     with pytest.raises(
         BrokerError, match=r"topic 't' has 1 partitions instead of 5; create_partitions\(\) adds"
     ):
-        play(create(known(), exist_ok=True, count=5), created(TOPIC_EXISTS), CLUSTER, CLUSTER)
+        play(create_plan(known(), exist_ok=True, count=5), create_response(TOPIC_EXISTS), CLUSTER, CLUSTER)
 
 
 def test_a_cached_authorization_error_is_checked_again() -> None:
@@ -211,7 +217,7 @@ def test_a_cached_authorization_error_is_checked_again() -> None:
 def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResponse, code: int) -> None:
     """The topic may or may not be deleted."""
     plan = admin.delete_topics(known(), ["t"], clock, timeout_ms=1000)
-    assert play(plan, answer, deleted(code)) == (
+    assert play(plan, answer, delete_response(code)) == (
         None,
         ["DeleteTopics", "the response to DeleteTopics does not contain topic 't'", "DeleteTopics"],
     )
@@ -219,10 +225,10 @@ def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResp
 
 def test_a_create_response_without_the_topic_is_retried() -> None:
     empty = CreateTopicsResponse(throttle_time_ms=0, topics=[])
-    assert play(create(known()), empty, created(TOPIC_EXISTS), CLUSTER)[0] is None
+    assert play(create_plan(known()), empty, create_response(TOPIC_EXISTS), CLUSTER)[0] is None
 
 
-def listed(*offsets: int, topic: str = "t") -> ListOffsetsResponse:
+def list_offsets_response(*offsets: int, topic: str = "t") -> ListOffsetsResponse:
     parts = [
         ListOffsetsPartitionResponse(partition_index=index, error_code=0, offset=offset)
         for index, offset in enumerate(offsets)
@@ -231,27 +237,29 @@ def listed(*offsets: int, topic: str = "t") -> ListOffsetsResponse:
 
 
 @pytest.mark.parametrize("place", ["latest", "earliest"])
-@pytest.mark.parametrize("answer", [listed(-1), listed(), listed(5, topic="other")])
+@pytest.mark.parametrize(
+    "answer", [list_offsets_response(-1), list_offsets_response(), list_offsets_response(5, topic="other")]
+)
 def test_a_list_offsets_response_without_the_offset_is_retried(
     answer: ListOffsetsResponse, place: str
 ) -> None:
     """Otherwise the lag of a group seems to be zero."""
     plan = admin.list_offsets(known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000)
-    offsets, log = play(plan, answer, listed(5))
+    offsets, log = play(plan, answer, list_offsets_response(5))
     assert offsets == {P0: OffsetAt(5, None, None)}
     assert log == ["ListOffsets", "the response to ListOffsets does not contain t-0", "ListOffsets"]
 
 
 def test_a_list_offsets_response_with_two_offsets_is_retried() -> None:
-    ambiguous = listed(7, 0)
+    ambiguous = list_offsets_response(7, 0)
     ambiguous.topics[0].partitions[1].partition_index = 0
     plan = admin.list_offsets(known(), {P0: "earliest"}, clock, isolation="read_uncommitted", timeout_ms=1000)
-    assert play(plan, ambiguous, listed(5))[0] == {P0: OffsetAt(5, None, None)}
+    assert play(plan, ambiguous, list_offsets_response(5))[0] == {P0: OffsetAt(5, None, None)}
 
 
 def test_a_timestamp_behind_all_records_has_no_offset() -> None:
     plan = admin.list_offsets(known(), {P0: 7}, clock, isolation="read_uncommitted", timeout_ms=1000)
-    assert play(plan, listed(-1))[0] == {P0: OffsetAt(None, None, None)}
+    assert play(plan, list_offsets_response(-1))[0] == {P0: OffsetAt(None, None, None)}
 
 
 def test_a_group_missing_in_the_response_is_not_dead() -> None:

@@ -17,42 +17,42 @@ from kproto.errors import BrokerError, CommitFailed, IllegalState, RequestTimedO
 from kproto.messages.metadata import MetadataRequest
 
 
-def engine() -> AdminEngine:
+def new_engine() -> AdminEngine:
     return AdminEngine([("broker", 9092)], Random(1), client_id="c", request_timeout_ms=1000)
 
 
-def ends(actions: list[ev.Action]) -> list[tuple[object, Any, Any]]:
+def results_of(actions: list[ev.Action]) -> list[tuple[object, Any, Any]]:
     return [(action.token, action.value, action.error) for action in actions if isinstance(action, ev.Done)]
 
 
-def resting(turns: int) -> Any:
+def pausing_plan(turns: int) -> Any:
     for turn in range(turns):
         yield Rest(f"turn {turn}")
     return "rested"
 
 
 def test_the_backoff_of_a_plan_grows_with_jitter() -> None:
-    client, now = engine(), 0
-    actions = step(client, ev.Run("x", resting(8), 60_000), now)
+    client, now = new_engine(), 0
+    actions = step(client, ev.Run("x", pausing_plan(8), 60_000), now)
     pauses: list[int] = []
-    while not ends(actions):
+    while not results_of(actions):
         due = client.due()
         assert due is not None
         pauses.append(due - now)
         now = due
         actions = step(client, ev.Tick(), now)
-    assert ends(actions) == [("x", "rested", None)]
+    assert results_of(actions) == [("x", "rested", None)]
     for pause, expected in zip(pauses, [100, 200, 400, 800, 1000, 1000, 1000, 1000], strict=True):
         assert expected * 0.8 - 1 <= pause <= min(expected * 1.2, 1000)
     assert pauses[:4] != [100, 200, 400, 800]
 
 
 def test_a_plan_that_never_ends_fails_with_the_reason_of_its_pause() -> None:
-    client = engine()
-    step(client, ev.Run("x", resting(1000), 500), 0)
+    client = new_engine()
+    step(client, ev.Run("x", pausing_plan(1000), 500), 0)
     for now in (100, 300, 499):
-        assert ends(step(client, ev.Tick(), now)) == []
-    [(token, _, error)] = ends(step(client, ev.Tick(), 500))
+        assert results_of(step(client, ev.Tick(), now)) == []
+    [(token, _, error)] = results_of(step(client, ev.Tick(), 500))
     assert token == "x"
     assert isinstance(error, RequestTimedOut)
     assert "turn" in str(error)
@@ -60,16 +60,16 @@ def test_a_plan_that_never_ends_fails_with_the_reason_of_its_pause() -> None:
 
 
 def test_a_failed_plan_does_not_affect_the_others() -> None:
-    def broken() -> Any:
+    def failing_plan() -> Any:
         yield Rest("a moment")
         raise LookupError("a bug in the plan")
 
-    client = engine()
-    step(client, ev.Run("good", resting(3), 10_000), 0)
-    step(client, ev.Run("bad", broken(), 10_000), 0)
+    client = new_engine()
+    step(client, ev.Run("good", pausing_plan(3), 10_000), 0)
+    step(client, ev.Run("bad", failing_plan(), 10_000), 0)
     results: dict[object, Any] = {}
     for now in range(0, 2_000, 10):
-        results |= {token: error or value for token, value, error in ends(step(client, ev.Tick(), now))}
+        results |= {token: error or value for token, value, error in results_of(step(client, ev.Tick(), now))}
     assert results["good"] == "rested"
     assert isinstance(results["bad"], LookupError)
 
@@ -83,18 +83,18 @@ def test_a_dropped_plan_is_closed() -> None:
         finally:
             closed.append(True)
 
-    client = engine()
+    client = new_engine()
     step(client, ev.Run("x", plan(), 10_000), 0)
-    assert ends(step(client, ev.Drop("x"), 1)) == []
+    assert results_of(step(client, ev.Drop("x"), 1)) == []
     assert closed == [True]
     assert client.due() is None
 
 
 def test_close_ends_every_plan() -> None:
-    client = engine()
-    step(client, ev.Run("a", resting(9), 10_000), 0)
+    client = new_engine()
+    step(client, ev.Run("a", pausing_plan(9), 10_000), 0)
     step(client, ev.Run("b", read_metadata(client.view, None, client.clock), 10_000), 0)
-    done = ends(step(client, ev.Close("end", False, 0), 1))
+    done = results_of(step(client, ev.Close("end", False, 0), 1))
     assert [token for token, _, _ in done] == ["a", "b", "end"]
     assert [type(error) for _, _, error in done] == [IllegalState, IllegalState, type(None)]
 
@@ -104,7 +104,7 @@ def test_a_plan_without_requests_continues_at_once() -> None:
         answers = yield []
         return answers
 
-    assert ends(step(engine(), ev.Run("x", plan(), 10_000), 0)) == [("x", [], None)]
+    assert results_of(step(new_engine(), ev.Run("x", plan(), 10_000), 0)) == [("x", [], None)]
 
 
 def test_a_request_without_a_response_ends_with_the_deadline_of_the_plan() -> None:
@@ -112,10 +112,10 @@ def test_a_request_without_a_response_ends_with_the_deadline_of_the_plan() -> No
         [call] = yield [Ask(MetadataRequest(topics=[], allow_auto_topic_creation=True))]
         return call.error
 
-    client = engine()
+    client = new_engine()
     step(client, ev.Run("x", plan(), 300), 0)
     step(client, Opened(1), 5)
-    [(_, value, error)] = ends(step(client, ev.Tick(), 300))
+    [(_, value, error)] = results_of(step(client, ev.Tick(), 300))
     assert isinstance(value or error, RequestTimedOut)
 
 

@@ -27,7 +27,7 @@ T0 = tp("t", 0)
 LEADER, FOLLOWER = 1, 2
 
 
-class Near:
+class FollowerWorld:
     """The leader of `t-0` sends clients with a rack to `follower`, which answers fetches with the error
     `refuses`.
     """
@@ -47,14 +47,14 @@ class Near:
         entry: Any = self.world.entries[-1]
         node = entry.data.node
         self.asked.append((self.world.now, node))
-        partitions = self._one(
+        partitions = self._partitions(
             node, request, [partition for topic in request.topics for partition in topic.partitions]
         )
         ids = [topic.topic_id for topic in request.topics]
         topics = [FetchableTopicResponse(topic_id=id_, partitions=partitions) for id_ in ids]
         return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=topics)
 
-    def _one(
+    def _partitions(
         self, node: int, request: FetchRequest, partitions: Iterable[FetchPartition]
     ) -> list[PartitionData]:
         log = self.world.log(T0)
@@ -71,7 +71,7 @@ class Near:
             )
         return [PartitionData(**fields)]
 
-    def reads(self, **options: Any) -> Consumer:
+    def start_reader(self, **options: Any) -> Consumer:
         a = self.world.consumer(client_rack="near", auto_offset_reset="earliest", **options)
         a.assign({T0: 0})
         return a
@@ -81,8 +81,8 @@ class Near:
 
 
 def test_a_consumer_with_a_rack_reads_from_the_follower() -> None:
-    near = Near()
-    a = near.reads()
+    near = FollowerWorld()
+    a = near.start_reader()
     assert near.world.run(until=lambda: len(a.records) == 10)
     assert [node for _, node in near.asked[:2]] == [LEADER, FOLLOWER]
 
@@ -92,15 +92,15 @@ def test_an_unreachable_follower_does_not_stop_reading(fault: str) -> None:
     """A firewall between client and follower, which no broker sees: the leader keeps sending the client
     there.
     """
-    near = Near()
+    near = FollowerWorld()
     near.world.fault(fault, None, FOLLOWER)
-    a = near.reads()
+    a = near.start_reader()
     assert near.world.run(15_000, until=lambda: len(a.records) == 10)
 
 
 def test_a_follower_that_becomes_unreachable_does_not_stop_reading() -> None:
-    near = Near()
-    a = near.reads()
+    near = FollowerWorld()
+    a = near.start_reader()
     assert near.world.run(until=lambda: len(a.records) == 10)
     near.world.fault("stall", None, FOLLOWER)
     near.world.write("t", 0, "more")
@@ -111,23 +111,23 @@ def test_a_follower_that_becomes_unreachable_does_not_stop_reading() -> None:
     "code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE]
 )
 def test_an_error_of_a_follower_is_checked_with_the_leader(code: ErrorCode) -> None:
-    near = Near(code)
-    a = near.reads()
+    near = FollowerWorld(code)
+    a = near.start_reader()
     assert near.world.run(1_000, until=lambda: len(a.records) == 10)
     assert not a.changes_of("reset")
 
 
 def test_an_error_that_the_leader_also_returns_is_raised() -> None:
-    near = Near(ErrorCode.CORRUPT_MESSAGE)
+    near = FollowerWorld(ErrorCode.CORRUPT_MESSAGE)
     near.leader_refuses = ErrorCode.CORRUPT_MESSAGE
-    a = near.reads()
+    a = near.start_reader()
     assert near.world.run(1_000, until=lambda: bool(a.errors))
     assert isinstance(a.errors[0], BrokerError)
 
 
 def test_a_failing_follower_is_retried_with_backoff_until_it_works() -> None:
-    near = Near(ErrorCode.KAFKA_STORAGE_ERROR)
-    a = near.reads()
+    near = FollowerWorld(ErrorCode.KAFKA_STORAGE_ERROR)
+    a = near.start_reader()
     near.world.run(100_000)
     tries = near.times(FOLLOWER)
     gaps = [later - sooner for sooner, later in pairwise(tries)]
@@ -141,8 +141,8 @@ def test_a_failing_follower_is_retried_with_backoff_until_it_works() -> None:
 
 
 def test_the_leader_serves_a_client_whose_preferred_replica_is_unknown() -> None:
-    near = Near(follower=99)
-    a = near.reads()
+    near = FollowerWorld(follower=99)
+    a = near.start_reader()
     assert near.world.run(1_000, until=lambda: len(a.records) == 10)
 
 
@@ -150,8 +150,8 @@ def test_the_leader_is_asked_again_after_metadata_max_age_ms() -> None:
     """This happens without new records as well: a follower that fell behind would delay reading for twice as
     long.
     """
-    near = Near()
-    a = near.reads(metadata_max_age_ms=20_000)
+    near = FollowerWorld()
+    a = near.start_reader(metadata_max_age_ms=20_000)
     assert near.world.run(until=lambda: len(a.records) == 10)
     first = near.times(LEADER)[0]
     near.world.run(25_000)

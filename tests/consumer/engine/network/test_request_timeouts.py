@@ -57,7 +57,7 @@ def test_a_fast_response_does_not_reset_the_timeout_of_another_api() -> None:
     assert not call.done
 
 
-def produced(stage: Stage) -> Call:
+def send_produce_request(stage: Stage) -> Call:
     """Send a Produce request, which a healthy broker may hold until its replicas have the batch."""
     call = stage.network.send(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[]), stage.now, node=1)
     stage.take()
@@ -68,7 +68,7 @@ def test_a_pending_produce_request_triggers_liveness_checks() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     checks: list[int] = []
     stage.network.on_liveness_check = lambda: checks.append(stage.now)
-    call = produced(stage)
+    call = send_produce_request(stage)
     stage.connect(stage.opened[0].key)
     while not call.done:
         stage.tick(stage.network.next_deadline() or 0)
@@ -80,7 +80,7 @@ def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
     """This includes a bootstrap address, to which calls for any broker may still be sent."""
     stage = Stage(("a", 1)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
     stage.network.metadata_changed(0)
-    call = produced(stage)
+    call = send_produce_request(stage)
     stage.connect(stage.opened[0].key)
     stage.knows(BrokerAddress(2, "b", 2))
     stage.network.metadata_changed(6_000)

@@ -46,7 +46,7 @@ def answer(stage: Stage, wait: int) -> None:
     stage.happened(Data(key, frame(encode_response(body, version, correlation))))
 
 
-def asked(**options: Any) -> Stage:
+def stage_with_request(**options: Any) -> Stage:
     stage = Stage(**options).knows(BrokerAddress(1, "a", 1))
     stage.ask(node=1)
     stage.connect(stage.opened[0].key)
@@ -54,7 +54,7 @@ def asked(**options: Any) -> Stage:
 
 
 def test_no_request_is_sent_on_a_throttled_connection() -> None:
-    stage = asked()
+    stage = stage_with_request()
     answer(stage, 3_000)
     call = stage.ask(node=1)
     assert stage.network.throttled_until(1) == 3_000
@@ -68,7 +68,7 @@ def test_no_request_is_sent_on_a_throttled_connection() -> None:
 
 
 def test_later_requests_do_not_overtake_queued_ones() -> None:
-    stage = asked()
+    stage = stage_with_request()
     answer(stage, 1_000)
     first = stage.ask(node=1)
     stage.now = 1_000
@@ -79,7 +79,7 @@ def test_later_requests_do_not_overtake_queued_ones() -> None:
 
 
 def test_the_longest_throttle_time_counts() -> None:
-    stage = asked()
+    stage = stage_with_request()
     stage.ask(node=1)
     answer(stage, 5_000)
     stage.now = 100
@@ -98,7 +98,7 @@ def test_a_response_of_an_older_version_does_not_throttle() -> None:
 
 
 def test_another_lane_to_the_same_broker_is_not_throttled() -> None:
-    stage = asked()
+    stage = stage_with_request()
     answer(stage, 3_000)
     stage.ask(node=1, lane=GROUP)
     stage.connect(stage.opened[1].key)
@@ -108,7 +108,7 @@ def test_another_lane_to_the_same_broker_is_not_throttled() -> None:
 
 
 def test_the_timeout_of_requests_in_flight_is_extended_by_the_throttle_time() -> None:
-    stage = asked(request_timeout_ms=1_000)
+    stage = stage_with_request(request_timeout_ms=1_000)
     second = stage.ask(node=1)
     answer(stage, 20_000)
     stage.tick(20_999)
@@ -119,7 +119,7 @@ def test_the_timeout_of_requests_in_flight_is_extended_by_the_throttle_time() ->
 
 
 def test_a_lookup_behind_a_throttled_response_does_not_time_out_early() -> None:
-    stage = asked()
+    stage = stage_with_request()
     lookup = question(stage, node=1)
     answer(stage, 20_000)
     stage.tick(24_999)
@@ -130,7 +130,7 @@ def test_a_lookup_behind_a_throttled_response_does_not_time_out_early() -> None:
 
 
 def test_a_timeout_behind_a_throttled_response_names_the_quota() -> None:
-    stage = asked()
+    stage = stage_with_request()
     answer(stage, 60_000)
     call = stage.ask(node=1)
     stage.tick(30_000)
@@ -148,7 +148,7 @@ def test_a_call_to_any_broker_uses_another_broker() -> None:
 
 
 def test_a_call_waits_for_the_throttled_broker_if_there_is_no_other() -> None:
-    stage = asked()
+    stage = stage_with_request()
     answer(stage, 3_000)
     question(stage)
     assert len(stage.opened) == 1
@@ -195,14 +195,14 @@ def test_throttling_is_reported_again_after_a_minute_without_it() -> None:
     assert throttles.report("Fetch", "a:1", 1_500, 62_000)
 
 
-class OnlyNowAndThen(ThrottleReports):
+class ReportsByIntervalOnly(ThrottleReports):
     """Mutant: only the interval decides."""
 
     def _outlasts(self, now: int) -> bool:
         return False
 
 
-def check_told(throttles: ThrottleReports, waits: list[int], pauses: list[int]) -> None:
+def check_reports(throttles: ThrottleReports, waits: list[int], pauses: list[int]) -> None:
     now, known_until = 0, 0
     for wait, pause in zip([*waits, 2**31 - 1], [*pauses, 0], strict=False):
         if throttles.report("Fetch", "a:1", wait, now):
@@ -219,18 +219,18 @@ def check_told(throttles: ThrottleReports, waits: list[int], pauses: list[int]) 
 def test_throttling_longer_than_the_longest_interval_is_always_reported(
     waits: list[int], pauses: list[int]
 ) -> None:
-    check_told(ThrottleReports(), waits, pauses)
+    check_reports(ThrottleReports(), waits, pauses)
 
 
 def test_the_mutant_that_reports_by_interval_alone_is_detected() -> None:
     with pytest.raises(AssertionError, match="1500"):
-        check_told(OnlyNowAndThen(), [1_500], [2_000] * 6)
+        check_reports(ReportsByIntervalOnly(), [1_500], [2_000] * 6)
 
 
 @pytest.mark.parametrize("earlier_ms", [0, 2_000])
 def test_throttling_for_weeks_is_reported_whatever_was_reported_before(earlier_ms: int) -> None:
     reports: list[str] = []
-    stage = asked()
+    stage = stage_with_request()
     stage.network.on_throttled = reports.append
     if earlier_ms:
         answer(stage, earlier_ms)
@@ -247,7 +247,7 @@ def test_throttling_for_weeks_is_reported_whatever_was_reported_before(earlier_m
 # ---- whole clients
 
 
-def sent(world: World, kind: Any, since: int) -> list[Any]:
+def requests_since(world: World, kind: Any, since: int) -> list[Any]:
     return [request for _, request, _ in world.requests[since:] if isinstance(request, kind)]
 
 
@@ -262,8 +262,8 @@ def test_a_throttled_consumer_keeps_its_partitions_and_reads_on_later() -> None:
     world.run(1_000)
     earlier = len(world.requests)
     world.run(59_000)
-    assert len(sent(world, FetchRequest, earlier)) <= 3
-    assert len(sent(world, HeartbeatRequest, earlier)) >= 40
+    assert len(requests_since(world, FetchRequest, earlier)) <= 3
+    assert len(requests_since(world, HeartbeatRequest, earlier)) >= 40
     world.step(1, ThrottleClients(FetchRequest.__api_key__ or 0, 0))
     assert world.run(25_000, until=lambda: a.values() == ["x"])
     for kind in ("lost", "refused", "unreachable", "uncommitted"):
@@ -297,7 +297,7 @@ def test_a_throttle_time_above_the_request_timeout_fails_no_fetch() -> None:
     earlier = len(world.requests)
     world.run(190_000)
     assert a.values() == []
-    assert sent(world, MetadataRequest, earlier) == []  # A failed fetch would request metadata.
+    assert requests_since(world, MetadataRequest, earlier) == []  # A failed fetch would request metadata.
     assert world.run(20_000, until=lambda: a.values() == ["x"])
     assert a.changes_of("refused") == []
 
@@ -313,7 +313,7 @@ def test_a_throttled_producer_sends_larger_batches_later() -> None:
     for number in range(1, 101):
         deliveries.append(producer.deliver("t", str(number), partition=0))
         world.run(100)
-    assert len(sent(world, ProduceRequest, earlier)) <= 2
+    assert len(requests_since(world, ProduceRequest, earlier)) <= 2
     assert world.run(30_000, until=lambda: all(delivery.done() for delivery in deliveries))
     assert [delivery.result().offset for delivery in deliveries] == list(range(1, 101))
 

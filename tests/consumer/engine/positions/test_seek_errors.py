@@ -12,17 +12,17 @@ from kproto.errors import (
     IllegalState,
 )
 from tests.consumer.engine.stage import (
-    filled,
+    caught_up_member,
     numbers,
-    reading,
+    world_with_records,
 )
 from tests.consumer.stage import tp
 
 
 @pytest.mark.parametrize("offset", [-1, -2, "earliest", 1.5, True, None, float("nan")])
 def test_a_seek_to_an_invalid_offset_is_rejected_and_changes_nothing(offset: Any) -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     before = a.position(tp("t", 0))
     with pytest.raises(ConfigError, match="seek_to"):
         a.do(ev.Seek(tp("t", 0), offset))
@@ -33,15 +33,15 @@ def test_a_seek_to_an_invalid_offset_is_rejected_and_changes_nothing(offset: Any
 
 @pytest.mark.parametrize("place", ["begin", -1, 1.5, True, None])
 def test_seek_to_an_unknown_place_is_rejected_and_changes_nothing(place: Any) -> None:
-    world = filled()
-    a = reading(world)
+    world = world_with_records()
+    a = caught_up_member(world)
     with pytest.raises(ConfigError, match="earliest"):
         a.do(ev.SeekTo(frozenset(), place))
     assert a.position(tp("t", 0)) == 10
 
 
 def test_a_seek_of_several_partitions_moves_all_or_none() -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer()
     a.assign({tp("t", 0): 7})
     world.run(500)
@@ -52,7 +52,7 @@ def test_a_seek_of_several_partitions_moves_all_or_none() -> None:
 
 
 def test_an_assignment_with_an_invalid_offset_changes_nothing() -> None:
-    world = filled()
+    world = world_with_records()
     a = world.consumer()
     a.assign({tp("t", 0): 7})
     with pytest.raises(ConfigError):

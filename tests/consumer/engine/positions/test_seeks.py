@@ -20,128 +20,128 @@ GROUP: dict[str, Any] = {
 }
 
 
-def world() -> World:
-    new_world = World({"t": 2})
+def filled_world() -> World:
+    world = World({"t": 2})
     for partition in (0, 1):
-        new_world.write("t", partition, *(f"{partition}-{number}" for number in range(10)))
-    return new_world
+        world.write("t", partition, *(f"{partition}-{number}" for number in range(10)))
+    return world
 
 
-def owner(made: World, **options: Any) -> Consumer:
+def owner(world: World, **options: Any) -> Consumer:
     """Return a member that owns both partitions."""
-    a = made.consumer(**GROUP, **options)
+    a = world.consumer(**GROUP, **options)
     a.subscribe("t")
-    assert made.run(until=lambda: len(a.owned) == 2)
+    assert world.run(until=lambda: len(a.owned) == 2)
     return a
 
 
-def pair(made: World, **options: Any) -> tuple[Consumer, Consumer]:
+def pair(world: World, **options: Any) -> tuple[Consumer, Consumer]:
     """Return two members that own one partition each."""
-    a, b = owner(made, **options), made.consumer(**GROUP, **options)
+    a, b = owner(world, **options), world.consumer(**GROUP, **options)
     b.subscribe("t")
-    assert made.run(until=lambda: len(a.owned) == len(b.owned) == 1 and a.is_stable() and b.is_stable())
+    assert world.run(until=lambda: len(a.owned) == len(b.owned) == 1 and a.is_stable() and b.is_stable())
     return a, b
 
 
 @pytest.mark.parametrize("event", [ev.Seek, ev.SeekTo])
 def test_a_seek_of_another_members_partition_is_rejected(event: Any) -> None:
-    made = world()
-    a, b = pair(made)
+    world = filled_world()
+    a, b = pair(world)
     [foreign] = b.owned
     seek = ev.Seek(foreign, 3) if event is ev.Seek else ev.SeekTo(frozenset({foreign}), "earliest")
     with pytest.raises(IllegalState, match=f"{foreign}: not assigned to this consumer"):
         a.do(seek)
-    made.kill(b)
-    assert made.run(20_000, until=lambda: len(a.owned) == 2)
-    made.run(2_000)
+    world.kill(b)
+    assert world.run(20_000, until=lambda: len(a.owned) == 2)
+    world.run(2_000)
     assert [change for change in a.changes if change.kind == "unsought"] == []
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_seek_before_the_assignment_sets_the_start_offset(strategy: str) -> None:
     """With cooperative-sticky the second generation brings the partition."""
-    made = world()
-    a = owner(made, partition_assignment_strategy=strategy)
-    made.run(2_000)
-    b = made.consumer(**GROUP, partition_assignment_strategy=strategy)
+    world = filled_world()
+    a = owner(world, partition_assignment_strategy=strategy)
+    world.run(2_000)
+    b = world.consumer(**GROUP, partition_assignment_strategy=strategy)
     b.subscribe("t")
     b.seek(T0, 7)
     b.seek(T1, 7)
-    assert made.run(until=lambda: len(b.owned) == 1 and b.is_stable() and a.is_stable())
-    made.run(2_000)
+    assert world.run(until=lambda: len(b.owned) == 1 and b.is_stable() and a.is_stable())
+    world.run(2_000)
     [own] = b.owned
     assert b.values() == [f"{own.partition}-{number}" for number in (7, 8, 9)]
 
 
 def test_a_seek_of_a_partition_assigned_to_another_member_is_reported() -> None:
-    made = world()
-    owner(made, partition_assignment_strategy="range")
-    b = made.consumer(**GROUP, partition_assignment_strategy="range")
+    world = filled_world()
+    owner(world, partition_assignment_strategy="range")
+    b = world.consumer(**GROUP, partition_assignment_strategy="range")
     b.subscribe("t")
     b.seek(T0, 7)
     b.seek(T1, 7)
-    assert made.run(until=lambda: len(b.owned) == 1 and b.is_stable())
-    [told] = [change for change in b.changes if change.kind == "unsought"]
-    assert set(told.partitions) == {T0, T1} - set(b.owned)
+    assert world.run(until=lambda: len(b.owned) == 1 and b.is_stable())
+    [change] = [change for change in b.changes if change.kind == "unsought"]
+    assert set(change.partitions) == {T0, T1} - set(b.owned)
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
     """The other member reads its partition to the end and dies. Its committed offset counts."""
-    made = world()
-    a = owner(made, partition_assignment_strategy=strategy)
-    b = made.consumer(**GROUP, partition_assignment_strategy=strategy)
+    world = filled_world()
+    a = owner(world, partition_assignment_strategy=strategy)
+    b = world.consumer(**GROUP, partition_assignment_strategy=strategy)
     b.subscribe("t")
     b.seek(T0, 2)
     b.seek(T1, 2)
-    assert made.run(until=lambda: len(a.owned) == len(b.owned) == 1 and a.is_stable() and b.is_stable())
+    assert world.run(until=lambda: len(a.owned) == len(b.owned) == 1 and a.is_stable() and b.is_stable())
     [foreign] = a.owned
-    assert made.run(until=lambda: made.committed("g", foreign) == 10)
-    made.run(70_000)  # Longer than max.poll.interval.ms.
-    made.kill(a)
-    assert made.run(20_000, until=lambda: len(b.owned) == 2)
-    made.run(2_000)
+    assert world.run(until=lambda: world.committed("g", foreign) == 10)
+    world.run(70_000)  # Longer than max.poll.interval.ms.
+    world.kill(a)
+    assert world.run(20_000, until=lambda: len(b.owned) == 2)
+    world.run(2_000)
     assert [value for value in b.values() if value.startswith(f"{foreign.partition}-")] == []
     assert [set(change.partitions) for change in b.changes if change.kind == "unsought"] == [{foreign}]
 
 
 def test_a_seek_expires_after_the_second_generation() -> None:
     """A cooperative rebalance has two generations."""
-    made = World({"t": 3})
-    made.write("t", 2, *(str(number) for number in range(10)))
-    made.write("t", 1, *(str(number) for number in range(10)))
-    made.write("t", 0, *(str(number) for number in range(10)))
-    a = made.consumer(**GROUP, partition_assignment_strategy="cooperative-sticky")
-    b = made.consumer(**GROUP, partition_assignment_strategy="cooperative-sticky")
+    world = World({"t": 3})
+    world.write("t", 2, *(str(number) for number in range(10)))
+    world.write("t", 1, *(str(number) for number in range(10)))
+    world.write("t", 0, *(str(number) for number in range(10)))
+    a = world.consumer(**GROUP, partition_assignment_strategy="cooperative-sticky")
+    b = world.consumer(**GROUP, partition_assignment_strategy="cooperative-sticky")
     a.subscribe("t")
     b.subscribe("t")
-    assert made.run(until=lambda: len(a.owned) + len(b.owned) == 3 and a.is_stable() and b.is_stable())
-    c = made.consumer(**GROUP, partition_assignment_strategy="cooperative-sticky")
+    assert world.run(until=lambda: len(a.owned) + len(b.owned) == 3 and a.is_stable() and b.is_stable())
+    c = world.consumer(**GROUP, partition_assignment_strategy="cooperative-sticky")
     c.subscribe("t")
     for partition in range(3):
         c.seek(tp("t", partition), 2)
-    assert made.run(until=lambda: len(c.owned) == 1 and all(member.is_stable() for member in (a, b, c)))
-    made.run(10_000)
+    assert world.run(until=lambda: len(c.owned) == 1 and all(member.is_stable() for member in (a, b, c)))
+    world.run(10_000)
     [own] = c.owned
-    [told] = [change for change in c.changes if change.kind == "unsought"]
-    assert set(told.partitions) == {tp("t", index) for index in range(3)} - {own}
+    [change] = [change for change in c.changes if change.kind == "unsought"]
+    assert set(change.partitions) == {tp("t", index) for index in range(3)} - {own}
 
 
 @pytest.mark.parametrize(("place", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])
 def test_a_seek_to_a_place_that_the_log_lacks_does_not_block(place: str, start: int) -> None:
     """An empty log has no record with the maximum timestamp, and nothing is tiered."""
-    made = World({"t": 1})
-    a = made.consumer()
+    world = World({"t": 1})
+    a = world.consumer()
     a.assign({T0: 5})
     a.seek_to(place, T0)
-    assert made.run(1_000, until=lambda: a.position(T0) == start)
-    made.write("t", 0, "first")
-    assert made.run(1_000, until=lambda: a.values() == ["first"])
+    assert world.run(1_000, until=lambda: a.position(T0) == start)
+    world.write("t", 0, "first")
+    assert world.run(1_000, until=lambda: a.values() == ["first"])
 
 
 def test_latest_tiered_without_tiered_segments_is_the_start_of_the_log() -> None:
-    made = world()
-    a = made.consumer()
+    world = filled_world()
+    a = world.consumer()
     a.assign({T0: 5})
     a.seek_to("latest_tiered", T0)
-    assert made.run(1_000, until=lambda: len(a.records) == 10)
+    assert world.run(1_000, until=lambda: len(a.records) == 10)

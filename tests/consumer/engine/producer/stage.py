@@ -6,7 +6,7 @@ from kproto.records import rows
 from tests.consumer.stage import World
 
 
-def log_of(world: World, topic: str, partition: int) -> list[str]:
+def values_of(world: World, topic: str, partition: int) -> list[str]:
     """Return the values of a partition's log."""
     topic_state = world.broker.topics.named(topic)
     assert topic_state is not None

@@ -19,11 +19,11 @@ from kproto.messages.produce import (
     TopicProduceResponse,
 )
 from kproto.records import batches, rows
-from tests.consumer.engine.producer.stage import log_of, numbers
+from tests.consumer.engine.producer.stage import numbers, values_of
 from tests.consumer.stage import Client, World, tp
 
 
-def refuse(request: ProduceRequest, code: int) -> ProduceResponse:
+def error_response(request: ProduceRequest, code: int) -> ProduceResponse:
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -60,7 +60,7 @@ def test_a_batch_is_sent_whole_after_linger_ms() -> None:
     a.tick()
     assert world.run(1000, until=lambda: first.done)
     assert 90 <= world.now - sent_at <= 130
-    assert log_of(world, "t", 0) == numbers(0, 20)
+    assert values_of(world, "t", 0) == numbers(0, 20)
     assert first.base_offset == 0
     assert len(world.requests_of(a, ProduceRequest)) == 1
 
@@ -114,7 +114,7 @@ def test_the_first_batch_of_a_partition_is_sent_alone(code: int) -> None:
     def tamper(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, ProduceRequest) and refused[0] == 0:
             refused[0] += 1
-            return refuse(request, code)
+            return error_response(request, code)
         return None
 
     world.tamper = tamper
@@ -123,7 +123,7 @@ def test_the_first_batch_of_a_partition_is_sent_alone(code: int) -> None:
     a.tick()
     assert world.run(120_000, until=lambda: a.engine.open_records == 0)
     assert [batch.error for batch in sent] == [None] * 20
-    assert log_of(world, "t", 0) == numbers(0, 20)
+    assert values_of(world, "t", 0) == numbers(0, 20)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_order_is_kept_through_retries_with_five_requests_in_flight(code: int) -
         if isinstance(request, ProduceRequest):
             turn[0] += 1
             if turn[0] % 3 == 0:
-                return refuse(request, code)
+                return error_response(request, code)
         return None
 
     world.tamper = tamper
@@ -150,7 +150,7 @@ def test_order_is_kept_through_retries_with_five_requests_in_flight(code: int) -
             world.run(7)
     a.engine.flush()
     assert world.run(120_000, until=lambda: a.engine.open_records == 0)
-    assert log_of(world, "t", 0) == numbers(0, 200)
+    assert values_of(world, "t", 0) == numbers(0, 200)
 
 
 def test_broken_connections_cause_no_loss_reordering_or_duplicates() -> None:
@@ -166,7 +166,7 @@ def test_broken_connections_cause_no_loss_reordering_or_duplicates() -> None:
     a.engine.flush()
     assert world.run(60_000, until=lambda: a.engine.open_records == 0)
     for partition in range(2):
-        assert log_of(world, "t", partition) == numbers(partition, 300, 2)
+        assert values_of(world, "t", partition) == numbers(partition, 300, 2)
 
 
 def test_a_lost_response_causes_no_duplicate() -> None:
@@ -175,11 +175,11 @@ def test_a_lost_response_causes_no_duplicate() -> None:
     a = world.producer(linger_ms=0)
     batch = a.must_send("t", "once")
     a.tick()
-    world.run(until=lambda: log_of(world, "t", 0) == ["once"])
+    world.run(until=lambda: values_of(world, "t", 0) == ["once"])
     assert not batch.done
     world.cut(a)
     assert world.run(5000, until=lambda: batch.done)
-    assert log_of(world, "t", 0) == ["once"]
+    assert values_of(world, "t", 0) == ["once"]
     assert batch.error is None
 
 
@@ -191,7 +191,7 @@ def test_a_batch_that_is_too_large_is_split() -> None:
         if isinstance(request, ProduceRequest):
             [batch] = batches(request.topic_data[0].partition_data[0].records or b"")
             if batch.size > 1500:
-                return refuse(request, 10)
+                return error_response(request, 10)
         return None
 
     world.tamper = tamper
@@ -199,7 +199,7 @@ def test_a_batch_that_is_too_large_is_split() -> None:
     a.engine.flush()
     a.tick()
     assert world.run(10_000, until=lambda: a.engine.open_records == 0)
-    assert [int(value) for value in log_of(world, "t", 0)] == list(range(40))
+    assert [int(value) for value in values_of(world, "t", 0)] == list(range(40))
     assert [delivery.result().offset for delivery in sent] == list(range(40))
     after = a.must_send("t", "after")
     a.engine.flush()
@@ -212,7 +212,7 @@ def test_a_single_record_that_is_too_large_is_an_error() -> None:
     world = World({"t": 1})
     a = world.producer()
     world.tamper = lambda client, request, version: (
-        refuse(request, 10) if isinstance(request, ProduceRequest) else None
+        error_response(request, 10) if isinstance(request, ProduceRequest) else None
     )
     batch = a.must_send("t", "x")
     a.engine.flush()
@@ -229,7 +229,7 @@ def test_after_a_failed_batch_the_next_batches_use_the_next_epoch() -> None:
 
     def tamper(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, ProduceRequest) and bad.pop() if bad else False:
-            return refuse(request, 87)
+            return error_response(request, 87)
         return None
 
     world.tamper = tamper
@@ -237,7 +237,7 @@ def test_after_a_failed_batch_the_next_batches_use_the_next_epoch() -> None:
     a.tick()
     assert world.run(10_000, until=lambda: a.engine.open_records == 0)
     assert [batch.error is None for batch in sent] == [False] + [True] * 9
-    assert log_of(world, "t", 0) == numbers(1, 10)
+    assert values_of(world, "t", 0) == numbers(1, 10)
     assert len(world.requests_of(a, InitProducerIdRequest)) == 1
     assert [numbered[1:] for numbered in numbers_of(world, a)] == [(0, 0), *((1, at) for at in range(9))]
 
@@ -297,10 +297,10 @@ def test_with_acks_0_a_delivery_ends_when_the_batch_is_written() -> None:
     world.run(10)
     assert batch.done
     assert batch.base_offset is None
-    assert log_of(world, "t", 0) == ["x"]
+    assert values_of(world, "t", 0) == ["x"]
 
 
-def given_up_before_one_that_is_in_the_log() -> list[str]:
+def log_after_a_failed_batch_before_a_stored_one() -> list[str]:
     """Return the log after two batches were stored but answered with errors. The first one fails with a
     timeout; the second one is retried until the broker reports a duplicate.
     """
@@ -317,7 +317,7 @@ def given_up_before_one_that_is_in_the_log() -> list[str]:
         for topic in request.topic_data:
             for entry in topic.partition_data:
                 world.append("t", entry.index, entry.records or b"")
-        return refuse(request, 7)
+        return error_response(request, 7)
 
     world.tamper = tamper
     for number in (1, 2):
@@ -330,11 +330,11 @@ def given_up_before_one_that_is_in_the_log() -> list[str]:
     after = a.must_send("t", "3")
     a.tick()
     assert world.run(1_000, until=lambda: after.done)
-    return log_of(world, "t", 0)
+    return values_of(world, "t", 0)
 
 
 def test_a_batch_that_may_be_stored_keeps_its_sequence_number_when_an_earlier_one_fails() -> None:
-    assert given_up_before_one_that_is_in_the_log() == numbers(0, 4)
+    assert log_after_a_failed_batch_before_a_stored_one() == numbers(0, 4)
 
 
 def test_renumbering_all_batches_after_a_failure_would_store_duplicates(
@@ -347,10 +347,10 @@ def test_renumbering_all_batches_after_a_failure_would_store_duplicates(
         give_up(self, batch, error)
 
     monkeypatch.setattr(ProduceResponses, "fail_batch", mutant)
-    assert given_up_before_one_that_is_in_the_log() == ["0", "1", "2", "2", "3"]
+    assert log_after_a_failed_batch_before_a_stored_one() == ["0", "1", "2", "2", "3"]
 
 
-def ended(world: World, batch: ProducerBatch) -> bool:
+def is_done_soon(world: World, batch: ProducerBatch) -> bool:
     return world.run(50, until=lambda: batch.done)
 
 
@@ -360,13 +360,13 @@ def test_a_leaderless_partition_and_an_unauthorized_topic_block_no_other_partiti
     for topic, partition in (("t", 0), ("t", 1), ("secret", 0)):
         warm = a.must_send(topic, "warm", partition=partition)
         a.tick()
-        assert ended(world, warm)
+        assert is_done_soon(world, warm)
 
     def tamper(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, ProduceRequest) and client is a:
             ids = {a.engine.core.view.topic_id(name): name for name in ("t", "secret")}
             if any((topic.name or ids[topic.topic_id]) == "secret" for topic in request.topic_data):
-                return refuse(request, 29)
+                return error_response(request, 29)
         return None
 
     world.tamper = tamper
@@ -382,12 +382,12 @@ def test_a_leaderless_partition_and_an_unauthorized_topic_block_no_other_partiti
     for number in range(20):
         fine = a.must_send("t", str(number), partition=1)
         a.tick()
-        assert ended(world, fine)
+        assert is_done_soon(world, fine)
     assert isinstance(refused.error, NotAuthorized)
     assert world.run(2_000, until=lambda: stuck.done)
     assert world.now - at <= 1_002
     assert "no leader" in str(stuck.error)
-    assert log_of(world, "t", 1) == ["warm", *numbers(0, 20)]
+    assert values_of(world, "t", 1) == ["warm", *numbers(0, 20)]
 
 
 def test_metadata_of_each_new_topic_is_requested_alone() -> None:
@@ -435,7 +435,7 @@ def test_a_blocked_partition_leaves_half_of_the_buffer_to_the_others() -> None:
     for _ in range(50):
         fine = a.must_send("t", "x" * 500, partition=1)
         a.tick()
-        assert ended(world, fine)
+        assert is_done_soon(world, fine)
 
 
 def test_a_batch_that_expires_before_the_connection_opens_is_left_out_of_the_request() -> None:
@@ -484,7 +484,7 @@ def test_an_encoding_error_fails_only_its_own_batch() -> None:
     a.tick()
     assert world.run(1_000, until=lambda: all(batch.done for batch in sent))
     assert [batch.error is None for batch in sent] == [False, True, True]
-    assert log_of(world, "t", 0) == ["1", "2"]
+    assert values_of(world, "t", 0) == ["1", "2"]
 
 
 def test_after_a_long_freeze_received_responses_are_handled_before_timeouts() -> None:
@@ -534,7 +534,7 @@ def test_metadata_of_a_missing_partition_is_requested_with_backoff() -> None:
     a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=20_000)
     warm = a.must_send("t", "warm", partition=1)
     a.tick()
-    assert ended(world, warm)
+    assert is_done_soon(world, warm)
     world.delete_topic("t")
     world.create("t", 1)
     stuck = a.must_send("t", "stuck", partition=1)
@@ -544,8 +544,8 @@ def test_metadata_of_a_missing_partition_is_requested_with_backoff() -> None:
     assert len(world.requests_of(a, MetadataRequest)) < 50
     fine = a.must_send("t", "fine", partition=0)
     a.tick()
-    assert ended(world, fine)
-    assert log_of(world, "t", 0) == ["fine"]
+    assert is_done_soon(world, fine)
+    assert values_of(world, "t", 0) == ["fine"]
 
 
 @pytest.mark.parametrize(
@@ -563,13 +563,13 @@ def test_every_delivery_ends_whatever_the_error_code(codes: Any, idempotent: boo
         refusing = [code != 0]
 
         def tamper(client: Client, request: Any, version: int, code: int = code, on: Any = refusing) -> Any:
-            return refuse(request, code) if on[0] and isinstance(request, ProduceRequest) else None
+            return error_response(request, code) if on[0] and isinstance(request, ProduceRequest) else None
 
         world.tamper = tamper
         sent = [a.deliver("t", str(number)) for number in range(3)]
         a.flush()
         assert world.run(2_000, until=lambda: all(request.done() for request in sent)), code  # noqa: B023
-        stored = log_of(world, "t", 0)
+        stored = values_of(world, "t", 0)
         assert all(request.exception() for request in sent) or stored or code == 46, code
         refusing[0] = False
         world.run(200)
@@ -577,7 +577,7 @@ def test_every_delivery_ends_whatever_the_error_code(codes: Any, idempotent: boo
         a.flush()
         assert world.run(2_000, until=lambda: after.done()), code  # noqa: B023
         assert after.exception() is None, code
-        assert log_of(world, "t", 0) == [*stored, "after"], code
+        assert values_of(world, "t", 0) == [*stored, "after"], code
         assert (a.engine.buffered, a.engine.open_records) == (0, 0), code
 
 
@@ -588,7 +588,7 @@ def test_a_group_error_of_a_produce_response_is_not_raised_as_commit_failed(code
     world = World({"t": 1})
     a = world.producer(linger_ms=0, delivery_timeout_ms=31_000)
     world.tamper = lambda client, request, version: (
-        refuse(request, code) if isinstance(request, ProduceRequest) else None
+        error_response(request, code) if isinstance(request, ProduceRequest) else None
     )
     sent = a.deliver("t", "x")
     a.flush()
@@ -607,7 +607,7 @@ def test_a_response_without_the_partition_is_not_a_success(change: str) -> None:
     def tamper(client: Client, request: Any, version: int) -> Any:
         if not isinstance(request, ProduceRequest):
             return None
-        answer = refuse(request, 0)
+        answer = error_response(request, 0)
         for topic in answer.responses:
             for entry in topic.partition_responses:
                 entry.index += 77 if change == "others" else 0
@@ -638,8 +638,10 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
         if not isinstance(request, ProduceRequest):
             return None
         world.tamper = None
-        answer = refuse(request, codes[0])
-        answer.responses[0].partition_responses += refuse(request, codes[1]).responses[0].partition_responses
+        answer = error_response(request, codes[0])
+        answer.responses[0].partition_responses += (
+            error_response(request, codes[1]).responses[0].partition_responses
+        )
         return answer
 
     world.tamper = tamper
@@ -647,7 +649,7 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
     assert world.run(5_000, until=sent.done)
     assert sent.exception() is None
     assert len({*numbers_of(world, a)}) == 1
-    assert log_of(world, "t", 0) == ["x"]
+    assert values_of(world, "t", 0) == ["x"]
 
 
 @pytest.mark.parametrize("later", [60_000, 63_000, 66_000, 69_000])
@@ -670,7 +672,7 @@ def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
 # ---- the broker keeps only the last batch of each producer after a crash
 
 
-def sent_after_a_kill(expected: int) -> tuple[World, Client, list[Any]]:
+def send_after_a_crash(expected: int) -> tuple[World, Client, list[Any]]:
     """Send three batches, of which the broker answers those before `expected` with an out of order error."""
     world = World({"t": 1})
     producer = world.producer(linger_ms=0)
@@ -682,8 +684,8 @@ def sent_after_a_kill(expected: int) -> tuple[World, Client, list[Any]]:
             return None
         [batch] = batches(request.topic_data[0].partition_data[0].records or b"")
         if batch.producer_epoch or batch.base_sequence >= expected:
-            return None if batch.producer_epoch else refuse(request, 0)
-        return refuse(request, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            return None if batch.producer_epoch else error_response(request, 0)
+        return error_response(request, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
     world.tamper = tamper
     sent = []
@@ -696,7 +698,7 @@ def sent_after_a_kill(expected: int) -> tuple[World, Client, list[Any]]:
 
 @pytest.mark.parametrize("expected", [2, 3])
 def test_an_out_of_order_batch_is_stored_if_a_later_batch_is(expected: int) -> None:
-    world, producer, sent = sent_after_a_kill(expected)
+    world, producer, sent = send_after_a_crash(expected)
     assert [delivery.result().offset for delivery in sent[: expected - 1]] == [None] * (expected - 1)
     # Each number was sent once.
     assert numbers_of(world, producer) == [(0, 0, number) for number in range(4)]
@@ -707,8 +709,8 @@ def test_an_out_of_order_batch_is_stored_if_a_later_batch_is(expected: int) -> N
 
 
 def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> None:
-    world, producer, sent = sent_after_a_kill(9)
-    assert log_of(world, "t", 0) == numbers(0, 4)
+    world, producer, sent = send_after_a_crash(9)
+    assert values_of(world, "t", 0) == numbers(0, 4)
     assert numbers_of(world, producer)[-3:] == [(0, 1, 0), (0, 1, 1), (0, 1, 2)]
     assert [delivery.result().offset for delivery in sent] == [1, 2, 3]
 
@@ -716,7 +718,7 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
 # ---- stored although the response has an error
 
 
-def stored_and_refused(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
+def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
     """Store the record "1" and answer NOT_ENOUGH_REPLICAS_AFTER_APPEND, `times` times. Batches of several
     records are answered with `too_large`. Returns the values of each Produce request, appended as it
     arrives.
@@ -730,8 +732,8 @@ def stored_and_refused(world: World, times: int, *, too_large: int = 0) -> list[
         produced.append([(record.value or b"").decode() for record in rows(data)])
         if produced[-1] == ["1"] and produced.count(["1"]) <= times:
             world.append("t", 0, data)
-            return refuse(request, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        return refuse(request, too_large) if too_large and len(produced[-1]) > 1 else None
+            return error_response(request, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return error_response(request, too_large) if too_large and len(produced[-1]) > 1 else None
 
     world.tamper = tamper
     return produced
@@ -743,12 +745,12 @@ def test_a_retried_batch_keeps_its_sequence_number_when_a_later_batch_is_split(c
     producer = world.producer(linger_ms=0)
     sent = [producer.deliver("t", "0", partition=0)]
     assert world.run(until=sent[0].done)
-    stored_and_refused(world, 1, too_large=code)
+    answer_with_an_error_after_storing(world, 1, too_large=code)
     for values in ("1", "23", "4"):
         sent += [producer.deliver("t", value, partition=0) for value in values]
         producer.flush()
     assert world.run(5_000, until=lambda: all(delivery.done() for delivery in sent))
-    assert log_of(world, "t", 0) == numbers(0, 5)
+    assert values_of(world, "t", 0) == numbers(0, 5)
     assert [delivery.result().offset for delivery in sent] == list(range(5))
 
 
@@ -760,9 +762,9 @@ def test_no_new_batch_is_sent_behind_a_retried_one() -> None:
     producer = world.producer(linger_ms=0, batch_size=1)
     sent = [producer.deliver("t", "0", partition=0)]
     assert world.run(until=sent[0].done)
-    produced = stored_and_refused(world, 3)
+    produced = answer_with_an_error_after_storing(world, 3)
     sent += [producer.deliver("t", str(number), partition=0) for number in range(1, 12)]
     assert world.run(5_000, until=lambda: all(delivery.done() for delivery in sent))
-    assert log_of(world, "t", 0) == numbers(0, 12)
+    assert values_of(world, "t", 0) == numbers(0, 12)
     assert [delivery.result().offset for delivery in sent] == list(range(12))
     assert produced[5:9] == [["1"], ["1"], ["1"], ["6"]]

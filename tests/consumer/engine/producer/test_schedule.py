@@ -16,7 +16,7 @@ from kproto.messages.headers import decode_request
 from kproto.messages.produce import ProduceRequest
 from kproto.records import rows
 from kproto.testing.world.trace import RequestEntry
-from tests.consumer.engine.producer.stage import log_of, numbers
+from tests.consumer.engine.producer.stage import numbers, values_of
 from tests.consumer.stage import Producer, World
 
 PARTITIONS = 6
@@ -71,7 +71,7 @@ def flush(world: World, producer: Producer) -> None:
 
 def check_order(world: World, times: int = 1) -> None:
     for index in range(PARTITIONS):
-        assert log_of(world, "t", index) == ["first", *numbers(20) * times]
+        assert values_of(world, "t", index) == ["first", *numbers(20) * times]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])

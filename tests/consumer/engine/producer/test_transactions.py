@@ -36,7 +36,7 @@ from tests.consumer.scripted_coordinator import Script
 from tests.consumer.stage import World, tp
 
 
-class Play(Script):
+class TransactionWorld(Script):
     """A world with a transactional producer whose requests are answered by the script."""
 
     def __init__(self, *, second: bool = False, **options: Any) -> None:
@@ -78,7 +78,7 @@ class Play(Script):
 
 
 def test_a_transaction_sends_the_requests_of_kafkas_client_in_its_order() -> None:
-    play = Play()
+    play = TransactionWorld()
     play.begin()
     assert play.kinds() == ["FindCoordinator", "InitProducerId"]
     play.producer.must_send("t", "a", partition=0)
@@ -89,7 +89,7 @@ def test_a_transaction_sends_the_requests_of_kafkas_client_in_its_order() -> Non
 
 
 def test_with_kip_890_no_partition_is_added_and_each_transaction_has_its_own_epoch() -> None:
-    play = Play(second=True)
+    play = TransactionWorld(second=True)
     for _ in range(2):
         play.begin()
         play.producer.must_send("t", "a", partition=0)
@@ -102,7 +102,7 @@ def test_with_kip_890_no_partition_is_added_and_each_transaction_has_its_own_epo
 
 
 def test_with_kip_890_an_abort_needs_no_new_producer_id() -> None:
-    play = Play(second=True)
+    play = TransactionWorld(second=True)
     play.refusals[ProduceRequest] = [120]
     play.begin()
     play.producer.must_send("t", "a", partition=0)
@@ -112,7 +112,7 @@ def test_with_kip_890_an_abort_needs_no_new_producer_id() -> None:
 
 
 def test_batches_are_transactional_and_sequence_numbers_continue() -> None:
-    play = Play()
+    play = TransactionWorld()
     for _ in range(2):
         play.begin()
         play.producer.must_send("t", "a", partition=0)
@@ -125,7 +125,7 @@ def test_batches_are_transactional_and_sequence_numbers_continue() -> None:
 
 
 def test_an_empty_transaction_sends_no_request() -> None:
-    play = Play()
+    play = TransactionWorld()
     play.begin()
     assert play.call("commit") is None
     play.begin()
@@ -134,7 +134,7 @@ def test_an_empty_transaction_sends_no_request() -> None:
 
 
 def test_sends_outside_of_a_transaction_raise() -> None:
-    play = Play()
+    play = TransactionWorld()
     with pytest.raises(IllegalState, match=r"it has no producer id yet; allowed now: begin\(\)"):
         play.engine.append("t", None, b"a", 0, 0, ())
     play.begin()
@@ -150,7 +150,7 @@ def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: i
     """As in Java. OPERATION_NOT_ATTEMPTED (55) is an error as well, even if the response names no other
     partition.
     """
-    play = Play()
+    play = TransactionWorld()
     play.refusals[AddPartitionsToTxnRequest] = [code]
     play.begin()
     play.producer.must_send("t", "a", partition=0)
@@ -163,7 +163,7 @@ def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: i
 @pytest.mark.parametrize("code", [14, 15, 16, 51])
 @pytest.mark.parametrize("request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest])
 def test_a_retriable_error_is_retried(code: int, request_: type) -> None:
-    play = Play()
+    play = TransactionWorld()
     play.refusals[request_] = [code, code]
     play.begin()
     play.producer.must_send("t", "a", partition=0)
@@ -176,7 +176,7 @@ def test_a_retriable_error_is_retried(code: int, request_: type) -> None:
 @pytest.mark.parametrize("code", [47, 90])
 @pytest.mark.parametrize("request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest])
 def test_a_fenced_producer_fails_for_good(code: int, request_: type) -> None:
-    play = Play()
+    play = TransactionWorld()
     play.refusals[request_] = [code]
     error: KprotoError | None = play.call("begin")
     if error is None:
@@ -190,7 +190,7 @@ def test_a_fenced_producer_fails_for_good(code: int, request_: type) -> None:
 
 
 def test_an_unauthorized_transactional_id_is_a_fatal_error() -> None:
-    play = Play()
+    play = TransactionWorld()
     play.refusals[FindCoordinatorRequest] = [53]
     assert isinstance(play.call("begin"), NotAuthorized)
     assert play.machine.state is ProducerTransactionState.FATAL_ERROR
@@ -201,7 +201,7 @@ def test_an_unauthorized_transactional_id_is_a_fatal_error() -> None:
 )
 def test_a_lost_authorization_asks_for_a_new_producer(request_: type) -> None:
     """As in Java, an ACL that is added later does not help this producer, whose error is final."""
-    play = Play()
+    play = TransactionWorld()
     play.refusals[request_] = [53]
     error: KprotoError | None = play.call("begin")
     if error is None:
@@ -214,7 +214,7 @@ def test_a_lost_authorization_asks_for_a_new_producer(request_: type) -> None:
 
 
 def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
-    play = Play()
+    play = TransactionWorld()
     play.refusals[ProduceRequest] = [87]
     play.begin()
     play.producer.must_send("t", "bad", partition=0)
@@ -239,7 +239,7 @@ def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
 
 
 def test_batches_not_sent_before_the_abort_are_never_sent() -> None:
-    play = Play()
+    play = TransactionWorld()
     play.begin()
     play.refusals[AddPartitionsToTxnRequest] = [51] * 1000
     batch = play.producer.must_send("t", "a", partition=0)
@@ -253,7 +253,7 @@ def test_batches_not_sent_before_the_abort_are_never_sent() -> None:
 
 
 def test_a_batch_that_is_too_large_is_split_with_the_same_sequence_numbers() -> None:
-    play = Play(batch_size=100_000)
+    play = TransactionWorld(batch_size=100_000)
     play.refusals[ProduceRequest] = [10]
     play.begin()
     for number in range(4):
@@ -263,7 +263,7 @@ def test_a_batch_that_is_too_large_is_split_with_the_same_sequence_numbers() -> 
 
 
 def test_offsets_are_part_of_the_transaction() -> None:
-    play = Play()
+    play = TransactionWorld()
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [14, 16]
     play.machine.send_offsets(GroupMetadata("g", 3, "me", None), {tp("t", 0): (5, None, "note")})
@@ -278,7 +278,7 @@ def test_a_response_without_the_requested_part_is_retried() -> None:
     """The partition, the offset and the producer id are missing. Treating that as success would lose a part
     of the transaction.
     """
-    play = Play()
+    play = TransactionWorld()
     play.leaves_out = {InitProducerIdRequest, AddPartitionsToTxnRequest, TxnOffsetCommitRequest}
     play.begin()
     play.producer.must_send("t", "a", partition=0)
@@ -294,11 +294,11 @@ def test_a_response_without_the_requested_part_is_retried() -> None:
     [(AddPartitionsToTxnRequest, "results_by_topic_v3_and_below"), (TxnOffsetCommitRequest, "topics")],
 )
 def test_a_response_with_two_results_is_retried(kind: type, topics: str) -> None:
-    play = Play()
+    play = TransactionWorld()
     play.begin()
     count = 0
 
-    def torn(client: Any, request: Any, version: int) -> Any:
+    def answer_twice(client: Any, request: Any, version: int) -> Any:
         nonlocal count
         response = play.answer(client, request, version)
         if isinstance(request, kind):
@@ -309,7 +309,7 @@ def test_a_response_with_two_results_is_retried(kind: type, topics: str) -> None
                 setattr(response, topics, errors + getattr(response, topics))
         return response
 
-    play.world.tamper = torn
+    play.world.tamper = answer_twice
     play.producer.must_send("t", "a", partition=0)
     play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
     assert play.call("commit") is None
@@ -318,7 +318,7 @@ def test_a_response_with_two_results_is_retried(kind: type, topics: str) -> None
 
 @pytest.mark.parametrize("code", [22, 25, 30, 82, 120])
 def test_offsets_of_a_replaced_member_fail_the_transaction(code: int) -> None:
-    play = Play()
+    play = TransactionWorld()
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [code]
     play.machine.send_offsets(GroupMetadata("g", 3, "me", None), {tp("t", 0): (5, None, "")})
@@ -333,7 +333,7 @@ OFFSETS = (GroupMetadata("g", 3, "me", None), {tp("t", 0): (5, None, "note")})
 
 @pytest.mark.parametrize("second", [False, True])
 def test_offsets_of_an_aborted_transaction_are_not_sent_in_the_next_one(second: bool) -> None:
-    play = Play(second=second)
+    play = TransactionWorld(second=second)
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [14] * 3
     play.machine.send_offsets(*OFFSETS)
@@ -349,7 +349,7 @@ def test_offsets_of_an_aborted_transaction_are_not_sent_in_the_next_one(second: 
 
 @pytest.mark.parametrize("second", [False, True])
 def test_an_offset_error_that_arrives_after_the_abort_is_ignored(second: bool) -> None:
-    play = Play(second=second)
+    play = TransactionWorld(second=second)
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [22]
     play.machine.send_offsets(*OFFSETS)
@@ -360,7 +360,7 @@ def test_an_offset_error_that_arrives_after_the_abort_is_ignored(second: bool) -
 
 
 def test_offsets_of_a_deleted_topic_fail_the_transaction_but_not_the_producer() -> None:
-    play = Play()
+    play = TransactionWorld()
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [3]
     play.machine.send_offsets(*OFFSETS)
@@ -382,7 +382,7 @@ def test_offsets_of_a_deleted_topic_fail_the_transaction_but_not_the_producer() 
 )
 def test_offsets_expire_after_delivery_timeout_ms(request_: type, second: bool) -> None:
     """Otherwise the transaction can be neither committed nor aborted."""
-    play = Play(second=second, request_timeout_ms=500, delivery_timeout_ms=2000)
+    play = TransactionWorld(second=second, request_timeout_ms=500, delivery_timeout_ms=2000)
     play.begin()
     play.refusals[request_] = [14] * 1000
     play.machine.send_offsets(*OFFSETS)
@@ -400,7 +400,7 @@ def test_offsets_expire_after_delivery_timeout_ms(request_: type, second: bool) 
 
 
 def test_offsets_that_may_still_arrive_force_a_new_epoch() -> None:
-    play = Play(delivery_timeout_ms=2000, request_timeout_ms=500)
+    play = TransactionWorld(delivery_timeout_ms=2000, request_timeout_ms=500)
     play.begin()
     play.refusals[TxnOffsetCommitRequest] = [14] * 1000
     play.machine.send_offsets(*OFFSETS)
@@ -410,7 +410,7 @@ def test_offsets_that_may_still_arrive_force_a_new_epoch() -> None:
 
 
 def test_a_commit_whose_response_is_lost_is_retried_until_it_is_known() -> None:
-    play = Play(request_timeout_ms=500, delivery_timeout_ms=2000)
+    play = TransactionWorld(request_timeout_ms=500, delivery_timeout_ms=2000)
     play.begin()
     batch = play.producer.must_send("t", "a", partition=0)
     play.engine.flush()
