@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ..error_codes import ErrorCode
 from ..wire.message import Message, Struct
@@ -29,7 +29,7 @@ def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
 def _replace_errors(value: Any, error: ErrorCode) -> bool:
     """Replace the errors within a part of a response; returns whether there were any."""
     if isinstance(value, list):
-        items: list[Any] = value
+        items = cast("list[Any]", value)
         return max([_replace_errors(item, error) for item in items], default=False)
     replaced = False
     if isinstance(value, Struct):

@@ -320,22 +320,27 @@ class ClientMember(Protocol):
 
     def step(self, event: MemberEvent, now: int) -> list[MemberAction]:
         """Apply `event` at time `now` and return the actions to perform, in order."""
+        ...
 
     def on_poll(self, now: int) -> None:
         """Restart max.poll.interval.ms, as `step(PollLeft(), now)` does. Only while `is_stable`."""
+        ...
 
     def next_deadline(self) -> int | None:
         """Return the time of the next `Tick`, or None if only another event can change the member."""
+        ...
 
     # -- identity
 
     @property
     def member_id(self) -> str:
         """The member id, or an empty string while the member has none."""
+        ...
 
     @property
     def generation(self) -> int | None:
         """The generation or member epoch, or None while the member is not part of the group."""
+        ...
 
     @property
     def identity(self) -> Identity | None:
@@ -344,6 +349,7 @@ class ClientMember(Protocol):
         It is valid during `Revoke` and gone after `Lose`. It is new before `Revoke` and `AdoptAssignment` are
         returned, so that callbacks commit with it.
         """
+        ...
 
     @property
     def joined_identity(self) -> Identity | None:
@@ -351,66 +357,80 @@ class ClientMember(Protocol):
 
         The coordinator accepts commits with it until the next generation begins.
         """
+        ...
 
     @property
     def assigned_identity(self) -> Identity | None:
         """The identity with which the member last received an assignment, even if it is lost."""
+        ...
 
     # -- subscription and assignment
 
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
         """The owned partitions, including the partitions of an unanswered `Revoke` or `Lose`."""
+        ...
 
     @property
     def pattern(self) -> str | None:
         """The subscribed pattern, or None."""
+        ...
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
         """The topics whose metadata is needed: the subscription, and for a leader all topics."""
+        ...
 
     @property
     def cooperative(self) -> bool:
         """Whether a rebalance may take several assignments, so that a missing partition may still come."""
+        ...
 
     # -- progress
 
     @property
     def is_stable(self) -> bool:
         """Whether the member has its assignment and no rebalance is in progress."""
+        ...
 
     @property
     def is_joining(self) -> bool:
         """Whether a JoinGroup is in flight."""
+        ...
 
     @property
     def is_unsubscribing(self) -> bool:
         """Whether the member waits for `Released` after `Unsubscribed`."""
+        ...
 
     @property
     def is_rejoining_repeatedly(self) -> bool:
         """Whether the member has rejoined several times without a final assignment."""
+        ...
 
     def assignment_deadline(self) -> int | None:
         """Return when the member loses its partitions unless it is active before.
 
         Activity means responses of the coordinator, and polls of the application.
         """
+        ...
 
     # -- requests
 
     def is_pending(self, request: Message) -> bool:
         """Whether the member still waits for the response to this JoinGroup or SyncGroup."""
+        ...
 
     def in_version(self, request: Message, version: int) -> Message:
         """Return `request` in the form of `version`. Encoding it may still raise EncodeError."""
+        ...
 
     def retried_error(self, response: Message) -> int | None:
         """Return the error code of `response` if the member just tries again, otherwise 0.
 
         Return None if retries of this request are not reported.
         """
+        ...
 
 
 MemberFactory = Callable[[MemberConfig], ClientMember]
@@ -501,21 +521,27 @@ class GroupCoordinator(Protocol):
     @property
     def requests(self) -> Collection[type[Message]]:
         """The request classes that `step` serves."""
+        ...
 
     def step(self, event: CoordinatorEvent, now: int) -> list[CoordinatorAction]:
         """Apply one event and return the actions to perform, in order."""
+        ...
 
     def next_deadline(self) -> int | None:
         """Return the time at which a `Tick` is due, or None if nothing waits for time."""
+        ...
 
     def group_ids(self) -> Collection[str]:
         """Return the ids of all groups, those included that only have offsets."""
+        ...
 
     def describe(self, group_id: str) -> GroupDescription | None:
         """Return the group as it is now, or None if it does not exist."""
+        ...
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
         """Return whether the producer committed offsets to the group in a transaction that is still open."""
+        ...
 
     def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
         """Answer the group's delayed requests with NOT_COORDINATOR, because another node takes over.
@@ -523,6 +549,8 @@ class GroupCoordinator(Protocol):
         All nodes of an embedded cluster share one coordinator, so the group itself stays. The sessions of
         its members restart at `ready_at`, the time at which the new node has loaded the group.
         """
+        ...
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
         """Return the response to one of `requests` that reports nothing but this error."""
+        ...
