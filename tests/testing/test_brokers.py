@@ -71,7 +71,7 @@ def test_a_broker_that_requires_tls_is_reported_at_once(
 ) -> None:
     pytest.importorskip("trustme")
     listen, tls = [f"{protocol}://127.0.0.1:0"], certificates(tmp_path).context()
-    monkeypatch.setattr(time, "sleep", None)  # A retry would sleep, and fail the test.
+    monkeypatch.setattr(time, "sleep", None)  # A retry would call `sleep`, and so fail the test.
     with running(listen=listen, users={"a": "b"}, tls=tls) as server, pytest.raises(BrokerMissing) as caught:
         named(server.bootstrap).__enter__()
     assert words in str(caught.value)

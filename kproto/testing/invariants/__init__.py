@@ -1,15 +1,16 @@
-"""Invariants: what must hold in every world, whatever happens in it. Functions named by what they check.
+"""Invariants: what must hold in every world, whatever happens in it. Each function is named by its claim.
 
     world.watch(*ALWAYS)      # check after each event that an application observes
     ... world.run(...) ...
     check(world)              # check the whole run, after `settle`
 
 Each invariant takes a `World` and raises `InvariantBroken`, which names the client, the reason and the time.
-Invariants are about kproto's consumers. Models of other clients matter only where they affect these (two
-owners of a partition), and only as far as their own rules go.
+Invariants are about kproto's consumers. A model of another client is checked only where it affects these
+consumers (two owners of a partition), and only by the rules of the original client.
 
 `kproto.testing.properties` has properties of single parts: an assignor, a decoder, a reader of batches. The
-numbers I1 to I20 are those of `docs/rules/invariants.md`: bugs of other clients that led to these invariants.
+numbers I1 to I20 refer to `docs/rules/invariants.md`, which lists the bugs of other clients behind these
+invariants.
 
 * `always`: what holds at every moment
 * `history`: what holds for the whole run so far
@@ -84,10 +85,10 @@ __all__ = [
     "what_was_assigned_is_owned",
 ]
 
-# For `World.watch`: they check the current moment.
+# For `World.watch`: invariants of the current moment.
 ALWAYS: Final[tuple[Invariant, ...]] = (no_partition_has_two_owners, a_fenced_member_is_silent)
 
-# They check the observations of the whole run, at any time.
+# Invariants of the whole run so far, which can be checked at any time.
 HISTORY: Final[tuple[Invariant, ...]] = (
     nothing_of_a_revoked_partition_is_delivered,
     nothing_is_skipped_or_repeated_while_owned,
@@ -104,7 +105,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
     every_error_has_an_exit,
 )
 
-# They hold in a settled world; see `kproto.testing.schedules.settle`.
+# Invariants of a settled world; see `kproto.testing.schedules.settle`.
 AT_REST: Final[tuple[Invariant, ...]] = (
     what_is_owned_is_read,
     every_record_was_delivered,

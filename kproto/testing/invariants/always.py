@@ -11,8 +11,8 @@ from .queries import violation
 def no_partition_has_two_owners(world: World) -> None:
     """I4: among the members of a group's generation, at most one works on a partition.
 
-    A member that was removed but has not been told yet does not count as an owner. Neither does a static
-    member for which a rebalance did not wait, nor a model that joined without revoking its partitions.
+    A removed member does not count as an owner before a response has told it of the removal. Neither does a
+    static member for which a rebalance did not wait, nor a model that joined without revoking its partitions.
     """
     owners: dict[tuple[str, TopicPartition], str] = {}
     for client in world.clients.values():
@@ -44,8 +44,9 @@ def _is_unassigned_to_model(group: ClassicGroup, client: Client, partition: Topi
 
 
 def a_fenced_member_is_silent(world: World) -> None:
-    """I3: a fenced client delivers nothing until its next assignment. sarama-cluster is exempt, because it
-    does.
+    """I3: a fenced client delivers nothing until its next assignment.
+
+    The model of sarama-cluster is exempt: the original continues to deliver.
     """
     last = world.observations[-1] if world.observations else None
     if last is None or last.kind != "delivered":

@@ -18,9 +18,7 @@ from .queries import (
 
 
 def nothing_of_a_revoked_partition_is_delivered(world: World) -> None:
-    """I12: after the "revoked" or "lost" callback, nothing of the partition is delivered until it is assigned
-    again.
-    """
+    """I12: no record of a partition is delivered between a "revoked" or "lost" callback and an assignment."""
     for name, history in histories(world):
         owned: set[TopicPartition] = set()
         for observation in history:
@@ -58,7 +56,7 @@ def nothing_is_skipped_or_repeated_while_owned(world: World) -> None:
 
 
 def a_partition_starts_where_the_group_committed(world: World) -> None:
-    """I13: the first record after an assignment is at the group's committed offset, whichever member had it.
+    """I13: the first record after an assignment is at the group's committed offset.
 
     In a group with models it may be an earlier record. sarama commits with the leader epoch at which it began
     to read, and a client that checks epochs (KIP-320) has to return to the end of that epoch.

@@ -32,7 +32,7 @@ from ...validation import checked
 from ...wire.message import Message
 from .journal import kept
 
-# Error codes that tell a member that it is fenced.
+# Error codes by which a coordinator fences a member.
 FENCES: Final = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 )

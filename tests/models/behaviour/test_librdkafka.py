@@ -356,7 +356,7 @@ def test_s0_16_logical_offsets_have_names() -> None:
     assert names == ["STORED", "INVALID", "BEGINNING", "END", "TAIL(3)", "7"]
 
 
-# ---- scenario S0: the table of member.md 7.0, row by row
+# ---- scenario S0: the race between the two threads of the original
 
 
 class Handler:
