@@ -1,23 +1,27 @@
-"""How many events a second the clients' machines take, alone and in a world.
+"""Measure how many events per second the models of other clients process.
 
     python -m benchmarks.experiments.client_models [--rounds 5] [--minutes 3]
 
-Two members of a group live for some virtual minutes before the embedded broker: records come at 10 a second,
-both commit each second, the topic grows once, and one member comes later than the other. An event is whatever
-enters a machine's `step`: answers (with the records in them, decoded by the machine), polls, ticks, the
-application's wishes. None is left out, and none is made up.
+Two members of a group run for some virtual minutes against the embedded broker. 10 records arrive per
+second, both members commit every second, the topic grows once, and the second member joins later. An event
+is any input of a model's `step`: responses, whose records the model decodes, polls, ticks and calls of the
+application. No event is left out, and none is invented.
 
-* step: the same life told once more to fresh machines: all CPU of a loop around `step` and `next_deadline`,
-  without that of the loop itself. What the machines do there is held against what they did in the life.
-* world: all CPU of the life, with broker, network, codecs and application, for each of its events.
+* step: the recorded events are replayed to new members. Counts the CPU time of `step` and `next_deadline`,
+  without that of the replay loop. The actions must be the recorded ones.
+* world: all CPU time of the recorded run, with broker, network, codecs and application.
 
-Of both the median over the rounds. A ratio is that of a round to kafka-go's in the same round. The goal is
-that a machine steps 100,000 events a second.
+Rates are medians over the rounds. A ratio compares a model with kafka-go's in the same round. The goal is
+100,000 events per second for `step`.
 
-Thousands of events a second on an EPYC with two cores while ten processes of others wanted them, too, Python
-3.11, 2 rounds of half a minute, step and (world): java 99 (13), java-2.6 101 (14), sarama 96 (12),
-sarama-cluster 113 (12), kafka-go 110 (10), librdkafka 104 (12). An event takes 35,000 to 47,000 instructions
-on average, a fetch's answer with the next request several times that.
+Thousands of events per second on an EPYC with two busy cores, Python 3.11, 2 rounds of half a minute:
+
+    model     java    java-2.6    sarama    sarama-cluster    kafka-go    librdkafka
+    step      99      101         96        113               110         104
+    world     13      14          12        12                10          12
+
+An event takes 35,000 to 47,000 instructions on average. A Fetch response, with the next request, takes
+several times that.
 """
 
 from __future__ import annotations
@@ -40,68 +44,70 @@ from kproto.testing.world import World
 from .. import report
 
 GOAL = 100_000
-YARDSTICK = "kafka-go"
-# An event, when it was, which of the machine's requests it answers, and what the machine did.
+REFERENCE = "kafka-go"
+# An event, its time, the index of the request that it answers (or None), and the actions of the model.
 Step = tuple[c.ModelEvent, int, int | None, list[c.ModelAction]]
 
 
 @dataclass
-class Life:
-    """What one member lived through."""
+class Recording:
+    """All steps of one member."""
 
     config: c.ModelConfig
-    random: Callable[[], Callable[[], float]]  # A fresh source of what the member drew.
+    new_random: Callable[
+        [], Callable[[], float]
+    ]  # Returns a source of the random numbers that the member used.
     steps: list[Step] = field(default_factory=list)
-    # By identity: which of its requests it is. The steps keep them alive.
+    # id() of each request -> its index. The steps keep the requests alive.
     requests: dict[int, int] = field(default_factory=dict)
 
 
 class Recorder:
-    """A client's module that keeps what enters and leaves its machine."""
+    """A client model that records the events and actions of its members."""
 
-    def __init__(self, machine: Any, seed: int) -> None:
-        self.machine = machine
-        self.VERSIONS = machine.VERSIONS
-        self.HEARS_DISCONNECTS = getattr(machine, "HEARS_DISCONNECTS", False)
-        self.next_deadline = machine.next_deadline
+    def __init__(self, model: Any, seed: int) -> None:
+        self.model = model
+        self.VERSIONS = model.VERSIONS
+        self.HEARS_DISCONNECTS = getattr(model, "HEARS_DISCONNECTS", False)
+        self.next_deadline = model.next_deadline
         self.seed = seed
-        self.lives: dict[int, Life] = {}
+        self.recordings: dict[int, Recording] = {}
         self.states: list[Any] = []
 
     def start(self, config: c.ModelConfig) -> Any:
-        def drawn() -> Callable[[], float]:
+        def new_random() -> Callable[[], float]:
             return Random(f"{self.seed}/{config.client_id}").random
 
-        state = self.machine.start(replace(config, random=drawn()))
+        state = self.model.start(replace(config, random=new_random()))
         self.states.append(state)
-        self.lives[id(state)] = Life(config, drawn)
+        self.recordings[id(state)] = Recording(config, new_random)
         return state
 
     def step(self, state: Any, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
-        life = self.lives[id(state)]
-        answers = (
-            life.requests[id(event.request)]
+        recording = self.recordings[id(state)]
+        request_index = (
+            recording.requests[id(event.request)]
             if isinstance(event, (c.ResponseReceived, c.RequestFailed))
             else None
         )
-        actions: list[c.ModelAction] = self.machine.step(state, event, now)
+        actions: list[c.ModelAction] = self.model.step(state, event, now)
         for action in actions:
             if isinstance(action, c.SendRequest):
-                life.requests[id(action.request)] = len(life.requests)
-        life.steps.append((event, now, answers, actions))
+                recording.requests[id(action.request)] = len(recording.requests)
+        recording.steps.append((event, now, request_index, actions))
         return actions
 
 
-def lived(name: str, minutes: float, seed: int) -> tuple[Recorder, float]:
-    """A group's life, and the ns of CPU that its world took."""
+def record_group(name: str, minutes: float, seed: int) -> tuple[Recorder, float]:
+    """Run a group of two members; return the recorder and the CPU time of the whole world in ns."""
     recorder = Recorder(load_model(name), seed)
     world = World({"t": 4}, seed=seed, trace=False)
-    said: dict[str, Any] = {"topics": ["t"], "group_id": "g", "reset": "earliest", "auto_commit_ms": 1_000}
+    options: dict[str, Any] = {"topics": ["t"], "group_id": "g", "reset": "earliest", "auto_commit_ms": 1_000}
     begun = thread_time_ns()
-    world.join("a", recorder, **said)
+    world.join("a", recorder, **options)
     for tenth in range(int(minutes * 600)):
         if tenth == 100:
-            world.join("b", recorder, **said)
+            world.join("b", recorder, **options)
         if tenth == 400:
             world.grow("t", 6)
         world.write("t", tenth % 4, "x")
@@ -109,14 +115,14 @@ def lived(name: str, minutes: float, seed: int) -> tuple[Recorder, float]:
     return recorder, thread_time_ns() - begun
 
 
-class Silent:
-    """A machine that does what was done, and nothing for it: what telling costs by itself."""
+class EmptyModel:
+    """Returns the recorded actions without any work, to measure the replay loop itself."""
 
-    def __init__(self, life: Life) -> None:
-        self.did = [actions for *_, actions in life.steps]
+    def __init__(self, recording: Recording) -> None:
+        self.recorded_actions = [actions for *_, actions in recording.steps]
 
     def start(self, config: c.ModelConfig) -> Any:
-        return iter(self.did)
+        return iter(self.recorded_actions)
 
     @staticmethod
     def step(state: Any, event: c.ModelEvent, now: int) -> list[c.ModelAction]:
@@ -128,14 +134,16 @@ class Silent:
         return None
 
 
-def told(machine: Any, life: Life) -> float:
-    """The ns of CPU of the same life in a fresh machine."""
-    step, next_deadline = machine.step, machine.next_deadline
-    state = machine.start(replace(life.config, random=life.random()))
+def time_replay(model: Any, recording: Recording) -> float:
+    """Return the CPU time in ns of the recorded steps with a new member."""
+    step, next_deadline = model.step, model.next_deadline
+    state = model.start(replace(recording.config, random=recording.new_random()))
     requests: list[Any] = []
     begun = thread_time_ns()
-    for event, now, answers, _ in life.steps:
-        actions = step(state, event if answers is None else addressed(event, requests[answers]), now)
+    for event, now, request_index, _ in recording.steps:
+        if request_index is not None:
+            event = readdress(event, requests[request_index])
+        actions = step(state, event, now)
         next_deadline(state)
         for action in actions:
             if type(action) is c.SendRequest:
@@ -143,26 +151,27 @@ def told(machine: Any, life: Life) -> float:
     return thread_time_ns() - begun
 
 
-def stepped(machine: Any, life: Life) -> float:
-    """The same without the loop around it."""
-    return told(machine, life) - told(Silent(life), life)
+def time_steps(model: Any, recording: Recording) -> float:
+    """Return the CPU time in ns of the recorded steps, without that of the replay loop."""
+    return time_replay(model, recording) - time_replay(EmptyModel(recording), recording)
 
 
-def is_the_same(machine: Any, life: Life) -> bool:
-    """Whether a fresh machine does in the same life what the first one did."""
-    state = machine.start(replace(life.config, random=life.random()))
+def is_deterministic(model: Any, recording: Recording) -> bool:
+    """Return whether a new member answers the recorded events with the recorded actions."""
+    state = model.start(replace(recording.config, random=recording.new_random()))
     requests: list[Any] = []
-    for event, now, answers, did in life.steps:
-        told = event if answers is None else addressed(event, requests[answers])
-        actions = machine.step(state, told, now)
+    for event, now, request_index, recorded_actions in recording.steps:
+        if request_index is not None:
+            event = readdress(event, requests[request_index])
+        actions = model.step(state, event, now)
         requests += [action.request for action in actions if isinstance(action, c.SendRequest)]
-        if actions != did:
+        if actions != recorded_actions:
             return False
     return True
 
 
-def addressed(event: Any, request: Any) -> c.ModelEvent:
-    """An answer, or a failure, of a request that the fresh machine itself sent."""
+def readdress(event: Any, request: Any) -> c.ModelEvent:
+    """Return the same response or failure, but for this request of the new member."""
     if type(event) is c.ResponseReceived:
         return c.ResponseReceived(request, event.response, event.version)
     return structs.replace(event, request=request)
@@ -173,31 +182,32 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--minutes", type=float, default=3, help="of virtual time")
-    given = parser.parse_args()
+    parser.add_argument("--minutes", type=float, default=3, help="minutes of virtual time (default: 3)")
+    arguments = parser.parse_args()
     names = model_names()
-    alone: dict[str, list[float]] = {name: [] for name in names}
-    whole: dict[str, list[float]] = {name: [] for name in names}
-    for seed in range(given.rounds):
+    step_rates: dict[str, list[float]] = {name: [] for name in names}
+    world_rates: dict[str, list[float]] = {name: [] for name in names}
+    for seed in range(arguments.rounds):
         for name in names:
-            recorder, taken = lived(name, given.minutes, seed)
-            lives = recorder.lives.values()
-            events = sum(len(life.steps) for life in lives)
-            if not all(is_the_same(recorder.machine, life) for life in lives):
-                raise AssertionError(f"{name}: told again, the machine did something else")
+            recorder, world_ns = record_group(name, arguments.minutes, seed)
+            recordings = recorder.recordings.values()
+            events = sum(len(recording.steps) for recording in recordings)
+            if not all(is_deterministic(recorder.model, recording) for recording in recordings):
+                raise AssertionError(f"{name}: the replay differs from the recording")
             gc.freeze()
-            whole[name].append(events / taken * 1e9)
-            alone[name].append(events / sum(stepped(recorder.machine, life) for life in lives) * 1e9)
+            world_rates[name].append(events / world_ns * 1e9)
+            steps_ns = sum(time_steps(recorder.model, recording) for recording in recordings)
+            step_rates[name].append(events / steps_ns * 1e9)
     print(report.machine("kproto"))
     print()
-    report.header("client", "step, events/s", "us an event", f"x {YARDSTICK}", "goal", "world, events/s")
+    report.header("client", "step, events/s", "us per event", f"x {REFERENCE}", "goal", "world, events/s")
     for name in names:
-        rate = statistics.median(alone[name])
+        rate = statistics.median(step_rates[name])
         ratio = statistics.median(
-            own / other for own, other in zip(alone[name], alone[YARDSTICK], strict=True)
+            own / reference for own, reference in zip(step_rates[name], step_rates[REFERENCE], strict=True)
         )
-        reached = "reached" if rate >= GOAL else f"{rate / GOAL:.2f} of it"
-        world = f"{statistics.median(whole[name]):,.0f}"
+        reached = "reached" if rate >= GOAL else f"missed, {rate / GOAL:.2f} of it"
+        world = f"{statistics.median(world_rates[name]):,.0f}"
         report.row(name, f"{rate:,.0f}", f"{1e6 / rate:.1f}", ratio, reached, world)
 
 

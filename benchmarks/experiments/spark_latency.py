@@ -42,7 +42,7 @@ PARTS = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffset
 
 
 class FileReader(DataSourceStreamReader):
-    """An offset is the size of the file; each of its bytes is a row."""
+    """Reads a file. Each byte is a row, and an offset is the size of the file."""
 
     def __init__(self, schema: StructType, path: str) -> None:
         self.schema, self.path = schema, path
@@ -53,10 +53,10 @@ class FileReader(DataSourceStreamReader):
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # type: ignore[override]
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         return {"rows": os.stat(self.path).st_size}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # type: ignore
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         return [InputPartition((start["rows"], end["rows"]))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -67,6 +67,8 @@ class FileReader(DataSourceStreamReader):
 
 
 class File(DataSource):
+    """A source that fetches nothing, the limit for every Python source."""
+
     @classmethod
     def name(cls) -> str:
         return "bytes-of-a-file"
@@ -78,87 +80,95 @@ class File(DataSource):
         return FileReader(schema, self.options["path"])
 
 
-def latency(spark: Any, formats: dict[str, str], bootstrap: str, runs: int, count: int = 20) -> None:
-    """Print the medians of all formats and of the ceiling, and the ratios to Spark's own source."""
+def compare_latency(spark: Any, formats: dict[str, str], bootstrap: str, runs: int, count: int = 20) -> None:
+    """Print the median of each source and of the ceiling, and the ratio to Spark's own source."""
     spark.dataSource.register(File)
-    names = {**formats, CEILING: File.name()}
-    took: dict[str, list[float]] = {name: [] for name in names}
-    parts: dict[str, list[dict[str, int]]] = {name: [] for name in names}
+    sources = {**formats, CEILING: File.name()}
+    latencies: dict[str, list[float]] = {name: [] for name in sources}
+    parts: dict[str, list[dict[str, int]]] = {name: [] for name in sources}
     for turn in range(runs + 1):
-        for name, form in names.items():
-            found, spent = _latencies(spark, form, bootstrap, count)
-            if turn:  # the first one warms up
-                took[name] += found[count // 4 :]
-                parts[name] += spent[count // 4 :]
-    middle = {name: statistics.median(each) * 1000 for name, each in took.items()}
-    for name, ms in middle.items():
-        own = middle.get(SPARKS_OWN)
+        for name, source in sources.items():
+            seconds, durations = _measure(spark, source, bootstrap, count)
+            if turn:  # The first turn only warms up.
+                latencies[name] += seconds[count // 4 :]
+                parts[name] += durations[count // 4 :]
+    medians = {name: statistics.median(seconds) * 1000 for name, seconds in latencies.items()}
+    for name, ms in medians.items():
+        own = medians.get(SPARKS_OWN)
         ratio = "" if own is None or name == SPARKS_OWN else f", {ms / own:.2f} x Spark's own"
-        print(f"latency, {name:<12} {ms:6.0f} ms, median of {len(took[name])}{ratio}", flush=True)
-        spent = {part: statistics.median(one.get(part, 0) for one in parts[name]) for part in PARTS}
-        print("  of that " + ", ".join(f"{part} {ms:.0f}" for part, ms in spent.items()), flush=True)
+        print(f"latency, {name:<12} {ms:6.0f} ms, median of {len(latencies[name])}{ratio}", flush=True)
+        part_medians = {
+            part: statistics.median(durations.get(part, 0) for durations in parts[name]) for part in PARTS
+        }
+        print("  parts: " + ", ".join(f"{part} {ms:.0f}" for part, ms in part_medians.items()), flush=True)
 
 
-def _grow(log: Path) -> None:
+def _append_byte(log: Path) -> None:
     with log.open("ab") as file:
         file.write(b"x")
 
 
-def _latencies(spark: Any, form: str, bootstrap: str, count: int) -> tuple[list[float], list[dict[str, int]]]:
-    """Seconds from record to row, of one query, and the parts of its batches."""
+def _measure(spark: Any, source: str, bootstrap: str, count: int) -> tuple[list[float], list[dict[str, int]]]:
+    """Run one query; return the seconds from each record to its row, and the parts of each batch in ms."""
     with tempfile.TemporaryDirectory() as folder, Cluster(bootstrap) as cluster:
         write: Callable[[], object]
-        if form == File.name():
+        if source == File.name():
             log = Path(folder, "log")
             log.touch()
-            given, write = {"path": str(log)}, partial(_grow, log)
+            options, write = {"path": str(log)}, partial(_append_byte, log)
         else:
-            topic = f"latency-{form}-{time.time_ns()}"
+            topic = f"latency-{source}-{time.time_ns()}"
             cluster.create_topics({topic: 1})
-            given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-            one = encode_batch([Record(0, time.time_ns() // 10**6, None, b"x")])
+            options = {
+                "kafka.bootstrap.servers": bootstrap,
+                "subscribe": topic,
+                "startingOffsets": "earliest",
+            }
+            batch = encode_batch([Record(0, time.time_ns() // 10**6, None, b"x")])
 
             def write() -> object:
-                return cluster.produce(TopicPartition(topic, 0), one)
+                return cluster.produce(TopicPartition(topic, 0), batch)
 
-        seen: list[int] = []
+        offsets: list[int] = []
 
-        def see(frame: Any, _: int) -> None:
-            seen.extend(row["offset"] for row in frame.select("offset").collect())
+        def collect(frame: Any, _: int) -> None:
+            offsets.extend(row["offset"] for row in frame.select("offset").collect())
 
-        stream = spark.readStream.format(form).options(**given).load()
-        sink = stream.writeStream.foreachBatch(see).option("checkpointLocation", f"{folder}/checkpoint")
+        stream = spark.readStream.format(source).options(**options).load()
+        sink = stream.writeStream.foreachBatch(collect).option("checkpointLocation", f"{folder}/checkpoint")
         query = sink.trigger(processingTime="0 seconds").start()
-        took: list[float] = []
-        for n in range(count):
+        latencies: list[float] = []
+        for number in range(count):
             began = time.perf_counter()
             write()
-            while len(seen) <= n and query.isActive:
+            while len(offsets) <= number and query.isActive:
                 time.sleep(0.001)
-            took.append(time.perf_counter() - began)
+            latencies.append(time.perf_counter() - began)
             time.sleep(0.05)
-        spent = [dict(p["durationMs"]) for p in query.recentProgress if p["numInputRows"]]
+        durations = [
+            dict(progress["durationMs"]) for progress in query.recentProgress if progress["numInputRows"]
+        ]
         query.stop()
-        assert len(seen) == count, query.exception()
-    return took, spent
+        assert len(offsets) == count, query.exception()
+    return latencies, durations
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    arguments.add_argument("--kafka", metavar="HOST:PORT")
-    arguments.add_argument("--runs", type=int, default=3)
-    arguments.add_argument("--jvm", type=Path, metavar="JARS")
-    arguments.add_argument("--plain", action="store_true")
-    arguments.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of Spark")
-    given = arguments.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kafka", metavar="HOST:PORT")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--jvm", type=Path, metavar="JARS")
+    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
+    arguments = parser.parse_args()
     from kproto.broker.server import running
 
     print(machine("pyspark", "pyarrow"))
-    settings = {"spark.jars": ",".join(map(str, given.jvm.glob("*.jar")))} if given.jvm else {}
-    settings |= dict(one.split("=", 1) for one in given.set)
-    embedded: Any = running(topics={}) if given.kafka is None else nullcontext()
+    settings = {"spark.jars": ",".join(map(str, arguments.jvm.glob("*.jar")))} if arguments.jvm else {}
+    settings |= dict(setting.split("=", 1) for setting in arguments.set)
+    embedded: Any = running(topics={}) if arguments.kafka is None else nullcontext()
     with embedded as broker:
-        if given.plain:
+        if arguments.plain:
             from pyspark.sql import SparkSession
 
             builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -168,8 +178,8 @@ def main() -> None:
             register(spark)
         else:
             spark = session("latency", settings=settings)
-        formats = {"kproto": "kproto", **({SPARKS_OWN: "kafka"} if given.jvm else {})}
-        latency(spark, formats, given.kafka or broker.bootstrap, given.runs)
+        formats = {"kproto": "kproto", **({SPARKS_OWN: "kafka"} if arguments.jvm else {})}
+        compare_latency(spark, formats, arguments.kafka or broker.bootstrap, arguments.runs)
         spark.stop()
 
 

@@ -1,9 +1,9 @@
-"""How the Spark source grows: planning by partitions, reading by partitions and slots, and a worker's memory.
+"""Measure how the Spark source scales: planning, reading with many partitions and slots, memory of a worker.
 
-    python -m benchmarks.experiments.spark_scale --kafka HOST:PORT --jvm JARS            all of it
+    python -m benchmarks.experiments.spark_scale --kafka HOST:PORT --jvm JARS            everything
     python -m benchmarks.experiments.spark_scale --kafka HOST:PORT --only memory --gigabytes 5
 
-The jars are those of `benchmarks.spark`, whose ways of measuring these are.
+`benchmarks.spark` says which jars are needed, and how times and ratios are measured.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pickle
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,96 +38,104 @@ SLOTS = (1, 2, 4)
 ROUNDS = 30
 
 
-def topic_of(count: int, size: int = 100) -> str:
+def topic_name(count: int, size: int = 100) -> str:
     return f"scale-{count}-{size}-{time.time_ns()}"
 
 
-def plan(bootstrap: str) -> None:
-    """What Spark waits for before a batch has tasks: the ends asked for, the slices made and pickled."""
+def measure_planning(bootstrap: str) -> None:
+    """Measure what Spark waits for before a batch has tasks: end offsets, and pickled input partitions."""
     for count in COUNTS:
-        topic = topic_of(count)
+        topic = topic_name(count)
         fill(bootstrap, topic, count, 100, count)
         options = parse({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
         stream = KprotoStreamReader(full(options), options)
         first = Offsets.from_json(stream.latestOffset({}, ReadAllAvailable()))
         start = Offsets(dict.fromkeys(first.positions, 0), first.ids).to_json()
-        ways = {"stream": partial(_planned, stream, start)}
-        ways["batch"] = KprotoReader(full(options), options).partitions
-        for name, way in ways.items():
-            took, cpu = list[float](), list[float]()
+        planners: dict[str, Callable[[], Any]] = {"stream": partial(_plan_stream, stream, start)}
+        planners["batch"] = KprotoReader(full(options), options).partitions
+        for name, plan in planners.items():
+            wall_seconds, cpu_seconds = list[float](), list[float]()
             for _ in range(ROUNDS):
-                began, spent = time.perf_counter(), time.process_time()
-                slices = [pickle.dumps(one) for one in way()]
-                took.append(time.perf_counter() - began)
-                cpu.append(time.process_time() - spent)
-                assert len(slices) == count
-            middle = (statistics.median(each) * 1000 for each in (took, cpu))
-            print("plan a {} of {:>5} partitions: {:6.1f} ms, {:6.1f} ms of CPU".format(name, count, *middle))
+                wall, cpu = time.perf_counter(), time.process_time()
+                pickled = [pickle.dumps(partition) for partition in plan()]
+                wall_seconds.append(time.perf_counter() - wall)
+                cpu_seconds.append(time.process_time() - cpu)
+                assert len(pickled) == count
+            wall, cpu = (statistics.median(seconds) * 1000 for seconds in (wall_seconds, cpu_seconds))
+            print(f"plan a {name} of {count:>5} partitions: {wall:6.1f} ms, {cpu:6.1f} ms of CPU")
         stream.stop()
 
 
-def _planned(stream: KprotoStreamReader, start: dict[str, Any]) -> list[InputPartition]:
+def _plan_stream(stream: KprotoStreamReader, start: dict[str, Any]) -> list[InputPartition]:
     return stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
 
 
-def read(bootstrap: str, formats: dict[str, str], settings: dict[str, str], rows: int, runs: int) -> None:
-    """The same rows in 1 to 1,000 partitions, with 1 to 4 slots."""
-    topics = {count: topic_of(count) for count in COUNTS}
+def measure_reading(
+    bootstrap: str, formats: dict[str, str], settings: dict[str, str], rows: int, runs: int
+) -> None:
+    """Read the same number of rows from 1 to 1,000 partitions, with 1 to 4 task slots."""
+    topics = {count: topic_name(count) for count in COUNTS}
     for count, topic in topics.items():
         fill(bootstrap, topic, rows, 100, count)
     for slots in SLOTS:
         spark = session("scale", cores=slots, settings=settings)
         for count, topic in topics.items():
-            where = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
-            frames = {name: spark.read.format(form).options(**where).load() for name, form in formats.items()}
-            ways = {name: frame.write.format("noop").mode("overwrite").save for name, frame in frames.items()}
-            measure(runs, rows, f"{slots} slots, {count} partitions", ways)
+            options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+            frames = {
+                name: spark.read.format(source).options(**options).load() for name, source in formats.items()
+            }
+            actions = {
+                name: frame.write.format("noop").mode("overwrite").save for name, frame in frames.items()
+            }
+            measure(runs, rows, f"{slots} slots, {count} partitions", actions)
         spark.stop()
 
 
-def memory(bootstrap: str, gigabytes: float, settings: dict[str, str]) -> None:
-    """The most that a worker has of memory while it reads one partition."""
+def measure_memory(bootstrap: str, gigabytes: float, settings: dict[str, str]) -> None:
+    """Measure the peak memory of a Python worker that reads one large partition."""
     size = 1_000
     rows = int(gigabytes * 1e9 / size)
-    topic = topic_of(1, size)
+    topic = topic_name(1, size)
     fill(bootstrap, topic, rows, size, 1, 900_000)
     spark = session("memory", settings=settings)
     frame = spark.read.format("kproto").option("kafka.bootstrap.servers", bootstrap)
     frame = frame.option("subscribe", topic).load()
-    done, peaks = threading.Event(), dict[int, int]()
-    watcher = threading.Thread(target=partial(_watch, done, peaks), daemon=True)
+    finished, peaks = threading.Event(), dict[int, int]()
+    watcher = threading.Thread(target=partial(_watch_workers, finished, peaks), daemon=True)
     watcher.start()
     try:
         began = time.perf_counter()
-        [[found]] = frame.selectExpr("sum(length(value))").collect()
-        assert found == rows * size, found
-        took, most = time.perf_counter() - began, max(peaks.values()) / 1e6
-        print(f"{rows / 1e6:.1f} M rows of {size} B in one partition: {took:.0f} s, ", end="")
-        print(f"a worker has {most:.0f} MB at its peak", flush=True)
+        [[total]] = frame.selectExpr("sum(length(value))").collect()
+        assert total == rows * size, total
+        seconds, peak = time.perf_counter() - began, max(peaks.values()) / 1e6
+        print(f"{rows / 1e6:.1f} M rows of {size} B in one partition: {seconds:.0f} s, ", end="")
+        print(f"the peak of a worker is {peak:.0f} MB", flush=True)
     finally:
-        done.set()
+        finished.set()
         watcher.join()
         spark.stop()
     with Cluster(bootstrap) as cluster:
         cluster.delete_topics([topic])
 
 
-def _watch(done: threading.Event, peaks: dict[int, int]) -> None:
-    """Keep the peak, in bytes, of every Python worker of Spark's below this process."""
-    while not done.wait(0.2):
+def _watch_workers(finished: threading.Event, peaks: dict[int, int]) -> None:
+    """Record the peak memory in bytes of every Python worker of Spark below this process."""
+    while not finished.wait(0.2):
         parents: dict[int, int] = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
                 parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-        ours = {os.getpid()}
-        while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-            ours |= more
-        for pid in ours - {os.getpid()}:
+        descendants = {os.getpid()}
+        while new := {pid for pid, parent in parents.items() if parent in descendants} - descendants:
+            descendants |= new
+        for pid in descendants - {os.getpid()}:
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                if not any(word.endswith(b"spark.daemon") for word in command[1:3]):  # or Spark's own
+                if not any(
+                    word.endswith(b"spark.daemon") for word in command[1:3]
+                ):  # Other processes of Spark.
                     continue
                 status = Path(f"/proc/{pid}/status").read_text()
             except OSError:
@@ -136,23 +145,23 @@ def _watch(done: threading.Event, peaks: dict[int, int]) -> None:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    arguments.add_argument("--kafka", metavar="HOST:PORT", required=True)
-    arguments.add_argument("--jvm", type=Path, metavar="JARS")
-    arguments.add_argument("--rows", type=int, default=1_000_000)
-    arguments.add_argument("--runs", type=int, default=3)
-    arguments.add_argument("--gigabytes", type=float, default=5)
-    arguments.add_argument("--only", choices=("plan", "read", "memory"))
-    given = arguments.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kafka", metavar="HOST:PORT", required=True)
+    parser.add_argument("--jvm", type=Path, metavar="JARS")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--gigabytes", type=float, default=5)
+    parser.add_argument("--only", choices=("plan", "read", "memory"))
+    arguments = parser.parse_args()
     print(machine("pyspark", "pyarrow"))
-    settings = {"spark.jars": ",".join(map(str, given.jvm.glob("*.jar")))} if given.jvm else {}
-    formats = {"kproto": "kproto", **({SPARKS_OWN: "kafka"} if given.jvm else {})}
-    if given.only in (None, "plan"):
-        plan(given.kafka)
-    if given.only in (None, "read"):
-        read(given.kafka, formats, settings, given.rows, given.runs)
-    if given.only in (None, "memory"):
-        memory(given.kafka, given.gigabytes, settings)
+    settings = {"spark.jars": ",".join(map(str, arguments.jvm.glob("*.jar")))} if arguments.jvm else {}
+    formats = {"kproto": "kproto", **({SPARKS_OWN: "kafka"} if arguments.jvm else {})}
+    if arguments.only in (None, "plan"):
+        measure_planning(arguments.kafka)
+    if arguments.only in (None, "read"):
+        measure_reading(arguments.kafka, formats, settings, arguments.rows, arguments.runs)
+    if arguments.only in (None, "memory"):
+        measure_memory(arguments.kafka, arguments.gigabytes, settings)
 
 
 if __name__ == "__main__":
