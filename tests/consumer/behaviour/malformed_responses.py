@@ -111,7 +111,7 @@ class MalformedWorld(Refusing):
         if wire.open:
             wire.open = False
             del wire.client.wires[wire.key]
-            wire.client.do(Broken(wire.key, "the password is another one", denied=True))  # type: ignore[attr-defined]
+            wire.client.do(Broken(wire.key, "the password is wrong", denied=True))  # type: ignore[attr-defined]
             self.disconnect_broker(wire)
 
     def offsets(self) -> dict[tuple[int, str], int]:

@@ -117,10 +117,14 @@ class Schedule:
         self.world.run(4000)
         self.tokens += last
         for member, token in self.tokens:
-            assert token in member.done or member in self.killed, f"{member.name}: {token} never ended"
+            assert token in member.done or member in self.killed, (
+                f"{member.name}: the future of {token} is not done"
+            )
             error = member.done.get(token, (None, None))[1]
             assert error is None or isinstance(error, KprotoError)
-            assert error is None or (member, token) not in last, f"{member.name}, and all was well: {error}"
+            assert error is None or (member, token) not in last, (
+                f"{member.name} failed without a fault: {error}"
+            )
 
 
 def kill(schedule: Schedule, member: Consumer) -> None:

@@ -37,7 +37,10 @@ FETCHES = "groups.topics.partitions"
 
 
 @pytest.mark.thorough
-@given(change=st.sampled_from([one for one in READS if one != UNRECOVERABLE_JOIN]), late=st.booleans())
+@given(
+    change=st.sampled_from([malformation for malformation in READS if malformation != UNRECOVERABLE_JOIN]),
+    late=st.booleans(),
+)
 @example(change=("Fetch", "responses", "empty"), late=True)
 @example(change=("OffsetFetch", "groups", "empty"), late=False)
 @example(change=("OffsetCommit", COMMITS, "empty"), late=False)

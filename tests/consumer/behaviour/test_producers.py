@@ -68,7 +68,7 @@ def values(broker: str, count: int, topic: str = "t") -> list[bytes]:
 
 
 def call_within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Return what `call` returns or raises in a thread of its own; fail if it takes longer than `seconds`."""
+    """Return what `call` returns or raises in another thread; fail if it takes longer than `seconds`."""
     results: list[Any] = []
 
     def run() -> None:
@@ -80,7 +80,7 @@ def call_within(seconds: float, call: Callable[[], Any]) -> Any:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
-    assert results, f"it takes longer than {seconds} s"
+    assert results, f"the call did not return within {seconds} s"
     return results[0]
 
 
@@ -191,7 +191,7 @@ def test_a_callback_must_be_callable(broker: str) -> None:
 
 
 async def coroutine_callback(delivery: Delivery) -> None:
-    raise AssertionError("nobody awaits it")
+    raise AssertionError("the coroutine must not run")
 
 
 def test_a_coroutine_function_is_rejected_as_a_callback(
@@ -794,7 +794,7 @@ def test_flush_waits_only_for_records_sent_before_it(broker: str) -> None:
         thread.join()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_fork_leaves_the_producer_to_the_parent(broker: str) -> None:
     with Producer(broker, **WAITS) as producer:
         before = producer.send("t", b"1", partition=0)

@@ -88,7 +88,7 @@ INVALID_ADDRESSES = {
     "half a surrogate pair": ("\udcff.example", 9092),
     "a zero byte": ("a\0b", 9092),
     "a port beyond 65535": ("127.0.0.1", 70_000),
-    "a port that nobody listens on": ("127.0.0.1", 1),
+    "a port without a listener": ("127.0.0.1", 1),
 }
 
 
@@ -234,7 +234,7 @@ def test_an_address_of_the_other_family_is_tried(monkeypatch: pytest.MonkeyPatch
     try:
         listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError:
-        pytest.skip("no IPv6 here")
+        pytest.skip("needs IPv6")
     with listener:
         [event] = events_until(
             lambda sockets: sockets.perform(Open(1, "broker.test", listener.getsockname()[1])), bool

@@ -301,7 +301,9 @@ class Chaos:
                     ProducerTransactionState.ABORTABLE_ERROR: "abort",
                 }.get(state, "begin"),
             )
-        raise AssertionError(f"{application.id} comes to no end: {application.machine.open_reason()}")
+        raise AssertionError(
+            f"the transaction of {application.id} does not end: {application.machine.open_reason()}"
+        )
 
 
 # ---- claims
@@ -313,7 +315,7 @@ def committed_records(chaos: Chaos) -> dict[tuple[str, int], list[str]]:
     reader.assign({tp(*partition): 0 for partition in PARTITIONS})
     ends = {tp(*partition): chaos.world.log(tp(*partition)).end_offset for partition in PARTITIONS}
     assert chaos.world.run(20_000, until=lambda: all(reader.position(p) == end for p, end in ends.items())), (
-        "a transaction is open for ever",
+        "a transaction stays open",
         {str(p): (reader.position(p), end) for p, end in ends.items()},
     )
     return {partition: reader.values(*partition) for partition in PARTITIONS}
@@ -324,7 +326,7 @@ def check(seed: int) -> Chaos:
     chaos.run()
     committed_values = committed_records(chaos)
     for partition, values in committed_values.items():
-        assert len(values) == len(set(values)), f"twice in {partition}"
+        assert len(values) == len(set(values)), f"duplicates in {partition}"
     for application in chaos.applications:
         offsets: set[int | None] = {None}
         for transaction in application.past:
@@ -334,11 +336,13 @@ def check(seed: int) -> Chaos:
                 for partition, values in committed_values.items()
             }
             visible = {partition: values for partition, values in visible.items() if values}
-            assert visible in ({}, transaction.values), f"a part of {name}: {visible} of {transaction.values}"
+            assert visible in ({}, transaction.values), (
+                f"only a part of {name} is visible: {visible} of {transaction.values}"
+            )
             if transaction.committed is True:
                 assert visible == transaction.values, f"{name} was committed"
             elif transaction.committed is False:
-                assert not visible, f"{name} was aborted"
+                assert not visible, f"{name} was aborted but is visible"
             ended = [delivery.done() for delivery in transaction.deliveries]
             assert all(ended) or not transaction.producer.alive, name
             if transaction.offset is not None:
@@ -359,7 +363,7 @@ def check(seed: int) -> Chaos:
             )
         if chaos.calm:
             assert not application.past or all(t.committed is not None for t in application.past), (
-                "nothing was wrong"
+                "an outcome is unknown without a fault"
             )
     return chaos
 

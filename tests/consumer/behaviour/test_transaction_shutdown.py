@@ -354,7 +354,7 @@ def outcome_in_child(act: Callable[[], object]) -> str:
         return pipe.read().decode()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_fork_in_a_transaction_leaves_it_to_the_parent(broker: Coordinator) -> None:
     with Producer(broker.bootstrap, **OPTIONS) as producer:
         with producer.transaction():
@@ -378,7 +378,7 @@ def exit_in_transaction(producer: Producer) -> None:
         raise
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_fork_in_an_asyncio_transaction_leaves_it_to_the_parent(broker: Coordinator) -> None:
     def run_until_first_await(main: Any) -> None:
         with suppress(StopIteration):

@@ -31,7 +31,7 @@ class Hostile:
     """A value that no argument allows, and that raises when it is compared, printed or converted."""
 
     def _raises(self, *_: Any) -> Any:
-        raise ZeroDivisionError("somebody looked")
+        raise ZeroDivisionError("the value was used")
 
     __repr__ = __str__ = __eq__ = __hash__ = __bool__ = __len__ = __float__ = __index__ = __int__ = _raises
     __lt__ = __gt__ = __le__ = __ge__ = __contains__ = __getitem__ = __format__ = _raises
@@ -154,7 +154,7 @@ def attempt(kind: Any, broker: str, act: Callable[[Any], Any], then: Callable[[A
         coroutine.send(None)
     except StopIteration as end:
         return end.value
-    raise AssertionError("it waits")
+    raise AssertionError("the call blocks")
 
 
 def check_usable(client: Any) -> Any:
@@ -170,7 +170,7 @@ def check_usable(client: Any) -> Any:
     ):
         if hasattr(client, name):
             return getattr(client, name)(*arguments)
-    raise AssertionError(f"what can one ask {client}?")
+    raise AssertionError(f"no method to check {client} with")
 
 
 def client_threads() -> set[str]:

@@ -69,7 +69,7 @@ def test_other_common_signals_are_deferred_as_well(name: str) -> None:
 NAMELESS = signal.SIGRTMIN + 1 if hasattr(signal, "SIGRTMIN") else None
 
 
-@pytest.mark.skipif(NAMELESS is None, reason="none of them is without a name here")
+@pytest.mark.skipif(NAMELESS is None, reason="every signal has a name on this platform")
 @pytest.mark.parametrize("number", [NAMELESS, None if NAMELESS is None else NAMELESS + 1])
 def test_a_signal_without_a_name_is_deferred_once_a_client_was_created_or_has_waited(number: int) -> None:
     with running({"t": 1}) as server, Consumer(server.bootstrap) as waits:

@@ -63,7 +63,7 @@ def member_with_failures(request: Any, code: ErrorCode, for_ms: int) -> tuple[Wo
     return world, a
 
 
-@pytest.mark.parametrize(("request_", "code"), FAILURES, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize(("request_", "code"), FAILURES, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_lasting_failure_is_reported_with_the_brokers_error(request_: Any, code: ErrorCode) -> None:
     _, a = member_with_failures(request_, code, FAILURE_REPORT_DELAY_MS + 5_000)
     [change] = a.changes_of("refused")

@@ -156,7 +156,7 @@ def test_the_mutant_that_changes_the_connection_too_early_is_detected(
             check_no_overtaking(seed)
         except AssertionError:
             return
-    raise AssertionError("the order was kept all the same")
+    raise AssertionError("the order was kept despite the mutant")
 
 
 @pytest.mark.parametrize("kind", ["refuse", "stall"])
