@@ -21,44 +21,8 @@ from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.models.common import OffsetToCommit, offset_commit_request
 from kproto.models.index import load_model
 from kproto.testing.invariants import ALWAYS, InvariantBroken, check
-from kproto.testing.world import Consumer, Stuck, World, tp
-
-GROUP: dict[str, Any] = {
-    "group_id": "g",
-    "auto_offset_reset": "earliest",
-    "session_timeout_ms": 3_000,
-    "heartbeat_interval_ms": 500,
-    "metadata_max_age_ms": 1_000,
-    "request_timeout_ms": 2_000,
-    "fetch_max_wait_ms": 1_000,
-}
-
-
-def two_members(**options: Any) -> tuple[World, Consumer, Consumer]:
-    """Return a world with two members that share four partitions, each with two records."""
-    world = World({"t": 4}, **options)
-    a, b = (world.join(name, topics=["t"], **GROUP) for name in "ab")
-    for partition in range(4):
-        world.write("t", partition, "x", "y")
-    assert world.run(until=lambda: world.is_stable("g") and len(a.owned) == len(b.owned) == 2)
-    return world, a, b
-
-
-def mixed_run(seed: int) -> World:
-    world, a, b = two_members(seed=seed, brokers=2, latency=(1, 9))
-    world.fault("delay", a, ms=40, chance=0.3, lasts=3_000)
-    world.run(2_000)
-    world.grow("t", 6)
-    world.move_coordinator("g", 1, loading_ms=30)
-    world.run(2_000)
-    b.commit()
-    world.kill(b)
-    world.elect("t", 0, 2)
-    world.run(6_000)
-    a.close()
-    world.run(2_000)
-    return world
-
+from kproto.testing.world import Stuck, World, tp
+from tests.testing.world.stage import GROUP, mixed_run, two_members
 
 # ---- time and repetition
 
@@ -74,7 +38,7 @@ def test_another_seed_gives_another_run() -> None:
 @pytest.mark.thorough
 def test_a_run_is_the_same_in_every_process() -> None:
     """The order of a set of strings differs between processes, and no result may depend on it."""
-    program = "from tests.testing.world.test_world import mixed_run; print(mixed_run(5).digest())"
+    program = "from tests.testing.world.stage import mixed_run; print(mixed_run(5).digest())"
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],
