@@ -246,7 +246,7 @@ PRODUCERS: dict[str, Callable[[str, str, Rows], None]] = {
 
 
 def flight_rows(count: int) -> Rows:
-    return [tuple(flight) for flight in departures(table(count))]
+    return [(flight.key, flight.value, flight.timestamp) for flight in departures(table(count))]
 
 
 def run_client(arguments: argparse.Namespace) -> None:

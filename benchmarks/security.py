@@ -265,7 +265,7 @@ class Run:
         return wall, cpu
 
     def measure_write(self, name: str, protocol: str, topic: str) -> Seconds:
-        """Measure a writer with a topic of its own."""
+        """Measure a writer that writes to a new topic."""
         with self.cluster() as cluster:
             cluster.create_topics({topic: PARTITIONS})
         seconds = self.measure("write", name, protocol, topic)

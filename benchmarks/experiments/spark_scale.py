@@ -98,8 +98,8 @@ def measure_memory(bootstrap: str, gigabytes: float, settings: dict[str, str]) -
     topic = topic_name(1, size)
     fill(bootstrap, topic, rows, size, 1, 900_000)
     spark = session("memory", settings=settings)
-    frame = spark.read.format("kproto").option("kafka.bootstrap.servers", bootstrap)
-    frame = frame.option("subscribe", topic).load()
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    frame = spark.read.format("kproto").options(**options).load()
     finished, peaks = threading.Event(), dict[int, int]()
     watcher = threading.Thread(target=partial(_watch_workers, finished, peaks), daemon=True)
     watcher.start()
