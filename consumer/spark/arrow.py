@@ -22,7 +22,7 @@ from kproto.records.columns import Columns, columns
 
 from .offsets import Range
 from .values import ERROR, BadValue, ColumnFormat, Decode, module_of
-from .values.arrow_types import arrow as to_arrow
+from .values.arrow_types import arrow_type
 
 # pyarrow has no types.
 pa: Any = pyarrow
@@ -53,7 +53,7 @@ TYPES: dict[str, Any] = {
 }
 
 
-def cut(records: Data, end: int) -> tuple[Data, int | None]:
+def batches_before(records: Data, end: int) -> tuple[Data, int | None]:
     """Return the batches that begin before `end`, and the next offset to read.
 
     The next offset is None if there is no batch at all. A gap at the end of a batch counts as read: no record
@@ -76,7 +76,7 @@ def cut(records: Data, end: int) -> tuple[Data, int | None]:
 PIECE_BYTES = 1024 * 1024
 
 
-def pieces(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted]]:
+def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted]]:
     """Split batches into pieces: of compressed ones at most `PIECE_BYTES` and `ROWS` rows, at least one
     batch.
 
@@ -120,7 +120,7 @@ class Builder:
                 self._decoded.append(
                     (column_format, module_of(column_format).decoder(column_format, field.dataType))
                 )
-                kinds[column_format.column] = to_arrow(column_format.option("schema"), field.dataType)
+                kinds[column_format.column] = arrow_type(column_format.option("schema"), field.dataType)
         self._schema = pa.schema(
             [pa.field(field.name, kinds[name], nullable=field.nullable) for name, field in names.items()]
         )

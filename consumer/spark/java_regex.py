@@ -1,18 +1,18 @@
-r"""Java's regular expressions for topic names, as ``subscribePattern`` takes them, in terms of Python's `re`.
+r"""Translate Java's regular expressions for topic names (``subscribePattern``) to Python's `re`.
 
-Spark's users write Java's syntax: ``\p{Digit}+``, ``[a-z&&[^q]]``, ``\Q..\E``, possessive quantifiers, flags
-in the middle. Python's `re` knows some of it, and reads some of it as something else without a word.
+Spark's users write Java's syntax: ``\p{Digit}+``, ``[a-z&&[^q]]``, ``\Q..\E``, possessive quantifiers, inline
+flags. Python's `re` supports only some of it, and silently gives some of it another meaning.
 
 Rules:
 
-* A topic's name consists of ``a-z A-Z 0-9 . _ -``. So every class of characters, whatever its syntax, is the
-  set of those 65 that belong to it, and line ends, spaces and other alphabets never match.
-* It may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source: `flights` takes
-  `my-flights-2`, too, and `^flights$` only itself.
-* What is not understood here, and what Java itself refuses, is a ConfigError that shows where; nothing is
-  ever read as something else.
+* A topic name consists of ``a-z A-Z 0-9 . _ -``. Every character class, whatever its syntax, is therefore
+  reduced to those 65 characters, and line ends, spaces and other alphabets never match.
+* The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source:
+  `flights` also selects `my-flights-2`, and `^flights$` only `flights`.
+* Whatever is not supported here, or rejected by Java, is a ConfigError with the position. No syntax is
+  interpreted differently from Java.
 
-After the documentation of java.util.regex.Pattern (Java 17).
+It follows the documentation of java.util.regex.Pattern (Java 17).
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _GROUP_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 
 
 def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], bool]:
-    """A function that says whether Java's `pattern` is found in a topic's name.
+    """Return a function that returns whether Java's `pattern` matches somewhere in a topic name.
 
-    Raises ConfigError, with the position, for what Java refuses and for what can't be said in Python.
+    Raises ConfigError, with the position, for patterns that Java rejects or Python cannot express.
     """
     reader = _Reader(pattern, option)
     translated = reader.alternatives(inside=False)
     try:
-        found = compiled(translated)
+        expression = compiled(translated)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(
             option, pattern, f"a regular expression of Java's that Python can do ({error})"
         ) from None
-    return lambda name: found.search(name) is not None
+    return lambda name: expression.search(name) is not None
 
 
 class _Reader:
@@ -67,7 +67,7 @@ class _Reader:
         self.groups = 0
         self.names: set[str] = set()
 
-    def refuse(self, why: str, at: int | None = None) -> ConfigError:
+    def error_at(self, why: str, at: int | None = None) -> ConfigError:
         where = self.at if at is None else at
         shown = self.pattern[where : where + 8]
         what = f"a regular expression in Java's syntax; at {where}, {shown!r} {why}"
@@ -76,8 +76,8 @@ class _Reader:
     def peek(self) -> str:
         return self.pattern[self.at : self.at + 1]
 
-    def taken(self, text: str) -> bool:
-        """Whether `text` comes next; it is passed over then."""
+    def accept(self, text: str) -> bool:
+        """Skip `text` and return true if it comes next."""
         if not self.pattern.startswith(text, self.at):
             return False
         self.at += len(text)
@@ -96,13 +96,13 @@ class _Reader:
     # ---- structure
 
     def alternatives(self, *, inside: bool) -> str:
-        """What stands between two parentheses, or everything. Flags last to its end, over all branches."""
+        """Translate the text up to the closing parenthesis, or all of it. Flags apply up to its end."""
         flags = self.ignore_case, self.comments
         branches = [self.branch(inside=inside)]
-        while self.taken("|"):
+        while self.accept("|"):
             branches.append(self.branch(inside=inside))
         if not inside and self.at < len(self.pattern):
-            raise self.refuse("is a closing parenthesis without an opening one")
+            raise self.error_at("is a closing parenthesis without an opening one")
         self.ignore_case, self.comments = flags
         return "|".join(branches)
 
@@ -122,21 +122,21 @@ class _Reader:
         found = _QUANTIFIER.match(self.pattern, self.at)
         if found is None or not atom:
             if not atom and self.peek() in ("*", "+", "?"):
-                raise self.refuse("has nothing to repeat")
+                raise self.error_at("has nothing to repeat")
             return atom
         self.at = found.end()
         self.skip_comments()
         least, _, most = found.groups()
         if least and not int(least) <= int(most or least) <= _MOST_TIMES:
-            raise self.refuse("is an illegal repetition", found.start())
+            raise self.error_at("is an illegal repetition", found.start())
         times = found[0]
         for kind in ("?", "+"):
-            if self.taken(kind):
+            if self.accept(kind):
                 times += kind
                 break
         self.skip_comments()
         if self.peek() in ("*", "+", "?"):
-            raise self.refuse("repeats a repetition", at)
+            raise self.error_at("repeats a repetition", at)
         if atom in (r"\A", r"\Z", r"\b", r"\B"):
             atom = f"(?:{atom})"
         return atom + times
@@ -150,9 +150,9 @@ class _Reader:
         if char == "\\":
             return self.escape()
         if char in "*+?":
-            raise self.refuse("is a dangling meta character")
+            raise self.error_at("is a dangling meta character")
         if char == "{":
-            raise self.refuse("is an illegal repetition")
+            raise self.error_at("is an illegal repetition")
         self.at += 1
         if char == ".":
             return self.one_of(NAME_CHARACTERS)
@@ -166,18 +166,18 @@ class _Reader:
         at = self.at
         self.at += 1
         opening = "("
-        if self.taken("?"):
+        if self.accept("?"):
             for kind in (":", "=", "!", ">", "<=", "<!"):
-                if self.taken(kind):
+                if self.accept(kind):
                     opening = f"(?{kind}"
                     break
             else:
-                if self.taken("<"):
+                if self.accept("<"):
                     name = _GROUP_NAME.match(self.pattern, self.at)
                     if name is None or self.pattern[name.end() : name.end() + 1] != ">":
-                        raise self.refuse("is no name of a group, which is letters and digits")
+                        raise self.error_at("is no name of a group, which is letters and digits")
                     if name[0] in self.names:
-                        raise self.refuse(f"names a second group {name[0]}")
+                        raise self.error_at(f"names a second group {name[0]}")
                     self.at = name.end() + 1
                     self.names.add(name[0])
                     self.groups += 1
@@ -187,12 +187,12 @@ class _Reader:
         else:
             self.groups += 1
         inner = self.alternatives(inside=True)
-        if not self.taken(")"):
-            raise self.refuse("is a group that is not closed", at)
+        if not self.accept(")"):
+            raise self.error_at("is a group that is not closed", at)
         return f"{opening}{inner})"
 
     def flags(self, at: int) -> str:
-        """``(?i)`` up to the end of the group, or ``(?i:...)``."""
+        """Translate ``(?i)``, which applies up to the end of the group, or ``(?i:...)``."""
         before = self.ignore_case, self.comments
         on = True
         while (char := self.peek()) and char not in ":)":
@@ -202,16 +202,16 @@ class _Reader:
                 self.ignore_case = on if char == "i" else self.ignore_case
                 self.comments = on if char == "x" else self.comments
             else:
-                raise self.refuse("is an unknown inline modifier")
+                raise self.error_at("is an unknown inline modifier")
             self.at += 1
-        if self.taken(")"):
+        if self.accept(")"):
             return ""
-        if not self.taken(":"):
-            raise self.refuse("is a group that is not closed", at)
+        if not self.accept(":"):
+            raise self.error_at("is a group that is not closed", at)
         inner = self.alternatives(inside=True)
         self.ignore_case, self.comments = before
-        if not self.taken(")"):
-            raise self.refuse("is a group that is not closed", at)
+        if not self.accept(")"):
+            raise self.error_at("is a group that is not closed", at)
         return f"(?:{inner})"
 
     # ---- escapes
@@ -221,7 +221,7 @@ class _Reader:
         self.at += 1
         char = self.peek()
         if not char:
-            raise self.refuse("ends with a backslash", at)
+            raise self.error_at("ends with a backslash", at)
         if char == "Q":
             return self.quoted()
         if char in "123456789":
@@ -229,7 +229,7 @@ class _Reader:
         self.at += 1
         match char:
             case "b" if self.pattern.startswith("{g}", self.at):
-                raise self.refuse("is a boundary that isn't supported here", at)
+                raise self.error_at("is a boundary that isn't supported here", at)
             case "b" | "B":
                 return f"\\{char}"
             case "A" | "G":
@@ -254,14 +254,14 @@ class _Reader:
         end = self.pattern.find("\\E", self.at)
         text = self.pattern[self.at :] if end < 0 else self.pattern[self.at : end]
         self.at = len(self.pattern) if end < 0 else end + 2
-        return "".join(map(self.literal, text))  # a quantifier behind it is for its last character only
+        return "".join(map(self.literal, text))  # A following quantifier applies to the last character only.
 
     def reference(self) -> str:
-        """As many digits as there are groups so far, at least one."""
+        """Translate a reference: one digit, and further ones as long as a group of that number exists."""
         number = int(self.peek())
         self.at += 1
         if number > self.groups:
-            raise self.refuse(f"means group {number}, which is not complete there", self.at - 2)
+            raise self.error_at(f"means group {number}, which is not complete there", self.at - 2)
         while self.peek().isdigit() and number * 10 + int(self.peek()) <= self.groups:
             number = number * 10 + int(self.peek())
             self.at += 1
@@ -270,12 +270,12 @@ class _Reader:
     def named_reference(self) -> str:
         name = _GROUP_NAME.match(self.pattern, self.at + 1) if self.peek() == "<" else None
         if name is None or name[0] not in self.names or self.pattern[name.end() : name.end() + 1] != ">":
-            raise self.refuse("names no group that was defined before")
+            raise self.error_at("names no group that was defined before")
         self.at = name.end() + 1
         return f"(?i:(?P={name[0]}))" if self.ignore_case else f"(?P={name[0]})"
 
     def class_escape(self) -> frozenset[str] | None:
-        r"""``\d`` and ``\p{...}``; None, and nothing read, where one character is meant."""
+        r"""Return the characters of ``\d`` or ``\p{...}``, or None for a single character."""
         char = self.pattern[self.at + 1 : self.at + 2]
         if char in ("p", "P"):
             at = self.at
@@ -283,7 +283,7 @@ class _Reader:
             if self.peek() == "{":
                 end = self.pattern.find("}", self.at)
                 if end < 0:
-                    raise self.refuse("is a property that is not closed", at)
+                    raise self.error_at("is a property that is not closed", at)
                 name, self.at = self.pattern[self.at + 1 : end], end + 1
             else:
                 name = self.peek()
@@ -307,14 +307,14 @@ class _Reader:
             elif key in ("blk", "block"):
                 name = f"In{value}"
             else:
-                raise self.refuse(f"is an unknown property {name!r}", at)
+                raise self.error_at(f"is an unknown property {name!r}", at)
         found = property_named(name, self.ignore_case)
         if found is None:
-            raise self.refuse(f"is a property {name!r} that isn't known for topics' names", at)
+            raise self.error_at(f"is a property {name!r} that isn't known for topics' names", at)
         return found
 
     def character(self) -> str:
-        """One character, which an escape may stand for."""
+        """Read one character, which may be escaped."""
         at = self.at
         char = self.peek()
         self.at += 1
@@ -340,33 +340,33 @@ class _Reader:
             case _ if char and not (char.isascii() and char.isalpha()):
                 return char
             case _:
-                raise self.refuse("is an illegal or unsupported escape sequence", at)
+                raise self.error_at("is an illegal or unsupported escape sequence", at)
 
     def number(self, found: re.Match[str] | None, group: int, base: int, at: int) -> str:
         if found is None or int(found[group], base) > 0x10FFFF:
-            raise self.refuse("is an illegal escape of a character's number", at)
+            raise self.error_at("is an illegal escape of a character's number", at)
         self.at = found.end()
         return chr(int(found[group], base))
 
     # ---- classes
 
     def characters(self) -> frozenset[str]:
-        """``[...]`` with all that Java allows in it: ranges, nested classes, intersections."""
+        """Read ``[...]`` with Java's ranges, nested classes and intersections."""
         at = self.at
         self.at += 1
-        negated = self.taken("^")
-        sets: list[frozenset[str]] = []  # what && stands between
+        negated = self.accept("^")
+        sets: list[frozenset[str]] = []  # The operands of &&.
         present: frozenset[str] | None = None
         while True:
             self.skip_comments()
             if self.at >= len(self.pattern):
-                raise self.refuse("is a class that is not closed", at)
+                raise self.error_at("is a class that is not closed", at)
             if self.peek() == "]" and (present is not None or sets):
                 self.at += 1
                 break
-            if self.taken("&&"):
+            if self.accept("&&"):
                 if self.peek() == "&":
-                    raise self.refuse("is an intersection with one & too many")
+                    raise self.error_at("is an intersection with one & too many")
                 if present is not None:
                     sets.append(present)
                     present = None
@@ -400,7 +400,7 @@ class _Reader:
         self.skip_comments()
         last = self.character()
         if last < first:
-            raise self.refuse("is an illegal range: it ends before it begins", at)
+            raise self.error_at("is an illegal range: it ends before it begins", at)
         return self.cased(frozenset(c for c in _ALL_ASCII if first <= c <= last))
 
     def cased(self, found: frozenset[str]) -> frozenset[str]:

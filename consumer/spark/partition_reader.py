@@ -1,20 +1,20 @@
-"""Records as Arrow batches, on an executor: fetch, decompress, columns. No Python object per record.
+"""Read the records of a slice as Arrow batches on an executor. No Python object per record.
 
 Rules:
 
-* A range of a batch that ends with its log ends where that ends when its reading begins, unless the batch was
-  planned for the very action that reads it.
-* Reading stops by offset, not by count: compaction, transaction markers and aborted transactions leave
-  gaps, and a slice may well hold fewer records than offsets. Brokers send whole batches, so both edges are
-  trimmed here.
-* A slice that can't be read in full is an error (DataLoss, or a timeout that names the partition), never a
-  short answer; failOnDataLoss=false allows what is not in the log any more to be missing, and nothing else.
-* Records of a topic that was deleted and re-created since the slice was planned are other records: the
-  topic's id decides. Only a later action that reads whole logs goes by their name.
-* Every wait has an end: no progress for kafkaConsumer.pollTimeoutMs raises.
-* One fetch is always under way while the one before is decoded and handed to the JVM.
-* Connections live as long as the worker process, which Spark uses for many slices; a forked process opens
-  its own.
+* If a range is open at the end of its log, it ends where the log ends when reading begins, unless the batch
+  was planned for the action that reads it.
+* Reading stops by offset, not by count: compaction, transaction markers and aborted transactions leave gaps,
+  so that a slice may have fewer records than offsets. Brokers send whole batches, so both edges are trimmed
+  here.
+* A slice that cannot be read completely is an error (DataLoss, or a timeout that names the partition). With
+  failOnDataLoss=false, only records that are no longer in the log may be missing.
+* The records of a topic that was re-created after the slice was planned are different records: topics are
+  compared by id. Only a later action that reads whole logs identifies them by name.
+* Every wait has a timeout: kafkaConsumer.pollTimeoutMs without progress raises.
+* One fetch is always in flight while the previous one is decoded and passed to the JVM.
+* Connections live as long as the worker process, which Spark uses for many slices. A forked process opens its
+  own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kproto.records.batch import Data
 from ..blocking.cluster import Cluster
 from ..engine.admin import FetchedBytes
 from ..errors import broker_error, is_retriable
-from .arrow import Aborted, Builder, RecordBatch, cut, pieces
+from .arrow import Aborted, Builder, RecordBatch, batches_before, split_compressed
 from .offset_reader import connect, report_losses, retry_while_unreachable
 from .offsets import Range
 from .options import Options
@@ -48,12 +48,13 @@ from .slices import Slice
 
 T = TypeVar("T")
 
-# The most that one fetch brings. Kafka's consumers have 1 MiB for each of many partitions; here it is one
-# partition at a time, and larger answers cost fewer round trips.
+# Size limit of one fetch, 16 MiB. Kafka's consumers use 1 MiB for each of many partitions. Here one partition
+# is read at a time, and larger responses need fewer round trips.
 FETCH_BYTES = 16 * 1024 * 1024
 
-# A fetch for the few records left of a slice asks for about their size: what comes behind is another slice's.
-# Before anything of a partition was seen, a record counts this much; a broker sends whole batches anyway.
+# A fetch for the last records of a slice requests about their size, because the records after them belong to
+# another slice. This is the assumed size of a record before any was read. A broker sends whole batches
+# anyway.
 GUESSED_RECORD_BYTES = 200
 LEAST_FETCH_BYTES = 64 * 1024
 
@@ -61,15 +62,15 @@ PAUSE_S = 0.1
 
 
 def read(partition: InputPartition, schema: StructType, options: Options) -> Iterator[RecordBatch]:
-    """The records of a slice, in batches of at most 50 000 rows with the columns of `schema`."""
+    """Yield the records of a slice, in batches of at most 50,000 rows with the columns of `schema`."""
     if not isinstance(partition, Slice):
-        return  # Spark makes a task also for a plan without slices
+        return  # Spark also runs a task for a plan without slices.
     check_crcs = options.client.get("check.crcs") is not False
     with kafka_option_names_in_errors():
         range_ = _current_range(partition, options)
         builder = Builder(schema, range_, check_crcs=check_crcs, formats=options.formats)
         for chunk in _chunks(range_, options):
-            for piece, aborted in pieces(chunk.records, chunk.aborted):
+            for piece, aborted in split_compressed(chunk.records, chunk.aborted):
                 yield from builder.batches(piece, aborted, chunk.position)
     _freeze_imported_objects()
 
@@ -79,7 +80,7 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
 
 @dataclass(slots=True)
 class _Worker:
-    """What a process keeps between slices."""
+    """What a worker process keeps between slices."""
 
     cluster: Cluster
     fetcher: ThreadPoolExecutor
@@ -101,10 +102,12 @@ _frozen: set[int] = set()
 
 
 def _freeze_imported_objects() -> None:
-    """Spark's workers collect all garbage after every task, and walk over all that was ever imported: for a
-    small task ten times the CPU of the rest. What is there after the first slice is not looked at again.
+    """Exclude the objects that exist now from garbage collection.
+
+    Spark's workers collect garbage after every task and traverse everything that was imported. For a small
+    task this takes ten times the CPU of the rest.
     """
-    # (What is frozen can be counted, but that walks, too.)
+    # gc.get_freeze_count() would traverse the frozen objects as well, so the process is remembered here.
     if "pyspark.worker" in sys.modules and os.getpid() not in _frozen:
         _frozen.add(os.getpid())
         gc.collect()
@@ -112,7 +115,7 @@ def _freeze_imported_objects() -> None:
 
 
 class _Fetches:
-    """The fetches of one slice, one ahead of what is being read."""
+    """The fetches of one slice, one ahead of what is being decoded."""
 
     def __init__(self, range_: Range, options: Options) -> None:
         self.range = range_
@@ -124,7 +127,9 @@ class _Fetches:
         self.most_bytes = options.number("max.partition.fetch.bytes", FETCH_BYTES)
 
     def ask(self, position: int) -> Future[FetchedBytes]:
-        """Fetch at `position`, in the background: an answer with records, or with an error that will stay."""
+        """Fetch at `position` in the background. The result has records, or an error that retries do not
+        resolve.
+        """
         return self.worker.fetcher.submit(self._fetch, position)
 
     def _fetch(self, position: int) -> FetchedBytes:
@@ -157,7 +162,7 @@ class _Fetches:
         raise RequestTimedOut("Fetch", timeout_ms, f"{detail}; see kafkaConsumer.pollTimeoutMs")
 
     def _fetch_once(self, position: int, most: int, timeout: float) -> FetchedBytes:
-        """One answer of the topic that was planned for; raises Vanished if it is another one now."""
+        """Return one fetch response for the planned topic. Raises LogDeleted if the topic was re-created."""
         topic = self.range.topic
         answer = self.worker.cluster.fetch(
             {self.partition: position},
@@ -171,7 +176,7 @@ class _Fetches:
         ).get(self.partition)
         if answer is not None and self.range.topic_id in (None, self._topic_id()):
             return answer
-        # What this worker knew of the topic may also be older than the plan.
+        # The metadata of this worker may be older than the plan.
         self.worker.cluster.metadata([topic], timeout=timeout)
         if self._topic_id() not in (None, self.range.topic_id):
             ids = f"its id was {self.range.topic_id}, and is {self._topic_id()}"
@@ -179,7 +184,7 @@ class _Fetches:
         raise Retriable(ErrorCode.UNKNOWN_TOPIC_ID, "Fetch", f"{self.name} isn't known yet")
 
     def _contradiction(self, position: int) -> str:
-        """In words, that the log has what is said to be outside of it; nothing where it hasn't."""
+        """Describe how the log contradicts an OFFSET_OUT_OF_RANGE error, or return an empty text."""
         first = _log_edge(self.range, "earliest", self.options)
         last = _log_edge(self.range, "latest", self.options, "read_uncommitted")
         told = f"the broker says that this is out of range, and that the log is from {first} to {last}"
@@ -191,13 +196,12 @@ class _Fetches:
 
 
 class LogDeleted(KprotoError):
-    """The log that the slice was planned for isn't there any more; the text says how."""
+    """The log for which the slice was planned no longer exists. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Whole record batches; those of their records that are below `position` were not asked for: they were
-    read before, or deleted."""
+    """Whole record batches. Records below `position` were read before, or deleted, and are skipped."""
 
     records: Data
     aborted: Aborted
@@ -205,7 +209,7 @@ class _Chunk:
 
 
 def _current_range(slice_: Slice, options: Options) -> Range:
-    """The range with its log's end of now, if it is open there and was not planned just now."""
+    """Return the range with the current end of its log, if it is open and not planned for this action."""
     range_ = slice_.range
     if not range_.open_end or (slice_.plan is not None and slice_.plan.is_of_this_action()):
         return range_
@@ -214,7 +218,7 @@ def _current_range(slice_: Slice, options: Options) -> Range:
             range_ = _range_of_recreated_topic(range_, options)
         end = _log_edge(range_, "latest", options)
     except UnknownTopic:
-        return range_  # who fetches finds out what became of it
+        return range_  # The fetch will find out what happened to the topic.
     if end < range_.end:
         name = f"{range_.topic}-{range_.partition}"
         report_losses([f"the log of {name} ends at {end}, and reached to {range_.end} before"], options)
@@ -222,7 +226,7 @@ def _current_range(slice_: Slice, options: Options) -> Range:
 
 
 def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
-    """The range, or the head of the log of the topic that has its name by now: it was the whole log."""
+    """Return the range, or an empty one at the start of the re-created topic, since it was the whole log."""
     cluster = _worker(options).cluster
     view = _retry_while_unreachable(
         lambda timeout: cluster.metadata([range_.topic], timeout=timeout), options
@@ -235,7 +239,7 @@ def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
 
 
 def _log_edge(range_: Range, which: str, options: Options, isolation: str | None = None) -> int:
-    """Where the log of a range begins ("earliest") or ends ("latest")."""
+    """Return where the log of a range begins ("earliest") or ends ("latest")."""
     cluster, partition = _worker(options).cluster, TopicPartition(range_.topic, range_.partition)
     isolation = isolation or options.text("isolation.level", "read_uncommitted")
     wants = {partition: which}
@@ -246,13 +250,13 @@ def _log_edge(range_: Range, which: str, options: Options, isolation: str | None
 
 
 def _retry_while_unreachable(ask: Callable[[float], T], options: Options) -> T:
-    """The answer, given so many seconds; also where the cluster is out of reach for that long."""
+    """Call `ask` with a timeout in seconds, again while the cluster is unreachable."""
     timeout = options.poll_timeout_ms / 1000
     return retry_while_unreachable(lambda: ask(timeout), timeout, "kafkaConsumer.pollTimeoutMs")
 
 
 def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
-    """The record batches that hold a slice, in order."""
+    """Yield the record batches that contain a slice, in order."""
     if range_.size <= 0:
         return
     fetches = _Fetches(range_, options)
@@ -271,7 +275,7 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
             continue
         if chunk.error_code:
             raise broker_error(chunk.error_code, "Fetch", f"{fetches.name} at offset {position}")
-        records, reached = cut(chunk.records, range_.end)
+        records, reached = batches_before(chunk.records, range_.end)
         if reached is None or reached <= position:
             raise RecordError("FetchResponse", -1, "records", 0, f"nothing for {fetches.name} at {position}")
         fetches.worker.record_bytes[fetches.partition] = len(records) / (reached - position)
@@ -283,7 +287,7 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
 
 
 def _resume_position(fetches: _Fetches, position: int) -> int:
-    """Where to go on when `position` isn't in the log; the end of the slice if nothing of it is left."""
+    """Return where to continue if `position` is not in the log, at most the end of the slice."""
     range_ = fetches.range
     first = _log_edge(range_, "earliest", fetches.options)
     if first <= position:

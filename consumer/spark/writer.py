@@ -1,16 +1,17 @@
-"""``df.write.format("kproto")`` and ``df.writeStream.format("kproto")``: rows become records.
+"""``df.write.format("kproto")`` and ``df.writeStream.format("kproto")``: write rows as records.
 
-Rules, all of them as in Spark's own sink:
+Rules, as in Spark's own sink:
 
-* `value` is needed; `key`, `topic`, `partition` and `headers` are taken if they are there, other columns
-  are ignored. Names in capitals are taken where no other is the very name; Spark's own ignores them. Keys
-  and values are string or binary; a null value is a tombstone.
-* The option `topic` beats the column. A null `partition` leaves it to the partitioner: murmur2 of the key.
-* What can be refused is refused before anything is written: columns, types, modes, no topic at all.
-* At least once: a task that is repeated writes its rows again, and nothing is taken back from a task that
-  failed. A task ends when every record was acknowledged. With ``transactionalIdPrefix`` once: see
+* `value` is required. `key`, `topic`, `partition` and `headers` are written if they exist, and other columns
+  are ignored. A name with capitals is accepted if no other column has the exact name (Spark's own sink
+  ignores it). Keys and values are strings or binary. A null value is a tombstone.
+* The option `topic` takes precedence over the column. A null `partition` leaves the choice to the
+  partitioner: murmur2 of the key.
+* Whatever can be rejected is rejected before anything is written: columns, types, modes, a missing topic.
+* Delivery is at least once: a repeated task writes its rows again, and the rows of a failed task stay. A task
+  ends when every record was acknowledged. With ``transactionalIdPrefix`` delivery is exactly once, see
   `transactions`.
-* Batches say ``.mode("append")``: Spark refuses its default mode for all sources of this kind.
+* Batches need ``.mode("append")``: Spark rejects its default mode for all Python sinks.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from .security import config_error_with_kafka_names, kafka_option_names_in_error
 from .transactions import OPTION, TIMEOUT_MS, task
 from .transactions import write as write_once
 
-pa: Any = pyarrow  # it has no types
+pa: Any = pyarrow  # pyarrow has no types.
 pc: Any = import_module("pyarrow.compute")
 Table: TypeAlias = Any
 
@@ -52,48 +53,48 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     "headers": (HEADERS,),
 }
 
-# kafka.* options that are the producer's, by Kafka's names; ours have underscores.
+# The producer's options among ``kafka.*``, by Kafka's names. Ours have underscores.
 _PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annotations__)
 
 _IN_FLIGHT = "max_in_flight_requests_per_connection"
 
-# What to do where there is no such topic, and no such partition.
+# What to do if the topic or the partition does not exist.
 _TOPIC = "Make it first, or let the brokers: kafka.allow.auto.create.topics=true."
 _PARTITION = "The column partition says where a row goes; null there lets the key decide."
 
 _DELIVERY = "A record is tried for so long as kafka.delivery.timeout.ms says; what was acknowledged stays."
 
-# So many batches may be open before they are looked through for failures.
+# Number of open deliveries at which they are checked for failures.
 _OPEN = 1_000
 
 
 class KprotoWriter(DataSourceArrowWriter):
-    """Writes a batch."""
+    """Writes a batch query."""
 
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         if overwrite:
             raise ConfigError("mode", "overwrite", 'a topic can only be added to: .mode("append")')
-        # A name of this job's own: each of its tasks, and of their repetitions, is given it.
+        # A unique name for this job, which all attempts of its tasks receive.
         self.rows = RowWriter(schema, options.for_sink(), job=uuid4().hex)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows; returns when all of them are acknowledged."""
+        """Write the rows of one task. Return when all of them are acknowledged."""
         return self.rows.write(iterator)
 
 
 class KprotoStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream. The output mode doesn't matter: each row that comes is written."""
+    """Writes the batches of a stream. The output mode does not matter: every row is written."""
 
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         self.rows = RowWriter(schema, options.for_sink())
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows; returns when all of them are acknowledged."""
+        """Write the rows of one task. Return when all of them are acknowledged."""
         return self.rows.write(iterator)
 
 
 class RowWriter:
-    """How the rows of a schema become records. Raises ConfigError for a schema from which they can't."""
+    """Converts the rows of a schema to records. Raises ConfigError if the schema does not allow it."""
 
     def __init__(self, schema: StructType, options: Options, job: str | None = None) -> None:
         self.options = options
@@ -106,7 +107,7 @@ class RowWriter:
             if allowed is None or (name == "topic" and options.topic is not None):
                 continue
             if column.name != name and name in exact:
-                continue  # as another column
+                continue  # Ignored, as another column.
             if name in self.columns:
                 both = f"{schema.fields[self.columns[name]].name}, {column.name}"
                 raise ConfigError("schema", both, f"only one of them can be {name}: drop or rename")
@@ -130,13 +131,14 @@ class RowWriter:
 
     @property
     def config(self) -> ProducerConfig:
-        """The producer's options."""
+        """Return the producer's options."""
         given = {k.replace(".", "_"): v for k, v in self.options.client.items() if k in _PRODUCER}
         level = self.options.client.get(f"compression.{given.get('compression_type', 'none')}.level")
         if level is not None:
             given["compression_level"] = level
         if "enable_idempotence" not in given and given.get("acks", "all") == "all":
-            # Java's producer gives idempotence up for more; the order of records is worth more.
+            # With more requests in flight, Java's producer disables idempotence. Here the order of records is
+            # preserved.
             given[_IN_FLIGHT] = min(5, self.options.number("max.in.flight.requests.per.connection", 5))
         if self.options.transactional_id_prefix is not None:
             given.setdefault("transaction_timeout_ms", TIMEOUT_MS)
@@ -144,7 +146,7 @@ class RowWriter:
         return cast(ProducerConfig, {"client_id": "kproto-spark", **given, **access})
 
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows, and wait until all of them are acknowledged. Raises the first failure."""
+        """Write the rows of one task until all are acknowledged. Raises the first failure."""
         with kafka_option_names_in_errors():
             try:
                 return self._write(batches)
@@ -173,18 +175,18 @@ class RowWriter:
                 error.add_note(
                     _PARTITION if "partition" in self.columns and error.request == "Produce" else _TOPIC
                 )
-            # What is still buffered belongs to a task that failed: it must not go out with the next one.
+            # Records that are still buffered belong to a failed task and must not be sent with the next one.
             _producers.pop(self.options.key, None)
             producer.kill()
             raise
         return WriterCommitMessage()
 
     def _send_all(self, producer: Producer, batch: RecordBatch) -> None:
-        """Hand over a batch; who commits is told of what fails."""
+        """Send a batch. A failure is raised by the commit."""
         self._send(producer, batch, [])
 
     def _send(self, producer: Producer, batch: RecordBatch, waiting: list[Delivery]) -> None:
-        """Hand over a batch, in columns."""
+        """Send a batch as columns."""
         named = {name: batch.column(index) for name, index in self.columns.items() if name != "topic"}
         for topic, rows in self._topics(batch, pa.table(named)):
             waiting += producer.send_columns(topic, rows)
@@ -192,7 +194,7 @@ class RowWriter:
             _drop_finished(waiting)
 
     def _topics(self, batch: RecordBatch, rows: Table) -> Iterator[tuple[str, Table]]:
-        """The rows of each topic, in their order."""
+        """Yield the rows of each topic, in their order."""
         if self.options.topic is not None:
             yield self.options.topic, rows
             return
@@ -205,7 +207,7 @@ class RowWriter:
 
 
 def _drop_finished(waiting: list[Delivery]) -> None:
-    """Forget the deliveries that ended; raise the failure of one that failed."""
+    """Remove finished deliveries from `waiting`. Raises the error of one that failed."""
     still: list[Delivery] = []
     for delivery in waiting:
         if not delivery.done():
@@ -219,7 +221,7 @@ _producers: dict[tuple[object, ...], Producer] = {}
 
 
 def _producer(options: Options, config: ProducerConfig) -> Producer:
-    """This process's producer: it outlives the task, as Spark's workers do."""
+    """Return this process's producer, which is reused by later tasks of the worker."""
     if options.key not in _producers:
         _producers[options.key] = Producer(options.bootstrap_servers, **config)
     return _producers[options.key]

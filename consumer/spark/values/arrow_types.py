@@ -1,4 +1,4 @@
-"""Spark's types as Arrow's, exactly as Spark compares them."""
+"""Spark's types as Arrow types, exactly as Spark compares them."""
 
 from __future__ import annotations
 
@@ -29,35 +29,36 @@ _SCALARS: dict[type[spark.DataType], Kind] = {
 }
 
 
-def arrow(option: str, kind: spark.DataType, place: str = "") -> Kind:
-    """The type of a decoded column. Raises ConfigError for one that no format makes."""
+def arrow_type(option: str, kind: spark.DataType, place: str = "") -> Kind:
+    """Return the Arrow type of a decoded column. Raises ConfigError for one that no format produces."""
     if type(kind) in _SCALARS:
         return _SCALARS[type(kind)]
     if isinstance(kind, spark.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, spark.StructType):
-        for one in kind.fields:
-            if not one.nullable:
-                _promised(option, f"{place}{one.name}")
+        for child in kind.fields:
+            if not child.nullable:
+                _reject_not_null(option, f"{place}{child.name}")
         return pa.struct(
             [
-                pa.field(field.name, arrow(option, field.dataType, f"{place}{field.name}."))
+                pa.field(field.name, arrow_type(option, field.dataType, f"{place}{field.name}."))
                 for field in kind.fields
             ]
         )
     if isinstance(kind, spark.ArrayType):
         if not kind.containsNull:
-            _promised(option, f"{place}element")
-        return pa.list_(pa.field("element", arrow(option, kind.elementType, f"{place}element.")))
+            _reject_not_null(option, f"{place}element")
+        return pa.list_(pa.field("element", arrow_type(option, kind.elementType, f"{place}element.")))
     if isinstance(kind, spark.MapType):
         if not kind.valueContainsNull:
-            _promised(option, f"{place}value")
-        key = arrow(option, kind.keyType, f"{place}key.")
-        return pa.map_(key, arrow(option, kind.valueType, f"{place}value."))
+            _reject_not_null(option, f"{place}value")
+        key = arrow_type(option, kind.keyType, f"{place}key.")
+        return pa.map_(key, arrow_type(option, kind.valueType, f"{place}value."))
     names = ", ".join(scalar.__name__.removesuffix("Type").lower() for scalar in _SCALARS)
     shown = f"{place.rstrip('.')} {kind.simpleString()}".strip()
     raise ConfigError(option, shown, f"allowed: {names}, decimal, array, map, struct")
 
 
-def _promised(option: str, place: str) -> None:
+def _reject_not_null(option: str, place: str) -> None:
+    """Raise ConfigError for NOT NULL."""
     raise ConfigError(option, f"{place} NOT NULL", "what others write may be null: leave NOT NULL out")

@@ -1,9 +1,9 @@
-"""``value.format=avro``: what Avro writes, without or with a registry's header, read in columns.
+"""``value.format=avro``: decode Avro, with or without a registry's header, column by column.
 
-All values of a batch are read side by side, field by field (`lanes`). The writer's schema says how; the
-reader's (``value.schema``, else the registry's latest) which columns come out: fields go by name and alias,
-what the writer didn't have is the reader's default, and numbers widen, as Avro has it. What isn't asked for
-is passed over.
+All values of a batch are read in parallel, field by field (`lanes`). The writer's schema determines how. The
+reader's (``value.schema``, or the registry's latest) determines the columns. As Avro specifies, fields are
+matched by name and alias, missing ones have the reader's default, and numbers are widened. Fields that are
+not selected are skipped.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 
 from kproto.errors import ConfigError
 
-from .arrow_types import arrow
+from .arrow_types import arrow_type
 from .avro_schema import ABSENT, Field, Node, parse
-from .avro_skipper import FEW, KEY, behind
-from .lanes import Ints, Lanes, pa, spread
+from .avro_skipper import FEW, KEY, skip_value
+from .lanes import Ints, Lanes, pa, scatter
 from .names import REGISTRY_URL
 from .registry import NoSuchSchema, Schema
-from .wire_format import HEADER, split, without
+from .wire_format import HEADER, rows_by_schema_id, strip_header
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 
 def column_type(column_format: ColumnFormat) -> str:
+    """Return the type of the reader's schema in DDL."""
     return _reader(column_format).ddl
 
 
 def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
+    """Return a decoder. Raises ConfigError if the reader's schema does not fit the column."""
     option = column_format.option("schema")
-    target, reader = arrow(option, kind), _reader(column_format)
+    target, reader = arrow_type(option, kind), _reader(column_format)
     try:
         plain = _Read(reader, reader, target)
     except Mismatch as error:
@@ -45,6 +47,7 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
 
 
 def _reader(column_format: ColumnFormat) -> Node:
+    """Return the reader's schema. Raises ConfigError if there is none."""
     option = column_format.option("schema")
     if column_format.schema is not None:
         return parse(option, column_format.schema)
@@ -61,48 +64,50 @@ def _reader(column_format: ColumnFormat) -> Node:
 
 
 def _parsed(column_format: ColumnFormat, schema: Schema) -> Node:
+    """Parse a schema of the registry, after the schemas that it refers to."""
     if schema.kind != "AVRO":
         raise ConfigError(column_format.option("format"), "avro", f"the registry has {schema.kind} there")
-    others: dict[str, None] = {}
+    references: dict[str, None] = {}
 
-    def add(one: Schema) -> None:
-        for name in one.names.values():
-            add(name)
-            others[name.text] = None
+    def add(referring: Schema) -> None:
+        for reference in referring.names.values():
+            add(reference)
+            references[reference.text] = None
 
     add(schema)
-    return parse(column_format.option("schema"), schema.text, others)
+    return parse(column_format.option("schema"), schema.text, references)
 
 
 class Mismatch(ValueError):
-    """Two schemas that don't fit."""
+    """A writer's schema cannot be read as the reader's schema or the column."""
 
 
 class _Registered:
-    """Values that name their writers' schemas."""
+    """Decodes values that begin with the id of their writer's schema."""
 
     def __init__(self, column_format: ColumnFormat, reader: Node, target: Any) -> None:
         self.column_format, self.reader, self.target = column_format, reader, target
         self.reads: dict[int, _Read | str] = {}
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
+        """Decode values, grouped by their writers' schemas."""
         bad: dict[int, str] = {}
         columns: list[Column] = []
         owners: list[Ints] = []
-        for number, rows in split(values, bad):
+        for number, rows in rows_by_schema_id(values, bad):
             read = self._read(number)
             if isinstance(read, str):
                 bad.update(dict.fromkeys(rows.tolist(), read))
                 continue
-            one = values if len(rows) == len(values) else values.take(pa.array(rows))
-            column, wrong = read.decode(without(one, HEADER))
-            bad.update({int(rows[row]): why for row, why in wrong.items()})
+            group = values if len(rows) == len(values) else values.take(pa.array(rows))
+            column, wrong = read.decode(strip_header(group, HEADER))
+            bad.update({int(rows[row]): reason for row, reason in wrong.items()})
             columns.append(column)
             owners.append(rows)
-        return _together(columns, owners, len(values), self.target), bad
+        return _merge(columns, owners, len(values), self.target), bad
 
     def _read(self, number: int) -> _Read | str:
-        """How a writer's values are read, or why they can't be."""
+        """Return how the values of a writer's schema are decoded, or why they cannot be."""
         if number not in self.reads:
             assert self.column_format.registry is not None
             try:
@@ -116,30 +121,31 @@ class _Registered:
 
 
 class _Read:
-    """Values of one writer as a column of the type `target`."""
+    """Decodes values of one writer's schema into a column of type `target`."""
 
     def __init__(self, writer: Node, reader: Node, target: Any) -> None:
         self.writer, self.reader, self.target = writer, reader, target
         self._check(writer, reader, target, "")
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
+        """Decode values. Bad ones become null."""
         lanes = Lanes(values)
         with np.errstate(over="ignore"):
-            found = self._value(lanes, lanes.all(), self.writer, self.reader, self.target, "the value")
+            decoded = self._value(lanes, lanes.all(), self.writer, self.reader, self.target, "the value")
         lanes.finish("the value")
         if lanes.bad:
             mask = np.isin(np.arange(len(lanes)), list(lanes.bad))
-            found = found.take(pa.array(np.arange(len(lanes)), mask=mask))
-        return found, lanes.bad
+            decoded = decoded.take(pa.array(np.arange(len(lanes)), mask=mask))
+        return decoded, lanes.bad
 
-    # ---- once for all values
+    # ---- checked once
 
     def _check(self, writer: Node, reader: Node, target: Any, place: str) -> None:
-        """Raises Mismatch where the writer's values can't become the target."""
+        """Raise Mismatch if the writer's values cannot be converted to the target."""
         if writer.kind == "union":
-            merged = _one(writer)
+            merged = _common_type(writer)
             if merged is None:
-                if not _alike(writer, reader):
+                if not _has_same_branches(writer, reader):
                     raise Mismatch(f"{place or 'it'} is a union of several types, and another one")
                 for number, branch in enumerate(writer.branches):
                     index = target.get_field_index(f"member{number}") if pa.types.is_struct(target) else -1
@@ -147,21 +153,23 @@ class _Read:
                         inner = reader.branches[number]
                         self._check(branch, inner, target[index].type, f"{place}.member{number}".strip("."))
             else:
-                self._check(merged, _one(reader) or reader, target, place)
+                self._check(merged, _common_type(reader) or reader, target, place)
             return
-        reader = _one(reader) or reader
-        told = f"{place or 'it'} is {writer.kind} as written, {reader.kind} as read, {target} as asked for"
+        reader = _common_type(reader) or reader
+        mismatch = (
+            f"{place or 'it'} is {writer.kind} as written, {reader.kind} as read, {target} as asked for"
+        )
         if writer.kind in ("record", "array", "map") and reader.kind != writer.kind:
-            raise Mismatch(told)
+            raise Mismatch(mismatch)
         if writer.kind == "record":
             if not pa.types.is_struct(target) or not len(target):
-                raise Mismatch(told)
+                raise Mismatch(mismatch)
             for field in target:
                 inside = f"{place}.{field.name}".strip(".")
-                read = _found(reader, field.name)
+                read = _field_named(reader, field.name)
                 if read is None:
                     raise Mismatch(f"there is no field {inside}")
-                written = _written(writer, read)
+                written = _written_field(writer, read)
                 if written is not None:
                     self._check(written.node, read.node, field.type, inside)
                 elif read.default is ABSENT:
@@ -170,86 +178,88 @@ class _Read:
                     _default(read, field.type)
         elif writer.kind == "array":
             if not pa.types.is_list(target):
-                raise Mismatch(told)
+                raise Mismatch(mismatch)
             self._check(writer.inner[0], reader.inner[0], target.value_type, f"{place}[]")
         elif writer.kind == "map":
             if not pa.types.is_map(target):
-                raise Mismatch(told)
+                raise Mismatch(mismatch)
             self._check(writer.inner[0], reader.inner[0], target.item_type, f"{place}[]")
         elif (
             (writer.kind, writer.logical) != (reader.kind, reader.logical) and not _widens(writer, reader)
         ) or _scalar(reader) != target:
-            raise Mismatch(told)
+            raise Mismatch(mismatch)
 
     # ---- values
 
     def _value(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
-        """The next value of each of the lanes `at`; None if `target` is, for values that are passed over."""
+        """Read the next value of each lane in `at`. Without a target, skip the values and return None."""
         match writer.kind:
             case "union":
                 return self._union(lanes, at, writer, reader, target, place)
             case "record":
-                return self._record(lanes, at, writer, _one(reader) or reader, target, place)
+                return self._record(lanes, at, writer, _common_type(reader) or reader, target, place)
             case "array" | "map":
-                return self._blocks(lanes, at, writer, _one(reader) or reader, target, place)
+                return self._blocks(lanes, at, writer, _common_type(reader) or reader, target, place)
             case _:
                 return _leaf(lanes, at, writer, target, place)
 
     def _record(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
-        found: dict[str, Column] = {}
+        """Read one record per lane."""
+        columns: dict[str, Column] = {}
         wanted: dict[str, tuple[Field, Any]] = {}
         for field in target if target is not None else ():
-            read = _found(reader, field.name)
+            read = _field_named(reader, field.name)
             assert read is not None
-            written = _written(writer, read)
+            written = _written_field(writer, read)
             if written is None:
-                found[field.name] = _default(read, field.type, len(at))
+                columns[field.name] = _default(read, field.type, len(at))
             else:
                 wanted[written.names[0]] = (read, field)
-        for one in writer.fields:
-            read, field = wanted.get(one.names[0], (one, None))
+        for written_field in writer.fields:
+            read, field = wanted.get(written_field.names[0], (written_field, None))
             kind = None if field is None else field.type
-            value = self._value(lanes, at, one.node, read.node, kind, one.names[0])
+            value = self._value(lanes, at, written_field.node, read.node, kind, written_field.names[0])
             if field is not None:
-                found[field.name] = value
+                columns[field.name] = value
         if target is None:
             return None
-        return pa.StructArray.from_arrays([found[field.name] for field in target], fields=list(target))
+        return pa.StructArray.from_arrays([columns[field.name] for field in target], fields=list(target))
 
     def _union(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
+        """Read one value of a union per lane: first the branch, then its value."""
         branch = lanes.zigzag(at, place)
         count = len(writer.branches) + (writer.null >= 0)
         lanes.fail(
             at, (branch < 0) | (branch >= count), f"{place} names a branch that its union doesn't have"
         )
-        merged = _one(writer)
+        merged = _common_type(writer)
         members = [n for n in range(count) if n != writer.null]
         columns: list[Column] = []
-        chosen: list[Ints] = []
+        branch_rows: list[Ints] = []
         for number, node in zip(members, writer.branches, strict=True):
             rows = np.flatnonzero(branch == number)
             if merged is not None:
-                kind, inner = target, _one(reader) or reader
+                kind, inner = target, _common_type(reader) or reader
             else:
                 inner = reader.branches[len(columns)] if reader.kind == "union" else node
                 kind = _member(target, len(columns))
             columns.append(self._value(lanes, at[rows], node, inner, kind, place))
-            chosen.append(rows)
+            branch_rows.append(rows)
         if target is None:
             return None
         if merged is not None:
-            return _together(columns, chosen, len(at), target)
+            return _merge(columns, branch_rows, len(at), target)
         wide: list[Column] = []
         for field in target:
             number = int(field.name.removeprefix("member"))
-            wide.append(spread(columns[number], chosen[number], len(at)))
+            wide.append(scatter(columns[number], branch_rows[number], len(at)))
         null = branch == writer.null
         mask = pa.array(null) if writer.null >= 0 else None
         return pa.StructArray.from_arrays(wide, fields=list(target), mask=mask)
 
     def _blocks(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
-        """Arrays and maps: the next item of every lane that has one left, again and again."""
-        left = np.zeros(len(at), np.int64)
+        """Read arrays or maps: one item per step, in every lane that has items left."""
+        remaining = np.zeros(len(at), np.int64)
         more = np.ones(len(at), bool)
         total = np.zeros(len(at), np.int64)
         owners: list[Ints] = []
@@ -257,31 +267,33 @@ class _Read:
         items: list[Column] = []
         inner = None if target is None else target.item_type if writer.kind == "map" else target.value_type
         while more.any():
-            empty = np.flatnonzero(more & (left == 0))
+            empty = np.flatnonzero(more & (remaining == 0))
             if len(empty):
                 count = lanes.zigzag(at[empty], f"the size of {place}")
                 sized = np.flatnonzero(count < 0)
                 if len(sized):
-                    lanes.zigzag(at[empty[sized]], f"the size of {place}")  # in bytes
+                    lanes.zigzag(at[empty[sized]], f"the size of {place}")  # The size in bytes is not used.
                     count[sized] = -count[sized]
                 room = lanes.end[at[empty]] - lanes.at[at[empty]]
                 wrong = (count < 0) | (count > room)
                 lanes.fail(at[empty], wrong, f"{place} has more items than there are bytes")
                 count[wrong] = 0
-                left[empty] = count
+                remaining[empty] = count
                 more[empty[count == 0]] = False
-            rows = np.flatnonzero(left > 0)
+            rows = np.flatnonzero(remaining > 0)
             if not len(rows):
                 continue
             if len(rows) < FEW:
-                lane, value = self._run(lanes, at[rows], left[rows], writer, reader, target, place)
+                lane, value = self._read_few_lanes(
+                    lanes, at[rows], remaining[rows], writer, reader, target, place
+                )
                 owner = rows[np.searchsorted(at[rows], lane)]
                 if writer.kind == "map":
                     keys.append(value[0])
                 items.append(value[1])
                 owners.append(owner)
                 total += np.bincount(owner, minlength=len(at))
-                left[rows] = 0
+                remaining[rows] = 0
                 continue
             if writer.kind == "map":
                 sizes = lanes.zigzag(at[rows], f"a key of {place}")
@@ -289,7 +301,7 @@ class _Read:
             items.append(self._value(lanes, at[rows], writer.inner[0], reader.inner[0], inner, f"{place}[]"))
             owners.append(rows)
             total[rows] += 1
-            left[rows] -= 1
+            remaining[rows] -= 1
         if target is None:
             return None
         offsets = pa.array(np.concatenate([[0], np.cumsum(total)]).astype(np.int32))
@@ -300,11 +312,13 @@ class _Read:
             return pa.MapArray.from_arrays(offsets, key, item).cast(target)
         return pa.ListArray.from_arrays(offsets, item, type=target)
 
-    def _run(
+    def _read_few_lanes(
         self, lanes: Lanes, at: Ints, counts: Ints, writer: Node, reader: Node, target: Any, place: str
     ) -> tuple[Ints, tuple[Column, Column]]:
-        """So many items of a few lanes at once: where each begins is found one by one. Their lanes, and keys
-        and values."""
+        """Read many items of a few lanes, whose places are found one by one.
+
+        Return the lane of each item, and the columns of keys and values.
+        """
         view, inner = lanes.view, writer.inner[0]
         owner: list[int] = []
         start: list[int] = []
@@ -316,8 +330,8 @@ class _Read:
                 for _ in range(count):
                     start.append(position)
                     if writer.kind == "map":
-                        position = behind(view, position, end, KEY)
-                    position = behind(view, position, end, inner)
+                        position = skip_value(view, position, end, KEY)
+                    position = skip_value(view, position, end, inner)
                     stop.append(position)
             except ValueError:
                 del start[before:], stop[before:]
@@ -333,31 +347,32 @@ class _Read:
         if writer.kind == "map":
             key = own.text(own.all(), own.zigzag(own.all(), f"a key of {place}"), f"a key of {place}")
         value = self._value(own, own.all(), inner, reader.inner[0], kind, f"{place}[]")
-        for row, why in own.bad.items():
-            lanes.bad.setdefault(owner[row], why)
+        for row, reason in own.bad.items():
+            lanes.bad.setdefault(owner[row], reason)
         return np.array(owner, np.int64), (key, value)
 
 
 def _member(target: Any, number: int) -> Any:
-    """The type of a union's member, None if it isn't asked for."""
+    """Return the type of a union's member, or None if it is not selected."""
     if target is None:
         return None
-    found: dict[str, Any] = {field.name: field.type for field in target}
-    return found.get(f"member{number}")
+    types: dict[str, Any] = {field.name: field.type for field in target}
+    return types.get(f"member{number}")
 
 
-def _together(columns: list[Column], owners: list[Ints], count: int, kind: Any) -> Column:
-    """Columns of some rows each as one, with nulls for rows that none has."""
+def _merge(columns: list[Column], owners: list[Ints], count: int, kind: Any) -> Column:
+    """Merge columns that each cover some rows. Rows without a column are null."""
     if not columns:
         return pa.nulls(count, kind)
     if len(columns) == 1:
-        return spread(columns[0], owners[0], count)
+        return scatter(columns[0], owners[0], count)
     rows = np.concatenate(owners)
     order = np.argsort(rows, kind="stable")
-    return spread(pa.concat_arrays(columns).take(pa.array(order)), rows[order], count)
+    return scatter(pa.concat_arrays(columns).take(pa.array(order)), rows[order], count)
 
 
 def _leaf(lanes: Lanes, at: Ints, writer: Node, target: Any, place: str) -> Column:
+    """Read one value of a simple type per lane."""
     match writer.kind:
         case "int" | "long":
             value = lanes.zigzag(at, place)
@@ -371,8 +386,8 @@ def _leaf(lanes: Lanes, at: Ints, writer: Node, target: Any, place: str) -> Colu
                     value = value * 1000
                 return pa.array(value).view(target)
             narrow = np.int32 if writer.kind == "int" else np.int64
-            found = pa.array(value.astype(narrow))
-            return found.view(target) if pa.types.is_date(target) else found.cast(target, safe=False)
+            column = pa.array(value.astype(narrow))
+            return column.view(target) if pa.types.is_date(target) else column.cast(target, safe=False)
         case "float" | "double":
             value = lanes.fixed(at, "<f4" if writer.kind == "float" else "<f8", place)
             return None if target is None else pa.array(value).cast(target)
@@ -393,71 +408,74 @@ def _leaf(lanes: Lanes, at: Ints, writer: Node, target: Any, place: str) -> Colu
         case _:
             sizes = lanes.zigzag(at, f"the size of {place}")
     if writer.kind == "string":
-        found = lanes.text(at, sizes, place)  # also where it isn't wanted: a value is right or bad
-        return None if target is None else found.cast(target)
+        # Read even if it is not selected, because invalid UTF-8 makes the value bad.
+        column = lanes.text(at, sizes, place)
+        return None if target is None else column.cast(target)
     start, stop = lanes.skip(at, sizes, place)
     if target is None:
         return None
     if pa.types.is_decimal(target):
         return _decimals(lanes, at, start, stop, target, place)
-    found = lanes.cut(start, stop)
+    column = lanes.cut(start, stop)
     if not pa.types.is_string(target):
-        return found
-    return lanes.as_text(at, found, place)
+        return column
+    return lanes.as_text(at, column, place)
 
 
 def _decimals(lanes: Lanes, at: Ints, start: Ints, stop: Ints, target: Any, place: str) -> Column:
-    """Numbers of up to 16 bytes, the first one most significant, as Arrow has them: the last one first."""
+    """Convert big-endian numbers of up to 16 bytes to Arrow's little-endian decimals."""
     size = stop - start
     lanes.fail(at, size > 16, f"{place} has more than 38 digits")
     size = np.minimum(size, 16)
     sign = np.where((size > 0) & (lanes.data[start] > 127), 255, 0).astype(np.uint8)
-    found = np.repeat(sign[:, None], 16, axis=1)
+    numbers = np.repeat(sign[:, None], 16, axis=1)
     for byte in range(int(size.max(initial=0))):
         rows = np.flatnonzero(size > byte)
-        found[rows, byte] = lanes.data[stop[rows] - 1 - byte]
-    buffer = pa.py_buffer(np.ascontiguousarray(found))
+        numbers[rows, byte] = lanes.data[stop[rows] - 1 - byte]
+    buffer = pa.py_buffer(np.ascontiguousarray(numbers))
     widest = pa.decimal128(38, target.scale)
     column = pa.Array.from_buffers(widest, len(size), [None, buffer])
     try:
         return column.cast(target)
     except pa.ArrowInvalid:
         limit = 10**target.precision
-        whole = [int.from_bytes(one.tobytes(), "little", signed=True) for one in found]
-        wrong = np.array([abs(one) >= limit for one in whole])
+        whole = [int.from_bytes(number.tobytes(), "little", signed=True) for number in numbers]
+        wrong = np.array([abs(number) >= limit for number in whole])
         lanes.fail(at, wrong, f"{place} has more than {target.precision} digits")
-        found[wrong] = 0
-        buffer = pa.py_buffer(np.ascontiguousarray(found))
+        numbers[wrong] = 0
+        buffer = pa.py_buffer(np.ascontiguousarray(numbers))
         return pa.Array.from_buffers(widest, len(size), [None, buffer]).cast(target)
 
 
 _MOST_MS = (2**63 - 1) // 1000
 
 
-# ---- two schemas
+# ---- pairs of schemas
 
 
-def _one(node: Node) -> Node | None:
-    """The type of a union's values, where they have one."""
+def _common_type(node: Node) -> Node | None:
+    """Return the common type of a union's values, if there is one."""
     return node.merged if node.kind == "union" else None
 
 
-def _alike(writer: Node, reader: Node) -> bool:
+def _has_same_branches(writer: Node, reader: Node) -> bool:
+    """Return whether two unions have branches of the same kinds."""
     return reader.kind == "union" and [branch.kind for branch in writer.branches] == [
         branch.kind for branch in reader.branches
     ]
 
 
-def _found(node: Node, name: str) -> Field | None:
+def _field_named(node: Node, name: str) -> Field | None:
+    """Return the field of a name, or None."""
     return next((field for field in node.fields if field.names[0] == name), None)
 
 
-def _written(writer: Node, read: Field) -> Field | None:
-    """What was written of a field, under its own name, or an alias."""
+def _written_field(writer: Node, read: Field) -> Field | None:
+    """Return the written field for a field to read, by its name or an alias."""
     for name in read.names:
-        found = _found(writer, name)
-        if found is not None:
-            return found
+        field = _field_named(writer, name)
+        if field is not None:
+            return field
     return None
 
 
@@ -471,13 +489,15 @@ _WIDER = {
 
 
 def _widens(writer: Node, reader: Node) -> bool:
+    """Return whether Avro converts the writer's type to the reader's."""
     if reader.kind == writer.kind:
-        # Another logical type of the same kind: the reader's is how it is meant.
+        # If only the logical types differ, the reader's applies.
         return reader.logical == writer.logical == "decimal" and reader.scale == writer.scale
     return not writer.logical and not reader.logical and reader.kind in _WIDER.get(writer.kind, ())
 
 
 def _scalar(node: Node) -> Any:
+    """Return the Arrow type of a simple Avro type."""
     if node.logical == "decimal":
         return pa.decimal128(node.precision, node.scale)
     return {
@@ -495,7 +515,7 @@ def _scalar(node: Node) -> Any:
 
 
 def _default(field: Field, target: Any, count: int = 0) -> Column:
-    """A column of a field's default. Raises Mismatch for one that can't be the target."""
+    """Return a column of a field's default. Raises Mismatch if the target cannot hold it."""
     value: Any = field.default
     if isinstance(value, str) and field.node.kind in ("bytes", "fixed"):
         value = value.encode("latin-1")

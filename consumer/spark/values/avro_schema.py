@@ -1,4 +1,4 @@
-"""Avro's schemas, read; and as columns of Spark, by the rules of Spark's own from_avro."""
+"""Parse Avro schemas, and map them to Spark's types as Spark's own from_avro does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from kproto.errors import ConfigError
 
-ABSENT: Final = object()  # The default of a field that has none.
+ABSENT: Final = object()  # The default of a field without a default.
 
 _PRIMITIVES: Final = {
     "boolean": "BOOLEAN",
@@ -21,7 +21,7 @@ _PRIMITIVES: Final = {
     "string": "STRING",
 }
 
-# (kind, logical type) -> what Spark makes of it; all others are as without their logical type.
+# (kind, logical type) -> Spark's type. All other logical types are ignored.
 _LOGICAL: Final = {
     ("int", "date"): "DATE",
     ("long", "timestamp-millis"): "TIMESTAMP",
@@ -33,7 +33,7 @@ _LOGICAL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A record's field. `names` are its own and its aliases; `default` is as in JSON."""
+    """A field of a record. `names` are its name and its aliases. `default` has its JSON form."""
 
     names: tuple[str, ...]
     node: Node
@@ -42,7 +42,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A type. `kind` is Avro's word, `inner` an array's or map's type, or a union's without null."""
+    """An Avro type.
+
+    `kind` is Avro's name of it. `inner` is the type of an array's items or a map's values, or the types of a
+    union except null.
+    """
 
     kind: str
     logical: str = ""
@@ -53,16 +57,16 @@ class Node:
     size: int = 0
     precision: int = 0
     scale: int = 0
-    null: int = -1  # Which of a union's branches is null; -1 for none.
+    null: int = -1  # Position of null among a union's branches, or -1 without null.
 
     @property
     def branches(self) -> tuple[Node, ...]:
-        """A union's types without null."""
+        """Return the types of a union except null."""
         return self.inner
 
     @property
     def ddl(self) -> str:
-        """As Spark's type."""
+        """Return Spark's type in DDL."""
         match self.kind:
             case "record":
                 inner = ", ".join(f"{quoted(field.names[0])}: {field.node.ddl}" for field in self.fields)
@@ -74,9 +78,9 @@ class Node:
             case "enum":
                 return "STRING"
             case "union":
-                one = self.merged
-                if one is not None:
-                    return one.ddl
+                common = self.merged
+                if common is not None:
+                    return common.ddl
                 members = (f"member{n}: {branch.ddl}" for n, branch in enumerate(self.inner))
                 return f"STRUCT<{', '.join(members)}>"
             case _ if self.logical == "decimal":
@@ -88,8 +92,8 @@ class Node:
 
     @property
     def merged(self) -> Node | None:
-        """The one type that a union's values have, if they can all be of one."""
-        kinds = {one.kind for one in self.inner if not one.logical}
+        """Return the type that all values of a union can have, or None."""
+        kinds = {branch.kind for branch in self.inner if not branch.logical}
         if len(self.inner) == 1:
             return self.inner[0]
         if len(self.inner) == 2 and kinds in ({"int", "long"}, {"float", "double"}):
@@ -98,19 +102,20 @@ class Node:
 
 
 def quoted(name: str) -> str:
-    """A name in DDL."""
+    """Quote a name for DDL."""
     return f"`{name.replace('`', '``')}`"
 
 
 def parse(option: str, text: str, others: Iterable[str] = ()) -> Node:
-    """A schema in JSON; `others` are those that it refers to. Raises ConfigError with what is wrong."""
+    """Parse a schema in JSON after the schemas `others` to which it refers. Raises ConfigError."""
     names: dict[str, Node] = {}
     for other in others:
-        _Reader(option, names).read(_loaded(option, other), "", "")
-    return _Reader(option, names).read(_loaded(option, text), "", "")
+        _Reader(option, names).read(_load(option, other), "", "")
+    return _Reader(option, names).read(_load(option, text), "", "")
 
 
-def _loaded(option: str, text: str) -> Any:
+def _load(option: str, text: str) -> Any:
+    """Parse JSON, or return the name of a type."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -120,91 +125,99 @@ def _loaded(option: str, text: str) -> Any:
 
 
 class _Reader:
+    """Parses the types of one schema, and collects named types in `names`."""
+
     def __init__(self, option: str, names: dict[str, Node]) -> None:
         self.option, self.names = option, names
         self.open: set[str] = set()
 
-    def wrong(self, given: object, why: str) -> ConfigError:
-        return ConfigError(self.option, json.dumps(given)[:200], why)
+    def wrong(self, part: object, reason: str) -> ConfigError:
+        """Return a ConfigError for a part of the schema."""
+        return ConfigError(self.option, json.dumps(part)[:200], reason)
 
-    def read(self, given: Any, space: str, place: str) -> Node:
-        if isinstance(given, str):
-            return self.named(given, space)
-        if isinstance(given, list):
-            return self.union(cast(Any, given), space, place)
-        if not isinstance(given, dict) or "type" not in given:
+    def read(self, part: Any, space: str, place: str) -> Node:
+        """Parse a type. `space` is the enclosing namespace, and `place` its path for errors."""
+        if isinstance(part, str):
+            return self.named(part, space)
+        if isinstance(part, list):
+            return self.union(cast(Any, part), space, place)
+        if not isinstance(part, dict) or "type" not in part:
             raise self.wrong(
-                cast("object", given), f"it is no Avro type{place}: a name, a list or an object with a type"
+                cast("object", part), f"it is no Avro type{place}: a name, a list or an object with a type"
             )
-        made = cast("dict[str, Any]", given)
-        kind: Any = made["type"]
+        definition = cast("dict[str, Any]", part)
+        kind: Any = definition["type"]
         if not isinstance(kind, str):
             return self.read(kind, space, place)
         if kind in ("record", "error", "enum", "fixed"):
-            return self.new(kind, made, space, place)
+            return self.new(kind, definition, space, place)
         if kind in ("array", "map"):
             word = "items" if kind == "array" else "values"
-            if word not in made:
-                raise self.wrong(made, f"an Avro {kind} has {word}")
-            return Node(kind, inner=(self.read(made[word], space, f"{place}[]"),))
-        return self.logical(self.named(kind, space), made)
+            if word not in definition:
+                raise self.wrong(definition, f"an Avro {kind} has {word}")
+            return Node(kind, inner=(self.read(definition[word], space, f"{place}[]"),))
+        return self.logical(self.named(kind, space), definition)
 
     def named(self, name: str, space: str) -> Node:
+        """Return a primitive type, or one that was defined before."""
         if name in _PRIMITIVES or name == "null":
             return Node(name)
         full = name if "." in name or not space else f"{space}.{name}"
         if full in self.open or name in self.open:
             raise self.wrong(name, "Spark has no type that holds itself; leave the field out")
-        found = self.names.get(full) or self.names.get(name)
-        if found is None:
+        node = self.names.get(full) or self.names.get(name)
+        if node is None:
             known = ", ".join([*_PRIMITIVES, "null", *self.names])
             raise self.wrong(name, f"there is no such Avro type; known here: {known}")
-        return found
+        return node
 
-    def union(self, given: list[Any], space: str, place: str) -> Node:
-        branches = [self.read(one, space, place) for one in given]
+    def union(self, parts: list[Any], space: str, place: str) -> Node:
+        """Parse a union, which may contain null once."""
+        branches = [self.read(one, space, place) for one in parts]
         null = [n for n, one in enumerate(branches) if one.kind == "null"]
         if len(null) > 1 or len(null) == len(branches):
-            raise self.wrong(given, "a union has null at most once, and something else")
-        rest = tuple(branch for branch in branches if branch.kind != "null")
-        return Node("union", inner=rest, null=null[0] if null else -1)
+            raise self.wrong(parts, "a union has null at most once, and something else")
+        types = tuple(branch for branch in branches if branch.kind != "null")
+        return Node("union", inner=types, null=null[0] if null else -1)
 
-    def new(self, kind: str, given: Mapping[str, Any], space: str, place: str) -> Node:
-        name = given.get("name")
+    def new(self, kind: str, definition: Mapping[str, Any], space: str, place: str) -> Node:
+        """Parse the definition of a record, enum or fixed type."""
+        name = definition.get("name")
         if not isinstance(name, str) or not name:
-            raise self.wrong(given, f"an Avro {kind} has a name")
-        space = name.rpartition(".")[0] if "." in name else str(given.get("namespace") or space)
+            raise self.wrong(definition, f"an Avro {kind} has a name")
+        space = name.rpartition(".")[0] if "." in name else str(definition.get("namespace") or space)
         full = name if "." in name or not space else f"{space}.{name}"
-        made = Node("record" if kind == "error" else kind, name=full)
+        node_defined = Node("record" if kind == "error" else kind, name=full)
         if kind == "enum":
-            made = replace(made, symbols=tuple(map(str, given.get("symbols") or ())))
+            node_defined = replace(node_defined, symbols=tuple(map(str, definition.get("symbols") or ())))
         elif kind == "fixed":
-            size = given.get("size")
+            size = definition.get("size")
             if not isinstance(size, int) or size < 0:
-                raise self.wrong(given, "a fixed type has a size")
-            made = self.logical(replace(made, size=size), given)
+                raise self.wrong(definition, "a fixed type has a size")
+            node_defined = self.logical(replace(node_defined, size=size), definition)
         else:
             self.open.add(full)
             fields: list[Field] = []
-            for own in cast("list[dict[str, Any]]", given.get("fields") or ()):
-                if not {"name", "type"} <= set(own):
-                    raise self.wrong(own, "a record's field has a name and a type")
-                names = (str(own["name"]), *map(str, own.get("aliases") or ()))
-                node = self.read(own["type"], space, f" of field {place}{names[0]}")
+            for field in cast("list[dict[str, Any]]", definition.get("fields") or ()):
+                if not {"name", "type"} <= set(field):
+                    raise self.wrong(field, "a record's field has a name and a type")
+                names = (str(field["name"]), *map(str, field.get("aliases") or ()))
+                node = self.read(field["type"], space, f" of field {place}{names[0]}")
                 if node.kind == "null":
-                    raise self.wrong(own, "a column that is always null has no type")
-                fields.append(Field(names, node, own.get("default", ABSENT)))
+                    raise self.wrong(field, "a column that is always null has no type")
+                fields.append(Field(names, node, field.get("default", ABSENT)))
             self.open.discard(full)
-            made = replace(made, fields=tuple(fields))
-        self.names[full] = made
-        return made
+            node_defined = replace(node_defined, fields=tuple(fields))
+        self.names[full] = node_defined
+        return node_defined
 
-    def logical(self, node: Node, given: Mapping[str, Any]) -> Node:
-        word = given.get("logicalType")
+    def logical(self, node: Node, definition: Mapping[str, Any]) -> Node:
+        """Return the type with its logical type, if Spark knows it."""
+        word = definition.get("logicalType")
         if word == "decimal" and node.kind in ("bytes", "fixed"):
-            precision, scale = given.get("precision"), given.get("scale", 0)
+            precision, scale = definition.get("precision"), definition.get("scale", 0)
             if not isinstance(precision, int) or not 0 < precision <= 38 or not 0 <= scale <= precision:
-                return node  # as Avro says: what isn't valid is ignored
+                return node  # As Avro specifies, an invalid logical type is ignored.
             return replace(node, logical=word, precision=precision, scale=scale)
         if (node.kind, str(word)) in _LOGICAL:
             return replace(node, logical=str(word))

@@ -1,16 +1,16 @@
-"""Where a value of Avro's ends, found byte by byte: for the many items of a few long arrays."""
+"""Skip Avro values byte by byte: used for arrays with many items in few lanes."""
 
 from __future__ import annotations
 
 from .avro_schema import Node
 
-FEW = 100  # lanes for which a step of numpy costs more than looking at each item
+FEW = 100  # Number of lanes below which numpy steps are slower than a loop over the items.
 KEY = Node("string")
 _WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 
 
-def behind(view: memoryview, at: int, end: int, node: Node) -> int:
-    """Where a value ends. ValueError if that is beyond `end`."""
+def skip_value(view: memoryview, at: int, end: int, node: Node) -> int:
+    """Return the offset after a value. Raises ValueError if it exceeds `end`."""
     match node.kind:
         case "boolean" | "float" | "double":
             at += _WIDTHS[node.kind]
@@ -25,14 +25,14 @@ def behind(view: memoryview, at: int, end: int, node: Node) -> int:
             at += size
         case "record":
             for field in node.fields:
-                at = behind(view, at, end, field.node)
+                at = skip_value(view, at, end, field.node)
         case "union":
             branch, at = _number(view, at, end)
             if branch != node.null:
                 number = branch - (0 <= node.null < branch)
                 if not 0 <= number < len(node.branches):
                     raise ValueError
-                at = behind(view, at, end, node.branches[number])
+                at = skip_value(view, at, end, node.branches[number])
         case _:
             count = 1
             while count:
@@ -43,14 +43,15 @@ def behind(view: memoryview, at: int, end: int, node: Node) -> int:
                     raise ValueError
                 for _ in range(count):
                     if node.kind == "map":
-                        at = behind(view, at, end, KEY)
-                    at = behind(view, at, end, node.inner[0])
+                        at = skip_value(view, at, end, KEY)
+                    at = skip_value(view, at, end, node.inner[0])
     if at > end:
         raise ValueError
     return at
 
 
 def _number(view: memoryview, at: int, end: int) -> tuple[int, int]:
+    """Return a zigzag varint and the offset after it."""
     value = shift = 0
     while at < end:
         byte = view[at]

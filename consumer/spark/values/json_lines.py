@@ -1,12 +1,12 @@
-"""``value.format=json``: objects, by a schema in DDL, decoded by Arrow's reader of JSON lines.
+"""``value.format=json``: decode JSON objects with a schema in DDL by Arrow's reader of JSON lines.
 
-The values of a batch are joined with line feeds and read at once. No value can take part in another: each
-begins with ``{`` and ends with ``}``, so what is open behind one can't be followed by the next, and a string
-can't hold a line feed. So each gives at least one object, and as many objects as values means one of each. A
-batch that fails is looked through value by value, by msgspec with the same types.
+The values of a batch are joined with line feeds and read at once. No value can affect another: each begins
+with ``{`` and ends with ``}``, so that an unclosed object cannot continue in the next value, and a string
+cannot contain a line feed. Each value therefore yields at least one object. As many objects as values mean
+one object each. If a batch fails, msgspec checks each value with the same types.
 
-Arrow's reader knows no object as a map. A column with a MAP in it is taken apart by msgspec, down to what
-holds none, and that is read by Arrow as everything else: such columns cost an object for each of their items.
+Arrow's reader cannot read an object as a map. Columns that contain a MAP are split by msgspec into parts
+without maps, which Arrow reads. They cost one Python object per item.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pyspark.sql import types as spark
 
 from kproto.errors import ConfigError
 
-from .arrow_types import Kind, arrow, pa
-from .lanes import behind_ids, spread
+from .arrow_types import Kind, arrow_type, pa
+from .lanes import scatter, skip_schema_ids
 from .strings import decode as texts
-from .wire_format import content
+from .wire_format import data_and_offsets
 
 if TYPE_CHECKING:
     from .types import Bad, Column, ColumnFormat, Decode
@@ -37,10 +37,11 @@ reader: Any = import_module("pyarrow.json")
 
 
 def column_type(column_format: ColumnFormat) -> str:
+    """Return the column's type: a STRUCT of the schema's columns."""
     if not (column_format.schema or "").strip():
         shape = "columns in DDL, such as id BIGINT, name STRING"
         raise ConfigError(column_format.option("schema"), column_format.schema, f"json needs it: {shape}")
-    _look_through(column_format.option("schema"), column_format.schema or "")
+    _check_ddl(column_format.option("schema"), column_format.schema or "")
     return f"STRUCT<{column_format.schema}>"
 
 
@@ -55,12 +56,13 @@ _TYPES = frozenset(
 )  # fmt: skip
 
 
-def _look_through(option: str, ddl: str) -> None:
-    """Raise ConfigError for a column without a type that Spark knows: its own error doesn't say from where it
-    has what it shows. What is inside of a type is left to Spark.
+def _check_ddl(option: str, ddl: str) -> None:
+    """Raise ConfigError for a column whose type is unknown to Spark.
+
+    Spark's own error does not name the option. Nested types are checked by Spark.
     """
     if "'" in ddl or '"' in ddl:
-        return  # a comment, or a default: who knows what its commas mean
+        return  # The text contains a comment or a default, whose commas do not separate columns.
     depth, columns = 0, [""]
     for character in ddl:
         depth += (character in "<(") - (character in ">)")
@@ -69,21 +71,23 @@ def _look_through(option: str, ddl: str) -> None:
         else:
             columns[-1] += character
     for column in columns:
-        found = _FIELD.match(column)
-        if found is None or found[1].lower() not in _TYPES:
+        match = _FIELD.match(column)
+        if match is None or match[1].lower() not in _TYPES:
             raise ConfigError(option, ddl, f"{column.strip()!r} is no name and type, such as id BIGINT")
 
 
 def decoder(column_format: ColumnFormat, kind: spark.DataType) -> Decode:
+    """Return a decoder. Raises ConfigError for a type that JSON cannot contain."""
     option = column_format.option("schema")
     if not isinstance(kind, spark.StructType) or not kind.fields:
         raise ConfigError(option, kind.simpleString(), "json makes a STRUCT of at least one column")
     _check(option, kind)
-    decode = _Objects(arrow(option, kind), kind).decode
-    return decode if column_format.registry is None else behind_ids(decode)
+    decode = _Objects(arrow_type(option, kind), kind).decode
+    return decode if column_format.registry is None else skip_schema_ids(decode)
 
 
 def _check(option: str, kind: spark.DataType, place: str = "") -> None:
+    """Raise ConfigError for a type that JSON cannot contain."""
     if isinstance(kind, spark.StructType):
         for field in kind.fields:
             _check(option, field.dataType, f"{place}.{field.name}" if place else field.name)
@@ -98,17 +102,20 @@ def _check(option: str, kind: spark.DataType, place: str = "") -> None:
 
 
 class _Objects:
+    """Decodes JSON objects into a column of structs."""
+
     def __init__(self, kind: Kind, spark_kind: spark.StructType) -> None:
         self.kind = kind
-        self.checks = msgspec.json.Decoder(_typed(spark_kind))
+        self.checks = msgspec.json.Decoder(_msgspec_type(spark_kind))
         self.parsed = _Parsed(kind)
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
+        """Decode values. Bad ones become null."""
         bad = dict(texts(values)[1])
         rows = np.setdiff1d(np.arange(len(values)), list(bad))
-        good = self._whole(values.take(pa.array(rows))) if bad else self._whole(values)
+        good = self._read_all(values.take(pa.array(rows))) if bad else self._read_all(values)
         if good is None:
-            rows = self._good(values, rows, bad)
+            rows = self._accepted_rows(values, rows, bad)
             pieces = list(self._pieces(values, rows, bad))
             good = pa.concat_arrays(pieces) if pieces else pa.nulls(0, self.kind)
             rows = np.setdiff1d(rows, list(bad))
@@ -118,8 +125,8 @@ class _Objects:
         places[rows] = np.arange(len(rows))
         return good.take(pa.array(places, mask=places < 0)), bad
 
-    def _good(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
-        """Those of the rows that msgspec takes."""
+    def _accepted_rows(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
+        """Return those of the rows that msgspec accepts."""
         good: list[int] = []
         for row, value in zip(rows.tolist(), values.take(pa.array(rows)).to_pylist(), strict=True):
             try:
@@ -131,12 +138,12 @@ class _Objects:
         return np.array(good, np.int64)
 
     def _pieces(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
-        """The objects of the rows, halved where Arrow is stricter than msgspec."""
+        """Yield the objects of the rows. Halve rows that Arrow rejects, to find the bad ones."""
         if not len(rows):
             return
-        found = self._whole(values.take(pa.array(rows)))
-        if found is not None:
-            yield found
+        objects = self._read_all(values.take(pa.array(rows)))
+        if objects is not None:
+            yield objects
         elif len(rows) == 1:
             bad[int(rows[0])] = self.why
         else:
@@ -144,23 +151,24 @@ class _Objects:
             yield from self._pieces(values, rows[:half], bad)
             yield from self._pieces(values, rows[half:], bad)
 
-    def _whole(self, values: Column) -> Column | None:
-        """All of them, or None with `why`."""
+    def _read_all(self, values: Column) -> Column | None:
+        """Return all objects, or None and set `why`."""
         if not len(values):
             return pa.nulls(0, self.kind)
-        joined = pc.binary_join_element_wise(_framed(values), b"", b"\n")
+        joined = pc.binary_join_element_wise(_stripped(values), b"", b"\n")
         size = joined.buffers()[1]
         offsets = np.frombuffer(size, np.int32)[joined.offset : joined.offset + len(joined) + 1]
         lines = joined.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         try:
-            self._begin_and_end(lines, offsets - offsets[0])
+            self._check_braces(lines, offsets - offsets[0])
             return self.parsed.read(lines, len(values))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, msgspec.MsgspecError) as error:
             self.why = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
             return None
 
     @staticmethod
-    def _begin_and_end(lines: Any, offsets: Any) -> None:
+    def _check_braces(lines: Any, offsets: Any) -> None:
+        """Raise ArrowInvalid unless each value begins with ``{`` and ends with ``}``."""
         data = np.frombuffer(lines, np.uint8)
         empty = bool((np.diff(offsets) < 3).any())
         if empty or (data[offsets[:-1]] != ord("{")).any() or (data[offsets[1:] - 2] != ord("}")).any():
@@ -172,19 +180,23 @@ Raws: TypeAlias = Sequence[msgspec.Raw]
 
 
 class _Parsed:
-    """Objects, each followed by a line feed, as a column of structs."""
+    """Reads objects, each followed by a line feed, as a column of structs."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        plain = [pa.field(one.name, _as_read(one.type)) for one in kind if not _holds(one.type, _is_map)]
+        plain = [
+            pa.field(field.name, _arrow_read_type(field.type))
+            for field in kind
+            if not _holds(field.type, _is_map)
+        ]
         self.parse = reader.ParseOptions(explicit_schema=pa.schema(plain), unexpected_field_behavior="ignore")
-        self.apart = {one.name: _apart(one.type) for one in kind if _holds(one.type, _is_map)}
+        self.apart = {field.name: _part_reader(field.type) for field in kind if _holds(field.type, _is_map)}
         raws = [(f"f{n}", msgspec.Raw, _NULL) for n in range(len(self.apart))]
         names = {f"f{n}": name for n, name in enumerate(self.apart)}
         self.raw = msgspec.json.Decoder(msgspec.defstruct("Object", raws, rename=names))
 
     def read(self, lines: Any, count: int) -> Column:
-        """Raises ArrowInvalid, ArrowNotImplementedError or MsgspecError."""
+        """Read `count` objects. Raises ArrowInvalid, ArrowNotImplementedError or MsgspecError."""
         options = reader.ReadOptions(use_threads=False, block_size=len(lines) + 64)
         table = reader.read_json(pa.BufferReader(lines), options, self.parse)
         if table.num_rows != count:
@@ -196,12 +208,12 @@ class _Parsed:
             objects = self.raw.decode_lines(lines)
             for n, (name, read) in enumerate(self.apart.items()):
                 columns[name] = read([getattr(object_, f"f{n}") for object_ in objects])
-        arrays = [_shaped(columns[one.name], one.type) for one in self.kind]
+        arrays = [_cast(columns[one.name], one.type) for one in self.kind]
         return pa.StructArray.from_arrays(arrays, fields=list(self.kind))
 
 
-def _apart(kind: Kind) -> Callable[[Raws], Column]:
-    """How values, each in JSON or null, become a column of this kind."""
+def _part_reader(kind: Kind) -> Callable[[Raws], Column]:
+    """Return a function that converts JSON values, or nulls, to a column of this type."""
     if not _holds(kind, _is_map):
         parsed = _Parsed(pa.struct([pa.field("v", kind)]))
 
@@ -217,11 +229,11 @@ def _apart(kind: Kind) -> Callable[[Raws], Column]:
             there = [n for n, raw in enumerate(raws) if raw != _NULL]
             lines = pa.py_buffer(b"".join(part for n in there for part in (bytes(raws[n]), b"\n")))
             found = objects.read(lines, len(there)) if there else pa.nulls(0, kind)
-            return spread(found, np.array(there, np.int64), len(raws))
+            return scatter(found, np.array(there, np.int64), len(raws))
 
         return structs
     if pa.types.is_list(kind):
-        items, inner = msgspec.json.Decoder(list[msgspec.Raw] | None), _apart(kind.value_type)
+        items, inner = msgspec.json.Decoder(list[msgspec.Raw] | None), _part_reader(kind.value_type)
 
         def lists(raws: Raws) -> Column:
             found: list[list[msgspec.Raw] | None] = [items.decode(raw) for raw in raws]
@@ -229,9 +241,10 @@ def _apart(kind: Kind) -> Callable[[Raws], Column]:
             return pa.ListArray.from_arrays(_offsets(found), values, type=kind, mask=_missing(found))
 
         return lists
-    entries, values_of = msgspec.json.Decoder(dict[str, msgspec.Raw] | None), _apart(kind.item_type)
+    entries, values_of = msgspec.json.Decoder(dict[str, msgspec.Raw] | None), _part_reader(kind.item_type)
 
     def maps(raws: Raws) -> Column:
+        """Convert objects to maps."""
         found: list[dict[str, msgspec.Raw] | None] = [entries.decode(raw) for raw in raws]
         keys = pa.array([key for each in found if each for key in each], pa.string())
         values = values_of([one for each in found if each for one in each.values()])
@@ -240,54 +253,58 @@ def _apart(kind: Kind) -> Callable[[Raws], Column]:
     return maps
 
 
-def _offsets(found: Sequence[Sized | None]) -> Column:
-    return pa.array(np.cumsum([0, *(len(one or ()) for one in found)]), pa.int32())
+def _offsets(lists: Sequence[Sized | None]) -> Column:
+    """Return the offsets of lists of these lengths."""
+    return pa.array(np.cumsum([0, *(len(list_ or ()) for list_ in lists)]), pa.int32())
 
 
-def _missing(found: Sequence[object]) -> Column:
-    return pa.array([one is None for one in found], pa.bool_())
+def _missing(values: Sequence[object]) -> Column:
+    """Return a mask of the missing values."""
+    return pa.array([value is None for value in values], pa.bool_())
 
 
-def _framed(values: Column) -> Column:
-    """Without the white space that JSON allows around an object, if any has some."""
+def _stripped(values: Column) -> Column:
+    """Return the values without the white space around objects that JSON allows."""
     text = values.view(pa.string())
-    begins = pc.all(pc.starts_with(text, "{")).as_py() and pc.all(pc.ends_with(text, "}")).as_py()
-    return values if begins else pc.ascii_trim(text, " \t\r\n").view(pa.binary())
+    is_framed = pc.all(pc.starts_with(text, "{")).as_py() and pc.all(pc.ends_with(text, "}")).as_py()
+    return values if is_framed else pc.ascii_trim(text, " \t\r\n").view(pa.binary())
 
 
 def _is_map(kind: Kind) -> bool:
+    """Return whether a type is a map."""
     return bool(pa.types.is_map(kind))
 
 
 def _is_binary(kind: Kind) -> bool:
+    """Return whether a type is binary."""
     return bool(pa.types.is_binary(kind))
 
 
-def _holds(kind: Kind, what: Callable[[Kind], bool]) -> bool:
-    """Whether a kind is, or has somewhere in it, such a one."""
-    return what(kind) or any(_holds(kind.field(n).type, what) for n in range(kind.num_fields))
+def _holds(kind: Kind, matches: Callable[[Kind], bool]) -> bool:
+    """Return whether `what` is true of a type or of any type inside it."""
+    return matches(kind) or any(_holds(kind.field(n).type, matches) for n in range(kind.num_fields))
 
 
-def _as_read(kind: Kind) -> Kind:
-    """Dates are read as text, and cast; bytes are text in base64."""
+def _arrow_read_type(kind: Kind) -> Kind:
+    """Return the type that Arrow reads: dates are text that is cast, and binary is base64 text."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _as_read(one.type)) for one in kind])
+        return pa.struct([pa.field(field.name, _arrow_read_type(field.type)) for field in kind])
     if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _as_read(kind.value_type)))
+        return pa.list_(pa.field("element", _arrow_read_type(kind.value_type)))
     return pa.string() if pa.types.is_date(kind) or _is_binary(kind) else kind
 
 
-def _shaped(column: Column, kind: Kind) -> Column:
-    """A column of `_as_read` as what it is for. Raises ArrowInvalid."""
+def _cast(column: Column, kind: Kind) -> Column:
+    """Convert a column that was read with `_arrow_read_type` to its final type. Raises ArrowInvalid."""
     if column.type == kind:
         return column
     if not _holds(kind, _is_binary):
         return column.cast(kind)
     if pa.types.is_struct(kind):
-        arrays = [_shaped(column.field(n), one.type) for n, one in enumerate(kind)]
+        arrays = [_cast(column.field(n), field.type) for n, field in enumerate(kind)]
         return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=column.is_null())
     if pa.types.is_list(kind):
-        values = _shaped(column.values, kind.value_type)
+        values = _cast(column.values, kind.value_type)
         return pa.ListArray.from_arrays(column.offsets, values, type=kind, mask=column.is_null())
     return _from_base64(column)
 
@@ -297,8 +314,8 @@ _SIXES[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
 
 def _from_base64(column: Column) -> Column:
-    """Text in base64, with its padding, as bytes. Raises ArrowInvalid."""
-    data, offsets = content(column.fill_null(""))
+    """Decode base64 text with padding. Raises ArrowInvalid."""
+    data, offsets = data_and_offsets(column.fill_null(""))
     sizes, pad = np.diff(offsets), data == ord("=")
     last = offsets[1:][sizes > 0]
     fits = not (sizes % 4).any()
@@ -310,15 +327,17 @@ def _from_base64(column: Column) -> Column:
         raise pa.ArrowInvalid("it isn't base64")
     fours = sixes.reshape(-1, 4).astype(np.uint32)
     words = fours[:, 0] << 18 | fours[:, 1] << 12 | fours[:, 2] << 6 | fours[:, 3]
-    made = np.stack([words >> 16, words >> 8, words], axis=1).astype(np.uint8).reshape(-1)
+    triples = np.stack([words >> 16, words >> 8, words], axis=1).astype(np.uint8).reshape(-1)
     places = np.cumsum([0, *(sizes // 4 * 3)])
-    wanted = np.ones(len(made), bool)
+    wanted = np.ones(len(triples), bool)
     for byte in (1, 2):
         wanted[places[1:][padding >= byte] - byte] = False
     places[1:] -= np.cumsum(padding)
-    buffers = [None, pa.py_buffer(places.astype(np.int32)), pa.py_buffer(made[wanted])]
-    found = pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
-    return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.binary())) if column.null_count else found
+    buffers = [None, pa.py_buffer(places.astype(np.int32)), pa.py_buffer(triples[wanted])]
+    decoded = pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
+    return (
+        pc.if_else(column.is_valid(), decoded, pa.scalar(None, pa.binary())) if column.null_count else decoded
+    )
 
 
 _PYTHON: dict[type[spark.DataType], Any] = {
@@ -335,16 +354,19 @@ _PYTHON: dict[type[spark.DataType], Any] = {
 _BITS = {spark.ByteType: 7, spark.ShortType: 15, spark.IntegerType: 31, spark.LongType: 63}
 
 
-def _typed(kind: spark.DataType) -> Any:
-    """What msgspec takes for it, which is all that Arrow takes, and little more."""
+def _msgspec_type(kind: spark.DataType) -> Any:
+    """Return msgspec's type. It accepts everything that Arrow accepts, and little else."""
     if isinstance(kind, spark.StructType):
-        names = {f"f{number}": one.name for number, one in enumerate(kind.fields)}
-        fields = [(f"f{number}", _typed(one.dataType) | None, None) for number, one in enumerate(kind.fields)]
+        names = {f"f{number}": field.name for number, field in enumerate(kind.fields)}
+        fields = [
+            (f"f{number}", _msgspec_type(field.dataType) | None, None)
+            for number, field in enumerate(kind.fields)
+        ]
         return msgspec.defstruct("Object", fields, rename=names)
     if isinstance(kind, spark.ArrayType):
-        return list[_typed(kind.elementType) | None]  # type: ignore[misc]
+        return list[_msgspec_type(kind.elementType) | None]  # type: ignore[misc]
     if isinstance(kind, spark.MapType):
-        return dict[str, _typed(kind.valueType) | None]  # type: ignore[misc]
+        return dict[str, _msgspec_type(kind.valueType) | None]  # type: ignore[misc]
     if type(kind) in _BITS:
         return int
     return _PYTHON[type(kind)]

@@ -1,8 +1,9 @@
-"""Many short encodings, read side by side: one step reads the next field of all of them.
+"""Read many short encodings in parallel: each step reads the next field of all of them.
 
-Each value is a lane with a place that moves on and an end that it never passes. What is wrong in a lane ends
-it (its place is put at its end, where only zeros or nonsense is read, and nothing kept) and is told once: the
-others don't notice. Steps are numpy's, on all lanes that take part in them, named by their rising numbers.
+Each value is a lane with a position, which advances, and an end, which it never passes. An error ends its
+lane: the position is set to the end, where only padding is read and discarded, and the first error of the
+lane is stored. Other lanes are not affected. Steps are numpy operations on the lanes that take part, given by
+their numbers in ascending order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .wire_format import HEADER, content, split, without
+from .wire_format import HEADER, data_and_offsets, rows_by_schema_id, strip_header
 
 if TYPE_CHECKING:
     from .types import Bad, Decode
@@ -23,23 +24,24 @@ pc: Any = import_module("pyarrow.compute")
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-_SLACK = 24  # bytes that are read behind a lane's end at most
+_SLACK = 24  # Bytes that may be read after the end of the last lane.
 
 
 class Lanes:
-    """The values of a BinaryArray without nulls. `bad` says by lane what was wrong."""
+    """The values of a BinaryArray without nulls. `bad` has the first error of each lane."""
 
     def __init__(self, values: Any) -> None:
-        data, offsets = content(values)
+        data, offsets = data_and_offsets(values)
         self._begin(np.concatenate([data, np.zeros(_SLACK, np.uint8)]), offsets[:-1].copy(), offsets[1:])
 
     def _begin(self, data: NDArray[np.uint8], at: Ints, end: Ints) -> None:
+        """Set the bytes, and the position and end of each lane."""
         self.data, self.at, self.end = data, at, end
         self.bad: dict[int, str] = {}
         self._numbers = self.windows("<i8")
 
     def within(self, start: Ints, stop: Ints) -> Lanes:
-        """Lanes of their own between these places, which rise."""
+        """Return independent lanes between these ascending offsets."""
         inner = Lanes.__new__(Lanes)
         inner._begin(self.data, start.copy(), stop)
         return inner
@@ -49,35 +51,35 @@ class Lanes:
 
     @property
     def view(self) -> memoryview:
-        """All bytes, to look at one by one."""
-        data: Any = self.data  # an array is a buffer, though numpy doesn't say so
+        """Return all bytes for access one by one."""
+        data: Any = self.data  # A numpy array is a buffer, although its types do not say so.
         return memoryview(data)
 
     def all(self) -> Ints:
-        """The numbers of all lanes."""
+        """Return the numbers of all lanes."""
         return np.arange(len(self), dtype=np.int64)
 
     def windows(self, kind: str) -> NDArray[Any]:
-        """A number at every byte."""
+        """Return an overlapping view with one number per byte."""
         size = np.dtype(kind).itemsize
         return np.ndarray((len(self.data) - size + 1,), kind, self.data, strides=(1,))
 
-    def fail(self, lanes: Ints, wrong: Bools, why: str) -> None:
-        """End these lanes where it is wrong."""
+    def fail(self, lanes: Ints, wrong: Bools, reason: str) -> None:
+        """End the lanes for which `wrong` is true."""
         if wrong.any():
             for lane in lanes[wrong].tolist():
-                self.bad.setdefault(lane, why)
+                self.bad.setdefault(lane, reason)
             self.at[lanes[wrong]] = self.end[lanes[wrong]]
 
-    def _moved(self, lanes: Ints, to: Ints, what: str) -> Bools:
-        """Go on there; which of the lanes end before."""
-        beyond: Bools = to > self.end[lanes]
-        self.at[lanes] = to
-        self.fail(lanes, beyond, f"it ends in the middle of {what}")
+    def _advance(self, lanes: Ints, positions: Ints, name: str) -> Bools:
+        """Move the lanes to new positions. Return which of them end before."""
+        beyond: Bools = positions > self.end[lanes]
+        self.at[lanes] = positions
+        self.fail(lanes, beyond, f"it ends in the middle of {name}")
         return beyond
 
     def varint(self, lanes: Ints, what: str) -> Ints:
-        """The next unsigned varint of each, its 64 bits as they are; 0 where it is wrong."""
+        """Read the next unsigned varint of each lane as 64 bits. Bad ones are 0."""
         at = self.at[lanes]
         window = self._numbers[at]
         value = window & 127
@@ -97,25 +99,25 @@ class Lanes:
             value[wide] |= (window & 127) << 56 | (window >> 8 & 1 & last) << 63
             width[wide] += last
             long[wide] = (last & ((window >> 8 & 0xFF) > 127)) != 0
-        wrong = self._moved(lanes, at + width, what)
+        wrong = self._advance(lanes, at + width, what)
         self.fail(lanes, long & ~wrong, f"{what} has more than 64 bits")
         value[wrong | long] = 0
         return value
 
     def zigzag(self, lanes: Ints, what: str) -> Ints:
-        """The next signed varint of each, as Avro writes numbers."""
+        """Read the next signed varint of each lane, in Avro's zigzag encoding."""
         raw = self.varint(lanes, what)
         return (raw >> 1 & (1 << 63) - 1) ^ -(raw & 1)
 
     def fixed(self, lanes: Ints, kind: str, what: str) -> NDArray[Any]:
-        """The next number of a fixed width (numpy's name of it) of each; little endian."""
+        """Read the next little-endian number of each lane. `kind` is its numpy type."""
         at = self.at[lanes]
-        found = self.windows(kind)[at]
-        self._moved(lanes, at + np.dtype(kind).itemsize, what)
-        return found
+        numbers = self.windows(kind)[at]
+        self._advance(lanes, at + np.dtype(kind).itemsize, what)
+        return numbers
 
     def skip(self, lanes: Ints, sizes: Ints, what: str) -> tuple[Ints, Ints]:
-        """Pass over so many bytes of each; where they begin and end. Nothing where that isn't possible."""
+        """Skip `sizes` bytes in each lane. Return their starts and ends, which are equal in bad lanes."""
         at = self.at[lanes]
         wrong = (sizes < 0) | (sizes > self.end[lanes] - at)
         self.fail(lanes, wrong, f"{what} is longer than what is there")
@@ -125,11 +127,11 @@ class Lanes:
         return start, stop
 
     def binary(self, lanes: Ints, sizes: Ints, what: str) -> Any:
-        """The next bytes of each, as a BinaryArray."""
+        """Read the next `sizes` bytes of each lane as a BinaryArray."""
         return self.cut(*self.skip(lanes, sizes, what))
 
     def cut(self, start: Ints, stop: Ints) -> Any:
-        """A BinaryArray of the bytes between these places, which rise; one copy, made by Arrow."""
+        """Copy the bytes between these ascending offsets into a BinaryArray."""
         places = np.empty(2 * len(start) + 1, np.int32)
         places[:-1:2], places[1::2] = start, stop
         places[-1] = places[-2] if len(start) else 0
@@ -139,33 +141,34 @@ class Lanes:
         return pc.take(every, pa.array(np.arange(0, 2 * len(start), 2), pa.int32()), boundscheck=False)
 
     def text(self, lanes: Ints, sizes: Ints, what: str) -> Any:
-        """The next bytes of each, which must be UTF-8, as a StringArray."""
+        """Read the next `sizes` bytes of each lane as a StringArray. They must be UTF-8."""
         return self.as_text(lanes, self.binary(lanes, sizes, what), what)
 
-    def as_text(self, lanes: Ints, found: Any, what: str) -> Any:
-        """Bytes of these lanes, which must be UTF-8, as a StringArray."""
+    def as_text(self, lanes: Ints, values: Any, what: str) -> Any:
+        """Convert the bytes of these lanes to a StringArray. They must be UTF-8."""
         try:
-            return found.cast(pa.string())
+            return values.cast(pa.string())
         except pa.ArrowInvalid:
-            good, bad = _texts(found)
+            good, bad = _texts(values)
             self.fail(lanes, np.isin(np.arange(len(lanes)), list(bad)), f"{what} isn't UTF-8")
-            return pc.fill_null(good, "")  # a map's key can't be null
+            return pc.fill_null(good, "")  # Keys of maps cannot be null.
 
     def finish(self, what: str) -> None:
-        """Whatever is left of a lane is too much."""
-        every = self.all()
-        left = self.end - self.at
-        self.fail(every, left > 0, f"there are bytes behind {what}")
+        """End the lanes that have bytes left, which is an error."""
+        lanes = self.all()
+        remaining = self.end - self.at
+        self.fail(lanes, remaining > 0, f"there are bytes behind {what}")
 
 
-def _texts(found: Any) -> Any:
+def _texts(values: Any) -> Any:
+    """Decode texts one by one to find the bad ones."""
     from .strings import decode
 
-    return decode(found)
+    return decode(values)
 
 
-def spread(column: Any, places: Ints, count: int) -> Any:
-    """A column of `count` rows that has the given one's at these places, and else nulls."""
+def scatter(column: Any, places: Ints, count: int) -> Any:
+    """Return a column of `count` rows with the rows of `column` at `places`, and nulls elsewhere."""
     if len(column) == count:
         return column
     from_ = np.full(count, -1, np.int64)
@@ -173,15 +176,15 @@ def spread(column: Any, places: Ints, count: int) -> Any:
     return column.take(pa.array(from_, mask=from_ < 0))
 
 
-def behind_ids(decode: Decode) -> Decode:
-    """The same for values in a registry's wire format, whichever schemas they name."""
+def skip_schema_ids(decode: Decode) -> Decode:
+    """Return a decoder for values in the registry's wire format, which ignores their schema ids."""
 
     def registered(values: Any) -> tuple[Any, Bad]:
         bad: dict[int, str] = {}
-        every = [rows for _, rows in split(values, bad)]
+        every = [rows for _, rows in rows_by_schema_id(values, bad)]
         there = np.sort(np.concatenate([np.zeros(0, np.int64), *every]))
-        column, wrong = decode(without(values if not bad else values.take(pa.array(there)), HEADER))
-        bad.update({int(there[row]): why for row, why in wrong.items()})
-        return spread(column, there, len(values)), bad
+        column, wrong = decode(strip_header(values if not bad else values.take(pa.array(there)), HEADER))
+        bad.update({int(there[row]): reason for row, reason in wrong.items()})
+        return scatter(column, there, len(values)), bad
 
     return registered

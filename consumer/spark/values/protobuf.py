@@ -1,11 +1,11 @@
-"""``value.format=protobuf``: messages by a descriptor set, read in columns.
+"""``value.format=protobuf``: decode messages with a descriptor set, column by column.
 
-All messages of a batch are read side by side (`lanes`): each step takes the smallest tag that any of them is
-at, and the field behind it in all that are there. Serializers write fields in order, so that there are about
-as many steps as fields. What isn't asked for is passed over, and so is what the descriptor doesn't know.
+All messages of a batch are read in parallel (`lanes`). Each step selects the smallest tag at any lane's
+position, and reads the field in all lanes that are at this tag. Serializers write fields in order, so that
+there are about as many steps as fields. Fields that are not selected or unknown are skipped.
 
-Numbers are never turned negative: uint32 is BIGINT, uint64 DECIMAL(20, 0). A field without presence that
-isn't there has its default, as protobuf has it; others are null.
+Unsigned numbers never become negative: uint32 is BIGINT, uint64 is DECIMAL(20, 0). A missing field without
+presence has protobuf's default. Other missing fields are null.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 
 from kproto.errors import ConfigError
 
-from .arrow_types import arrow
-from .lanes import Ints, Lanes, behind_ids, pa, spread
+from .arrow_types import arrow_type
+from .lanes import Ints, Lanes, pa, scatter, skip_schema_ids
 from .protobuf_schema import ENUM, KINDS, MESSAGE, column_type, is_map, known, repeated
 from .protobuf_schema import message as descriptor
 
@@ -32,7 +32,8 @@ _SINT32 = 17
 
 
 def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
-    message, target = descriptor(column_format), arrow(column_format.option("schema"), kind)
+    """Return a decoder. Raises ConfigError if the column does not fit the message."""
+    message, target = descriptor(column_format), arrow_type(column_format.option("schema"), kind)
     _check(message, target, column_format.column)
 
     def plain(values: Column) -> tuple[Column, Bad]:
@@ -40,32 +41,34 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
 
     def indexed(values: Column) -> tuple[Column, Bad]:
         lanes = Lanes(values)
-        _past_indexes(lanes)
+        _skip_message_indexes(lanes)
         return _column(lanes, message, target)
 
-    return plain if column_format.registry is None else behind_ids(indexed)
+    return plain if column_format.registry is None else skip_schema_ids(indexed)
 
 
 def _column(lanes: Lanes, message: Any, target: Any) -> tuple[Column, Bad]:
-    found = _read(lanes, message, target)
+    """Read messages into a column, in which bad ones are null."""
+    column = _read(lanes, message, target)
     if lanes.bad:
-        found = found.take(pa.array(lanes.all(), mask=np.isin(lanes.all(), list(lanes.bad))))
-    return found, lanes.bad
+        column = column.take(pa.array(lanes.all(), mask=np.isin(lanes.all(), list(lanes.bad))))
+    return column, lanes.bad
 
 
 def _check(message: Any, target: Any, place: str) -> None:
-    """Whether a message can become a column of this type. Raises ConfigError."""
+    """Raise ConfigError if a message cannot be converted to a column of this type."""
     if not pa.types.is_struct(target) or not len(target):
         raise ConfigError("schema", f"{place} {target}", f"{message.full_name} makes a STRUCT")
-    for one in target:
-        field = message.fields_by_name.get(one.name)
+    for target_field in target:
+        field = message.fields_by_name.get(target_field.name)
         if field is None:
             names = ", ".join(message.fields_by_name)
-            raise ConfigError("schema", f"{place}.{one.name}", f"{message.full_name} has: {names}")
-        _check_field(field, one.type, f"{place}.{one.name}")
+            raise ConfigError("schema", f"{place}.{target_field.name}", f"{message.full_name} has: {names}")
+        _check_field(field, target_field.type, f"{place}.{target_field.name}")
 
 
 def _check_field(field: Any, target: Any, place: str) -> None:
+    """Raise ConfigError if a field cannot be converted to this type."""
     if is_map(field):
         if not pa.types.is_map(target):
             raise ConfigError("schema", f"{place} {target}", "it is a MAP")
@@ -81,6 +84,7 @@ def _check_field(field: Any, target: Any, place: str) -> None:
 
 
 def _check_one(field: Any, target: Any, place: str) -> None:
+    """Raise ConfigError if a single value of a field cannot be converted to this type."""
     if field.type == MESSAGE and not known(field.message_type):
         _check(field.message_type, target, place)
     elif target != _arrow(field):
@@ -88,7 +92,7 @@ def _check_one(field: Any, target: Any, place: str) -> None:
 
 
 def _arrow(field: Any) -> Any:
-    """The type of a field that isn't a message of its own."""
+    """Return the Arrow type of a field that is not an ordinary message."""
     if field.type == MESSAGE:
         return pa.timestamp("us", tz="UTC") if known(field.message_type) == "TIMESTAMP" else pa.duration("us")
     return {
@@ -101,33 +105,34 @@ def _arrow(field: Any) -> Any:
 # ---- messages
 
 
-def _past_indexes(lanes: Lanes) -> None:
-    """Behind a registry's id is which message of the file it is: a count and so many numbers; 0 is [0]."""
-    left = lanes.zigzag(lanes.all(), "the message's index")
-    lanes.fail(lanes.all(), (left < 0) | (left > 32), "it isn't in the registry's wire format")
-    left[list(lanes.bad)] = 0
-    while (left > 0).any():
-        some = np.flatnonzero(left > 0)
-        lanes.zigzag(some, "the message's index")
-        left[some] -= 1
+def _skip_message_indexes(lanes: Lanes) -> None:
+    """Skip the message indexes after the schema id: a count and that many numbers, where 0 means [0]."""
+    remaining = lanes.zigzag(lanes.all(), "the message's index")
+    lanes.fail(lanes.all(), (remaining < 0) | (remaining > 32), "it isn't in the registry's wire format")
+    remaining[list(lanes.bad)] = 0
+    while (remaining > 0).any():
+        lanes_left = np.flatnonzero(remaining > 0)
+        lanes.zigzag(lanes_left, "the message's index")
+        remaining[lanes_left] -= 1
 
 
-class _Taken:
-    """What was read of one field: parts, each with the lanes it belongs to."""
+class _FieldReader:
+    """The values of one field read so far, in parts, each with the lanes of its values."""
 
     def __init__(self, field: Any, target: Any) -> None:
         self.field, self.target = field, target
         self.wire = KINDS[field.type][1]
         self.rows: list[Ints] = []
-        self.parts: list[tuple[Any, Any]] = []  # numbers, or where bytes begin and end
+        self.parts: list[tuple[Any, Any]] = []  # Numbers twice, or the starts and ends of bytes.
 
     def add(self, lanes: Lanes, rows: Ints, packed: bool) -> None:
+        """Read the field in these lanes."""
         name = self.field.name
         if packed:
             rows, value = _packed(lanes, rows, self.field)
             self.parts.append((value, value))
         elif self.wire == 2 and len(rows) < _FEW and repeated(self.field):
-            rows, start, stop = _run(lanes, rows, self.field)
+            rows, start, stop = _read_consecutive(lanes, rows, self.field)
             self.parts.append((start, stop))
         elif self.wire == 2:
             sizes = lanes.varint(rows, f"the size of {name}")
@@ -138,77 +143,78 @@ class _Taken:
         self.rows.append(rows)
 
     def column(self, lanes: Lanes, begin: Ints, whole: bool) -> Column:
-        """The field's column; `whole` has a default where nothing is, also of what has presence."""
+        """Return the field's column. With `whole`, missing values have the default even with presence."""
         count = len(lanes)
         kind = "i8" if self.wire == 2 else KINDS[self.field.type][2].strip("<")
         rows = np.concatenate([np.zeros(0, np.int64), *self.rows])
-        one = np.concatenate([np.zeros(0, kind), *(part[0] for part in self.parts)])
-        other = np.concatenate([np.zeros(0, kind), *(part[1] for part in self.parts)])
+        starts = np.concatenate([np.zeros(0, kind), *(part[0] for part in self.parts)])
+        ends = np.concatenate([np.zeros(0, kind), *(part[1] for part in self.parts)])
         order = np.argsort(rows, kind="stable")
-        rows, one, other = rows[order], one[order], other[order]
+        rows, starts, ends = rows[order], starts[order], ends[order]
         if repeated(self.field):
             sizes = np.bincount(rows, minlength=count)
             offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
             if is_map(self.field):
-                entry = _entries(lanes, self.field, self.target, rows, one, other)
+                entry = _entries(lanes, self.field, self.target, rows, starts, ends)
                 return pa.MapArray.from_arrays(offsets, entry.field(0), entry.field(1)).cast(self.target)
-            inner = self._made(lanes, rows, one, other, self.target.value_type)
+            inner = self._build(lanes, rows, starts, ends, self.target.value_type)
             return pa.ListArray.from_arrays(offsets, inner, type=self.target)
         last = np.flatnonzero(np.append(rows[1:] != rows[:-1], True)) if len(rows) else rows
         if len(last) < len(rows) and self.field.type == MESSAGE:
             twice = np.bincount(rows, minlength=count) > 1
             lanes.fail(lanes.all(), twice, f"the message {self.field.name} is there in pieces")
-        rows, one, other = rows[last], one[last], other[last]
+        rows, starts, ends = rows[last], starts[last], ends[last]
         if len(rows) < count and (whole or not self.field.has_presence):
-            first, until = np.zeros(count, one.dtype), np.zeros(count, one.dtype)
+            first, until = np.zeros(count, starts.dtype), np.zeros(count, starts.dtype)
             if self.wire == 2:
                 first[:], until[:] = begin, begin
             elif self.field.type == ENUM:
                 first[:] = self.field.default_value
-            first[rows], until[rows] = one, other
-            return self._made(lanes, lanes.all(), first, until, self.target)
-        return spread(self._made(lanes, rows, one, other, self.target), rows, count)
+            first[rows], until[rows] = starts, ends
+            return self._build(lanes, lanes.all(), first, until, self.target)
+        return scatter(self._build(lanes, rows, starts, ends, self.target), rows, count)
 
-    def _made(self, lanes: Lanes, rows: Ints, one: Any, other: Any, target: Any) -> Column:
-        """A column of what was taken, in the order of the lanes."""
+    def _build(self, lanes: Lanes, rows: Ints, starts: Any, ends: Any, target: Any) -> Column:
+        """Return a column of the values, in the order of the lanes."""
         field = self.field
         if field.type == MESSAGE:
             moment = known(field.message_type)
             kind = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]) if moment else target
-            inner = lanes.within(one, other)
-            found = _read(inner, field.message_type, kind)
-            told = {int(rows[lane]): why for lane, why in inner.bad.items()}
-            for lane, why in told.items():
-                lanes.bad.setdefault(lane, why)
-            return _moments(lanes, rows, found, target, field.name) if moment else found
+            inner = lanes.within(starts, ends)
+            messages = _read(inner, field.message_type, kind)
+            reasons = {int(rows[lane]): reason for lane, reason in inner.bad.items()}
+            for lane, reason in reasons.items():
+                lanes.bad.setdefault(lane, reason)
+            return _moments(lanes, rows, messages, target, field.name) if moment else messages
         if self.wire == 2:
-            found = lanes.cut(one, other)
-            return lanes.as_text(rows, found, field.name) if field.type == 9 else found
+            messages = lanes.cut(starts, ends)
+            return lanes.as_text(rows, messages, field.name) if field.type == 9 else messages
         if field.type == ENUM:
             names = {value.number: value.name for value in reversed(field.enum_type.values)}
-            numbers, places = np.unique(one, return_inverse=True)
+            numbers, places = np.unique(starts, return_inverse=True)
             words = pa.array([names.get(number, str(number)) for number in numbers.tolist()], pa.string())
             return words.take(pa.array(places))
         if pa.types.is_decimal(target):
-            words = np.zeros((len(one), 2), np.uint64)
-            words[:, 0] = one
+            words = np.zeros((len(starts), 2), np.uint64)
+            words[:, 0] = starts
             buffers = [None, pa.py_buffer(np.ascontiguousarray(words))]
-            return pa.Array.from_buffers(pa.decimal128(20, 0), len(one), buffers)
-        return pa.array(one).cast(target)
+            return pa.Array.from_buffers(pa.decimal128(20, 0), len(starts), buffers)
+        return pa.array(starts).cast(target)
 
 
-def _entries(lanes: Lanes, field: Any, target: Any, rows: Ints, one: Any, other: Any) -> Column:
-    """A map's entries, as a struct of key and value. What an entry leaves out has its default."""
+def _entries(lanes: Lanes, field: Any, target: Any, rows: Ints, starts: Any, ends: Any) -> Column:
+    """Return the entries of a map as structs of key and value. Missing parts have their default."""
     kind = pa.struct([pa.field("key", target.key_type), pa.field("value", target.item_type)])
-    inner = lanes.within(one, other)
-    found = _read(inner, field.message_type, kind, whole=True)
-    for lane, why in inner.bad.items():
-        lanes.bad.setdefault(int(rows[lane]), why)
-    return found
+    inner = lanes.within(starts, ends)
+    entries = _read(inner, field.message_type, kind, whole=True)
+    for lane, reason in inner.bad.items():
+        lanes.bad.setdefault(int(rows[lane]), reason)
+    return entries
 
 
-def _moments(lanes: Lanes, rows: Ints, found: Column, target: Any, name: str) -> Column:
-    seconds, nanos = (found.field(n).to_numpy(zero_copy_only=False) for n in (0, 1))
+def _moments(lanes: Lanes, rows: Ints, messages: Column, target: Any, name: str) -> Column:
+    """Convert Timestamp or Duration messages to microseconds."""
+    seconds, nanos = (messages.field(n).to_numpy(zero_copy_only=False) for n in (0, 1))
     far = np.abs(seconds) > (2**63 - 1) // 1_000_000 - 1
     lanes.fail(rows, far, f"{name} is a time beyond what Spark has")
     micros = np.where(far, 0, seconds) * 1_000_000 + nanos // 1000
@@ -216,6 +222,7 @@ def _moments(lanes: Lanes, rows: Ints, found: Column, target: Any, name: str) ->
 
 
 def _number(lanes: Lanes, rows: Ints, field: Any) -> Any:
+    """Read one number per lane."""
     _, wire, kind = KINDS[field.type]
     if wire:
         return lanes.fixed(rows, kind, field.name)
@@ -228,7 +235,7 @@ def _number(lanes: Lanes, rows: Ints, field: Any) -> Any:
 
 
 def _packed(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Any]:
-    """Numbers without tags: which lane has how many, and all of them."""
+    """Read packed numbers. Return the lane of each, and the numbers."""
     sizes = lanes.varint(rows, f"the size of {field.name}")
     start, stop = lanes.skip(rows, sizes, field.name)
     _, wire, kind = KINDS[field.type]
@@ -249,39 +256,39 @@ def _packed(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Any]:
     begins[first] = start[owner[first]]
     inner = lanes.within(begins, until)
     value = _number(inner, inner.all(), field)
-    for lane, why in inner.bad.items():
-        lanes.bad.setdefault(int(rows[owner[lane]]), why)
+    for lane, reason in inner.bad.items():
+        lanes.bad.setdefault(int(rows[owner[lane]]), reason)
     return rows[owner], value
 
 
-_FEW = 100  # lanes for which a step of numpy costs more than looking at each item
+_FEW = 100  # Number of lanes below which numpy steps are slower than a loop over the items.
 
 
-def _run(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Ints, Ints]:
-    """All that follow each other of a repeated field, in a few lanes: found one by one."""
+def _read_consecutive(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Ints, Ints]:
+    """Read consecutive values of a repeated field in a few lanes, one by one."""
     view, tag = lanes.view, field.number << 3 | 2
-    found: list[tuple[int, int, int]] = []
+    values: list[tuple[int, int, int]] = []
     for lane in rows.tolist():
         at, end = int(lanes.at[lane]), int(lanes.end[lane])
         while True:
             size, begin = _size(view, at, end)
             if size < 0 or begin + size > end:
-                why = f"{field.name} is longer than what is there"
-                lanes.fail(np.array([lane]), np.array([True]), why)
+                reason = f"{field.name} is longer than what is there"
+                lanes.fail(np.array([lane]), np.array([True]), reason)
                 break
-            found.append((lane, begin, begin + size))
+            values.append((lane, begin, begin + size))
             at = int(begin + size)
             lanes.at[lane] = at
             next_, behind = _size(view, at, end)
             if next_ != tag:
                 break
             at = behind
-    every = np.array(found, np.int64).reshape(-1, 3)
+    every = np.array(values, np.int64).reshape(-1, 3)
     return every[:, 0], every[:, 1].copy(), every[:, 2].copy()
 
 
 def _size(view: memoryview, at: int, end: int) -> tuple[int, int]:
-    """A number, and where it ends; -1 if it does not."""
+    """Return a varint and the offset after it; -1 if it is incomplete."""
     value = shift = 0
     while at < end and shift < 70:
         byte = view[at]
@@ -294,23 +301,24 @@ def _size(view: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def _places(start: Ints, counts: Ints, step: int) -> Ints:
-    """So many places behind each start."""
+    """Return `counts` offsets from each start, `step` apart."""
     before = np.cumsum(counts) - counts
     within: Ints = np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(before, counts)
     return np.repeat(start, counts) + within * step
 
 
 def _read(lanes: Lanes, message: Any, target: Any, *, whole: bool = False) -> Column:
-    """Messages as a struct of the target's fields; `whole` leaves none null that isn't there."""
-    taken = {one.name: _Taken(message.fields_by_name[one.name], one.type) for one in target}
+    """Read messages as structs of the target's fields. With `whole`, no missing value is null."""
+    taken = {column.name: _FieldReader(message.fields_by_name[column.name], column.type) for column in target}
     numbers = {found.field.number: found for found in taken.values()}
     begin = lanes.at.copy()
     tags = np.full(len(lanes), _NO_TAG, np.int64)
 
     def look(rows: Ints) -> None:
-        there = lanes.at[rows] < lanes.end[rows]
+        """Read the next tag of these lanes."""
+        has_more = lanes.at[rows] < lanes.end[rows]
         tags[rows] = _NO_TAG
-        rows = rows[there]
+        rows = rows[has_more]
         if len(rows):
             tag = lanes.varint(rows, "a tag")
             wrong = (tag >> 3 == 0) | (tag < 0) | (tag >= _NO_TAG)
@@ -329,17 +337,17 @@ def _read(lanes: Lanes, message: Any, target: Any, *, whole: bool = False) -> Co
         elif found is not None and wire == 2 and found.wire != 2 and repeated(found.field):
             found.add(lanes, rows, packed=True)
         else:
-            _pass(lanes, rows, tag)
+            _skip_field(lanes, rows, tag)
         look(rows)
-    columns = [one.column(lanes, begin, whole) for one in taken.values()]
+    columns = [column.column(lanes, begin, whole) for column in taken.values()]
     return pa.StructArray.from_arrays(columns, fields=list(target))
 
 
 _NO_TAG = 1 << 32
 
 
-def _pass(lanes: Lanes, rows: Ints, tag: int) -> None:
-    """Over a field that isn't asked for, or isn't known."""
+def _skip_field(lanes: Lanes, rows: Ints, tag: int) -> None:
+    """Skip a field that is not selected or unknown."""
     name = f"field {tag >> 3}"
     match tag & 7:
         case 0:
@@ -351,5 +359,5 @@ def _pass(lanes: Lanes, rows: Ints, tag: int) -> None:
         case 2:
             lanes.skip(rows, lanes.varint(rows, f"the size of {name}"), name)
         case wire:
-            why = "groups aren't read" if wire in (3, 4) else f"there is no wire type {wire}"
-            lanes.fail(rows, np.ones(len(rows), bool), f"{name}: {why}")
+            reason = "groups aren't read" if wire in (3, 4) else f"there is no wire type {wire}"
+            lanes.fail(rows, np.ones(len(rows), bool), f"{name}: {reason}")

@@ -1,4 +1,4 @@
-"""Protobuf's descriptors; and as columns of Spark."""
+"""Protobuf descriptors and their columns in Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 
-# By FieldDescriptor.type: Spark's type, wire type, and numpy's of what is read.
+# FieldDescriptor.type -> Spark's type, wire type, numpy type.
 MESSAGE: Final = 11
 ENUM: Final = 14
 KINDS: dict[int, tuple[str, int, str]] = {
@@ -42,12 +42,12 @@ KINDS: dict[int, tuple[str, int, str]] = {
 
 
 def column_type(column_format: ColumnFormat) -> str:
-    """A message's columns, in DDL."""
+    """Return the type of the message in DDL."""
     return _ddl(column_format, message(column_format), ())
 
 
 def message(column_format: ColumnFormat) -> Any:
-    """The descriptor of the message. Raises ConfigError, MissingExtra."""
+    """Return the descriptor of the message. Raises ConfigError, MissingExtra."""
     option = column_format.option("schema")
     try:
         pb: Any = import_module("google.protobuf.descriptor_pb2")
@@ -88,88 +88,95 @@ _SHAPE = "a descriptor set (protoc --include_imports --descriptor_set_out), its 
 
 
 def _registered(column_format: ColumnFormat, schema: Any, files: Any, name: str) -> None:
-    """Add a schema of the registry's, those that it refers to first."""
+    """Add a schema of the registry to `files`, after those that it refers to."""
     if schema.kind != "PROTOBUF":
         raise ConfigError(column_format.option("format"), "protobuf", f"the registry has {schema.kind} there")
-    for other, inner in schema.names.items():
-        _registered(column_format, inner, files, other)
-    one = files.file.add()
+    for reference, inner in schema.names.items():
+        _registered(column_format, inner, files, reference)
+    file = files.file.add()
     try:
-        one.ParseFromString(base64.b64decode(schema.text, validate=True))
-    except Exception as error:  # DecodeError, or what base64 raises: a registry without format=serialized
+        file.ParseFromString(base64.b64decode(schema.text, validate=True))
+    except Exception as error:  # DecodeError or an error of base64: the registry ignores format=serialized.
         files.file.pop()
-        why = f"the registry has no descriptor of it ({error}); give one"
-        raise ConfigError(column_format.option("schema"), None, why) from None
-    one.name = name or one.name or "latest.proto"
+        reason = f"the registry has no descriptor of it ({error}); give one"
+        raise ConfigError(column_format.option("schema"), None, reason) from None
+    file.name = name or file.name or "latest.proto"
 
 
-def _add(column_format: ColumnFormat, pool: Any, left: dict[str, Any]) -> None:
-    """All files, each after those that it imports; what comes with protobuf is taken from there."""
+def _add(column_format: ColumnFormat, pool: Any, remaining: dict[str, Any]) -> None:
+    """Add all files to the pool, each after its imports. Well-known types come from the library."""
     own: Any = import_module("google.protobuf.descriptor_pool").Default()
     pb: Any = import_module("google.protobuf.descriptor_pb2")
     for known in ("timestamp", "duration", "any", "wrappers", "struct", "empty", "field_mask"):
         import_module(f"google.protobuf.{known}_pb2")
-    while left:
-        name = next(iter(left))
+    while remaining:
+        name = next(iter(remaining))
         stack = [name]
         while stack:
-            one = left.get(stack[-1])
-            if one is None:
+            file = remaining.get(stack[-1])
+            if file is None:
                 stack.pop()
                 continue
-            missing = [n for n in one.dependency if n in left]
-            if missing and len(stack) <= len(left):
+            missing = [n for n in file.dependency if n in remaining]
+            if missing and len(stack) <= len(remaining):
                 stack.append(missing[0])
                 continue
-            for other in one.dependency:
+            for imported in file.dependency:
                 try:
-                    pool.FindFileByName(other)
+                    pool.FindFileByName(imported)
                 except KeyError:
                     try:
-                        found = pb.FileDescriptorProto()
-                        own.FindFileByName(other).CopyToProto(found)
-                        pool.Add(found)
+                        proto = pb.FileDescriptorProto()
+                        own.FindFileByName(imported).CopyToProto(proto)
+                        pool.Add(proto)
                     except KeyError:
-                        why = f"{one.name} imports {other}, which isn't there: protoc --include_imports"
-                        raise ConfigError(column_format.option("schema"), one.name, why) from None
+                        reason = (
+                            f"{file.name} imports {imported}, which isn't there: protoc --include_imports"
+                        )
+                        raise ConfigError(column_format.option("schema"), file.name, reason) from None
             try:
-                pool.Add(one)
-                pool.FindFileByName(one.name)
-            except Exception as error:  # TypeError, KeyError: what the pool finds wrong
+                pool.Add(file)
+                pool.FindFileByName(file.name)
+            except Exception as error:  # TypeError or KeyError: the pool rejects the file.
                 raise ConfigError(
-                    column_format.option("schema"), one.name, f"it isn't valid: {error}"
+                    column_format.option("schema"), file.name, f"it isn't valid: {error}"
                 ) from None
-            del left[stack.pop()]
+            del remaining[stack.pop()]
 
 
 def repeated(field: Any) -> bool:
+    """Return whether a field is repeated, in any version of protobuf."""
     return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
 
 
 def is_map(field: Any) -> bool:
+    """Return whether a field is a map."""
     return field.type == MESSAGE and bool(field.message_type.GetOptions().map_entry)
 
 
 def _ddl(column_format: ColumnFormat, message: Any, within: tuple[str, ...]) -> str:
+    """Return the type of a message in DDL. `within` has the enclosing messages."""
     if message.full_name in within:
-        why = "Spark has no type that holds itself; name the columns: .schema('value STRUCT<...>')"
-        raise ConfigError(column_format.option("message"), message.full_name, why)
+        reason = "Spark has no type that holds itself; name the columns: .schema('value STRUCT<...>')"
+        raise ConfigError(column_format.option("message"), message.full_name, reason)
     inner = (*within, message.full_name)
     fields = (f"{quoted(field.name)}: {_field_ddl(column_format, field, inner)}" for field in message.fields)
     return f"STRUCT<{', '.join(fields)}>"
 
 
 def _field_ddl(column_format: ColumnFormat, field: Any, within: tuple[str, ...]) -> str:
+    """Return the type of a field in DDL."""
     if is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         return f"MAP<{_field_ddl(column_format, key, within)}, {_field_ddl(column_format, value, within)}>"
     if field.type not in KINDS:
         raise ConfigError(column_format.option("message"), field.full_name, "groups can't be read")
-    one = KINDS[field.type][0]
+    type_ = KINDS[field.type][0]
     if field.type == MESSAGE:
-        one = known(field.message_type) or _ddl(column_format, field.message_type, within)
-    return f"ARRAY<{one}>" if repeated(field) else one
+        type_ = known(field.message_type) or _ddl(column_format, field.message_type, within)
+    return f"ARRAY<{type_}>" if repeated(field) else type_
 
 
 def known(message: Any) -> str:
+    """Return Spark's type of a well-known message, or an empty text."""
     return {TIMESTAMP: "TIMESTAMP", DURATION: "INTERVAL DAY TO SECOND"}.get(message.full_name, "")

@@ -1,6 +1,6 @@
-"""A schema registry, as Confluent's: schemas by the ids that values begin with (`wire`), or by subject.
+"""A client of Confluent's schema registry: schemas by id (`wire_format`) or by subject.
 
-Ids never change what they mean, so each is asked for once in a process.
+The schema of an id never changes, so that each is requested once per process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRIES, PAUSE_S, TIMEOUT_S = 4, 0.5, 10.0
 
 
 class RegistryFailed(KprotoError, OSError):
-    """The registry can't be asked, or doesn't have what is needed."""
+    """The registry cannot be reached, or lacks what is needed."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(what, why)
@@ -34,7 +34,7 @@ class RegistryFailed(KprotoError, OSError):
 
 
 class NoSuchSchema(RegistryFailed):
-    """The registry answers that it has none."""
+    """The registry does not have the schema."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why}; see {REGISTRY_URL}, and value.subject or key.subject"
@@ -42,8 +42,7 @@ class NoSuchSchema(RegistryFailed):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """As it was registered. `names` are the other schemas that it refers to, by the names that it has for
-    them."""
+    """A registered schema. `names` has the schemas that it refers to, by the names that it uses for them."""
 
     text: str
     kind: str
@@ -52,7 +51,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Registry:
-    """Where to ask, and as whom. A password is in no repr and no error."""
+    """The addresses and the user of a registry. No repr and no error contains the password."""
 
     urls: tuple[str, ...]
     user: str | None = None
@@ -61,7 +60,7 @@ class Registry:
         return f"Registry({', '.join(self.urls)})"
 
     def schema(self, number: int, form: str = "") -> Schema:
-        """The schema of an id. Raises NoSuchSchema, RegistryFailed."""
+        """Return the schema of an id. Raises NoSuchSchema, RegistryFailed."""
         key = (self.urls, number, form)
         if key not in _known:
             answer = self._ask(f"schemas/ids/{number}{_format(form)}", f"schema {number}")
@@ -69,20 +68,24 @@ class Registry:
         return _known[key]
 
     def latest(self, subject: str, form: str = "") -> Schema:
-        """The newest schema of a subject. Raises NoSuchSchema, RegistryFailed."""
+        """Return the newest schema of a subject. Raises NoSuchSchema, RegistryFailed."""
         path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
         return self._read(self._ask(path, f"the latest schema of {subject}"), form)
 
     def _read(self, answer: dict[str, Any], form: str) -> Schema:
+        """Return the schema of an answer, with those that it refers to."""
         names: dict[str, Schema] = {}
-        for one in cast("list[dict[str, Any]]", answer.get("references") or []):
-            path = f"subjects/{quote(one['subject'], safe='')}/versions/{one['version']}{_format(form)}"
-            names[one["name"]] = self._read(self._ask(path, f"{one['subject']} {one['version']}"), form)
+        for reference in cast("list[dict[str, Any]]", answer.get("references") or []):
+            subject = quote(reference["subject"], safe="")
+            path = f"subjects/{subject}/versions/{reference['version']}{_format(form)}"
+            names[reference["name"]] = self._read(
+                self._ask(path, f"{reference['subject']} {reference['version']}"), form
+            )
         return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO").upper(), names)
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
-        """Every address in turn, some times: a registry that is restarted is waited for."""
-        why = ""
+        """Request from every address in turn, several times, in case the registry restarts."""
+        reason = ""
         for attempt in range(TRIES):
             if attempt:
                 time.sleep(PAUSE_S * attempt)
@@ -97,21 +100,21 @@ class Registry:
                     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                         return cast("dict[str, Any]", json.load(answer))
                 except urllib.error.HTTPError as error:
-                    why = f"{url} answers {error.code} {error.reason}{_reason(error)}"
+                    reason = f"{url} answers {error.code} {error.reason}{_reason(error)}"
                     if error.code == 404:
-                        raise NoSuchSchema(what, why) from None
+                        raise NoSuchSchema(what, reason) from None
                     if error.code < 500 and error.code != 429:
-                        raise RegistryFailed(what, why) from None
+                        raise RegistryFailed(what, reason) from None
                 except (OSError, ValueError) as error:
-                    why = f"{url}: {error}"
-        raise RegistryFailed(what, why)
+                    reason = f"{url}: {error}"
+        raise RegistryFailed(what, reason)
 
 
 _known: dict[tuple[tuple[str, ...], int, str], Schema] = {}
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What a registry says of an error, in its own words."""
+    """Return the registry's own message of an error."""
     try:
         return f": {json.loads(error.read(10_000))['message']}"
     except (OSError, ValueError, LookupError, TypeError):
@@ -119,18 +122,19 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 
 def _format(form: str) -> str:
+    """Return the query string for a form of the schema."""
     return f"?format={form}" if form else ""
 
 
-def registry(given: Mapping[str, str]) -> Registry | None:
-    """The registry that the options name. Raises ConfigError."""
-    text, user = given.get(REGISTRY_URL), given.get(REGISTRY_USER)
+def registry(options: Mapping[str, str]) -> Registry | None:
+    """Return the registry that the options name, or None. Raises ConfigError."""
+    text, user = options.get(REGISTRY_URL), options.get(REGISTRY_USER)
     if text is None:
         if user is not None:
             raise ConfigError(REGISTRY_USER, "(given)", f"give {REGISTRY_URL}, too")
         return None
     urls: list[str] = []
-    for url in (one.strip().rstrip("/") for one in text.split(",")):
+    for url in (address.strip().rstrip("/") for address in text.split(",")):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(

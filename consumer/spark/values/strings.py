@@ -1,4 +1,4 @@
-"""``value.format=string``: text in UTF-8."""
+"""``value.format=string``: decode UTF-8 text."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 
 def column_type(column_format: ColumnFormat) -> str:
+    """Return the column's type in DDL."""
     return "STRING"
 
 
 def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
+    """Return a decoder. Raises ConfigError if the column is not a STRING."""
     if kind.simpleString() != "string":
         raise ConfigError(
             "schema", f"{column_format.column} {kind.simpleString()}", "the format string makes STRING"
@@ -26,7 +28,7 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
 
 
 def decode(values: Column) -> tuple[Column, Bad]:
-    """Text where it is UTF-8."""
+    """Decode UTF-8. Other values are bad."""
     pa: Any = import_module("pyarrow")
     try:
         return values.cast(pa.string()), {}

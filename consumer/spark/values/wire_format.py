@@ -1,6 +1,4 @@
-"""Confluent's wire format: a byte 0, the id of its writer's schema in four bytes (the first one most
-significant), and then what was written.
-"""
+"""Confluent's wire format: a byte 0, the schema id as a big-endian int32, and the encoded value."""
 
 from __future__ import annotations
 
@@ -12,30 +10,30 @@ import numpy as np
 
 pa: Any = import_module("pyarrow")
 
-HEADER = 5  # bytes before what was written
+HEADER = 5  # Size in bytes of the magic byte and the schema id.
 
 
-def split(values: Any, bad: dict[int, str]) -> Iterator[tuple[int, Any]]:
-    """The ids in a BinaryArray, and the rows of each; what has none is bad."""
-    data, offsets = content(values)
+def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[int, Any]]:
+    """Yield each schema id in a BinaryArray with its rows. Values without an id are added to `bad`."""
+    data, offsets = data_and_offsets(values)
     size = np.diff(offsets)
     short = size < HEADER
     begins = np.where(short, 0, offsets[:-1])
     room = np.concatenate([data, np.zeros(HEADER, np.uint8)])
     wrong = ~short & (room[begins] != 0)
     for row in np.flatnonzero(short | wrong).tolist():
-        told = "it is too short" if short[row] else f"it begins with byte {room[begins[row]]}, not 0"
-        bad[row] = f"it isn't in the registry's wire format: {told}"
+        reason = "it is too short" if short[row] else f"it begins with byte {room[begins[row]]}, not 0"
+        bad[row] = f"it isn't in the registry's wire format: {reason}"
     number = np.zeros(len(size), np.int64)
     for byte in range(1, HEADER):
         number = number << 8 | room[begins + byte]
     fine = ~(short | wrong)
-    for one in np.unique(number[fine]).tolist():
-        yield one, np.flatnonzero(fine & (number == one))
+    for schema_id in np.unique(number[fine]).tolist():
+        yield schema_id, np.flatnonzero(fine & (number == schema_id))
 
 
-def content(values: Any) -> tuple[Any, Any]:
-    """The bytes of a BinaryArray, and where each value begins in them, and the last one ends."""
+def data_and_offsets(values: Any) -> tuple[Any, Any]:
+    """Return the bytes of a BinaryArray, and the offsets of its values, including the final end."""
     _, places, data = values.buffers()
     if not len(values):
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
@@ -46,9 +44,9 @@ def content(values: Any) -> tuple[Any, Any]:
     return whole[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def without(values: Any, header: int) -> Any:
-    """The same values without their first bytes."""
-    data, offsets = content(values)
+def strip_header(values: Any, header: int) -> Any:
+    """Return the values without their first `header` bytes."""
+    data, offsets = data_and_offsets(values)
     sizes = np.diff(offsets) - header
     places = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     wanted = np.ones(len(data), bool)

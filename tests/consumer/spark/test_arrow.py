@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from consumer.spark.arrow import PIECE_BYTES, ROWS, Builder, cut, pieces
+from consumer.spark.arrow import PIECE_BYTES, ROWS, Builder, batches_before, split_compressed
 from consumer.spark.offsets import Range
 from kproto.errors import RecordError
 from kproto.records import batches, encode_batch
@@ -24,30 +24,30 @@ def batch(*offsets: int) -> bytes:
 
 def test_batches_that_begin_at_the_end_are_not_decoded() -> None:
     first, second = batch(0, 1, 2), batch(3, 4)
-    assert cut(first + second, 3) == (first, 3)
+    assert batches_before(first + second, 3) == (first, 3)
 
 
 def test_a_batch_that_begins_before_the_end_is_kept_whole() -> None:
     first, second = batch(0, 1, 2), batch(3, 4)
-    assert cut(first + second, 4) == (first + second, 5)
+    assert batches_before(first + second, 4) == (first + second, 5)
 
 
 def test_a_batch_that_was_cut_off_by_the_broker_is_read_next_time() -> None:
     first, second = batch(0, 1, 2), batch(3, 4)
-    assert cut(first + second[:-1], 99)[1] == 3
+    assert batches_before(first + second[:-1], 99)[1] == 3
 
 
 def test_when_nothing_begins_before_the_end_it_is_a_gap_and_is_reached() -> None:
-    assert cut(batch(7, 8), 5) == (b"", 5)
+    assert batches_before(batch(7, 8), 5) == (b"", 5)
 
 
 def test_without_a_whole_batch_nothing_is_reached() -> None:
-    assert cut(batch(0)[:-1], 5)[1] is None
+    assert batches_before(batch(0)[:-1], 5)[1] is None
 
 
 def sizes(*given: bytes) -> list[int]:
     """How many batches the pieces have; together they are what was given."""
-    found = [piece for piece, _ in pieces(b"".join(given))]
+    found = [piece for piece, _ in split_compressed(b"".join(given))]
     assert b"".join(found) == b"".join(given)
     return [len(list(batches(piece))) for piece in found]
 
@@ -116,7 +116,7 @@ def test_each_piece_leaves_out_what_was_aborted_in_it_and_before_it(monkeypatch:
     builder = Builder(StructType().add("offset", "long"), Range("t", 0, 0, 10**6))
     for seed in range(50):
         data, aborted, committed = log_of(Random(seed))
-        found = list(pieces(data, aborted))
+        found = list(split_compressed(data, aborted))
         assert b"".join(piece for piece, _ in found) == data
         assert len(found) > 3
         rows = [batch for piece, rest in found for batch in builder.batches(piece, rest, 0)]
@@ -129,6 +129,6 @@ def test_a_marker_that_can_not_be_read_is_told_with_its_partition() -> None:
     broken[70] ^= 0xFF
     data = transactional([Record(3, 0, None, b"v")], 7) + bytes(broken)
     builder = Builder(StructType().add("value", "binary"), Range("t", 3, 0, 50))
-    [(piece, rest)] = pieces(data, ((7, 3),))
+    [(piece, rest)] = split_compressed(data, ((7, 3),))
     with pytest.raises(RecordError, match="fetched at offset 3 of t-3"):
         list(builder.batches(piece, rest, 3))
