@@ -35,7 +35,7 @@ def close_after_request(sock: socket.socket) -> None:
 
 async def read_topics(bootstrap: str) -> dict[str, int]:
     async with AsyncCluster(bootstrap) as cluster:
-        return await cluster.read_topics()
+        return await cluster.topics()
 
 
 @pytest.mark.parametrize("script", [close_after_request, socket.socket.close], ids=["asked", "at once"])
@@ -45,7 +45,7 @@ def test_an_address_that_closes_without_a_response_is_followed_by_the_next(
     several(monkeypatch, "127.0.0.1", "127.0.0.2")
     with broker_on_second_address(script) as port:
         with Cluster(f"broker.test:{port}") as cluster:
-            assert cluster.read_topics() == {"flights": 1}
+            assert cluster.topics() == {"flights": 1}
         assert asyncio.run(read_topics(f"broker.test:{port}")) == {"flights": 1}
 
 
@@ -89,7 +89,7 @@ def test_the_error_gives_the_reason_of_the_address_that_accepted_the_connection(
     with serving(close_after_request) as address:
         bootstrap = f"broker.test:{address.rpartition(':')[2]}"
         with Cluster(bootstrap) as cluster, pytest.raises(ConnectionFailed, match="want TLS"):
-            cluster.read_topics()
+            cluster.topics()
         with pytest.raises(ConnectionFailed, match="want TLS"):
             asyncio.run(read_topics(bootstrap))
 

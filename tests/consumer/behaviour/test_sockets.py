@@ -132,7 +132,7 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
 
     monkeypatch.setattr(socket, "getaddrinfo", addresses)
 
-    async def main(port: int) -> int:
+    async def turns_until_opened(port: int) -> int:
         for turns in itertools.count():
             events: list[NetworkEvent] = []
             streams = Streams(events.append)
@@ -148,7 +148,7 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
         host, port = place.split(":")
 
         async def main() -> int:
-            turns = await main(int(port))
+            turns = await turns_until_opened(int(port))
             # The last connection: all others have been accepted before it.
             socket.create_connection((host, int(port))).close()
             async with asyncio.timeout(10):
