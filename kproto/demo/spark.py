@@ -1,8 +1,8 @@
-"""The demo's Spark query: departures and delays per origin and hour, straight from the topic.
+"""The demo's Spark query: departures and delays per origin and hour, read from the topic.
 
 with hourly_query(bootstrap, "flights") as query:
-    ...                            # it runs beside whatever happens in here
-    rows = query.result(336_776)   # (origin, hour) -> Total, once so many departures went through
+    ...                            # the query runs meanwhile
+    rows = query.result(336_776)   # (origin, hour) -> Total, once that many departures were read
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_PATIENCE = 60.0  # seconds for the rows that are still under way when the producer is done
+_PATIENCE = 60.0  # Seconds to wait for the last rows after the producer has finished.
 
 
 class HourlyQuery:
-    """The running query."""
+    """A running query."""
 
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
         self._spark, self._query = spark, query
 
     def result(self, produced: int) -> dict[tuple[str, int], Total]:
-        """Every (origin, hour in ms UTC) once `produced` departures went through, or what there is."""
+        """Return the totals per (origin, hour in ms UTC) once `produced` departures were read, or after a
+        minute.
+        """
         from pyspark.sql import functions as f
 
         end = time.monotonic() + _PATIENCE
@@ -50,9 +52,9 @@ class HourlyQuery:
 
 @contextlib.contextmanager
 def hourly_query(bootstrap: str, topic: str, command_config: Path | None = None) -> Generator[HourlyQuery]:
-    """Start Spark and the query; `command_config` is Java's client.properties, if there is need of one.
+    """Start Spark and the query. `command_config` is Java's client.properties for a secured cluster.
 
-    Raises MissingExtra without PySpark or Java, with what to install.
+    Raises MissingExtra, which says what to install, without PySpark or Java.
     """
     from consumer.spark import session
 
@@ -106,13 +108,15 @@ def _start(
 
 @contextlib.contextmanager
 def _stderr_into(path: Path) -> Generator[None]:
-    """What starts in here keeps writing its errors into this file: Spark's workers complain when they end."""
+    """Redirect the stderr of processes that start in the block to this file: Spark's workers log errors when
+    they end.
+    """
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     with path.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
