@@ -32,7 +32,7 @@ def command_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def let_in(path: Path) -> SecurityConfig:
+def client_security(path: Path) -> SecurityConfig:
     """Return the settings in the file of `--command-config`. Raises ConfigError that names the option."""
     from consumer.security import client_properties
 
@@ -52,13 +52,13 @@ def write(option: str, path: Path, text: str) -> None:
         raise ConfigError(option, str(path), f"a writable file ({error.strerror or error})") from None
 
 
-def number_in(text: str) -> int:
+def parse_digits(text: str) -> int:
     """Parse a whole number of at most 18 digits. Return -1 for any other text."""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
 
 
 def positive(text: str) -> int:
-    number = number_in(text)
+    number = parse_digits(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return number
@@ -87,7 +87,7 @@ def duration(text: str) -> int:
     return int(ms)
 
 
-def some_time(text: str) -> int:
+def positive_duration(text: str) -> int:
     """Parse a time above 0. Return milliseconds."""
     milliseconds = duration(text)
     if milliseconds < 1:
@@ -104,14 +104,14 @@ def whole(text: str) -> int:
 
 def rate(text: str) -> int:
     """Parse a rate such as 100/s."""
-    number = number_in(text.removesuffix("/s"))
+    number = parse_digits(text.removesuffix("/s"))
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate such as 100/s")
     return number
 
 
 def port(text: str) -> int:
-    number = number_in(text)
+    number = parse_digits(text)
     if not 1 <= number <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to 65535")
     return number
@@ -119,9 +119,9 @@ def port(text: str) -> int:
 
 def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
     name, _, version = text.rpartition(":")
-    if not name or number_in(version) < 0:
+    if not name or parse_digits(version) < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME:VERSION, such as {such_as}")
-    return name, number_in(version)
+    return name, parse_digits(version)
 
 
 def api(text: str) -> str:
@@ -162,7 +162,7 @@ def message_version(text: str) -> tuple[str, int]:
 
 def address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    number = number_in(port)
+    number = parse_digits(port)
     if number > 65535:
         raise argparse.ArgumentTypeError(f"the port of {text!r} is above 65535")
     if not host or number < 0:
@@ -172,9 +172,9 @@ def address(text: str) -> tuple[str, int]:
 
 def topic(text: str) -> tuple[str, int]:
     name, _, partitions = text.rpartition(":")
-    if not name or number_in(partitions) < 1:
+    if not name or parse_digits(partitions) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME:PARTITIONS, such as flights:3")
-    return name, number_in(partitions)
+    return name, parse_digits(partitions)
 
 
 def user(text: str) -> tuple[str, str]:

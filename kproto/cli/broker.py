@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .arguments import Commands, setting, topic, user
-from .client_snippets import how_to
-from .watch import Teller, Told, add_shown, ended_by_signals, refuse_shown
+from .client_snippets import connection_snippets
+from .watch import (
+    ExchangeHandler,
+    ExchangePrinter,
+    add_output_options,
+    interrupted_by_signals,
+    reject_output_options,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -74,7 +80,7 @@ def add(commands: Commands) -> None:
         "signatures are verified",
     )
     broker.add_argument("--trace", action="store_true", help="print a line per request and response")
-    add_shown(broker.add_argument_group("with --trace"))
+    add_output_options(broker.add_argument_group("with --trace"))
     broker.set_defaults(run=_broker)
 
 
@@ -102,7 +108,7 @@ def _broker(options: argparse.Namespace) -> int:
                 tokens=None if settings.get(_JWKS) else unsecured(lambda: time.time_ns() // 1_000_000),
                 tls=tls,
             )
-            handler = None if teller is None else Told(teller)
+            handler = None if printer is None else ExchangeHandler(printer)
             try:
                 await stack.enter_async_context(server)
                 bootstrap = server.bootstrap
@@ -116,8 +122,11 @@ def _broker(options: argparse.Namespace) -> int:
                 bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
             print(f"listening on {bootstrap}; press Ctrl-C to stop", file=messages_to, flush=True)
             if certificates_ is not None:
-                print(how_to(places, certificates_, dict(options.user), _client_auth(settings)), flush=True)
-            await (asyncio.Event().wait() if handler is None else handler.in_vain())
+                print(
+                    connection_snippets(places, certificates_, dict(options.user), _client_auth(settings)),
+                    flush=True,
+                )
+            await (asyncio.Event().wait() if handler is None else handler.wait_for_failure())
 
     listeners = [Listener.parse(text) for text in options.listen.split(",")]
     settings = dict(options.set)
@@ -128,16 +137,16 @@ def _broker(options: argparse.Namespace) -> int:
         allowed = "with a SASL listener, such as --listen SASL_PLAINTEXT://127.0.0.1:9092"
         raise ConfigError("--user", options.user[0][0], allowed)
     if not options.trace:
-        refuse_shown(options, "with --trace")
+        reject_output_options(options, "with --trace")
     certificates_, tls = _tls(options, settings, [listener.host for listener in listeners if listener.tls])
-    teller = Teller(options) if options.trace else None
+    printer = ExchangePrinter(options) if options.trace else None
     messages_to = sys.stderr if options.json else sys.stdout
     try:
-        with ended_by_signals():
+        with interrupted_by_signals():
             asyncio.run(serve())
     except KeyboardInterrupt:
-        if teller is not None:
-            teller.end()
+        if printer is not None:
+            printer.print_summary()
     return 0
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
-def how_to(
+def connection_snippets(
     addresses: Mapping[str, str], certificates: Certificates, users: Mapping[str, str], auth: str
 ) -> str:
     """Return lines to copy for the most secure listener and the first user. `auth` is the value of

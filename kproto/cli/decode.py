@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from .arguments import Commands, api_version, message_version, port
 from .lines import answer
-from .watch import Teller, add_filters, refuse_filters
+from .watch import ExchangePrinter, add_filters, reject_filters
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ..inspect.capture import Frame
+    from ..inspect.capture import CapturedFrame
     from ..inspect.dissect import Dissection
     from ..inspect.exchanges import Conversation, Exchange
 
@@ -101,7 +101,7 @@ def _decode(options: argparse.Namespace) -> int:
         return _decode_capture(options)
     if options.short:
         raise ConfigError("--short", True, "with --pcap FILE")
-    refuse_filters(options, "with --pcap FILE")
+    reject_filters(options, "with --pcap FILE")
     data = _bytes(" ".join(options.data) if options.data else "-")
     if options.records:
         return _decode_records(data, options)
@@ -179,7 +179,7 @@ def _decode_capture(options: argparse.Namespace) -> int:
     for name in ("all", "html"):
         if getattr(options, name) and not options.short:
             raise ConfigError(f"--{name}", getattr(options, name), "with --short")
-    teller = Teller(options)
+    printer = ExchangePrinter(options)
     filtered = bool(options.api or options.not_api or options.client or options.group)
     conversations: dict[str, Conversation] = {}
     names: dict[UUID, str] = {}  # Topic names by id: received on one connection, used on all.
@@ -187,22 +187,22 @@ def _decode_capture(options: argparse.Namespace) -> int:
     for frame in frames(options.pcap, options.port):
         count += 1
         exchange, is_complete = _exchange(conversations, names, frame)
-        if filtered and (exchange is None or not teller.lets_through(exchange)):
+        if filtered and (exchange is None or not printer.matches_filters(exchange)):
             continue
         wrong += frame.dissection is None or frame.dissection.wrong
         if not options.short:
             _tell_frame(frame, options)
         elif exchange is None:
-            teller.say(f"{frame.connection} {frame.title} {frame.note}".rstrip())
+            printer.print_message(f"{frame.connection} {frame.title} {frame.note}".rstrip())
         elif is_complete:
-            teller.tell(exchange)
+            printer.add(exchange)
     if options.short:
         for exchange in sorted(
-            (exchange_ for conversation in conversations.values() for exchange_ in conversation.ended()),
+            (exchange_ for conversation in conversations.values() for exchange_ in conversation.close()),
             key=_asked_at,
         ):
-            teller.tell(exchange)
-        teller.end()
+            printer.add(exchange)
+        printer.print_summary()
     elif not count:
         print(
             f"kproto decode: the connections to port {options.port} carry no data in this capture",
@@ -216,7 +216,7 @@ def _asked_at(exchange: Exchange) -> int:
 
 
 def _exchange(
-    conversations: dict[str, Conversation], names: dict[UUID, str], frame: Frame
+    conversations: dict[str, Conversation], names: dict[UUID, str], frame: CapturedFrame
 ) -> tuple[Exchange | None, bool]:
     """Return the exchange of a frame, or None if the frame was not decoded, and whether the exchange is
     complete.
@@ -232,11 +232,11 @@ def _exchange(
         conversations[name] = Conversation(client, len(conversations) + 1, names, broker)
     now = int(frame.at * 1_000)
     if is_request:
-        return conversations[name].asked(frame.dissection.data, now)
-    return conversations[name].answered(frame.dissection.data, now), True
+        return conversations[name].add_request(frame.dissection.data, now)
+    return conversations[name].add_response(frame.dissection.data, now), True
 
 
-def _tell_frame(frame: Frame, options: argparse.Namespace) -> None:
+def _tell_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
     from datetime import UTC, datetime
 
     from ..inspect.dissect import lines

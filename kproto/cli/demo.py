@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..errors import ConfigError
-from .arguments import Commands, command_config, let_in, positive, seconds, write
+from .arguments import Commands, client_security, command_config, positive, seconds, write
 
 
 def add(commands: Commands) -> None:
@@ -60,11 +60,11 @@ def _demo(options: argparse.Namespace) -> int:
     if options.command_config is not None and options.bootstrap is None:
         raise ConfigError("--command-config", str(options.command_config), "together with --bootstrap")
     if options.command_config is not None:
-        let_in(options.command_config)  # Fail before anything starts if the file is invalid.
-    from ..demo.script import Plan, tell
+        client_security(options.command_config)  # Fail before anything starts if the file is invalid.
+    from ..demo.script import DemoPlan, run_demo
 
     write("--picture", options.picture, "")  # Fail now, and not after the run, if the file is not writable.
-    plan = Plan(
+    plan = DemoPlan(
         bootstrap=options.bootstrap,
         topic=options.topic,
         records=options.records,
@@ -75,6 +75,6 @@ def _demo(options: argparse.Namespace) -> int:
         picture=options.picture,
         command_config=options.command_config,
     )
-    outcome = tell(plan)
+    outcome = run_demo(plan)
     print("\n".join([*outcome.checks, *outcome.history]))
     return 1 if outcome.faults else 0

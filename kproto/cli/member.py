@@ -7,7 +7,7 @@ import json
 from typing import Any, cast
 
 from ..errors import ConfigError
-from .arguments import Commands, command_config, let_in
+from .arguments import Commands, client_security, command_config
 
 
 def add(commands: Commands) -> None:
@@ -56,7 +56,7 @@ def _member(options: argparse.Namespace) -> int:
         if options.client != "kproto":
             allowed = "with --as kproto, because the models of other clients support PLAINTEXT only"
             raise ConfigError("--command-config", str(options.command_config), allowed)
-        config = {**config, **let_in(options.command_config)}
+        config = {**config, **client_security(options.command_config)}
     drive(options.client, options.bootstrap, options.client_id, options.group, config)
     return 0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .arguments import Commands, duration, positive, rate, some_time, whole, write
+from .arguments import Commands, duration, positive, positive_duration, rate, whole, write
 
 if TYPE_CHECKING:
     from ..scenarios import Parameters, Scenario
@@ -65,12 +65,12 @@ def add(commands: Commands) -> None:
         "--reset", choices=("latest", "earliest"), help="where a partition without a committed offset starts"
     )
     scenario.add_argument(
-        "--refresh", type=some_time, metavar="TIME", help="maximum age of the client's metadata"
+        "--refresh", type=positive_duration, metavar="TIME", help="maximum age of the client's metadata"
     )
     scenario.add_argument(
         "--rate", type=rate, metavar="N/s", help="records per second into each new partition"
     )
-    scenario.add_argument("--grow-at", type=some_time, metavar="TIME", help="when the topic grows")
+    scenario.add_argument("--grow-at", type=positive_duration, metavar="TIME", help="when the topic grows")
     scenario.add_argument(
         "--join-after", type=duration, metavar="TIME", help="how long the group's join takes"
     )
@@ -78,7 +78,9 @@ def add(commands: Commands) -> None:
         "--rejoin-after", type=duration, metavar="TIME", help="how long a member's next join takes"
     )
     scenario.add_argument("--polls", type=positive, metavar="N", help="how often the application polls")
-    scenario.add_argument("--poll-timeout", type=some_time, metavar="TIME", help="how long each poll waits")
+    scenario.add_argument(
+        "--poll-timeout", type=positive_duration, metavar="TIME", help="how long each poll waits"
+    )
     scenario.add_argument("--members", type=positive, metavar="N", help="the number of members")
     scenario.add_argument("--seed", type=whole, default=7, metavar="N", help="random seed (default: 7)")
     form = scenario.add_mutually_exclusive_group()

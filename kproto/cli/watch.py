@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ConfigError, ConnectionFailed
-from .arguments import Commands, address, api, let_in, write
+from .arguments import Commands, address, api, client_security, write
 
 if TYPE_CHECKING:
     import ssl
@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
         help="the address for clients (default: 127.0.0.1:19092; port 0 picks a free port); other "
         "brokers get free ports",
     )
-    add_shown(watch)
+    add_output_options(watch)
     watch.add_argument(
         "--tls", action="store_true", help="use TLS to the cluster; clients connect to the proxy without TLS"
     )
@@ -65,7 +65,7 @@ def add(commands: Commands) -> None:
     watch.set_defaults(run=_watch)
 
 
-def add_shown(parser: Any) -> None:
+def add_output_options(parser: Any) -> None:
     """Add the filters and the output form. `parser` may be a group of arguments."""
     add_filters(parser)
     parser.add_argument("--json", action="store_true", help="print JSON lines in Kafka's JSON form")
@@ -99,14 +99,14 @@ def add_filters(parser: Any) -> None:
     )
 
 
-def refuse_shown(options: argparse.Namespace, allowed: str) -> None:
+def reject_output_options(options: argparse.Namespace, allowed: str) -> None:
     """Raise ConfigError if an option of `add_output_options` was given."""
-    refuse_filters(options, allowed)
+    reject_filters(options, allowed)
     if options.json:
         raise ConfigError("--json", True, allowed)
 
 
-def refuse_filters(options: argparse.Namespace, allowed: str) -> None:
+def reject_filters(options: argparse.Namespace, allowed: str) -> None:
     """Raise ConfigError if an option of `add_filters` was given."""
     for name in ("api", "not_api", "client", "group", "all", "html"):
         if value := getattr(options, name):
@@ -123,13 +123,13 @@ def _watch(options: argparse.Namespace) -> int:
     from ..broker.security.listeners import allowed_addresses
     from ..testing.proxy import WatchProxy
 
-    teller = Teller(options)
+    printer = ExchangePrinter(options)
     host, port = options.bootstrap
 
     async def serve() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            frames = None if options.pcap is None else stack.enter_context(captured(options.pcap))
-            handler = Told(teller)
+            frames = None if options.pcap is None else stack.enter_context(capture_file(options.pcap))
+            handler = ExchangeHandler(printer)
             proxy = WatchProxy(
                 f"{host}:{port}", listen=options.listen, tell=handler, frames=frames, tls=_context(options)
             )
@@ -140,37 +140,39 @@ def _watch(options: argparse.Namespace) -> int:
             except OSError as error:
                 where = "{}:{}".format(*options.listen)
                 raise ConfigError("--listen", where, allowed_addresses(error)) from None
-            teller.say(f"clients can use {proxy.bootstrap} for {host}:{port}; press Ctrl-C to stop")
-            await handler.in_vain()
+            printer.print_message(
+                f"clients can use {proxy.bootstrap} for {host}:{port}; press Ctrl-C to stop"
+            )
+            await handler.wait_for_failure()
 
     try:
-        with ended_by_signals():
+        with interrupted_by_signals():
             asyncio.run(serve())
     except KeyboardInterrupt:
-        teller.end()
+        printer.print_summary()
         if options.pcap is not None:
             decode_hint = (
                 ""
                 if port == 9092
                 else f"(Wireshark decodes port {port} as Kafka with -d tcp.port=={port},kafka)"
             )
-            teller.say(f"the frames: {options.pcap}{decode_hint}")
+            printer.print_message(f"the frames: {options.pcap}{decode_hint}")
     return 0
 
 
 @contextmanager
-def captured(path: Path) -> Generator[Frames]:
+def capture_file(path: Path) -> Generator[Frames]:
     """Yield a function that writes a proxy's frames to a capture file."""
     import contextlib
     import sys
     import time
 
-    from ..inspect.pcap import Capture
+    from ..inspect.pcap import PcapWriter
 
     file = None
     try:
         file = path.open("wb")
-        capture = Capture(file)
+        capture = PcapWriter(file)
     except OSError as error:
         if file is not None:
             with contextlib.suppress(OSError):
@@ -178,26 +180,26 @@ def captured(path: Path) -> Generator[Frames]:
         raise ConfigError("--pcap", str(path), f"a writable file ({error.strerror or error})") from None
     full = False  # After a failed write the file is left as it is, and the clients continue.
 
-    def take(client: Address, broker: Address, from_client: bool, frame: bytes | None) -> None:
+    def write(client: Address, broker: Address, from_client: bool, frame: bytes | None) -> None:
         nonlocal full
         try:
             if frame is not None and not full:
-                capture.take(client, broker, from_client, frame, time.time_ns())
+                capture.write_frame(client, broker, from_client, frame, time.time_ns())
             elif not full:
-                capture.over(client, broker, time.time_ns())
+                capture.close_connection(client, broker, time.time_ns())
         except OSError as error:
             full = True
             print(f"kproto watch: stopped writing {path}: {error.strerror or error}", file=sys.stderr)
 
     try:
-        yield take
+        yield write
     finally:
         with contextlib.suppress(OSError):  # The error has been reported.
             file.close()
 
 
 @contextmanager
-def ended_by_signals() -> Generator[None]:
+def interrupted_by_signals() -> Generator[None]:
     """Let SIGTERM act like Ctrl-C, and SIGINT too where it was ignored, as it is for background jobs of a
     shell.
     """
@@ -209,12 +211,12 @@ def ended_by_signals() -> Generator[None]:
         yield
         return
 
-    def as_ctrl_c(number: int, frame: object) -> None:
+    def on_sigterm(number: int, frame: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
     previous_handlers = {
         signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, as_ctrl_c),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, on_sigterm),
     }
     try:
         yield
@@ -232,7 +234,7 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
         for name, given in (("--tls", options.tls), ("--tls-ca", options.tls_ca)):
             if given:
                 raise ConfigError(name, str(given), "without --command-config, which sets it")
-        settings = dict(let_in(options.command_config))
+        settings = dict(client_security(options.command_config))
         protocol = (
             "SSL" if str(settings.get("security_protocol", "")).upper().endswith("SSL") else "PLAINTEXT"
         )
@@ -252,90 +254,90 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
     return context
 
 
-class Told:
+class ExchangeHandler:
     """Receives the exchanges of a proxy, in its event loop, and prints them.
 
     If stdout is closed, the command ends. An error raised to the proxy would break the clients' connections
     one by one, as if the broker had failed.
     """
 
-    def __init__(self, teller: Teller) -> None:
+    def __init__(self, printer: ExchangePrinter) -> None:
         import asyncio
 
-        self._teller = teller
-        self._why: OSError | None = None
-        self._over = asyncio.Event()
+        self._printer = printer
+        self._error: OSError | None = None
+        self._failed = asyncio.Event()
 
     def __call__(self, exchange: Exchange) -> None:
-        if self._why is not None:
+        if self._error is not None:
             return
         try:
-            self._teller.tell(exchange)
+            self._printer.add(exchange)
         except OSError as error:
-            self._why = error
-            self._over.set()
+            self._error = error
+            self._failed.set()
 
-    async def in_vain(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Wait until printing fails, and raise the error. After a cancellation, the remaining exchanges are
         still printed.
         """
-        await self._over.wait()
-        assert self._why is not None
-        raise self._why
+        await self._failed.wait()
+        assert self._error is not None
+        raise self._error
 
 
-class Teller:
+class ExchangePrinter:
     """Prints each exchange when it ends, and a summary at the end."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from ..inspect.diagram_rows import Picker
-        from ..inspect.group_history import Lives
-        from ..inspect.member_names import Names
-        from ..inspect.transaction_history import Transactions
+        from ..inspect.diagram_rows import DiagramBuilder
+        from ..inspect.group_history import GroupHistory
+        from ..inspect.member_names import MemberNames
+        from ..inspect.transaction_history import TransactionHistory
 
         self.options = options
         if options.html is not None:
             write("--html", options.html, "")  # Fail now, and not after an hour, if the file is not writable.
-        names = Names()
-        self.lives = Lives(names)
-        self.picker = Picker(names.of)
-        self.transactions = Transactions()
+        names = MemberNames()
+        self.history = GroupHistory(names)
+        self.builder = DiagramBuilder(names.of)
+        self.transactions = TransactionHistory()
         self.began: int | None = None
         self.counts: dict[str, list[int]] = {}
         self.failed: dict[str, int] = {}
 
-    def say(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
         """Print a line for people. With --json it goes to stderr."""
         import sys
 
         print(text, file=sys.stderr if self.options.json else sys.stdout, flush=True)
 
-    def tell(self, exchange: Exchange) -> None:
+    def add(self, exchange: Exchange) -> None:
         """Add an exchange that has ended, and print it unless a filter excludes it."""
         from ..inspect.exchange_lines import line, to_json
         from ..messages.json_form import one_line
 
         if self.began is None:
             self.began = exchange.asked_at
-        self.lives.take(exchange)
-        self.transactions.take(exchange)
-        if self.options.html is not None and self.lets_through(exchange):
-            self.picker.take(exchange)
+        self.history.add(exchange)
+        self.transactions.add(exchange)
+        if self.options.html is not None and self.matches_filters(exchange):
+            self.builder.add(exchange)
         if exchange.ms is not None:
             self.counts.setdefault(exchange.api, []).append(exchange.ms)
         else:
             self.failed[exchange.api] = self.failed.get(exchange.api, 0) + 1
-        if self._shown(exchange):
+        if self._is_printed(exchange):
             output = one_line(to_json(exchange)) if self.options.json else line(exchange, self.began)
             print(output, flush=True)
 
-    def _shown(self, exchange: Exchange) -> bool:
+    def _is_printed(self, exchange: Exchange) -> bool:
         from ..inspect.exchange_lines import is_quiet
 
         options = self.options
-        return self.lets_through(exchange) and (options.all or bool(options.api) or not is_quiet(exchange))
+        return self.matches_filters(exchange) and (options.all or bool(options.api) or not is_quiet(exchange))
 
-    def lets_through(self, exchange: Exchange) -> bool:
+    def matches_filters(self, exchange: Exchange) -> bool:
         """Return whether the filters accept the exchange."""
         from ..inspect.exchange_lines import groups_of
 
@@ -346,7 +348,7 @@ class Teller:
             return False
         return options.group is None or options.group in groups_of(exchange)
 
-    def end(self) -> None:
+    def print_summary(self) -> None:
         """Print the summary: each API with its counts and times, the outcome of transactions, and each
         group's history.
         """
@@ -361,16 +363,16 @@ class Teller:
             rows.append(
                 f"{name:<28}{len(times):>8}{self.failed.get(name, 0):>6}{median_text:>11}{maximum:>9}"
             )
-        rows += [*self.transactions.lines(), *self.lives.lines(self.began or 0)]
-        self.say("\n" + "\n".join(map(escape_unprintable, rows)))
+        rows += [*self.transactions.lines(), *self.history.lines(self.began or 0)]
+        self.print_message("\n" + "\n".join(map(escape_unprintable, rows)))
         if self.options.html is not None:
             write("--html", self.options.html, self._page())
-            self.say(f"the groups' life, and who asked what: {self.options.html}")
+            self.print_message(f"the groups' life, and who asked what: {self.options.html}")
 
     def _page(self) -> str:
         from ..inspect.diagrams import conversation, page, section
 
-        events, asked = self.lives.all(), self.picker.picked()
-        title = f"Groups: {', '.join(sorted(self.lives.events))}" if events else "No group was seen"
+        events, asked = self.history.all(), self.builder.diagram()
+        title = f"Groups: {', '.join(sorted(self.history.events))}" if events else "No group was seen"
         parts = [*([section(events)] if events else []), *([conversation(asked)] if asked else [])]
         return page(title, self.transactions.facts(), parts)

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..group.subscription import TopicPartition
-from ..inspect.timeline import GroupEvent, cause, ownerships, shared, standstills
+from ..inspect.timeline import GroupEvent, cause, overlapping_ownerships, ownerships, standstills
 from . import flights
 from .flights import Total
-from .member import Read
+from .member import ReadBatch
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Books:
+class GroupReports:
     """The events and records that the members reported."""
 
     def __init__(self) -> None:
@@ -29,9 +29,9 @@ class Books:
         # (partition, offset) -> (index in `flights.ORIGINS`, delay in minutes or None).
         self.rows: dict[tuple[int, int], tuple[int, int | None]] = {}
         # How many records were read more than once.
-        self.again = 0
+        self.reread_count = 0
 
-    def enter(self, report: GroupEvent | Sequence[Read]) -> int:
+    def add(self, report: GroupEvent | Sequence[ReadBatch]) -> int:
         """Add a report. Return how many records are new."""
         if isinstance(report, GroupEvent):
             self.events.append(report)
@@ -42,7 +42,7 @@ class Books:
             for offset, origin, delay in zip(read.offsets, read.origins, read.delays, strict=True):
                 self.rows[read.partition, offset] = origin, delay
         new = len(self.rows) - known_count
-        self.again += read_count - new
+        self.reread_count += read_count - new
         return new
 
     def totals(self) -> dict[str, Total]:
@@ -72,7 +72,7 @@ class Books:
 
 
 @dataclass(slots=True)
-class Outcome:
+class DemoResult:
     """The result of a run: a line per check, the failed ones in `faults`, and the history of the group."""
 
     checks: list[str] = field(default_factory=list[str])
@@ -87,21 +87,21 @@ class Outcome:
             self.faults.append(line)
 
 
-def judge(
+def check_results(
     frame: pd.DataFrame,
     produced: int,
-    books: Books,
+    reports: GroupReports,
     ends: Mapping[TopicPartition, int],
     committed: Mapping[TopicPartition, int],
     hourly: Mapping[tuple[str, int], Total] | None,
-) -> Outcome:
+) -> DemoResult:
     """Check the results against the data set.
 
     `produced` is the number of records that the broker acknowledged. `ends` are the log end offsets.
     `committed` are the group's committed offsets. `hourly` is the result of Spark, or None without Spark.
     """
-    outcome = Outcome()
-    expected_totals, totals = flights.totals(frame), books.totals()
+    outcome = DemoResult()
+    expected_totals, totals = flights.totals(frame), reports.totals()
     for origin in sorted(expected_totals | totals):
         actual, expected_total = (
             totals.get(origin, Total(0, 0, 0)),
@@ -115,35 +115,35 @@ def judge(
     in_log = sum(ends.values())
     line = f"produced {produced:,} of {len(frame):,} records; the log holds {in_log:,}"
     outcome.check(produced == len(frame) == in_log, line)
-    _check_reading(outcome, books, ends)
+    _check_reading(outcome, reports, ends)
     behind = {str(p): end - committed.get(p, 0) for p, end in ends.items() if committed.get(p, 0) != end}
     outcome.check(
         not behind, "the committed offset of every partition is its end offset", f"they lag: {behind}"
     )
-    _check_owners(outcome, books.events)
+    _check_owners(outcome, reports.events)
     if hourly is not None:
         expected = flights.hourly(frame)
         wrong = {key for key in expected.keys() | hourly.keys() if expected.get(key) != hourly.get(key)}
         rows = sum(total.departures for total in hourly.values())
         line = f"Spark: {rows:,} departures in {len(hourly):,} rows (origin, hour), like pandas"
         outcome.check(not wrong, line, f"but {len(wrong):,} rows differ, such as {sorted(wrong)[:3]}")
-    outcome.history += _stood_still(books.events)
+    outcome.history += _list_standstills(reports.events)
     return outcome
 
 
-def _check_reading(outcome: Outcome, books: Books, ends: Mapping[TopicPartition, int]) -> None:
+def _check_reading(outcome: DemoResult, reports: GroupReports, ends: Mapping[TopicPartition, int]) -> None:
     lost = {
         str(partition): missing
         for partition, end in ends.items()
-        if (missing := sum((partition.partition, offset) not in books.rows for offset in range(end)))
+        if (missing := sum((partition.partition, offset) not in reports.rows for offset in range(end)))
     }
-    line = f"the group read {len(books.rows):,} records, each at least once"
-    if books.again:
-        line += f" ({books.again:,} of them again after the kill)"
-    outcome.check(not lost and len(books.rows) == sum(ends.values()), line, f"lost, by partition: {lost}")
+    line = f"the group read {len(reports.rows):,} records, each at least once"
+    if reports.reread_count:
+        line += f" ({reports.reread_count:,} of them again after the kill)"
+    outcome.check(not lost and len(reports.rows) == sum(ends.values()), line, f"lost, by partition: {lost}")
 
 
-def _check_owners(outcome: Outcome, events: Sequence[GroupEvent]) -> None:
+def _check_owners(outcome: DemoResult, events: Sequence[GroupEvent]) -> None:
     """Check that no partition had two owners.
 
     A member whose session expired (the machine was too busy) is not an owner any more, but learns it late:
@@ -155,7 +155,7 @@ def _check_owners(outcome: Outcome, events: Sequence[GroupEvent]) -> None:
         if event.kind == "lost"
         for partition in event.partitions
     }
-    overlaps = shared(ownerships(events))
+    overlaps = overlapping_ownerships(ownerships(events))
     wrong = [pair for pair in overlaps if (pair[0].member, pair[0].partition, pair[0].end) not in lost_late]
     line = "no partition ever had two owners at the same time"
     if len(wrong) < len(overlaps):
@@ -163,7 +163,7 @@ def _check_owners(outcome: Outcome, events: Sequence[GroupEvent]) -> None:
     outcome.check(not wrong, line, f"but {wrong}")
 
 
-def _stood_still(events: list[GroupEvent]) -> list[str]:
+def _list_standstills(events: list[GroupEvent]) -> list[str]:
     all_standstills = standstills(events)
     lines: list[str] = []
     for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):

@@ -23,7 +23,7 @@ from .flights import ORIGINS
 
 
 @dataclass(slots=True)
-class Read:
+class ReadBatch:
     """The records of one poll and one partition: offsets, indexes in `ORIGINS`, delays in minutes or None."""
 
     partition: int
@@ -100,11 +100,11 @@ class _Slow(RebalanceListener):
         """Do nothing: the partitions may belong to another member already."""
 
 
-def _reads(records: list[ConsumerRecord]) -> list[Read]:
-    reads_by_partition: dict[int, Read] = {}
+def _reads(records: list[ConsumerRecord]) -> list[ReadBatch]:
+    reads_by_partition: dict[int, ReadBatch] = {}
     for record in records:
         read = reads_by_partition.get(record.partition) or reads_by_partition.setdefault(
-            record.partition, Read(record.partition)
+            record.partition, ReadBatch(record.partition)
         )
         departure = json.loads(record.value or b"{}")
         read.offsets.append(record.offset)

@@ -33,7 +33,7 @@ except ImportError as error:
 from ..group.subscription import TopicPartition
 from ..inspect.timeline import GroupEvent
 from . import flights, member
-from .checks import Books, Outcome, judge
+from .checks import DemoResult, GroupReports, check_results
 from .flights import Departure
 from .spark import hourly_query
 
@@ -42,12 +42,12 @@ MEMBERS = 3
 _PROCESSES = multiprocessing.get_context("spawn")
 
 
-class Failed(KprotoError):
+class DemoFailed(KprotoError):
     """The demo could not finish. The message says where it stopped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """The parameters of a run. Producing takes `seconds`, so that the rebalances happen during it."""
 
     bootstrap: str | None = None
@@ -69,16 +69,16 @@ class _Member:
     alive: bool = True
 
 
-class Group:
+class MemberGroup:
     """The processes of the members, and a thread that collects their reports."""
 
-    def __init__(self, options: member.Options, books: Books, bar: tqdm[Any]) -> None:
-        self.options, self.books, self.bar = options, books, bar
+    def __init__(self, options: member.Options, reports: GroupReports, bar: tqdm[Any]) -> None:
+        self.options, self.reports, self.bar = options, reports, bar
         self.members: dict[str, _Member] = {}
         self.broken: list[str] = []
         self._closing = False
         self._lock = threading.Lock()
-        self._reader = threading.Thread(target=self._read, name="group-books", daemon=True)
+        self._reader = threading.Thread(target=self._read, name="group-reports", daemon=True)
         self._reader.start()
 
     def start(self, name: str) -> None:
@@ -113,20 +113,20 @@ class Group:
         self._closing = True
         self._reader.join(5)
 
-    def settled(self, partitions: int, members: int) -> bool:
+    def is_settled(self, partitions: int, members: int) -> bool:
         """Return whether all partitions are owned, each once, by as many members as possible."""
-        owned = self.books.owned()
+        owned = self.reports.owned()
         owned_partitions = [partition for partitions_ in owned.values() for partition in partitions_]
         return len(owned_partitions) == len(set(owned_partitions)) == partitions and sum(
             map(bool, owned.values())
         ) == min(members, partitions)
 
-    def note(self, kind: Any, partitions: tuple[TopicPartition, ...], reason: str) -> None:
+    def record_event(self, kind: Any, partitions: tuple[TopicPartition, ...], reason: str) -> None:
         self._note(GroupEvent(_now(), kind, partitions=partitions, reason=reason))
 
     def _note(self, event: GroupEvent) -> None:
         with self._lock:
-            self.books.enter(event)
+            self.reports.add(event)
 
     def _read(self) -> None:
         open_pipes: dict[Connection, _Member] = {}
@@ -147,17 +147,17 @@ class Group:
                 except (EOFError, OSError):
                     ended = open_pipes.pop(pipe)
                     if ended.alive and not any(
-                        e.kind == "left" and e.member == ended.name for e in self.books.events
+                        e.kind == "left" and e.member == ended.name for e in self.reports.events
                     ):
                         self.broken.append(ended.name)
                     continue
                 with self._lock:
-                    self.bar.update(self.books.enter(report))
+                    self.bar.update(self.reports.add(report))
             if self._closing and not ready:
                 return
 
 
-def tell(plan: Plan) -> Outcome:
+def run_demo(plan: DemoPlan) -> DemoResult:
     """Run the demo. Raises `KprotoError` if it cannot finish; wrong results are in `faults`."""
     started = time.monotonic()
     security: SecurityConfig = (
@@ -177,22 +177,22 @@ def tell(plan: Plan) -> Outcome:
             # The records are old: a real Kafka would soon delete them.
             cluster.create_topics({plan.topic: PARTITIONS}, configs={"retention.ms": "-1"})
         bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="starting", smoothing=0.1))
-        books = Books()
+        reports = GroupReports()
         group_id = f"{plan.topic}-demo-{plan.seed}-{_now() % 1_000_000}"
         options = member.Options(
             bootstrap, plan.topic, group_id, plan.eager, command_config=plan.command_config
         )
-        group = Group(options, books, bar)
+        group = MemberGroup(options, reports, bar)
         stack.callback(group.stop)
         for number in range(1, MEMBERS + 1):
             group.start(f"member {number}")
         query = hourly_query(bootstrap, plan.topic, plan.command_config)
         spark = stack.enter_context(query) if plan.spark else None
-        _await(lambda: group.settled(PARTITIONS, MEMBERS), group, "the group to settle")
+        _await(lambda: group.is_settled(PARTITIONS, MEMBERS), group, "the group to settle")
         bar.set_description("read by the group")
         produced = _live(plan, list(flights.departures(frame)), group, bootstrap, security)
-        _await(lambda: len(books.rows) >= produced, group, "the group to read everything", patience=60)
-        _await(lambda: group.settled(GROWN, MEMBERS), group, "the group to own all partitions")
+        _await(lambda: len(reports.rows) >= produced, group, "the group to read everything", patience=60)
+        _await(lambda: group.is_settled(GROWN, MEMBERS), group, "the group to own all partitions")
         group.stop()
         bar.close()
         hourly = spark.result(produced) if spark else None
@@ -204,15 +204,17 @@ def tell(plan: Plan) -> Outcome:
             committed = {
                 partition: offset.offset for partition, offset in offsets.items() if offset is not None
             }
-    outcome = judge(frame, produced, books, ends, committed, hourly)
+    outcome = check_results(frame, produced, reports, ends, committed, hourly)
     outcome.history.append(
         f"the demo took {time.monotonic() - started:.0f} s; the timeline of the group is in {plan.picture}"
     )
-    plan.picture.write_text(timeline(books.events, _title(plan), outcome.checks), encoding="utf-8")
+    plan.picture.write_text(timeline(reports.events, _title(plan), outcome.checks), encoding="utf-8")
     return outcome
 
 
-def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str, security: SecurityConfig) -> int:
+def _live(
+    plan: DemoPlan, rows: list[Departure], group: MemberGroup, bootstrap: str, security: SecurityConfig
+) -> int:
     """Produce at an even pace while the group changes. Return how many records were acknowledged."""
     draw = random.Random(plan.seed)
     victim = f"member {draw.randint(1, MEMBERS)}"
@@ -237,7 +239,7 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str, secur
                     with Cluster(bootstrap, **security) as cluster:
                         cluster.create_partitions({plan.topic: GROWN})
                     new = tuple(TopicPartition(plan.topic, p) for p in range(PARTITIONS, GROWN))
-                    group.note(
+                    group.record_event(
                         "grown", new, f"topic {plan.topic} grows from {PARTITIONS} to {GROWN} partitions"
                     )
             due = max(int(progress * len(rows)), sent)
@@ -247,7 +249,7 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str, secur
                 )
             sent = due
             if group.broken:
-                raise Failed(f"{group.broken[0]} ended unexpectedly; its traceback is above")
+                raise DemoFailed(f"{group.broken[0]} ended unexpectedly; its traceback is above")
             time.sleep(0.02)
         producer.flush()
         for delivery in acknowledged:
@@ -255,23 +257,26 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str, secur
         return len(acknowledged)
 
 
-def _await(done: Any, group: Group, goal: str, patience: float = 45) -> None:
-    """Wait until `done()` is true. Raise Failed after `patience` seconds without progress."""
+def _await(done: Any, group: MemberGroup, goal: str, patience: float = 45) -> None:
+    """Wait until `done()` is true. Raise DemoFailed after `patience` seconds without progress."""
     count, changed_at = -1, time.monotonic()
     while not done():
-        now = len(group.books.rows) + len(group.books.events)
+        now = len(group.reports.rows) + len(group.reports.events)
         if now != count:
             count, changed_at = now, time.monotonic()
         if group.broken:
-            raise Failed(f"waiting for {goal}: {group.broken[0]} ended unexpectedly; its traceback is above")
+            raise DemoFailed(
+                f"waiting for {goal}: {group.broken[0]} ended unexpectedly; its traceback is above"
+            )
         if time.monotonic() - changed_at > patience:
-            raise Failed(
-                f"waited {patience:.0f} s for {goal} without progress; records read so far: {len(group.books.rows):,}"
+            raise DemoFailed(
+                f"waited {patience:.0f} s for {goal} without progress; "
+                f"records read so far: {len(group.reports.rows):,}"
             )
         time.sleep(0.05)
 
 
-def _title(plan: Plan) -> str:
+def _title(plan: DemoPlan) -> str:
     protocol = "eager (range)" if plan.eager else "cooperative-sticky"
     return f"A group reads {plan.topic}: {protocol}, on {plan.bootstrap or 'the embedded broker'}"
 
@@ -285,10 +290,10 @@ def _broker() -> Generator[str]:
     child_end.close()
     try:
         if not parent_end.poll(30):
-            raise Failed("the embedded broker did not start within 30 s")
+            raise DemoFailed("the embedded broker did not start within 30 s")
         yield parent_end.recv()
     except EOFError:
-        raise Failed("the embedded broker ended unexpectedly; its traceback is above") from None
+        raise DemoFailed("the embedded broker ended unexpectedly; its traceback is above") from None
     finally:
         with contextlib.suppress(OSError):
             parent_end.send("stop")

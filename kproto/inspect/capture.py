@@ -9,8 +9,8 @@ Rules:
   request is not in the capture cannot be decoded.
 * Duplicate and reordered TCP segments are put in order. After missing bytes (lost by the capture, or sent
   before it started) decoding resumes at the next segment that looks like the start of a frame.
-* What could not be decoded is reported at the end: one `Frame` per direction of a connection, without a
-  `dissection`, with the reason in `note`.
+* What could not be decoded is reported at the end: one `CapturedFrame` per direction,
+  without a `dissection`, with the reason in `note`.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from .dissect import Dissection, dissect
 
 _SEQUENCES = 1 << 32  # Sequence numbers wrap at this value. A number less than half of it ahead is later.
 # Bytes to buffer while a segment is missing: 16 MiB, about the largest TCP receive window in use.
-_PATIENCE = 16 << 20
-_COST = 100  # Approximate memory overhead of a buffered segment, in bytes.
-_MOST_WAITING = 1000
+_MAX_BUFFERED = 16 << 20
+_SEGMENT_OVERHEAD = 100  # Approximate memory overhead of a buffered segment, in bytes.
+_MAX_UNMATCHED = 1000
 _API_VERSIONS = 18
 _BLOCK = b"\x0a\x0d\x0d\x0a"  # Block type of the first block of a pcapng file.
 # Magic numbers of little-endian files: pcap with microseconds and nanoseconds, and pcapng's byte-order magic.
 _LITTLE = (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1", b"\x4d\x3c\x2b\x1a")
 
-Found = tuple[float, bytes]
+TimedFrame = tuple[float, bytes]
 
 
-class Frame(NamedTuple):
+class CapturedFrame(NamedTuple):
     """One request or response. `at` is in seconds since 1970. `connection` is "client -> broker" or "client
     <- broker".
     """
@@ -72,63 +72,63 @@ class _Direction:
     while the start of a frame is being searched.
     """
 
-    begins: Callable[[bytes], bool]
+    is_start: Callable[[bytes], bool]
     frames: Frames = field(default_factory=Frames)
     expected: int | None = None
     # A heap, ordered by position.
     early: list[tuple[int, float, bytes]] = field(default_factory=list[tuple[int, float, bytes]])
-    held: int = 0
+    buffered: int = 0
     unread: int = 0
     encrypted: bool = False
 
-    def take(self, at: float, sequence: int, data: bytes, start: bool) -> Iterator[Found]:
+    def add_segment(self, at: float, sequence: int, data: bytes, start: bool) -> Iterator[TimedFrame]:
         """Add a segment, and yield each frame that it completes, with the segment's time."""
         if start:
-            yield from self.rest()
+            yield from self.skip_missing()
             sequence = (sequence + 1) % _SEQUENCES
-            self.frames, self.expected, self.early, self.held = Frames(), sequence, [], 0
+            self.frames, self.expected, self.early, self.buffered = Frames(), sequence, [], 0
         if not data or (self.expected is None and not self._begin(sequence, data)):
             return
         assert self.expected is not None
         half = _SEQUENCES // 2
         position = self.expected + (sequence - self.expected + half) % _SEQUENCES - half
         heappush(self.early, (position, at, data))
-        self.held += len(data) + _COST
+        self.buffered += len(data) + _SEGMENT_OVERHEAD
         yield from self._in_order()
-        if self.held > _PATIENCE:
-            yield from self.rest()
+        if self.buffered > _MAX_BUFFERED:
+            yield from self.skip_missing()
 
-    def rest(self) -> Iterator[Found]:
+    def skip_missing(self) -> Iterator[TimedFrame]:
         """Skip the missing bytes, and yield the frames in the segments after them."""
         while self.early:
             position, _, data = self.early[0]
             if self.expected is not None and position > self.expected:
-                self._lose(position - self.expected)
+                self._skip(position - self.expected)
             if self.expected is None and not self._begin(position, data):
                 heappop(self.early)
             yield from self._in_order()
-        self.held = 0
+        self.buffered = 0
 
     def _begin(self, position: int, data: bytes) -> bool:
-        if self.begins(data):
+        if self.is_start(data):
             self.frames, self.expected = Frames(), position
             return True
-        self._lose(len(data), data)
+        self._skip(len(data), data)
         return False
 
-    def _in_order(self) -> Iterator[Found]:
+    def _in_order(self) -> Iterator[TimedFrame]:
         while self.expected is not None and self.early and self.early[0][0] <= self.expected:
             position, at, data = heappop(self.early)
-            self.held -= len(data) + _COST
+            self.buffered -= len(data) + _SEGMENT_OVERHEAD
             fresh = data[self.expected - position :]  # The bytes before `expected` are a retransmission.
             self.expected += len(fresh)
             try:
                 for frame in self.frames.feed(fresh):
                     yield at, frame
             except FrameError:
-                self._lose(len(fresh), fresh)
+                self._skip(len(fresh), fresh)
 
-    def _lose(self, count: int, data: bytes = b"") -> None:
+    def _skip(self, count: int, data: bytes = b"") -> None:
         self.unread += count
         self.encrypted = self.encrypted or data[:2] == b"\x16\x03"
         self.expected = None
@@ -147,50 +147,52 @@ class _Connection:
     """Both directions of a connection, its open requests and its unmatched responses."""
 
     def __init__(self) -> None:
-        self.asked: dict[int, tuple[str, int]] = {}
-        self.to_broker = _Direction(_begins_request)
-        self.to_client = _Direction(self._begins_response)
-        self.waiting: list[Found] = []
+        self.requests: dict[int, tuple[str, int]] = {}
+        self.to_broker = _Direction(_starts_request)
+        self.to_client = _Direction(self._starts_response)
+        self.unmatched: list[TimedFrame] = []
         self.last = 0.0
 
-    def _begins_response(self, data: bytes) -> bool:
+    def _starts_response(self, data: bytes) -> bool:
         """Return whether the frames fit to the end of the segment, or to the response of an open request."""
         offset = 0
         while len(data) - offset >= 8:
             size, correlation_id = struct.unpack_from(">ii", data, offset)
             if not 4 <= size <= MAX_FRAME_SIZE:
                 return False
-            if correlation_id in self.asked:
+            if correlation_id in self.requests:
                 return True
             offset += 4 + size
         return offset == len(data)
 
-    def read(self, is_request: bool, timed_frames: Iterator[Found], name: str) -> Iterator[Frame]:
+    def read(
+        self, is_request: bool, timed_frames: Iterator[TimedFrame], name: str
+    ) -> Iterator[CapturedFrame]:
         """Decode frames as requests or responses."""
         for at, frame in timed_frames:
             decoded = _request(self, frame) if is_request else _response(self, frame)
             if decoded is not None:
-                yield Frame(at, name, *decoded)
-            elif len(self.waiting) < _MOST_WAITING:
-                self.waiting.append((at, frame))
+                yield CapturedFrame(at, name, *decoded)
+            elif len(self.unmatched) < _MAX_UNMATCHED:
+                self.unmatched.append((at, frame))
 
-    def end(self, client: _Address, broker: _Address) -> Iterator[Frame]:
+    def end(self, client: _Address, broker: _Address) -> Iterator[CapturedFrame]:
         """Decode what is still buffered when the capture ends, and report what was not decoded."""
         for direction, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
             name = f"{client} {arrow} {broker}"
-            yield from self.read(arrow == "->", direction.rest(), name)
+            yield from self.read(arrow == "->", direction.skip_missing(), name)
         name = f"{client} <- {broker}"
-        unmatched, self.waiting = self.waiting, []
+        unmatched, self.unmatched = self.unmatched, []
         yield from self.read(False, iter(unmatched), name)
         for direction, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
             if note := "; ".join(direction.notes()):
-                yield Frame(self.last, f"{client} {arrow} {broker}", "not read", None, note)
-        if self.waiting:
-            note = f"the requests of {len(self.waiting)} responses are not in the capture"
-            yield Frame(self.last, name, "not read", None, note)
+                yield CapturedFrame(self.last, f"{client} {arrow} {broker}", "not read", None, note)
+        if self.unmatched:
+            note = f"the requests of {len(self.unmatched)} responses are not in the capture"
+            yield CapturedFrame(self.last, name, "not read", None, note)
 
 
-def _begins_request(data: bytes) -> bool:
+def _starts_request(data: bytes) -> bool:
     if len(data) < 12:
         return False
     size, key, version = struct.unpack_from(">ihh", data)
@@ -199,7 +201,7 @@ def _begins_request(data: bytes) -> bool:
     return version in request_class(key).__versions__
 
 
-def frames(path: Path, port: int = 9092) -> Iterator[Frame]:
+def frames(path: Path, port: int = 9092) -> Iterator[CapturedFrame]:
     """Yield each decoded frame to and from `port`, in the order of their last segments.
 
     Raises MissingExtra without dpkt, and ConfigError if the file is not a capture or has no traffic on
@@ -221,7 +223,7 @@ def frames(path: Path, port: int = 9092) -> Iterator[Frame]:
         connection.last = at
         direction = connection.to_broker if is_request else connection.to_client
         name = f"{client} {'->' if is_request else '<-'} {broker}"
-        yield from connection.read(is_request, direction.take(at, sequence, data, start), name)
+        yield from connection.read(is_request, direction.add_segment(at, sequence, data, start), name)
     if not connections:
         busiest = ", ".join(f"{number} ({count} segments)" for number, count in ports.most_common(5))
         raise ConfigError(
@@ -231,7 +233,7 @@ def frames(path: Path, port: int = 9092) -> Iterator[Frame]:
         yield from connection.end(client, broker)
     if _is_cut(path):
         last_at = max(connection.last for connection in connections.values())
-        yield Frame(last_at, str(path), "not read", None, "the file ends in the middle of a packet")
+        yield CapturedFrame(last_at, str(path), "not read", None, "the file ends in the middle of a packet")
 
 
 def _request(connection: _Connection, frame: bytes) -> tuple[str, Dissection | None, str]:
@@ -240,13 +242,13 @@ def _request(connection: _Connection, frame: bytes) -> tuple[str, Dissection | N
     if not isinstance(header, RequestHeader) or header.request_api_key not in API_NAMES:
         return "request", dissection, ""
     api = API_NAMES[header.request_api_key]
-    connection.asked[header.correlation_id] = api, header.request_api_version
+    connection.requests[header.correlation_id] = api, header.request_api_version
     return f"{api}Request v{header.request_api_version} #{header.correlation_id}", dissection, ""
 
 
 def _response(connection: _Connection, frame: bytes) -> tuple[str, Dissection | None, str] | None:
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-    request = connection.asked.pop(correlation_id, None)
+    request = connection.requests.pop(correlation_id, None)
     if request is None:
         return None
     api, version = request

@@ -1,9 +1,9 @@
 """Select the exchanges worth drawing: the rows of a sequence diagram, from top to bottom.
 
-    selection = DiagramRows(MemberNames().of)
-    selection.add(exchange)                      # each exchange, once it has ended
-    selection.add_note(Note(now, "a", "killed"))
-    selection.diagram()
+    builder = DiagramBuilder(MemberNames().of)
+    builder.add(exchange)                      # each exchange, once it has ended
+    builder.add_note(Note(now, "a", "killed"))
+    builder.diagram()
 
 Rules:
 
@@ -56,7 +56,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DiagramRow:
     """One row of the diagram. `who` is the client's lane, and `broker` is the other lane; both are empty for
     a row that spans all lanes. `tooltip` is shown on hover. `inside`: the row is part of a rebalance.
     """
@@ -71,16 +71,16 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class Diagram:
     """The rows in order of time, and the lanes. `began` is the time (ms) that the diagram shows as 0."""
 
-    rows: list[Row]
+    rows: list[DiagramRow]
     clients: list[str]
     brokers: list[str]
     began: int
 
 
-class Picker:
+class DiagramBuilder:
     """Collects exchanges and notes, and keeps the ones to draw. `name` returns the member that an exchange
     belongs to.
 
@@ -92,8 +92,8 @@ class Picker:
     ) -> None:
         self._name = name
         self._began = began
-        self._first: list[tuple[str, list[Row]]] = []
-        self._last: deque[tuple[str, list[Row]]] = deque()
+        self._first: list[tuple[str, list[DiagramRow]]] = []
+        self._last: deque[tuple[str, list[DiagramRow]]] = deque()
         self._half = max(1, most // 2)
         self._counted: list[tuple[int, str, str]] = []
         self._notes: list[Note] = []
@@ -102,7 +102,7 @@ class Picker:
         self._seen: dict[str, set[str]] = {}
         self._said: dict[tuple[str, str], tuple[str, int]] = {}
 
-    def take(self, exchange: Exchange) -> None:
+    def add(self, exchange: Exchange) -> None:
         """Add an exchange that has ended."""
         member = self._name(exchange)
         self._clients.setdefault(member)
@@ -121,25 +121,25 @@ class Picker:
             api, left_out = self._last.popleft()
             self._counted.append((left_out[0].at, left_out[0].who, api))
 
-    def note(self, note: Note) -> None:
+    def add_note(self, note: Note) -> None:
         """Add something that happened outside of any request."""
         self._notes.append(note)
         if note.gone:
             self._turns.append((note.at, 2, "gone", note.who, -1))
 
-    def picked(self) -> Picked | None:
+    def diagram(self) -> Diagram | None:
         """Return the diagram, or None if there was no request."""
         if self._began is None or not self._first:
             return None
         rows = [row for _, arrows in (*self._first, *self._last) for row in arrows]
-        rows += [Row("note", note.at, note.text, note.who, tooltip=note.text) for note in self._notes]
+        rows += [DiagramRow("note", note.at, note.text, note.who, tooltip=note.text) for note in self._notes]
         rows.sort(key=lambda row: (row.at, row.kind == "note"))
         rows_with_pauses = list(_with_quiet(_phased(rows, _rebalances(self._turns)), sorted(self._counted)))
         for one in self._notes:
             if one.who:
                 self._clients.setdefault(one.who)
         brokers = sorted({row.broker for row in rows_with_pauses if row.broker})
-        return Picked(rows_with_pauses, list(self._clients), brokers, self._began)
+        return Diagram(rows_with_pauses, list(self._clients), brokers, self._began)
 
     def _wanted(self, member: str, exchange: Exchange) -> bool:
         outcome = (
@@ -192,12 +192,12 @@ def failure(exchange: Exchange) -> str:
     )
 
 
-def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[Row]:
+def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[DiagramRow]:
     tooltip = line(exchange, began)
     request_text = request_words(exchange.request) if exchange.request is not None else ""
     # The tooltip names the group.
     request_text = request_text.removeprefix(f"group={getattr(exchange.request, 'group_id', '')} ")
-    yield Row(
+    yield DiagramRow(
         "ask",
         exchange.asked_at,
         f"{exchange.api} v{exchange.version} {request_text}".rstrip(),
@@ -206,7 +206,7 @@ def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[Row]:
         tooltip,
     )
     if exchange.answered_at is None:
-        yield Row(
+        yield DiagramRow(
             "silence", exchange.asked_at, exchange.trouble or "no answer", member, exchange.broker, tooltip
         )
         return
@@ -216,7 +216,7 @@ def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[Row]:
         else exchange.trouble
     )
     kind: Kind = "error" if failure(exchange) else "answer"
-    yield Row(
+    yield DiagramRow(
         kind, exchange.answered_at, f"{exchange.api}: {response_text}", member, exchange.broker, tooltip
     )
 
@@ -240,7 +240,7 @@ def _rebalances(turns: Iterable[tuple[int, int, str, str, int]]) -> Iterator[tup
         yield begin, _NEVER_ENDS, generation
 
 
-def _phased(rows: Iterable[Row], rebalances: Iterable[tuple[int, int, int]]) -> Iterator[Row]:
+def _phased(rows: Iterable[DiagramRow], rebalances: Iterable[tuple[int, int, int]]) -> Iterator[DiagramRow]:
     """Mark the rows that are inside a rebalance, and add a row at the start of each rebalance."""
     pending = deque(rebalances)
     current = None
@@ -251,11 +251,11 @@ def _phased(rows: Iterable[Row], rebalances: Iterable[tuple[int, int, int]]) -> 
         if inside and current is not pending[0]:
             current = pending[0]
             target = f" to generation {current[2]}" if current[2] >= 0 else ""
-            yield Row("rebalance", row.at, f"rebalance{target}", inside=True)
+            yield DiagramRow("rebalance", row.at, f"rebalance{target}", inside=True)
         yield replace(row, inside=inside)
 
 
-def _with_quiet(rows: Iterable[Row], counted: Sequence[tuple[int, str, str]]) -> Iterator[Row]:
+def _with_quiet(rows: Iterable[DiagramRow], counted: Sequence[tuple[int, str, str]]) -> Iterator[DiagramRow]:
     """Add a row for each long pause, with its length and the exchanges that were only counted."""
     index = 0
     previous_at: int | None = None
@@ -271,7 +271,7 @@ def _with_quiet(rows: Iterable[Row], counted: Sequence[tuple[int, str, str]]) ->
         yield _quiet(counted[-1][0] - previous_at, counted[-1][0], counted[index:], False)
 
 
-def _quiet(ms: int, at: int, exchanges: Sequence[tuple[int, str, str]], inside: bool) -> Row:
+def _quiet(ms: int, at: int, exchanges: Sequence[tuple[int, str, str]], inside: bool) -> DiagramRow:
     counts: dict[str, Counter[str]] = {}
     for _, member, api in exchanges:
         counts.setdefault(member, Counter())[api] += 1
@@ -279,7 +279,7 @@ def _quiet(ms: int, at: int, exchanges: Sequence[tuple[int, str, str]], inside: 
     text = "; ".join(
         [f"{length} later", *(f"{member}: {_counts(count)}" for member, count in counts.items())]
     )
-    return Row("quiet", at, text, tooltip=text, inside=inside)
+    return DiagramRow("quiet", at, text, tooltip=text, inside=inside)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -12,10 +12,18 @@ from html import escape
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from ..group.subscription import TopicPartition
-from .diagram_rows import Picked
-from .sequence import COLOURS, NARROW, WIDE, drawing
+from .diagram_rows import Diagram
+from .sequence import COLOURS, NARROW, WIDE, diagram_svg
 from .sequence import STYLE as SEQUENCE
-from .timeline import GroupEvent, Standstill, cause, ownerships, places, shared, standstills
+from .timeline import (
+    GroupEvent,
+    Standstill,
+    cause,
+    overlapping_ownerships,
+    ownerships,
+    replacements,
+    standstills,
+)
 
 _COLOURS = (
     *("#3b7dd8", "#e07b39", "#3a9e6e", "#b8529b", "#c9a227"),
@@ -100,9 +108,9 @@ def picture(events: Sequence[GroupEvent], width: int = NARROW) -> str:
     return tostring(drawing.root, encoding="unicode") + "\n"
 
 
-def conversation(picked: Picked) -> str:
+def conversation(diagram: Diagram) -> str:
     """Draw a sequence diagram as a section of a page."""
-    wide, narrow = drawing(picked, WIDE), drawing(picked, NARROW)
+    wide, narrow = diagram_svg(diagram, WIDE), diagram_svg(diagram, NARROW)
     return "".join(
         [
             "<section><p class=dim>Time runs downwards. An arrow is a request or its answer; a shaded part ",
@@ -244,7 +252,7 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
     # by time.
     causes = {
         (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
-    } | places(events)
+    } | replacements(events)
     rows: list[str] = []
     for (generation, _, reason), standstills_of_row in sorted(causes.items(), key=lambda row: row[0]):
         by_partition = {standstill.partition: standstill for standstill in standstills_of_row}
@@ -255,7 +263,7 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
             for partition in partitions
         ]
         rows.append(f"<tr><td>{generation}{''.join(cells)}<td>{escape(reason)}</tr>")
-    overlaps = len(shared(ownerships(events)))
+    overlaps = len(overlapping_ownerships(ownerships(events)))
     verdict = (
         f"a partition had two owners {overlaps} times" if overlaps else "no partition ever had two owners"
     )

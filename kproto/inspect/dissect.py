@@ -29,7 +29,7 @@ from ..messages.index import API_NAMES, key_of, kind_of, message_class, request_
 from ..messages.json_form import json_name, to_json
 from ..wire.message import Message, check_version
 from ..wire.spans import AnnotatedMessage, FieldSpan, annotate, value_text
-from .embedded import Inside, inside
+from .embedded import EmbeddedMessage, contents
 
 if TYPE_CHECKING:
     from ..records import Batch
@@ -74,7 +74,7 @@ class Dissection:
         if self.start and int.from_bytes(self.data[:4], "big", signed=True) != len(self.data) - 4:
             yield f"the frame size is not that of the {len(self.data) - 4} bytes after it"
         for part in self.parts:
-            for content in inside(part.message, part.reading.spans, self.data):
+            for content in contents(part.message, part.reading.spans, self.data):
                 if content.reading.error is not None:
                     yield f"in {'.'.join(content.path)}: {content.reading.error}"
             for span in part.reading.spans:
@@ -100,17 +100,17 @@ class Dissection:
                 "version": part.version,
                 "json": to_json(part.reading.message, part.version),
             }
-            contents = [
+            inner_messages = [
                 {
                     "field": ".".join(map(json_name, content.path)),
                     "name": content.message.__name__,
                     "version": content.version,
                     "json": to_json(content.reading.message, content.version),
                 }
-                for content in inside(part.message, part.reading.spans, self.data)
+                for content in contents(part.message, part.reading.spans, self.data)
                 if content.reading.message is not None
             ]
-            yield json_message | ({"inside": contents} if contents else {})
+            yield json_message | ({"inside": inner_messages} if inner_messages else {})
 
 
 def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool | None = None) -> Dissection:
@@ -254,8 +254,8 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
     margin = " " * (digits + 3 * width + 4)
     for part in dissection.parts:
         yield f"{part.message.__name__} v{part.version}"
-        opened: dict[tuple[str, ...], list[Inside]] = {}
-        for one in inside(part.message, part.reading.spans, data):
+        opened: dict[tuple[str, ...], list[EmbeddedMessage]] = {}
+        for one in contents(part.message, part.reading.spans, data):
             opened.setdefault(one.path, []).append(one)
         yield from fields(part.reading.spans, (), "")
     if dissection.error is not None:

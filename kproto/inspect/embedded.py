@@ -25,7 +25,7 @@ from ..wire.spans import AnnotatedMessage, FieldSpan, annotate
 from ..wire.types import Int32
 
 
-class Inside(NamedTuple):
+class EmbeddedMessage(NamedTuple):
     """A message inside the bytes field at `path`.
 
     The offsets in `spans` are those of the outer data. `first` holds the fields before the message, such as
@@ -62,7 +62,7 @@ _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
 }
 
 
-def inside(message: type[Message], spans: tuple[FieldSpan, ...], data: bytes) -> Iterator[Inside]:
+def contents(message: type[Message], spans: tuple[FieldSpan, ...], data: bytes) -> Iterator[EmbeddedMessage]:
     """Yield the messages inside the bytes fields of a message. Messages nested inside one follow it."""
     values: dict[tuple[str, ...], object] = {}
     for span in spans:
@@ -73,7 +73,7 @@ def inside(message: type[Message], spans: tuple[FieldSpan, ...], data: bytes) ->
 
 def _opened(
     name: str, span: FieldSpan, values: dict[tuple[str, ...], object], data: bytes
-) -> Iterator[Inside]:
+) -> Iterator[EmbeddedMessage]:
     assert isinstance(span.value, bytes)
     start = span.end - len(span.value)
     if (name, span.path[-1]) == ("EnvelopeRequest", "request_data"):
@@ -92,7 +92,7 @@ def _opened(
     if not (protocol_type or fits):
         return
     first = FieldSpan(("version",), "int16", start, start + 2, version)
-    yield Inside(span.path, message, known, (first,), reading, span.end)
+    yield EmbeddedMessage(span.path, message, known, (first,), reading, span.end)
     protocol = _above(span.path, name_field, values)
     for inner in reading.spans:
         if inner.path == ("user_data",) and isinstance(inner.value, bytes):
@@ -108,7 +108,7 @@ def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], objec
     return None
 
 
-def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) -> Iterator[Inside]:
+def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) -> Iterator[EmbeddedMessage]:
     """Decode user data in each known format, and keep the first format that consumes all bytes."""
     # The message, its version, and the number of bytes before it.
     forms: list[tuple[type[Message], int, int]] = []
@@ -128,17 +128,17 @@ def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) ->
                 2: (FieldSpan(("version",), "int16", start, message_start, version_field),),
                 len(MAGIC): (FieldSpan(("magic",), "bytes", start, message_start, MAGIC),),
             }
-            yield Inside(path, body, version, prefix_fields[prefix], reading, len(data))
+            yield EmbeddedMessage(path, body, version, prefix_fields[prefix], reading, len(data))
             return
 
 
-def _request(path: tuple[str, ...], data: bytes, start: int) -> Iterator[Inside]:
+def _request(path: tuple[str, ...], data: bytes, start: int) -> Iterator[EmbeddedMessage]:
     """Decode the request in an EnvelopeRequest: its header and its body."""
     key, version = (int.from_bytes(data[at : at + 2], "big", signed=True) for at in (start, start + 2))
     if key not in API_NAMES or version not in (body := request_class(key)).__versions__:
         return
     header = request_header_version(body, version)
     head = annotate(cast("type[Message]", RequestHeader), data, start, header)
-    yield Inside(path, RequestHeader, header, (), head, len(data) if head.error else head.end)
+    yield EmbeddedMessage(path, RequestHeader, header, (), head, len(data) if head.error else head.end)
     if head.error is None:
-        yield Inside(path, body, version, (), annotate(body, data, head.end, version), len(data))
+        yield EmbeddedMessage(path, body, version, (), annotate(body, data, head.end, version), len(data))

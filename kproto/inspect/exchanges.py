@@ -129,7 +129,7 @@ class Conversation:
         # SaslHandshake v0 was requested: the following frames may be tokens without a header.
         self._bare = False
 
-    def asked(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
+    def add_request(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
         """Add a request frame without its size. Return its exchange, and True if no response will come."""
         correlation = int.from_bytes(frame[4:8], "big", signed=True)
         key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
@@ -146,7 +146,7 @@ class Conversation:
             exchange.trouble = f"the request cannot be decoded: {error}"
         else:
             exchange.client = envelope.header.client_id or ""
-            self._logs_in(envelope.request)
+            self._on_login_request(envelope.request)
             exchange.request = without_secrets(exchange.api, envelope.request)
             self._bare = self._bare or (exchange.api, version) == ("SaslHandshake", 0)
         if isinstance(exchange.request, ProduceRequest) and exchange.request.acks == 0:
@@ -154,7 +154,7 @@ class Conversation:
         self._open[correlation] = exchange
         return exchange, False
 
-    def answered(self, frame: bytes, now: int) -> Exchange | None:
+    def add_response(self, frame: bytes, now: int) -> Exchange | None:
         """Add a response frame without its size. Return the exchange that it ends, or None if there was no
         request.
         """
@@ -171,7 +171,7 @@ class Conversation:
             exchange.version = 0  # KIP-511
         try:
             _, response = decode_response(frame, response_class(key), exchange.version)
-            self._let_in(response)
+            self._on_login_response(response)
             exchange.response = without_secrets(exchange.api, response)
         except (DecodeError, UnsupportedVersion) as error:
             exchange.trouble = exchange.trouble or f"the response cannot be decoded: {error}"
@@ -181,13 +181,13 @@ class Conversation:
             )
         return exchange
 
-    def _logs_in(self, request: Message) -> None:
+    def _on_login_request(self, request: Message) -> None:
         if isinstance(request, SaslHandshakeRequest):
             self._mechanism, self._claimed = request.mechanism, None
         elif isinstance(request, SaslAuthenticateRequest) and self._claimed is None:
             self._claimed = claimed_name(self._mechanism, bytes(request.auth_bytes))
 
-    def _let_in(self, response: Message) -> None:
+    def _on_login_response(self, response: Message) -> None:
         if (
             isinstance(response, SaslAuthenticateResponse)
             and self._claimed is not None
@@ -196,7 +196,7 @@ class Conversation:
         ):
             self._principal = f"User:{self._claimed}"
 
-    def shown(self, frame: bytes, exchange: Exchange | None, *, asking: bool) -> bytes:
+    def without_credentials(self, frame: bytes, exchange: Exchange | None, *, asking: bool) -> bytes:
         """Return a frame of an exchange with its credentials replaced, or the same bytes if it has none.
 
         Frames with credentials that cannot be decoded are replaced by zeros.
@@ -211,7 +211,7 @@ class Conversation:
             return encode_request(message, exchange.version, exchange.correlation_id, exchange.client)
         return encode_response(message, exchange.version, exchange.correlation_id)
 
-    def ended(self) -> list[Exchange]:
+    def close(self) -> list[Exchange]:
         """Close the connection. Return the exchanges without a response, in the order of their requests."""
         unanswered, self._open = list(self._open.values()), {}
         for exchange in unanswered:
@@ -232,15 +232,15 @@ def without_secrets(api: str, message: Message) -> Message:
     return message
 
 
-def brokers_in(exchange: Exchange) -> list[Address]:
+def addresses_in(exchange: Exchange) -> list[Address]:
     """Return each address that a response contains, once."""
-    return list(dict.fromkeys((place.host, place.port) for place in _places(exchange.response)))
+    return list(dict.fromkeys((place.host, place.port) for place in _addressed_parts(exchange.response)))
 
 
-def readdressed(frame: bytes, exchange: Exchange, replacements: Mapping[Address, Address]) -> bytes:
+def replace_addresses(frame: bytes, exchange: Exchange, replacements: Mapping[Address, Address]) -> bytes:
     """Return the response frame with other addresses, or the same bytes if none of them changes."""
     response = exchange.response
-    replaced = [place for place in _places(response) if (place.host, place.port) in replacements]
+    replaced = [place for place in _addressed_parts(response) if (place.host, place.port) in replacements]
     if response is None or not replaced:
         return frame
     originals = [(place.host, place.port) for place in replaced]
@@ -253,7 +253,7 @@ def readdressed(frame: bytes, exchange: Exchange, replacements: Mapping[Address,
             place.host, place.port = host, port
 
 
-def _places(response: Any) -> Iterator[Any]:
+def _addressed_parts(response: Any) -> Iterator[Any]:
     """Yield every part of a response that has a host and a port."""
     for name in _ADDRESSES.get(cast("type[Message]", type(response)), ()):
         yield from (place for place in getattr(response, name) if place.host)

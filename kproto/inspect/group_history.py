@@ -15,21 +15,21 @@ from ..error_codes import ErrorCode
 from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
 from .exchanges import Exchange
-from .member_names import Names
+from .member_names import MemberNames
 from .timeline import GroupEvent, Kind
 
 _GONE = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 
 
-class Lives:
+class GroupHistory:
     """Collects exchanges, and derives the events of each group."""
 
-    def __init__(self, names: Names | None = None) -> None:
-        self._names = names or Names()
+    def __init__(self, names: MemberNames | None = None) -> None:
+        self._names = names or MemberNames()
         self.events: dict[str, list[GroupEvent]] = {}
         self._owned: dict[tuple[str, str], set[TopicPartition]] = {}
 
-    def take(self, exchange: Exchange) -> None:
+    def add(self, exchange: Exchange) -> None:
         """Add an exchange, and record the events that it implies."""
         handler = getattr(self, f"_{exchange.api.lower()}", None)
         if handler is not None and exchange.request is not None:

@@ -31,7 +31,7 @@ td:nth-child(-n+3) { white-space: nowrap } code { font: .92em ui-monospace, mono
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FieldRow:
     """A field in a table. `depth` counts the enclosing structs. `versions` is "" if all versions have the
     field.
     """
@@ -59,12 +59,14 @@ def messages_of(name: str) -> list[type[Message]]:
     return [message_class(name)]
 
 
-def rows(message: type[Message], version: int | None = None) -> list[Row]:
+def rows(message: type[Message], version: int | None = None) -> list[FieldRow]:
     """Return every field, with the fields of a struct below it. `version` restricts them to that version."""
     return list(_rows(message, message.__versions__, version, 0))
 
 
-def _rows(struct: type[Struct], outer_versions: Versions, version: int | None, depth: int) -> Iterator[Row]:
+def _rows(
+    struct: type[Struct], outer_versions: Versions, version: int | None, depth: int
+) -> Iterator[FieldRow]:
     notes = field_notes(struct)
     for field in struct.__fields__:
         if version is not None and version not in field.versions:
@@ -76,7 +78,7 @@ def _rows(struct: type[Struct], outer_versions: Versions, version: int | None, d
         if version is not None:
             nullable = "yes" if version in field.nullable else ""
         default = default_name(field)
-        yield Row(
+        yield FieldRow(
             depth,
             field,
             type_name(field),
@@ -106,7 +108,7 @@ def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
 
     if message.__flexible__:
         tell(message.__flexible__.min, "flexible: compact lengths, tagged fields (KIP-482)")
-    enclosing: list[Row] = []
+    enclosing: list[FieldRow] = []
     for row in rows(message):
         del enclosing[row.depth :]
         path = ".".join(outer.field.name for outer in (*enclosing, row))
@@ -157,7 +159,7 @@ def text(name: str, version: int | None = None, width: int = _WIDTH) -> str:
     return "\n".join(part for part in parts if part)
 
 
-_Column = tuple[str, Callable[[Row], str]]
+_Column = tuple[str, Callable[[FieldRow], str]]
 
 _NAME: _Column = ("field", lambda row: "  " * row.depth + row.field.name)
 _TAG: _Column = ("tag", lambda row: str(row.field.tag) if row.field.tagged else "")
@@ -170,13 +172,13 @@ _COLUMNS: tuple[_Column, ...] = (
 )
 
 
-def _columns(field_rows: Sequence[Row], version: int | None) -> list[_Column]:
+def _columns(field_rows: Sequence[FieldRow], version: int | None) -> list[_Column]:
     """Return the columns that are not empty."""
     columns = [column for column in _COLUMNS if version is None or column[0] != "versions"]
     return [_NAME, *(column for column in columns if any(column[1](row) for row in field_rows))]
 
 
-def _table(field_rows: Sequence[Row], version: int | None, width: int) -> list[str]:
+def _table(field_rows: Sequence[FieldRow], version: int | None, width: int) -> list[str]:
     if not field_rows:
         return ["  (no fields)"]
     columns = _columns(field_rows, version)
@@ -242,7 +244,7 @@ def _code(line: str) -> str:
     return f"{'new' if sign == '+' else 'without'} <code>{escape(path)}</code> {escape(kips)}".strip()
 
 
-def _html_row(row: Row, columns: Sequence[_Column]) -> str:
+def _html_row(row: FieldRow, columns: Sequence[_Column]) -> str:
     cells = [tell(row) for _, tell in columns]
     indent = "&nbsp;" * 4 * row.depth
     first = f"{indent}<code>{escape(row.field.name)}</code>"

@@ -1,4 +1,4 @@
-"""Names for the members of groups, in exchanges that show only member ids and connections."""
+"""MemberNames for the members of groups, in exchanges that show only member ids and connections."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .exchanges import Exchange
 _OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}
 
 
-class Names:
-    """Names each member by its client id. Further members with the same client id get a number.
+class MemberNames:
+    """MemberNames each member by its client id. Further members with the same client id get a number.
 
     A member that gets a new member id on the same connection keeps its name. An exchange without a member id
     belongs to the member of its connection, or else to the first member with its client id.

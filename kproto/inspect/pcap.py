@@ -38,7 +38,7 @@ class _Side:
     at: int = 0
 
 
-class Capture:
+class PcapWriter:
     """Writes frames to `file`, which the caller closes. `at` is in nanoseconds since 1970 everywhere."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -47,7 +47,7 @@ class Capture:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, _RAW))
         file.flush()
 
-    def take(self, client: Address, broker: Address, from_client: bool, frame: bytes, at: int) -> None:
+    def write_frame(self, client: Address, broker: Address, from_client: bool, frame: bytes, at: int) -> None:
         """Write a frame without its size. `from_client`: the client sent it. Hosts are IP addresses."""
         sides = self._connections.get((client, broker)) or self._begin(client, broker, at)
         data = len(frame).to_bytes(4, "big") + frame
@@ -55,7 +55,7 @@ class Capture:
             self._send(sides, from_client, _PUSH | _ACK, at, data[start : start + _MOST])
         self._file.flush()
 
-    def over(self, client: Address, broker: Address, at: int) -> None:
+    def close_connection(self, client: Address, broker: Address, at: int) -> None:
         """Write the end of the connection."""
         sides = self._connections.pop((client, broker), None)
         if sides is not None:

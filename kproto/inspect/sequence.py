@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from .diagram_rows import Picked, Row
+from .diagram_rows import Diagram, DiagramRow
 
 WIDE, NARROW = 1080, 366  # Widths in pixels, for a desktop and for a telephone.
 STYLE = """
@@ -51,14 +51,14 @@ _AGAIN = 900  # The names of the lanes are repeated after this many pixels.
 _LEAST = 92  # Minimum distance between two lanes in pixels.
 
 
-def drawing(picked: Picked, width: int = WIDE) -> str:
+def diagram_svg(diagram: Diagram, width: int = WIDE) -> str:
     """Return the diagram as an <svg> element for a page that has `STYLE` and `COLOURS`."""
-    return tostring(_Drawing(picked, width).draw(), encoding="unicode")
+    return tostring(_Drawing(diagram, width).draw(), encoding="unicode")
 
 
-def picture(picked: Picked, width: int = 820) -> str:
+def picture(diagram: Diagram, width: int = 820) -> str:
     """Return the diagram as a complete SVG document."""
-    root = _Drawing(picked, width).draw()
+    root = _Drawing(diagram, width).draw()
     root.set("xmlns", "http://www.w3.org/2000/svg")
     paper = Element("rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"})
     style = Element("style")
@@ -68,12 +68,12 @@ def picture(picked: Picked, width: int = 820) -> str:
 
 
 class _Drawing:
-    def __init__(self, picked: Picked, width: int) -> None:
-        self.picked = picked
+    def __init__(self, diagram: Diagram, width: int) -> None:
+        self.diagram = diagram
         self.narrow = width <= NARROW
         self.left = 50 if self.narrow else 74
         self.letter = 6.4 if self.narrow else 6.7  # Approximate width of a letter in pixels.
-        lanes = [*picked.clients, *picked.brokers]
+        lanes = [*diagram.clients, *diagram.brokers]
         self.width = max(width, self.left + _LEAST * len(lanes))
         room = self.width - self.left
         self.x = {lane: self.left + room * (2 * at + 1) / (2 * len(lanes)) for at, lane in enumerate(lanes)}
@@ -86,7 +86,7 @@ class _Drawing:
         self._heads()
         drawn = self.y
         shaded: float | None = None
-        for row in self.picked.rows:
+        for row in self.diagram.rows:
             if row.inside and shaded is None:
                 shaded = self.y
             elif not row.inside and shaded is not None:
@@ -125,7 +125,7 @@ class _Drawing:
             self._text(self.root, lane, x, self.y + 23, "name", room=box_width - 6, tooltip=lane)
         self.y += _HEAD
 
-    def _row(self, row: Row) -> None:
+    def _row(self, row: DiagramRow) -> None:
         match row.kind:
             case "ask" | "answer" | "error" | "silence":
                 self._arrow(row)
@@ -139,7 +139,7 @@ class _Drawing:
                 )
                 self.y += _OTHER
 
-    def _arrow(self, row: Row) -> None:
+    def _arrow(self, row: DiagramRow) -> None:
         client, broker = self.x[row.who], self.x[row.broker]
         start, end = (client, broker) if row.kind in ("ask", "silence") else (broker, client)
         if row.kind == "silence":
@@ -163,7 +163,7 @@ class _Drawing:
         )
         self.y += _ARROW
 
-    def _note(self, row: Row) -> None:
+    def _note(self, row: DiagramRow) -> None:
         middle = self.x.get(row.who, self.left + (self.width - self.left) / 2)
         text = row.text if row.who in self.x or not row.who else f"{row.who}: {row.text}"
         shown = self._cut(text, self.width - self.left - 20)
@@ -181,8 +181,8 @@ class _Drawing:
             self.shades, "rect", kind="rebalance", x=0, y=top, width=self.width, height=self.y - top, rx=4
         )
 
-    def _time(self, row: Row, down: int) -> None:
-        seconds = f"{(row.at - self.picked.began) / 1000:.3f}"
+    def _time(self, row: DiagramRow, down: int) -> None:
+        seconds = f"{(row.at - self.diagram.began) / 1000:.3f}"
         self._text(self.root, seconds, self.left - 8, self.y + down, "time", "end")
 
     # ---- shapes

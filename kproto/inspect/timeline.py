@@ -11,7 +11,7 @@ Rules:
    ownership starts. Without a `releasing` event it stands still from the end of the ownership. A partition
    that its member kept through a rebalance did not stand still: cooperative rebalancing exists for that.
 4. A standstill belongs to the generation that ended it. If that generation began before the standstill, one
-   member replaced another without a rebalance, as a returning static member does: see `places`.
+   member replaced another without a rebalance, as a returning static member does: see `replacements`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def ownerships(events: Iterable[GroupEvent]) -> list[Ownership]:
     return sorted(closed, key=lambda one: (one.start, one.partition, one.member))
 
 
-def shared(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
+def overlapping_ownerships(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
     """Return the pairs of overlapping ownerships of a partition. A correct group has none."""
     pairs: list[tuple[Ownership, Ownership]] = []
     for _, ownerships_of_partition in _by_partition(owned).items():
@@ -197,7 +197,7 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
     return "; ".join(dict.fromkeys(reasons or consequences))
 
 
-def places(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
+def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
     """Return the standstills that no new generation ended, by generation, end, and description of the
     replacement.
     """

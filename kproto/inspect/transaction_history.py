@@ -19,7 +19,7 @@ _IN = {"Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"}
 
 
 @dataclass(slots=True)
-class _Told:
+class _Counts:
     committed: int = 0
     aborted: int = 0
     longest: int = 0
@@ -27,19 +27,19 @@ class _Told:
     ending: bool = False  # An EndTxn had no response.
 
 
-class Transactions:
+class TransactionHistory:
     """Collects exchanges, and counts the outcomes of the transactions of each transactional id."""
 
     def __init__(self) -> None:
-        self._told: dict[str, _Told] = {}
+        self._counts: dict[str, _Counts] = {}
 
-    def take(self, exchange: Exchange) -> None:
+    def add(self, exchange: Exchange) -> None:
         """Add an exchange, and count the transaction that it ends."""
         request: Any = exchange.request
         name = _transactional_id(request)
         if not name:
             return
-        counts = self._told.setdefault(name, _Told())
+        counts = self._counts.setdefault(name, _Counts())
         if exchange.api in _IN and counts.began is None:
             counts.began = exchange.asked_at
         elif exchange.api == "EndTxn" and exchange.response is None:
@@ -49,10 +49,10 @@ class Transactions:
 
     def lines(self) -> list[str]:
         """Format a line per transactional id below a header, or no lines without transactions."""
-        if not self._told:
+        if not self._counts:
             return []
         rows = [f"{'transactional id':<28}{'committed':>10}{'aborted':>8}{'open':>6}{'most ms':>9}"]
-        for name, counts in sorted(self._told.items()):
+        for name, counts in sorted(self._counts.items()):
             open_count = int(counts.began is not None)
             rows.append(
                 f"{name:<28}{counts.committed:>10}{counts.aborted:>8}{open_count:>6}{counts.longest:>9}"
@@ -64,11 +64,11 @@ class Transactions:
         return [
             f"Transactions of {name}: {counts.committed} committed, {counts.aborted} aborted, "
             f"{int(counts.began is not None)} open; the longest took {counts.longest} ms"
-            for name, counts in sorted(self._told.items())
+            for name, counts in sorted(self._counts.items())
         ]
 
 
-def _ended(counts: _Told, exchange: Exchange) -> None:
+def _ended(counts: _Counts, exchange: Exchange) -> None:
     request: Any = exchange.request
     if exchange.api == "EndTxn":
         counts.committed += request.committed

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from ..group.subscription import TopicPartition
-from ..inspect.diagram_rows import Note, Picked, Picker
+from ..inspect.diagram_rows import Diagram, DiagramBuilder, Note
 from ..inspect.exchanges import Exchange
 from ..inspect.timeline import GroupEvent, Kind
 from ..messages.join_group import JoinGroupRequest
@@ -135,17 +135,17 @@ def exchanges(act: Act) -> list[Exchange]:
     return list(traced(act.stage.entries))
 
 
-def picked(act: Act) -> Picked | None:
+def picked(act: Act) -> Diagram | None:
     """Return the contents of a sequence diagram; None without a trace or without requests."""
-    picker = Picker(lambda moment: moment.client, began=act.started)
+    builder = DiagramBuilder(lambda moment: moment.client, began=act.started)
     for exchange in exchanges(act):
-        picker.take(exchange)
+        builder.add(exchange)
     # commits are drawn as requests
     for moment in counted(moment for moment in moments_of(act) if not _commits(moment)):
         at = moment.at + act.started
         who = moment.who if moment.who in act.stage.clients else ""
-        picker.note(Note(at, who, _of(moment, act), moment.what in ("killed", "closed")))
-    return picker.picked()
+        builder.add_note(Note(at, who, _of(moment, act), moment.what in ("killed", "closed")))
+    return builder.diagram()
 
 
 def counted(moments: Iterable[Moment], most: int = 2) -> list[Moment]:

@@ -25,7 +25,7 @@ from consumer.security.tls import sentence
 
 from ..broker.shell import stop_listening
 from ..errors import ConnectionFailed, IllegalState
-from ..inspect.exchanges import Address, Conversation, Exchange, brokers_in, readdressed
+from ..inspect.exchanges import Address, Conversation, Exchange, addresses_in, replace_addresses
 from .broker_address import parse_broker_address
 
 log: Final = logging.getLogger("kproto.proxy")
@@ -152,8 +152,8 @@ class WatchProxy:
         async def asks() -> None:
             while True:
                 frame = await _frame(reader)
-                exchange, over = talk.asked(frame, _now())
-                see(True, talk.shown(frame, exchange, asking=True))
+                exchange, over = talk.add_request(frame, _now())
+                see(True, talk.without_credentials(frame, exchange, asking=True))
                 if over:
                     self._tell(exchange)
                 sink.write(len(frame).to_bytes(4, "big") + frame)
@@ -162,13 +162,13 @@ class WatchProxy:
         async def answers() -> None:
             while True:
                 frame = await _frame(source, answer=True)
-                exchange = talk.answered(frame, _now())
-                see(False, talk.shown(frame, exchange, asking=False))
+                exchange = talk.add_response(frame, _now())
+                see(False, talk.without_credentials(frame, exchange, asking=False))
                 passed = frame
                 try:
                     if exchange is not None:
-                        listeners = {place: await self._here(place) for place in brokers_in(exchange)}
-                        passed = readdressed(frame, exchange, listeners)
+                        listeners = {place: await self._here(place) for place in addresses_in(exchange)}
+                        passed = replace_addresses(frame, exchange, listeners)
                     writer.write(len(passed).to_bytes(4, "big") + passed)
                     await writer.drain()
                 finally:  # also if the client has disconnected meanwhile
@@ -193,7 +193,7 @@ class WatchProxy:
                     log.error("%s: the proxy failed", peer, exc_info=end)
             sink.close()
             see(True, None)
-            for exchange in talk.ended():
+            for exchange in talk.close():
                 self._tell(exchange)
 
     def _warn(self, broker: Address, why: str) -> None:

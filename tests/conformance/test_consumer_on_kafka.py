@@ -30,7 +30,7 @@ from consumer.options import ProducerConfig
 from kproto.errors import CommitFailed, ConfigError, ConnectionFailed, IllegalState, UnknownTopic
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Subscription
-from kproto.inspect.timeline import GroupEvent, ownerships, shared
+from kproto.inspect.timeline import GroupEvent, overlapping_ownerships, ownerships
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kproto.messages.sync_group import SyncGroupRequest
 
@@ -374,7 +374,7 @@ def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, s
     ]
     owned = ownerships(events)
     assert len({ownership.member for ownership in owned}) == 4
-    assert shared(owned) == []
+    assert overlapping_ownerships(owned) == []
 
 
 def test_retained_partitions_are_read_during_a_rebalance_longer_than_the_session(

@@ -60,7 +60,7 @@ def _captured(tshark: str, path: Path) -> tuple[Path, int]:
         with subprocess.Popen(order, stderr=subprocess.PIPE, text=True) as capture:
             assert capture.stderr is not None
             for line in capture.stderr:  # Wait until tshark reports that it captures.
-                if "Capture started" in line or "Capturing on" in line:
+                if "PcapWriter started" in line or "Capturing on" in line:
                     break
             else:
                 missing("tshark with the right to capture on lo")

@@ -6,9 +6,9 @@ import pytest
 
 pd = pytest.importorskip("pandas")
 
-from kproto.demo.checks import Books, judge  # noqa: E402
+from kproto.demo.checks import GroupReports, check_results  # noqa: E402
 from kproto.demo.flights import ORIGINS, Total, hourly  # noqa: E402
-from kproto.demo.member import Read  # noqa: E402
+from kproto.demo.member import ReadBatch  # noqa: E402
 from kproto.group.subscription import TopicPartition  # noqa: E402
 from kproto.inspect.timeline import GroupEvent  # noqa: E402
 
@@ -21,68 +21,68 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["origin", "dep_delay", "event_time"])
 
 
-def books(*, skip: int | None = None, wrong: bool = False, twice: bool = False) -> Books:
-    kept = Books()
-    kept.enter(GroupEvent(0, "assigned", "a", 1, (P0,)))
+def reports(*, skip: int | None = None, wrong: bool = False, twice: bool = False) -> GroupReports:
+    kept = GroupReports()
+    kept.add(GroupEvent(0, "assigned", "a", 1, (P0,)))
     if twice:
-        kept.enter(GroupEvent(1, "assigned", "b", 2, (P0,)))
-    kept.enter(GroupEvent(9, "left", "a"))
+        kept.add(GroupEvent(1, "assigned", "b", 2, (P0,)))
+    kept.add(GroupEvent(9, "left", "a"))
     rows = [(0, 0, 5), (1, 0, None), (2, 1, 7 if wrong else -2)]
     for offset, origin, delay in rows:
         if offset != skip:
-            kept.enter([Read(0, [offset], [origin], [delay])])
+            kept.add([ReadBatch(0, [offset], [origin], [delay])])
     return kept
 
 
-def faults(kept: Books, **changed: object) -> list[str]:
+def faults(kept: GroupReports, **changed: object) -> list[str]:
     data = frame()
     given = {"produced": 3, "ends": {P0: 3}, "committed": {P0: 3}, "hourly": hourly(data)} | changed
-    return judge(data, books=kept, **given).faults  # type: ignore[arg-type]
+    return check_results(data, reports=kept, **given).faults  # type: ignore[arg-type]
 
 
 def test_a_good_run_has_no_fault() -> None:
-    assert faults(books()) == []
+    assert faults(reports()) == []
 
 
 def test_a_record_that_is_read_twice_counts_once() -> None:
-    kept = books()
-    assert kept.enter([Read(0, [1], [ORIGINS.index("EWR")], [None])]) == 0
-    assert kept.again == 1
+    kept = reports()
+    assert kept.add([ReadBatch(0, [1], [ORIGINS.index("EWR")], [None])]) == 0
+    assert kept.reread_count == 1
     assert faults(kept) == []
 
 
 def test_a_lost_record_is_a_fault() -> None:
-    assert any("lost, by partition: {'flights-0': 1}" in fault for fault in faults(books(skip=1)))
+    assert any("lost, by partition: {'flights-0': 1}" in fault for fault in faults(reports(skip=1)))
 
 
 def test_a_changed_value_is_a_fault() -> None:
-    assert any(fault.startswith("JFK") for fault in faults(books(wrong=True)))
+    assert any(fault.startswith("JFK") for fault in faults(reports(wrong=True)))
 
 
 def test_two_owners_are_a_fault() -> None:
-    assert any("two owners" in fault for fault in faults(books(twice=True)))
+    assert any("two owners" in fault for fault in faults(reports(twice=True)))
 
 
 def test_who_was_thrown_out_and_heard_so_late_is_no_second_owner() -> None:
     """On a machine so busy that a member's heartbeats came too late."""
-    kept = Books()
-    kept.enter(GroupEvent(0, "assigned", "a", 1, (P0,)))
-    kept.enter(GroupEvent(5, "assigned", "b", 2, (P0,)))
-    kept.enter(GroupEvent(9, "lost", "a", 1, (P0,)))
-    kept.enter([Read(0, [0, 1, 2], [0, 0, 1], [5, None, -2])])
+    kept = GroupReports()
+    kept.add(GroupEvent(0, "assigned", "a", 1, (P0,)))
+    kept.add(GroupEvent(5, "assigned", "b", 2, (P0,)))
+    kept.add(GroupEvent(9, "lost", "a", 1, (P0,)))
+    kept.add([ReadBatch(0, [0, 1, 2], [0, 0, 1], [5, None, -2])])
     assert faults(kept) == []
     kept.events[-1] = GroupEvent(9, "revoked", "a", 1, (P0,))
     assert any("two owners" in fault for fault in faults(kept))
 
 
 def test_a_lagging_commit_is_a_fault() -> None:
-    assert any("{'flights-0': 1}" in fault for fault in faults(books(), committed={P0: 2}))
+    assert any("{'flights-0': 1}" in fault for fault in faults(reports(), committed={P0: 2}))
 
 
 def test_an_unacknowledged_record_is_a_fault() -> None:
-    assert any("produced 2 of 3" in fault for fault in faults(books(), produced=2))
+    assert any("produced 2 of 3" in fault for fault in faults(reports(), produced=2))
 
 
 def test_a_wrong_row_of_spark_is_a_fault() -> None:
     wrong = hourly(frame()) | {("JFK", HOUR): Total(1, 1, 0)}
-    assert any("1 rows differ" in fault for fault in faults(books(), hourly=wrong))
+    assert any("1 rows differ" in fault for fault in faults(reports(), hourly=wrong))

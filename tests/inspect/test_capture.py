@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kproto.errors import ConfigError
-from kproto.inspect.capture import Frame, frames
+from kproto.inspect.capture import CapturedFrame, frames
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -89,7 +89,7 @@ def one_by_one() -> list[Segment]:
     return found
 
 
-def read(found: list[Frame], kind: str) -> int:
+def read(found: list[CapturedFrame], kind: str) -> int:
     return sum(f"Heartbeat{kind}" in one.title for one in found)
 
 
@@ -194,7 +194,7 @@ def test_a_broker_that_lacks_the_version_answers_in_the_first(tmp_path: Path) ->
     assert [one.title for one in found] == ["ApiVersionsRequest v4 #7", "ApiVersionsResponse v0 #7"]
 
 
-def whole(found: list[Frame]) -> bool:
+def whole(found: list[CapturedFrame]) -> bool:
     titles = [one.title for one in found]
     expected = {f"Heartbeat{kind} v4 #{n}" for kind in ("Request", "Response") for n in range(BEATS)}
     return set(titles) == expected and len(titles) == len(expected)

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from kproto.inspect.diagram_rows import Note, Picked, Picker, Row
+from kproto.inspect.diagram_rows import Diagram, DiagramBuilder, DiagramRow, Note
 from kproto.inspect.exchanges import Exchange
-from kproto.inspect.member_names import Names
-from kproto.inspect.sequence import NARROW, drawing, picture
+from kproto.inspect.member_names import MemberNames
+from kproto.inspect.sequence import NARROW, diagram_svg, picture
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -51,18 +51,18 @@ def joined(generation: int) -> JoinGroupResponse:
     )
 
 
-def picked(*exchanges: Exchange, notes: tuple[Note, ...] = (), most: int = 100) -> Picked:
-    picker = Picker(lambda one: one.client, most=most)
+def picked(*exchanges: Exchange, notes: tuple[Note, ...] = (), most: int = 100) -> Diagram:
+    builder = DiagramBuilder(lambda one: one.client, most=most)
     for one in exchanges:
-        picker.take(one)
+        builder.add(one)
     for note in notes:
-        picker.note(note)
-    found = picker.picked()
+        builder.add_note(note)
+    found = builder.diagram()
     assert found is not None
     return found
 
 
-def apis(found: Picked) -> list[str]:
+def apis(found: Diagram) -> list[str]:
     return [row.text.split()[0] for row in found.rows if row.kind == "ask"]
 
 
@@ -71,7 +71,7 @@ def metadata(topic: str) -> MetadataResponse:
     return MetadataResponse(brokers=[], topics=[found])
 
 
-def only(found: Picked, kind: str) -> list[Row]:
+def only(found: Diagram, kind: str) -> list[DiagramRow]:
     return [row for row in found.rows if row.kind == kind]
 
 
@@ -156,11 +156,11 @@ def test_of_too_many_the_middle_is_counted() -> None:
 
 
 def test_nobody_asked_is_no_picture() -> None:
-    assert Picker(Names().of).picked() is None
+    assert DiagramBuilder(MemberNames().of).diagram() is None
 
 
 def test_a_member_keeps_its_name_when_its_id_changes_on_its_connection() -> None:
-    names = Names()
+    names = MemberNames()
     again = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="a-2", protocol_type="c", protocols=[]
     )
@@ -170,7 +170,7 @@ def test_a_member_keeps_its_name_when_its_id_changes_on_its_connection() -> None
 
 
 def test_two_members_with_one_client_id_have_two_names() -> None:
-    names = Names()
+    names = MemberNames()
     other = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="a-2", protocol_type="c", protocols=[]
     )
@@ -182,7 +182,7 @@ def test_two_members_with_one_client_id_have_two_names() -> None:
 
 @pytest.mark.parametrize("width", [1080, NARROW])
 def test_the_picture_has_lanes_arrows_and_what_each_says(width: int) -> None:
-    told = drawing(picked(*join(0), exchange(20, BEAT, HeartbeatResponse(error_code=27))), width)
+    told = diagram_svg(picked(*join(0), exchange(20, BEAT, HeartbeatResponse(error_code=27))), width)
     for part in (
         ">a<",
         ">broker 1<",
@@ -204,7 +204,7 @@ def test_words_stay_inside_of_the_picture(width: int) -> None:
         protocols=[],
         reason="because " * 40,
     )
-    told = drawing(picked(exchange(0, long, joined(1))), width)
+    told = diagram_svg(picked(exchange(0, long, joined(1))), width)
     texts = re.findall(r'x="([\d.]+)" y="[\d.]+" text-anchor="middle">([^<]*)<', told)
     assert texts
     for x, text in texts:

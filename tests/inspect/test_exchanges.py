@@ -9,8 +9,8 @@ import pytest
 
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
 from kproto.inspect.exchange_lines import groups_of, is_quiet, line, to_json
-from kproto.inspect.exchanges import Conversation, Exchange, brokers_in, readdressed
-from kproto.inspect.group_history import Lives
+from kproto.inspect.exchanges import Conversation, Exchange, addresses_in, replace_addresses
+from kproto.inspect.group_history import GroupHistory
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -47,9 +47,9 @@ BEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="me-1")
 
 def talk(request: Message, version: int, response: Message, *, client: str = "me") -> tuple[bytes, Exchange]:
     conversation = Conversation("127.0.0.1:5", 1)
-    conversation.asked(encode_request(request, version, 7, client), 1_000)
+    conversation.add_request(encode_request(request, version, 7, client), 1_000)
     frame = encode_response(response, version, 7)
-    found = conversation.answered(frame, 1_012)
+    found = conversation.add_response(frame, 1_012)
     assert found is not None
     return frame, found
 
@@ -68,8 +68,8 @@ def test_an_exchange_has_both_sides_and_its_time() -> None:
 
 def test_addresses_are_replaced_and_nothing_else() -> None:
     frame, found = talk(MetadataRequest(topics=[]), 9, metadata())
-    assert brokers_in(found) == [("kafka-1", 9092)]
-    passed = readdressed(frame, found, {("kafka-1", 9092): ("127.0.0.1", 19093)})
+    assert addresses_in(found) == [("kafka-1", 9092)]
+    passed = replace_addresses(frame, found, {("kafka-1", 9092): ("127.0.0.1", 19093)})
     _, read = decode_response(passed, MetadataResponse, 9)
     assert (read.brokers[0].host, read.brokers[0].port) == ("127.0.0.1", 19093)
     read.brokers[0].host, read.brokers[0].port = "kafka-1", 9092
@@ -79,49 +79,49 @@ def test_addresses_are_replaced_and_nothing_else() -> None:
 
 def test_an_answer_without_known_addresses_stays_as_it_is() -> None:
     frame, found = talk(MetadataRequest(topics=[]), 9, metadata())
-    assert readdressed(frame, found, {("kafka-2", 9092): ("127.0.0.1", 1)}) is frame
+    assert replace_addresses(frame, found, {("kafka-2", 9092): ("127.0.0.1", 1)}) is frame
     frame, found = talk(BEAT, 4, HeartbeatResponse(error_code=0))
-    assert readdressed(frame, found, {}) is frame
+    assert replace_addresses(frame, found, {}) is frame
 
 
 def test_nobody_answers_a_produce_without_acks() -> None:
     request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[])
     conversation = Conversation("127.0.0.1:5", 1)
-    assert conversation.asked(encode_request(request, 9, 7, "me"), 0)[1]
-    assert conversation.ended() == []
+    assert conversation.add_request(encode_request(request, 9, 7, "me"), 0)[1]
+    assert conversation.close() == []
 
 
 def test_a_request_of_the_future_goes_by_with_its_client_and_a_reason() -> None:
     frame = bytearray(encode_request(BEAT, 4, 7, "me"))
     frame[2:4] = (99).to_bytes(2, "big")
     conversation = Conversation("127.0.0.1:5", 1)
-    found, _ = conversation.asked(bytes(frame), 0)
+    found, _ = conversation.add_request(bytes(frame), 0)
     assert (found.client, found.api, found.version, found.request) == ("me", "Heartbeat", 99, None)
     assert "99" in found.trouble
-    assert conversation.answered(b"\x00\x00\x00\x07anything", 5) is found
+    assert conversation.add_response(b"\x00\x00\x00\x07anything", 5) is found
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\x00", b"\xff" * 40, b"GET / HTTP/1.1\r\n\r\n"])
 def test_garbage_goes_by(garbage: bytes) -> None:
     conversation = Conversation("127.0.0.1:5", 1)
-    found, _ = conversation.asked(garbage, 0)
+    found, _ = conversation.add_request(garbage, 0)
     assert found.trouble
     assert line(found)
-    assert conversation.answered(garbage[4:8], 1) in (None, found)
+    assert conversation.add_response(garbage[4:8], 1) in (None, found)
 
 
 def test_what_was_never_answered_says_so() -> None:
     conversation = Conversation("127.0.0.1:5", 1)
-    conversation.asked(encode_request(BEAT, 4, 7, "me"), 0)
-    [left] = conversation.ended()
+    conversation.add_request(encode_request(BEAT, 4, 7, "me"), 0)
+    [left] = conversation.close()
     assert "the connection ended before the response" in line(left)
 
 
 def test_an_old_brokers_answer_to_api_versions_is_read() -> None:
     conversation = Conversation("127.0.0.1:5", 1)
-    conversation.asked(encode_request(ApiVersionsRequest(), 4, 7, "me"), 0)
+    conversation.add_request(encode_request(ApiVersionsRequest(), 4, 7, "me"), 0)
     answer = encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7)
-    found = conversation.answered(answer, 1)
+    found = conversation.add_response(answer, 1)
     assert found is not None
     assert "UNSUPPORTED_VERSION" in line(found)
 
@@ -183,12 +183,12 @@ def test_transactions_are_told_in_words() -> None:
 def test_topics_by_id_have_the_names_that_metadata_told() -> None:
     id_ = UUID(int=5)
     conversation = Conversation("127.0.0.1:5", 1)
-    conversation.asked(encode_request(MetadataRequest(topics=None), 12, 1, "me"), 0)
+    conversation.add_request(encode_request(MetadataRequest(topics=None), 12, 1, "me"), 0)
     topic = MetadataResponseTopic(error_code=0, name="flights", topic_id=id_, partitions=[])
     answer = MetadataResponse(brokers=[], topics=[topic])
-    conversation.answered(encode_response(answer, 12, 1), 1)
+    conversation.add_response(encode_response(answer, 12, 1), 1)
     request = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[_fetch_topic(id_)], forgotten_topics_data=[])
-    found, _ = conversation.asked(encode_request(request, 13, 2, "me"), 2)
+    found, _ = conversation.add_request(encode_request(request, 13, 2, "me"), 2)
     assert "flights-0@7" in line(found)
 
 
@@ -209,12 +209,12 @@ def test_groups_are_found_and_json_is_kafkas() -> None:
 
 
 def test_a_life_is_what_the_syncs_gave_and_an_error_took() -> None:
-    lives = Lives()
+    history = GroupHistory()
     given = Assignment(partitions=(TopicPartition("t", 0),)).encode()
     sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m-1", assignments=[])
-    lives.take(talk(sync, 5, SyncGroupResponse(error_code=0, assignment=given))[1])
+    history.add(talk(sync, 5, SyncGroupResponse(error_code=0, assignment=given))[1])
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m-1")
-    lives.take(talk(beat, 4, HeartbeatResponse(error_code=25))[1])
-    told = [(event.kind, event.member, event.partitions) for event in lives.events["g"]]
+    history.add(talk(beat, 4, HeartbeatResponse(error_code=25))[1])
+    told = [(event.kind, event.member, event.partitions) for event in history.events["g"]]
     assert told == [("assigned", "me", (TopicPartition("t", 0),)), ("lost", "me", (TopicPartition("t", 0),))]
-    assert "UNKNOWN_MEMBER_ID" in "\n".join(lives.lines(0))
+    assert "UNKNOWN_MEMBER_ID" in "\n".join(history.lines(0))

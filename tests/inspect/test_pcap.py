@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kproto.cli.watch import captured
+from kproto.cli.watch import capture_file
 from kproto.errors import ConfigError
 from kproto.inspect.capture import frames
 from kproto.inspect.exchanges import Conversation
-from kproto.inspect.pcap import Capture
+from kproto.inspect.pcap import PcapWriter
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -56,11 +56,11 @@ def test_what_was_asked_and_answered_is_read_again(
     path: Path, client: tuple[str, int], broker: tuple[str, int]
 ) -> None:
     with path.open("wb") as file:
-        capture = Capture(file)
+        capture = PcapWriter(file)
         for number in range(3):
-            capture.take(client, broker, True, beat(number), AT)
-            capture.take(client, broker, False, answer(number), AT)
-        capture.over(client, broker, AT)
+            capture.write_frame(client, broker, True, beat(number), AT)
+            capture.write_frame(client, broker, False, answer(number), AT)
+        capture.close_connection(client, broker, AT)
     assert titles(path) == [f"Heartbeat{half} v4 #{n}" for n in range(3) for half in ("Request", "Response")]
     assert next(frames(path)).at == pytest.approx(AT / 1e9, abs=1e-5)
 
@@ -71,25 +71,25 @@ def test_a_long_frame_goes_over_several_segments(path: Path, size: int) -> None:
     long.__unknown_tags__ = {9: bytes(size)}
     frame = encode_response(long, 4, 0)
     with path.open("wb") as file:
-        capture = Capture(file)
-        capture.take(CLIENT, BROKER, True, beat(0), AT)
-        capture.take(CLIENT, BROKER, False, frame, AT)
-        capture.take(CLIENT, BROKER, True, beat(1), AT)
+        capture = PcapWriter(file)
+        capture.write_frame(CLIENT, BROKER, True, beat(0), AT)
+        capture.write_frame(CLIENT, BROKER, False, frame, AT)
+        capture.write_frame(CLIENT, BROKER, True, beat(1), AT)
     assert titles(path) == ["HeartbeatRequest v4 #0", "HeartbeatResponse v4 #0", "HeartbeatRequest v4 #1"]
 
 
 def test_a_port_that_is_used_again_is_another_connection(path: Path) -> None:
     with path.open("wb") as file:
-        capture = Capture(file)
+        capture = PcapWriter(file)
         for _ in range(2):
-            capture.take(CLIENT, BROKER, True, beat(7), AT)
-            capture.over(CLIENT, BROKER, AT)
+            capture.write_frame(CLIENT, BROKER, True, beat(7), AT)
+            capture.close_connection(CLIENT, BROKER, AT)
     assert titles(path) == ["HeartbeatRequest v4 #7"] * 2
 
 
 def test_both_checksums_are_right() -> None:
     file = io.BytesIO()
-    Capture(file).take(CLIENT, BROKER, True, beat(0), AT)
+    PcapWriter(file).write_frame(CLIENT, BROKER, True, beat(0), AT)
     data, at, seen = file.getvalue(), 24, 0
     while at < len(data):
         size = struct.unpack_from("<I", data, at + 8)[0]
@@ -107,11 +107,13 @@ def shown(version: int, then: bytes) -> tuple[bytes, bytes]:
     """What may be kept of a request behind a SaslHandshake, and of its answer."""
     talk = Conversation("p:1", 1)
     hello = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), version, 1, "me")
-    exchange, _ = talk.asked(hello, 0)
-    assert talk.shown(hello, exchange, asking=True) == hello
-    exchange, _ = talk.asked(then, 0)
+    exchange, _ = talk.add_request(hello, 0)
+    assert talk.without_credentials(hello, exchange, asking=True) == hello
+    exchange, _ = talk.add_request(then, 0)
     back = then[4:8] + b"secret"
-    return talk.shown(then, exchange, asking=True), talk.shown(back, talk.answered(back, 0), asking=False)
+    return talk.without_credentials(then, exchange, asking=True), talk.without_credentials(
+        back, talk.add_response(back, 0), asking=False
+    )
 
 
 def test_what_lets_somebody_in_is_not_kept() -> None:
@@ -128,7 +130,7 @@ def test_nor_is_a_token_without_a_header_or_one_that_is_cut() -> None:
 
 
 def test_a_file_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--pcap"), captured(tmp_path / "no" / "seen.pcap"):
+    with pytest.raises(ConfigError, match="--pcap"), capture_file(tmp_path / "no" / "seen.pcap"):
         pass
 
 
@@ -136,7 +138,7 @@ def test_a_full_disk_is_told_at_once() -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")
-    with pytest.raises(ConfigError, match="No space left"), captured(full):
+    with pytest.raises(ConfigError, match="No space left"), capture_file(full):
         pass
 
 
@@ -145,7 +147,7 @@ def test_a_disk_that_fills_up_ends_the_capture_and_nothing_else(
 ) -> None:
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with captured(path) as take:
+    with capture_file(path) as take:
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
         try:
             for number in range(20):
@@ -153,5 +155,5 @@ def test_a_disk_that_fills_up_ends_the_capture_and_nothing_else(
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         take(CLIENT, BROKER, True, None)
-    assert capsys.readouterr().err == f"kproto watch: {path} ends here: File too large\n"
+    assert capsys.readouterr().err == f"kproto watch: stopped writing {path}: File too large\n"
     assert next(frames(path)).title == "HeartbeatRequest v4 #0"

@@ -13,9 +13,9 @@ from kproto.inspect.timeline import (
     Kind,
     Ownership,
     cause,
+    overlapping_ownerships,
     ownerships,
-    places,
-    shared,
+    replacements,
     standstills,
 )
 
@@ -44,7 +44,9 @@ def test_an_ownership_that_never_ends_lasts_until_the_last_event() -> None:
 
 def test_two_members_at_once_are_seen() -> None:
     events = [event(0, "assigned", "a", T0), event(5, "assigned", "b", T0), event(9, "revoked", "a", T0)]
-    assert [(one.member, other.member) for one, other in shared(ownerships(events))] == [("a", "b")]
+    assert [(one.member, other.member) for one, other in overlapping_ownerships(ownerships(events))] == [
+        ("a", "b")
+    ]
 
 
 def test_a_hand_over_without_overlap_is_not_sharing() -> None:
@@ -53,7 +55,7 @@ def test_a_hand_over_without_overlap_is_not_sharing() -> None:
         event(5, "revoked", "a", T0),
         event(5, "assigned", "b", T0, generation=2),
     ]
-    assert shared(ownerships(events)) == []
+    assert overlapping_ownerships(ownerships(events)) == []
 
 
 def test_a_partition_stands_still_between_two_owners() -> None:
@@ -185,4 +187,4 @@ def test_a_new_generation_is_no_taking_of_a_place() -> None:
         event(20, "killed", "b"),
         event(90, "assigned", "c", T0, generation=2),
     ]
-    assert places(events) == {}
+    assert replacements(events) == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproto.error_codes import ErrorCode
-from kproto.inspect.transaction_history import Transactions
+from kproto.inspect.transaction_history import TransactionHistory
 from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.produce import ProduceRequest, ProduceResponse
@@ -25,9 +25,9 @@ def ended(error: ErrorCode = ErrorCode.NONE) -> EndTxnResponse:
 
 def told(*asked: tuple[Message, Message | None]) -> list[str]:
     """The line of `billing`, for what was asked every 10 ms and answered 1 ms later."""
-    found = Transactions()
+    found = TransactionHistory()
     for turn, (request, response) in enumerate(asked):
-        found.take(exchange(10 * turn, request, response))
+        found.add(exchange(10 * turn, request, response))
     return found.lines()[2].split() if found.lines() else []
 
 

@@ -70,15 +70,15 @@ def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
                 request_entry.conn,
                 Conversation(entry.who, request_entry.conn, topic_names, f"broker {request_entry.node}"),
             )
-            started, is_complete = talk.asked(request_entry.body, entry.at)
+            started, is_complete = talk.add_request(request_entry.body, entry.at)
             started.client = entry.who
             exchange = started if is_complete else None
         elif isinstance(entry.data, ResponseEntry):
-            exchange = talks[entry.data.conn].answered(entry.data.body, entry.at)
+            exchange = talks[entry.data.conn].add_response(entry.data.body, entry.at)
         if exchange is not None:
             yield exchange
     for talk in talks.values():
-        for unanswered in talk.ended():
+        for unanswered in talk.close():
             unanswered.trouble = "no answer"
             if unanswered.api != "Fetch":
                 yield unanswered

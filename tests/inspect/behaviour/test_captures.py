@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from kproto.cli import main
-from kproto.inspect.pcap import Capture
+from kproto.inspect.pcap import PcapWriter
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -141,10 +141,10 @@ def test_topics_have_their_names_though_another_connection_was_told_them(
         ],
     )
     with (tmp_path / "c.pcap").open("wb") as file:
-        seen, at = Capture(file), 10**18
+        seen, at = PcapWriter(file), 10**18
         learns, works = ("10.0.0.7", 5000), ("10.0.0.7", 5001)
-        seen.take(learns, broker, True, encode_request(asked, 13, 1, "me"), at)
+        seen.write_frame(learns, broker, True, encode_request(asked, 13, 1, "me"), at)
         answer = MetadataResponse(brokers=[], topics=[known])
-        seen.take(learns, broker, False, encode_response(answer, 13, 1), at)
-        seen.take(works, broker, True, encode_request(commit, 10, 1, "me"), at)
+        seen.write_frame(learns, broker, False, encode_response(answer, 13, 1), at)
+        seen.write_frame(works, broker, True, encode_request(commit, 10, 1, "me"), at)
     assert "flights-0@5" in told(capsys, tmp_path / "c.pcap", "--short", "--group", "g")

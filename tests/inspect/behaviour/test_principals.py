@@ -1,4 +1,4 @@
-"""Whom SASL let in is told of every exchange behind it: in lines, JSON and the lives of groups."""
+"""Whom SASL let in is told of every exchange behind it: in lines, JSON and the history of groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kproto.inspect.exchange_lines import line, to_json
 from kproto.inspect.exchanges import Conversation, Exchange
-from kproto.inspect.group_history import Lives
+from kproto.inspect.group_history import GroupHistory
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -36,8 +36,8 @@ def halves(mechanism: str, password: str = PASSWORD) -> tuple[SaslClient, SaslSe
 
 
 def exchange(talk: Conversation, request: Message, version: int, response: Message) -> Exchange:
-    talk.asked(encode_request(request, version, 7, "me"), 0)
-    found = talk.answered(encode_response(response, version, 7), 1)
+    talk.add_request(encode_request(request, version, 7, "me"), 0)
+    found = talk.add_response(encode_response(response, version, 7), 1)
     assert found is not None
     return found
 
@@ -77,9 +77,9 @@ def test_who_was_let_in_is_told_from_then_on(mechanism: str) -> None:
     assert found.principal == f"User:{NAME}"
     assert f"me ({NAME})" in line(found)
     assert to_json(found)["principal"] == f"User:{NAME}"
-    lives = Lives()
-    lives.take(found)
-    assert f"rejoining  as User:{NAME}" in "\n".join(lives.lines(0))
+    history = GroupHistory()
+    history.add(found)
+    assert f"rejoining  as User:{NAME}" in "\n".join(history.lines(0))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

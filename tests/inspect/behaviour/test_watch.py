@@ -15,7 +15,7 @@ import pytest
 
 from kproto.broker.server import running
 from kproto.cli import main
-from kproto.cli.watch import Teller, add_shown
+from kproto.cli.watch import ExchangePrinter, add_output_options
 from kproto.errors import ConfigError
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.inspect.exchanges import Exchange
@@ -26,10 +26,10 @@ from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.testing.certificates import certificates
 
 
-def teller(*words: str) -> Teller:
+def printer(*words: str) -> ExchangePrinter:
     parser = argparse.ArgumentParser()
-    add_shown(parser)
-    return Teller(parser.parse_args(words))
+    add_output_options(parser)
+    return ExchangePrinter(parser.parse_args(words))
 
 
 def synced(group: str = "g") -> Exchange:
@@ -40,9 +40,9 @@ def synced(group: str = "g") -> Exchange:
 
 
 def test_the_page_has_the_life_and_the_requests(tmp_path: Path) -> None:
-    watching = teller("--html", str(tmp_path / "life.html"))
-    watching.tell(synced())
-    watching.end()
+    watching = printer("--html", str(tmp_path / "life.html"))
+    watching.add(synced())
+    watching.print_summary()
     page = (tmp_path / "life.html").read_text()
     assert "t-0 owned by me" in page
     assert "SyncGroup: got t-0" in page
@@ -50,30 +50,30 @@ def test_the_page_has_the_life_and_the_requests(tmp_path: Path) -> None:
 
 
 def test_the_page_tells_what_became_of_transactions(tmp_path: Path) -> None:
-    watching = teller("--html", str(tmp_path / "life.html"))
+    watching = printer("--html", str(tmp_path / "life.html"))
     request = EndTxnRequest(transactional_id="billing", producer_id=1, producer_epoch=0, committed=True)
     response = EndTxnResponse(throttle_time_ms=0, error_code=0)
-    watching.tell(Exchange(1, "p:1", "me", "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092"))
-    watching.end()
+    watching.add(Exchange(1, "p:1", "me", "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092"))
+    watching.print_summary()
     page = (tmp_path / "life.html").read_text()
     assert "Transactions of billing: 1 committed, 0 aborted, 0 open" in page
 
 
 def test_the_filters_hold_for_the_requests_on_the_page(tmp_path: Path) -> None:
-    watching = teller("--html", str(tmp_path / "life.html"), "--group", "other")
-    watching.tell(synced())
-    watching.end()
+    watching = printer("--html", str(tmp_path / "life.html"), "--group", "other")
+    watching.add(synced())
+    watching.print_summary()
     assert "SyncGroup: got t-0" not in (tmp_path / "life.html").read_text()
 
 
 def test_nothing_seen_is_a_page_that_says_so(tmp_path: Path) -> None:
-    teller("--html", str(tmp_path / "life.html")).end()
+    printer("--html", str(tmp_path / "life.html")).print_summary()
     assert "No group was seen" in (tmp_path / "life.html").read_text()
 
 
 def test_a_page_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--html"):
-        teller("--html", str(tmp_path / "no" / "life.html")).end()
+        printer("--html", str(tmp_path / "no" / "life.html")).print_summary()
 
 
 def test_a_cluster_that_is_not_there_is_not_taken_for_an_address_to_listen_on(
@@ -88,8 +88,8 @@ def test_a_cluster_that_is_not_there_is_not_taken_for_an_address_to_listen_on(
 @pytest.mark.parametrize(
     ("shown", "trusts", "told"),
     [
-        ("server", False, "nobody known vouches for the certificate of localhost.*: set ssl_cafile"),
-        ("expired", True, "the certificate of localhost has expired: renew it on the broker"),
+        ("server", False, "no trusted authority has signed the certificate of localhost.*: set ssl_cafile"),
+        ("expired", True, "the certificate of localhost or of its authority has expired: renew it"),
         ("elsewhere", True, "the certificate is not for the host name localhost: connect by a name"),
     ],
 )
@@ -162,15 +162,15 @@ def test_what_ctrl_c_cuts_off_is_told(tmp_path: Path) -> None:
 
 def test_a_clients_name_writes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     """A group's name with an end of line forged lines, and one with an escape coloured the terminal."""
-    watching = teller()
+    watching = printer()
     name = "g\r\n    9.999  admin  DeleteTopics v6\x1b[31m\x9b1m\u202e"
     one = synced(name)
     one.client = name
-    watching.tell(one)
+    watching.add(one)
     request = EndTxnRequest(transactional_id=name, producer_id=1, producer_epoch=0, committed=True)
     response = EndTxnResponse(throttle_time_ms=0, error_code=0)
-    watching.tell(Exchange(1, "p:1", name, "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092"))
-    watching.end()
+    watching.add(Exchange(1, "p:1", name, "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092"))
+    watching.print_summary()
     told = capsys.readouterr().out
     assert all(line.isprintable() for line in told.split("\n"))
     assert r"group=g\u000d\u000a    9.999  admin  DeleteTopics v6\u001b[31m\u009b1m\u202e" in told

@@ -357,10 +357,10 @@ def test_a_password_in_a_config_is_hidden(kind: str, name: str) -> None:
     request = getattr(messages, f"{kind}Request")(resources=[resource], validate_only=False)
     conversation = Conversation("1.2.3.4:5", 1)
     sent = encode_request(request, 1, 7, "me")
-    exchange, _ = conversation.asked(sent, 0)
+    exchange, _ = conversation.add_request(sent, 0)
     text = line(exchange) + one_line(to_json(exchange)) + repr(exchange)
     assert PASSWORD not in text
-    assert PASSWORD.encode() not in conversation.shown(sent, exchange, asking=True)
+    assert PASSWORD.encode() not in conversation.without_credentials(sent, exchange, asking=True)
     shown: Any = exchange.request
     assert [config.value for config in shown.resources[0].configs] == ["[hidden]", "5000"]
 
