@@ -27,7 +27,7 @@ def test_batches_that_begin_at_the_end_are_not_decoded() -> None:
     assert batches_before(first + second, 3) == (first, 3)
 
 
-def test_a_batch_that_begins_before_the_end_is_kept_whole() -> None:
+def test_a_batch_that_begins_before_the_end_is_not_split() -> None:
     first, second = batch(0, 1, 2), batch(3, 4)
     assert batches_before(first + second, 4) == (first + second, 5)
 
@@ -37,11 +37,11 @@ def test_a_batch_that_was_cut_off_by_the_broker_is_read_next_time() -> None:
     assert batches_before(first + second[:-1], 99)[1] == 3
 
 
-def test_when_nothing_begins_before_the_end_it_is_a_gap_and_is_reached() -> None:
+def test_a_range_without_a_batch_is_a_gap_and_counts_as_read() -> None:
     assert batches_before(batch(7, 8), 5) == (b"", 5)
 
 
-def test_without_a_whole_batch_nothing_is_reached() -> None:
+def test_an_incomplete_batch_does_not_advance_the_offset() -> None:
     assert batches_before(batch(0)[:-1], 5)[1] is None
 
 
@@ -52,7 +52,7 @@ def sizes(*given: bytes) -> list[int]:
     return [len(list(batches(piece))) for piece in found]
 
 
-def test_what_is_compressed_is_opened_in_pieces_of_whole_batches() -> None:
+def test_compressed_batches_are_decompressed_in_pieces() -> None:
     """What takes much more room than it has on the wire is not all there at once."""
     many = [Record(n, 0, None, b"the same again" * 9) for n in range(ROWS // 4)]
     large = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES // 3))]
@@ -63,7 +63,7 @@ def test_what_is_compressed_is_opened_in_pieces_of_whole_batches() -> None:
     assert sizes(*[encode_batch(many)] * 10) == [10]
 
 
-def test_a_broken_batch_is_told_with_its_partition_its_offsets_and_the_way_out() -> None:
+def test_an_error_in_a_batch_names_partition_offsets_and_remedy() -> None:
     broken = bytearray(batch(40, 41))
     broken[-1] ^= 1
     builder = Builder(StructType().add("value", "binary"), Range("t", 3, 40, 50))
@@ -111,7 +111,7 @@ def log_of(random: Random) -> tuple[bytes, tuple[tuple[int, int], ...], list[int
     return data, tuple(aborted), sorted(committed)
 
 
-def test_each_piece_leaves_out_what_was_aborted_in_it_and_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_piece_omits_records_aborted_in_it_and_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("consumer.spark.arrow.PIECE_BYTES", 300)
     builder = Builder(StructType().add("offset", "long"), Range("t", 0, 0, 10**6))
     for seed in range(50):
@@ -123,7 +123,7 @@ def test_each_piece_leaves_out_what_was_aborted_in_it_and_before_it(monkeypatch:
         assert [n for batch in rows for n in batch.column(0).to_pylist()] == committed, f"seed {seed}"
 
 
-def test_a_marker_that_can_not_be_read_is_told_with_its_partition() -> None:
+def test_an_error_in_a_transaction_marker_names_the_partition() -> None:
     broken = bytearray(marker(4, 7, commit=False))
     broken[-1] ^= 1
     broken[70] ^= 0xFF

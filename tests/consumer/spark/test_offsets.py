@@ -53,7 +53,7 @@ def test_offsets_survive_their_json(
 
 
 @given(positions, st.randoms())
-def test_the_text_does_not_depend_on_the_order_in_which_offsets_were_found(
+def test_the_json_text_does_not_depend_on_the_order_of_the_offsets(
     at: dict[TopicPartition, int], random: Random
 ) -> None:
     shuffled = list(at.items())
@@ -68,7 +68,7 @@ def test_partitions_are_in_order_of_number_not_of_text() -> None:
     assert json.dumps(Offsets(at).to_json()) == '{"a": {"2": 2, "9": 9, "10": 10}}'
 
 
-def test_whoever_walks_over_the_topics_meets_kafkas_form_only() -> None:
+def test_other_readers_of_the_json_see_only_kafkas_form() -> None:
     """topic -> partition -> offset: what tools that read a query's progress expect."""
     offsets = Offsets({A0: 9, B0: 3}, {"a": "id-a", "b": "id-b"}, {A0: 2})
     found = {
@@ -84,7 +84,7 @@ def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
     assert Offsets.from_json(old) == Offsets({A0: 9}, {"a": "id-a"}, {A0: 2})
 
 
-def test_a_query_that_never_started_is_told_from_one_without_partitions() -> None:
+def test_a_new_query_differs_from_one_without_partitions() -> None:
     """Of the latter Spark's own source writes ``{}``."""
     assert Offsets.from_json(Offsets().to_json()) == Offsets()
     assert Offsets().new
@@ -105,7 +105,7 @@ def test_a_query_that_never_started_is_told_from_one_without_partitions() -> Non
     ],
     ids=str,
 )
-def test_offsets_that_nobody_wrote_are_refused_with_a_way_out(broken: object) -> None:
+def test_invalid_checkpoint_offsets_raise_with_a_remedy(broken: object) -> None:
     with pytest.raises(ConfigError, match=r"checkpointLocation=.*Restore a copy of it"):
         Offsets.from_json(broken)
 
@@ -124,24 +124,24 @@ def test_a_partition_that_was_never_read_is_new_and_no_loss() -> None:
     assert found.losses == ()
 
 
-def test_a_partition_that_is_gone_is_a_loss_that_names_it() -> None:
+def test_a_deleted_partition_is_a_loss_that_names_it() -> None:
     found = changes(START, view({A0: 5}))
     assert found.gone == (A1,)
     assert found.losses == ("partition a-1 was deleted; it was read up to 7",)
 
 
-def test_a_topic_made_anew_is_a_loss_although_it_has_more_records_than_before() -> None:
+def test_a_re_created_topic_is_a_loss_even_with_more_records() -> None:
     found = changes(START, view({A0: 100, A1: 100}, a="other"))
     assert found.remade == (A0, A1)
     assert found.losses == ("topic a was deleted and re-created (its id was id-a, and is other)",)
 
 
-def test_a_topic_made_anew_with_fewer_partitions_loses_the_others() -> None:
+def test_a_topic_re_created_with_fewer_partitions_loses_the_others() -> None:
     found = changes(START, view({A0: 2}, a="other"))
     assert (found.remade, found.gone) == ((A0,), (A1,))
 
 
-def test_a_log_that_ends_before_the_position_was_cut_off_who_knows_where() -> None:
+def test_a_log_that_ends_before_the_position_was_truncated_at_an_unknown_offset() -> None:
     found = changes(START, view({A0: 4, A1: 7}))
     assert found.cut == (A0,)
     assert "a-0 ends at 4, and was read up to 5: it was truncated at an unknown offset" in found.losses[0]
@@ -230,11 +230,11 @@ def test_rows_after_that_are_read_by_the_next_batch() -> None:
     assert end.began == {}
 
 
-def test_a_partition_that_is_gone_leaves_the_end() -> None:
+def test_a_deleted_partition_is_removed_from_the_end() -> None:
     assert advance(START, view({A0: 5}), {}).positions == {A0: 5}
 
 
-def test_a_topic_made_anew_is_read_from_its_new_start() -> None:
+def test_a_re_created_topic_is_read_from_its_new_start() -> None:
     end = advance(START, view({A0: 2, A1: 0}, a="other"), {A0: 0, A1: 0})
     assert ranges(START, end) == [Range("a", 0, 0, 2, "other")]
     assert end.ids == {"a": "other"}
@@ -274,7 +274,7 @@ def test_a_partition_found_after_the_ceiling_was_set_waits_for_the_next_run() ->
     assert advance(START, seen, {B0: 0}, ceiling=view({A0: 5, A1: 7})) is START
 
 
-def test_a_topic_made_anew_after_the_ceiling_was_set_gives_no_rows_in_this_run() -> None:
+def test_a_topic_re_created_after_the_ceiling_was_set_yields_no_rows_in_this_run() -> None:
     end = advance(START, view({A0: 9, A1: 9}, a="other"), {A0: 0, A1: 0}, ceiling=view({A0: 9, A1: 9}))
     assert ranges(START, end) == []
 
@@ -311,7 +311,7 @@ def test_a_start_that_does_not_know_a_partition_of_the_end_is_refused() -> None:
 
 
 @given(backlogs, st.integers(1, 50_000))
-def test_shares_add_up_to_the_limit_but_for_rounding_and_nobody_gets_more_than_waits(
+def test_shares_add_up_to_the_limit_and_none_exceeds_its_backlog(
     backlog: dict[TopicPartition, int], limit: int
 ) -> None:
     taken = share(limit, backlog)
@@ -405,7 +405,7 @@ def test_the_longest_range_is_cut_first() -> None:
     assert [(r.partition, r.start, r.end) for r in cut] == [(0, 0, 10), (1, 0, 30), (1, 30, 60), (1, 60, 90)]
 
 
-def test_without_a_wish_ranges_stay_whole() -> None:
+def test_without_limits_ranges_are_not_split() -> None:
     whole = [Range("a", 0, 0, 10), Range("b", 0, 5, 6)]
     assert split(whole) == whole
 
@@ -436,7 +436,7 @@ def test_a_start_before_the_logs_start_is_a_loss_and_moves_there() -> None:
     assert found == ([Range("a", 0, 3, 5)], ["the log of a-0 begins at 3, after the requested start, 2"])
 
 
-def test_a_range_that_is_wholly_gone_is_empty_and_a_loss() -> None:
+def test_a_range_deleted_completely_is_empty_and_a_loss() -> None:
     found, losses = batch_ranges({A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, given_starts=[A0], given_ends=[A0])
     assert (found, len(losses)) == ([], 1)
 
@@ -446,7 +446,7 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
     assert found == ([Range("a", 0, 2, 9)], ["the log of a-0 ends at 9, before the requested end, 12"])
 
 
-def test_what_the_log_itself_moved_meanwhile_is_no_loss() -> None:
+def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
     """Only a number that was given is a promise of records."""
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])
@@ -484,7 +484,7 @@ def test_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
     )
 
 
-def test_a_partition_that_is_not_asked_for_any_more_is_not_said_to_be_gone() -> None:
+def test_a_partition_no_longer_selected_is_not_called_deleted() -> None:
     found = changes(START, view({A0: 5}), partition_filter(Assigned((A0,))))
     assert found.losses == (
         "partition a-1 is no longer selected by the query of this checkpoint; it was read up to 7",

@@ -52,19 +52,19 @@ def test_servers_that_are_no_addresses_are_refused_at_once_by_the_name_that_was_
         parse({"kafka.bootstrap.servers": servers, "subscribe": "t"})
 
 
-def test_what_stands_in_front_of_servers_may_be_what_is_said_anyway() -> None:
+def test_servers_may_repeat_the_security_protocol() -> None:
     given = {"kafka.bootstrap.servers": "SSL://a:1", "kafka.security.protocol": "ssl", "subscribe": "t"}
     assert parse(given).bootstrap_servers == "SSL://a:1"
 
 
-def test_what_java_takes_as_its_own_default_is_taken() -> None:
+def test_empty_options_that_java_accepts_are_accepted() -> None:
     empty = options(kafka_client_id="", kafka_client_rack=" ")
     assert empty.text("client.id", "ours") == "ours"
     nothing = options(kafka_metadata_max_age_ms="0", kafka_retry_backoff_ms="0", kafka_batch_size="0")
     assert set(nothing.client.values()) == {1}
 
 
-def test_without_bootstrap_servers_says_how_they_look() -> None:
+def test_missing_bootstrap_servers_raise_with_their_form() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers.*HOST:PORT"):
         parse({"subscribe": "flights"})
 
@@ -81,7 +81,7 @@ def test_an_option_like_no_other_is_refused_with_all_names() -> None:
     assert "includeHeaders" in text
 
 
-def test_what_spark_adds_by_itself_is_let_through() -> None:
+def test_options_added_by_spark_are_accepted() -> None:
     assert options(checkpointLocation="/somewhere", path="x", queryName="q").choice == Topics(("flights",))
 
 
@@ -108,7 +108,7 @@ def test_blanks_around_a_pattern_are_no_part_of_it() -> None:
     assert parse(given).choice == Pattern("f.*")
 
 
-def test_a_pattern_is_kept_as_it_is() -> None:
+def test_a_pattern_is_not_changed() -> None:
     assert parse({"kafka.bootstrap.servers": "a:1", "subscribePattern": "fl.*"}).choice == Pattern("fl.*")
 
 
@@ -151,7 +151,7 @@ def test_minus_two_is_earliest_and_minus_one_latest() -> None:
     assert read == SpecificOffsets({F0: "earliest", F1: "latest"})
 
 
-def test_a_topic_may_have_a_word_of_its_own() -> None:
+def test_an_edge_may_be_given_per_topic() -> None:
     read = options(startingOffsets='{"flights": {"0": 5}, "delays": "Earliest", "gates": "latest"}').starting
     assert read == SpecificOffsets({F0: 5}, {"delays": "earliest", "gates": "latest"})
 
@@ -182,7 +182,7 @@ def test_offsets_of_another_shape_are_refused_with_the_right_one(wrong: str) -> 
     assert '{"flights": {"0": 23, "1": -2}, "delays": "earliest"}' in text
 
 
-def test_a_misspelt_edge_is_told_of_both_edges_and_not_of_json_that_fails() -> None:
+def test_a_misspelt_edge_raises_with_both_edges_instead_of_a_json_error() -> None:
     text = refusal(startingOffsets="eariest")
     assert "allowed: earliest, latest, or JSON" in text
     assert "Expecting value" not in text
@@ -199,7 +199,7 @@ def test_a_value_that_another_beats_is_still_checked() -> None:
     assert refusal(startingTimestamp="60", startingOffsets="newest").startswith("startingOffsets='newest'")
 
 
-def test_a_topic_has_no_word_for_a_time() -> None:
+def test_timestamps_do_not_accept_an_edge() -> None:
     text = refusal(startingOffsetsByTimestamp='{"flights": "earliest"}')
     assert text.startswith("startingOffsetsByTimestamp=")
 
@@ -297,7 +297,7 @@ def test_a_least_above_the_most_is_refused() -> None:
         options(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5").for_stream()
 
 
-def test_a_sink_ignores_what_is_for_reading_with_a_warning_as_sparks_own_is_silent(
+def test_a_sink_ignores_reading_options_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     options(startingOffsets="latest").for_sink()
@@ -307,7 +307,7 @@ def test_a_sink_ignores_what_is_for_reading_with_a_warning_as_sparks_own_is_sile
 
 
 @pytest.mark.parametrize("ours", [{"commitGroupId": "lag"}, {"value.format": "string"}])
-def test_a_sink_refuses_what_only_this_source_has(ours: dict[str, str]) -> None:
+def test_a_sink_rejects_reading_options_that_spark_does_not_have(ours: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"it is for reading, not for writing"):
         options(**ours).for_sink()
 
@@ -317,18 +317,18 @@ def test_a_source_ignores_the_sinks_topic_with_a_warning(caplog: pytest.LogCaptu
     assert caplog.messages == ["topic is ignored: it is for writing, and this reads"]
 
 
-def test_a_source_that_has_only_the_sinks_topic_is_told_how_topics_are_named() -> None:
+def test_a_source_with_the_sinks_topic_raises_with_the_options_to_use() -> None:
     with pytest.raises(ConfigError, match=r"topic=.*given with subscribe"):
         parse({"kafka.bootstrap.servers": "localhost:9092", "topic": "flights"}).for_batch()
 
 
 @pytest.mark.parametrize("name", ["asyncProgressTrackingEnabled", "_asyncProgressTracking"])
-def test_what_a_query_says_of_its_progress_is_let_through(name: str) -> None:
+def test_offsets_copied_from_a_progress_are_accepted(name: str) -> None:
     given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", name: "true"}
     assert parse(given).given == {"subscribe"}
 
 
-def test_a_table_is_refused_when_it_is_made_and_when_it_is_read() -> None:
+def test_a_table_is_rejected_on_creation_and_on_read() -> None:
     """Spark makes a table with its provider among the options, and reads it without any."""
     assert "CREATE TEMPORARY VIEW" in refusal(provider="kproto")
     with pytest.raises(ConfigError, match=r"no option came\. Spark forgets the options of a table"):
@@ -359,7 +359,7 @@ def test_a_table_is_refused_when_it_is_made_and_when_it_is_read() -> None:
         ("kafka.acks", "2", '"all", "1" or "0"'),
     ],
 )
-def test_a_wrong_value_is_refused_with_what_is_allowed(name: str, wrong: str, allowed: str) -> None:
+def test_a_wrong_value_raises_with_what_is_allowed(name: str, wrong: str, allowed: str) -> None:
     text = refusal(**{name.replace(".", "_"): wrong})
     assert text.startswith(f"{name}={wrong!r} is not allowed; ")
     assert allowed in text
@@ -402,7 +402,7 @@ def test_defaults_are_sparks() -> None:
         "kafka.interceptor.classes",
     ],
 )  # fmt: skip
-def test_what_would_change_the_meaning_of_a_read_is_refused(name: str) -> None:
+def test_options_that_would_change_a_read_are_rejected(name: str) -> None:
     assert refusal(**{name.replace(".", "_"): "x"}).startswith(f"{name}='x' is not allowed; ")
 
 
@@ -423,13 +423,13 @@ def test_client_options_are_read_to_their_types() -> None:
 
 
 @pytest.mark.parametrize("name", ["bootstrap.servers", "group.id", "max.request.size"])
-def test_kafkas_own_option_without_its_prefix_is_told_with_it(name: str) -> None:
+def test_a_kafka_option_without_its_prefix_raises_with_the_prefixed_name(name: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"did you mean kafka.{name}?")):
         parse({name: "a:1", "subscribe": "t"})
 
 
 @pytest.mark.parametrize("name", ["sasl_plain_username", "security.protocol"])
-def test_how_to_get_in_is_told_as_java_says_it(name: str) -> None:
+def test_security_options_of_other_clients_raise_with_javas_names(name: str) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config"):
         parse({"subscribe": "t", name: "x"})
 
@@ -446,7 +446,7 @@ def test_a_limit_below_the_least_is_refused_when_loading() -> None:
 @pytest.mark.parametrize(
     ("name", "told"), [("topic", "it is for writing"), ("path", r"load\(\) takes no name")]
 )
-def test_a_topic_that_is_named_in_another_way_is_told(name: str, told: str) -> None:
+def test_other_ways_to_name_a_topic_raise_with_the_right_option(name: str, told: str) -> None:
     given = parse({"kafka.bootstrap.servers": "a:1", name: "flights"})
     with pytest.raises(ConfigError, match=told):
         given.for_batch()
@@ -455,7 +455,7 @@ def test_a_topic_that_is_named_in_another_way_is_told(name: str, told: str) -> N
 @pytest.mark.parametrize(
     "ddl", ["id BIGINTEGER", "id", "id BIGINT,", "id: BIGINT, name: TEXT", "a MAP<STRING, INT>, b"]
 )
-def test_a_schema_that_is_none_is_told_with_its_column(ddl: str) -> None:
+def test_an_invalid_ddl_schema_raises_with_its_column(ddl: str) -> None:
     pytest.importorskip("pyspark")
     asked = ColumnFormat("value", "json", schema=ddl)
     with pytest.raises(ConfigError, match=r"value\.schema=.* is no name and type"):
@@ -471,7 +471,7 @@ def test_a_schema_that_is_none_is_told_with_its_column(ddl: str) -> None:
         "a INT COMMENT 'x, y'",
     ],
 )
-def test_a_schema_that_spark_reads_is_left_as_it_is(ddl: str) -> None:
+def test_a_valid_ddl_schema_is_passed_on_unchanged(ddl: str) -> None:
     pytest.importorskip("pyspark")
     asked = ColumnFormat("value", "json", schema=ddl)
     assert module_of(asked).column_type(asked) == f"STRUCT<{ddl}>"

@@ -80,7 +80,7 @@ def test_a_newcomer_is_shown_from_where_it_began() -> None:
     )
 
 
-def test_a_batch_is_one_line_that_says_what_was_read_and_what_waits() -> None:
+def test_a_batch_is_described_in_one_line_with_reads_and_backlog() -> None:
     assert describe_batch(TWO) == (
         "etl, batch 3, 1.2 s: 40 rows (t-0 10 to 30, t-1 5 to 25), 60 wait, 3 s at this speed (60 in t-0)"
     )

@@ -69,7 +69,7 @@ def failure(filled: Filled, **more: Any) -> Exception:
 # Columns -----------------------------------------------------------------------------------------------
 
 
-def test_every_column_is_what_was_produced(filled: Filled) -> None:
+def test_every_column_equals_the_produced_record(filled: Filled) -> None:
     filled.topic("t", 0)
     records = [
         Record(0, HOUR, b"\x00key", "väl".encode(), (("h", b"1"), ("h", None), ("g", b""))),
@@ -138,7 +138,7 @@ def test_a_schema_that_no_rows_can_have_is_refused(filled: Filled, schema: Struc
         checked(schema, parse(filled.options(includeHeaders="true")))
 
 
-def test_what_every_record_has_may_be_not_null(filled: Filled) -> None:
+def test_columns_present_in_every_record_may_be_not_null(filled: Filled) -> None:
     filled.topic("t", 2)
     schema = StructType().add("offset", "long", nullable=False).add("topic", "string", nullable=False)
     assert table(filled, schema).to_pydict() == {"offset": [0, 1], "topic": ["t", "t"]}
@@ -241,7 +241,7 @@ def again(planned: KprotoReader, slices: Sequence[InputPartition]) -> list[tuple
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
-def test_what_begins_and_ends_with_its_log_does_so_at_every_action(filled: Filled, pieces: int) -> None:
+def test_bounds_at_the_logs_edges_are_looked_up_at_every_action(filled: Filled, pieces: int) -> None:
     """As the JVM's source binds them late: Spark keeps the plan for a second action, or a stream's next."""
     filled.topic("t", 4, 0)
     planned = reader(filled, minPartitions=pieces)
@@ -253,7 +253,7 @@ def test_what_begins_and_ends_with_its_log_does_so_at_every_action(filled: Fille
     assert again(planned, slices) == [*((0, n) for n in range(1, 6)), (1, 0)]
 
 
-def test_what_has_an_end_of_its_own_keeps_it(filled: Filled) -> None:
+def test_an_explicit_end_is_kept_by_every_action(filled: Filled) -> None:
     filled.topic("t", 4, 0)
     planned = reader(filled, endingOffsets='{"t": {"0": 4, "1": -1}}')
     slices = planned.partitions()
@@ -288,7 +288,7 @@ def test_a_log_that_is_shorter_than_when_it_was_planned_is_data_loss_and_else_re
 
 
 @pytest.mark.parametrize("count", [2, 9])
-def test_whole_logs_of_a_topic_made_anew_are_read_by_a_later_action(filled: Filled, count: int) -> None:
+def test_a_later_action_reads_whole_logs_of_a_re_created_topic(filled: Filled, count: int) -> None:
     filled.topic("t", 4, 4)
     planned = reader(filled)
     slices = planned.partitions()
@@ -389,7 +389,7 @@ def test_a_topic_deleted_since_the_plan_is_data_loss_and_else_empty(filled: Fill
             list(planned.read(slice_))
 
 
-def test_what_was_fetched_is_let_go_without_the_garbage_collector(filled: Filled) -> None:
+def test_fetched_bytes_are_freed_without_the_garbage_collector(filled: Filled) -> None:
     filled.topic("t", 5)
     at = {TopicPartition("t", 0): 0}
 
@@ -421,7 +421,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("worker")
-def test_what_a_worker_imported_is_not_walked_over_after_every_slice(filled: Filled) -> None:
+def test_imported_objects_are_not_traversed_after_every_slice(filled: Filled) -> None:
     filled.topic("t", 5)
     imported = len(gc.get_objects())
     table(filled)
@@ -437,7 +437,7 @@ def test_a_worker_keeps_no_garbage_of_later_slices(filled: Filled) -> None:
     assert gc.get_freeze_count() <= kept
 
 
-def test_who_is_no_worker_of_sparks_collects_garbage_as_ever(
+def test_other_processes_keep_their_garbage_collection(
     filled: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "pyspark.worker", raising=False)

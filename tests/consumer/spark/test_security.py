@@ -56,7 +56,7 @@ def given(place: str, files: Certificates, **more: str) -> dict[str, str]:
     }
 
 
-def test_plaintext_is_what_nobody_has_to_say(files: Certificates) -> None:
+def test_plaintext_is_the_default_protocol(files: Certificates) -> None:
     plain = {"kafka.bootstrap.servers": "a:1", "kafka.security.protocol": "plaintext"}
     assert parse(plain).access == SecurityProperties() == parse({"kafka.bootstrap.servers": "a:1"}).access
 
@@ -67,7 +67,7 @@ def test_the_driver_gets_in(place: str, files: Certificates) -> None:
     logs.close()
 
 
-def test_an_executor_gets_in_by_what_was_pickled(place: str, files: Certificates) -> None:
+def test_an_executor_authenticates_with_the_pickled_options(place: str, files: Certificates) -> None:
     rows = pytest.importorskip("consumer.spark.partition_reader")
     schema = pytest.importorskip("consumer.spark.schema")
     how = parse(given(place, files))
@@ -113,13 +113,13 @@ def test_a_function_that_gives_tokens_travels_by_its_name(
         parse(text)
 
 
-def test_who_has_another_password_has_another_connection(files: Certificates) -> None:
+def test_another_password_uses_another_connection(files: Certificates) -> None:
     one, other = parse(given("a:1", files)), parse(given("a:1", files, kafka_sasl_jaas_config=JAAS + " "))
     assert one.key == parse(given("a:1", files)).key
     assert one.key != other.key
 
 
-def test_a_wrong_password_is_told_at_once_and_shown_nowhere(
+def test_a_wrong_password_raises_at_once_and_is_shown_nowhere(
     place: str, files: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = JAAS.replace(PASSWORD, "wr0ng-of-alice")
@@ -153,7 +153,7 @@ def test_a_wrong_password_is_told_at_once_and_shown_nowhere(
         ("security.protocol", "PLAINTEXT", "kafka.sasl"),
     ],
 )
-def test_what_is_wrong_is_told_at_load_under_the_name_that_was_given(
+def test_a_wrong_security_option_raises_at_load_under_its_given_name(
     files: Certificates, name: str, value: str, words: str
 ) -> None:
     with pytest.raises(ConfigError) as e:
@@ -162,7 +162,7 @@ def test_what_is_wrong_is_told_at_load_under_the_name_that_was_given(
     assert PASSWORD not in repr(e.value)
 
 
-def test_what_misses_its_prefix_is_refused_and_not_shown(files: Certificates) -> None:
+def test_a_secret_without_its_prefix_is_rejected_and_not_shown(files: Certificates) -> None:
     with pytest.raises(ConfigError, match=r"sasl.jaas.config='\[hidden\]' is not allowed; there is no such"):
         parse({**given("a:1", files), "sasl.jaas.config": JAAS})
 
@@ -176,7 +176,7 @@ def test_a_trust_store_that_is_text_travels_along(files: Certificates) -> None:
     assert sent.access.options["ssl_cafile"] == Path(files.ca).read_text().strip()
 
 
-def test_what_is_wrong_with_a_login_is_said_in_kafkas_words() -> None:
+def test_login_errors_name_kafkas_options() -> None:
     given = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
     with pytest.raises(ConfigError) as e:
         parse({"kafka.bootstrap.servers": "a:1", **given})
@@ -206,7 +206,7 @@ def test_what_is_wrong_with_a_login_is_said_in_kafkas_words() -> None:
         ),
     ],
 )
-def test_who_is_not_let_in_reads_the_names_of_a_query_s_options(error: Any, told: str) -> None:
+def test_authentication_errors_name_the_querys_options(error: Any, told: str) -> None:
     error.add_note("It was tried.")
     with pytest.raises(KprotoError) as caught, kafka_option_names_in_errors():
         raise error

@@ -32,7 +32,7 @@ def spark(python: str, path: str | None) -> Any:
     return SimpleNamespace(_sc=context, sparkContext=context)
 
 
-def test_a_python_of_the_workers_without_kproto_is_told(
+def test_a_workers_python_without_kproto_causes_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever this Python finds: an installed kproto lies among its other packages."""
@@ -60,7 +60,7 @@ def test_a_spark_that_knows_the_source_already_takes_no_other_which_is_no_error(
             register(there)
 
 
-def test_a_session_that_is_there_says_what_it_was_not_given() -> None:
+def test_an_existing_session_warns_about_differing_settings() -> None:
     there: Any = SimpleNamespace(conf={"spark.sql.shuffle.partitions": "2"})
     with pytest.warns(UserWarning, match=r"keeps its own spark\.sql\.shuffle\.partitions"):
         _warn_of_others(there, {"spark.sql.shuffle.partitions": "7"})
@@ -77,7 +77,7 @@ def test_a_session_that_is_there_says_what_it_was_not_given() -> None:
         ("consumer.spark.daemon", "pickle", False),
     ],
 )
-def test_a_worker_whose_rows_nobody_wants_any_more_ends_without_a_word(
+def test_a_worker_whose_connection_closed_ends_silently(
     daemon: str, imported: str, says: bool, tmp_path: Path
 ) -> None:
     """Forked by the daemon, and left as Spark leaves it. Spark's own daemon prints a traceback."""

@@ -36,7 +36,7 @@ def action() -> Iterator[Callable[..., None]]:
     TaskContext._taskContext = before
 
 
-def test_the_action_that_a_batch_was_planned_for_reads_what_was_planned_each_time(
+def test_the_planned_action_always_reads_the_planned_ranges(
     filled: Filled, action: Callable[..., None]
 ) -> None:
     filled.topic("t", 4)
@@ -66,13 +66,13 @@ def test_where_spark_does_not_say_when_an_action_began_the_plan_is_that_of_all(
     assert Plan(100, 200).is_of_this_action()
 
 
-def test_a_job_that_is_no_action_on_a_frame_looks_anew(action: Callable[..., None]) -> None:
+def test_a_job_outside_of_an_action_looks_up_its_ends(action: Callable[..., None]) -> None:
     action(None)
     TaskContext._getOrCreate()._localProperties = {}
     assert not Plan(100, 200).is_of_this_action()
 
 
-def test_what_load_has_asked_for_goes_to_who_plans(filled: Filled) -> None:
+def test_schemas_requested_by_load_are_passed_to_the_planner(filled: Filled) -> None:
     filled.topic("t", 1)
     source = KprotoDataSource(filled.options())
     given = source.reader(full(source.parsed))

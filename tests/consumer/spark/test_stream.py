@@ -28,7 +28,7 @@ T1 = TopicPartition("t", 1)
 # Where a query begins -------------------------------------------------------------------------------
 
 
-def test_earliest_reads_what_there_is_in_the_first_batch(filled: Filled) -> None:
+def test_earliest_reads_all_existing_records_in_the_first_batch(filled: Filled) -> None:
     filled.topic("t", 3, 2)
     run = Run(filled, startingOffsets="earliest")
     assert run.batch() == {"t-0": [0, 1, 2], "t-1": [0, 1]}
@@ -128,7 +128,7 @@ def test_starting_offsets_must_name_the_partitions_read(filled: Filled) -> None:
         Run(filled, startingOffsets='{"t": {"0": 1, "7": 1}}').poll()
 
 
-def test_a_word_for_a_topic_is_for_all_of_its_partitions_and_others_have_their_own(filled: Filled) -> None:
+def test_a_topics_edge_applies_to_all_of_its_partitions(filled: Filled) -> None:
     for name in "tuv":
         filled.topic(name, 3, 2)
     starts = '{"t": "earliest", "u": {"0": 2, "1": -1}, "v": "LATEST"}'
@@ -147,7 +147,7 @@ def test_the_latest_of_a_topic_is_settled_before_anything_is_read(filled: Filled
     assert Run(filled, end).batch() == {"t-0": [3]}
 
 
-def test_a_word_for_a_topic_that_is_not_read_is_refused(filled: Filled) -> None:
+def test_an_edge_for_a_topic_that_is_not_read_is_rejected(filled: Filled) -> None:
     filled.topic("t", 1)
     with pytest.raises(
         ConfigError, match=r"startingOffsets='u'.*no partition of it is read; those read are t-0"
@@ -161,7 +161,7 @@ def test_a_start_behind_the_end_of_the_log_is_data_loss(filled: Filled) -> None:
         Run(filled, startingOffsets='{"t": {"0": 9}}').poll()
 
 
-def test_a_start_behind_the_end_of_the_log_is_told_where_loss_is_allowed(
+def test_a_start_after_the_end_of_the_log_is_logged_when_loss_is_allowed(
     filled: Filled, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled.topic("t", 5)
@@ -192,7 +192,7 @@ def test_partitions_of_which_none_exists_are_an_error(filled: Filled) -> None:
         Run(filled, assign='{"t": [3, 4]}').poll()
 
 
-def test_an_assigned_partition_that_does_not_exist_is_read_when_it_does_and_told_till_then(
+def test_a_missing_assigned_partition_is_logged_and_read_once_it_exists(
     filled: Filled, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled.topic("t", 1)
@@ -256,7 +256,7 @@ def test_topics_that_come_between_two_runs_are_new_also_when_none_was_there(fill
 
 
 @pytest.mark.parametrize("same_run", [True, False])
-def test_a_query_whose_topics_are_all_gone_reads_those_that_come_from_their_beginning(
+def test_after_all_topics_were_deleted_new_ones_are_read_from_their_start(
     filled: Filled, same_run: bool
 ) -> None:
     more = {"subscribePattern": "t.*", "startingOffsets": "latest", "failOnDataLoss": "false"}
@@ -283,12 +283,12 @@ def trimmed(filled: Filled, fail: str) -> Run:
     return run
 
 
-def test_what_a_newcomer_lost_before_it_was_found_is_data_loss(filled: Filled) -> None:
+def test_records_deleted_before_a_new_partition_was_found_are_data_loss(filled: Filled) -> None:
     with pytest.raises(DataLoss, match=r"t-1 is new to this query, and its log begins at 2"):
         trimmed(filled, "true").poll()
 
 
-def test_what_a_newcomer_lost_is_told_once_when_loss_is_allowed(
+def test_lost_records_of_a_new_partition_are_logged_once_when_loss_is_allowed(
     filled: Filled, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = trimmed(filled, "false")
@@ -303,7 +303,7 @@ def test_what_a_newcomer_lost_is_told_once_when_loss_is_allowed(
     ]
 
 
-def test_a_resumed_query_reads_what_was_added_between_its_runs(filled: Filled) -> None:
+def test_a_resumed_query_reads_records_added_between_its_runs(filled: Filled) -> None:
     filled.topic("t", 1)
     first = Run(filled, subscribePattern="t.*", startingOffsets="earliest")
     first.batch()
@@ -349,7 +349,7 @@ def test_read_all_available_ignores_the_limit(filled: Filled) -> None:
         ({"maxOffsetsPerTrigger": 7, "minOffsetsPerTrigger": 5}, ReadMaxRows(7)),
     ],
 )
-def test_the_default_limit_is_what_the_options_say(
+def test_the_default_limit_follows_the_options(
     filled: Filled, given: dict[str, int], limit: ReadLimit
 ) -> None:
     assert Run(filled, None, **given).reader.getDefaultReadLimit() == limit
@@ -365,7 +365,7 @@ def test_too_few_records_wait_until_there_are_enough(filled: Filled) -> None:
     assert run.batch() == {"t-0": [1, 2, 3, 4, 5]}
 
 
-def test_what_a_limit_leaves_for_later_counts_as_there(filled: Filled) -> None:
+def test_records_left_by_a_limit_count_as_available(filled: Filled) -> None:
     filled.topic("t", 20, 20, 20)
     run = Run(filled, startingOffsets="earliest", minOffsetsPerTrigger=10, maxOffsetsPerTrigger=10)
     batches = [run.batch() for _ in range(2)]
@@ -395,7 +395,7 @@ def test_ranges_are_cut_as_the_options_say(filled: Filled) -> None:
     }
 
 
-def test_what_was_written_and_made_before_spark_asks_is_seen(filled: Filled) -> None:
+def test_records_and_partitions_added_before_a_call_are_included(filled: Filled) -> None:
     """Who waits with ``processAllAvailable()`` relies on it."""
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest")
@@ -408,7 +408,7 @@ def test_what_was_written_and_made_before_spark_asks_is_seen(filled: Filled) -> 
     assert run.batch(later=0.0) == {"t-1": [0]}
 
 
-def test_where_partitions_are_many_new_ones_are_looked_for_once_a_second(
+def test_with_many_partitions_metadata_is_requested_once_a_second(
     filled: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("consumer.spark.stream.MANY_PARTITIONS", 1)
@@ -422,7 +422,7 @@ def test_where_partitions_are_many_new_ones_are_looked_for_once_a_second(
     assert run.batch(later=0.001) == {"t-1": [0]}
 
 
-def test_new_partitions_are_looked_for_as_seldom_as_is_asked_for(filled: Filled) -> None:
+def test_metadata_max_age_limits_the_search_for_new_partitions(filled: Filled) -> None:
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest", kafka_metadata_max_age_ms=5_000)
     run.batch()
@@ -443,7 +443,7 @@ def test_the_latest_ends_are_reported(filled: Filled) -> None:
 # Available now ------------------------------------------------------------------------------------
 
 
-def test_what_comes_after_the_start_of_the_run_is_left_for_the_next(filled: Filled) -> None:
+def test_records_after_the_start_of_the_run_are_left_for_the_next(filled: Filled) -> None:
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest", maxOffsetsPerTrigger=3, minOffsetsPerTrigger=3)
     run.reader.prepareForTriggerAvailableNow()

@@ -106,7 +106,7 @@ def test_a_sink_takes_no_format() -> None:
         parse({**SERVERS, **JSON, "topic": "t"}).for_sink()
 
 
-def test_who_reads_a_registry_is_not_shown() -> None:
+def test_the_registrys_user_is_not_shown() -> None:
     user = {"schema.registry.url": "http://r:1", "schema.registry.basic.auth.user.info": "me:secret"}
     assert "secret" not in repr(parse({**SERVERS, **user, "value.format": "avro"}))
 
@@ -157,7 +157,7 @@ def test_json_that_is_bad_is_null_and_changes_no_other(broken: bytes) -> None:
     assert [row["_error"] is None for row in found] == [at != 2 for at in range(6)]
 
 
-def test_many_bad_among_many_good_are_each_told() -> None:
+def test_each_bad_value_among_many_is_reported() -> None:
     mixed = [BROKEN[n % len(BROKEN)] if n % 3 == 0 else b'{"id": %d}' % n for n in range(3000)]
     found = decoded(mixed, FLIGHT, {**JSON, **NULL})
     expected = [None if n % 3 == 0 else {"id": n, "dest": None} for n in range(3000)]
@@ -242,7 +242,7 @@ def test_base64_in_json_becomes_bytes() -> None:
 
 
 @pytest.mark.parametrize("text", ["aGk", "aG=k", "a===", "====", "aGk!", "aGk=aGk=", "\u00e4Gk="])
-def test_what_is_not_base64_is_bad_alone(text: str) -> None:
+def test_only_values_with_invalid_base64_are_bad(text: str) -> None:
     kind = StructType().add("raw", BinaryType())
     good = b'{"raw": "aGk="}'
     found = decoded([good, json.dumps({"raw": text}).encode(), good], kind, {**JSON, **NULL})
@@ -251,7 +251,7 @@ def test_what_is_not_base64_is_bad_alone(text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [MapType(LongType(), StringType()), DayTimeIntervalType()], ids=str)
-def test_what_json_cant_be_is_refused_by_name(kind: Any) -> None:
+def test_types_that_json_cannot_contain_are_rejected_by_name(kind: Any) -> None:
     with pytest.raises(ConfigError, match=r"value\.schema"):
         decoded([], StructType().add("m", kind), JSON)
 
@@ -289,7 +289,7 @@ NEW = {
 }
 
 
-def test_avro_of_all_kinds_is_what_fastavro_wrote() -> None:
+def test_avro_of_all_kinds_equals_what_fastavro_wrote() -> None:
     pytest.importorskip("fastavro")
     from tests.consumer.spark import random_avro
 
@@ -372,7 +372,7 @@ def test_a_registry_that_is_away_ends_a_stream_of_a_schema_of_the_users_with_its
         reader.initialOffset()
 
 
-def test_a_writer_that_lacks_what_has_no_default_is_bad_with_the_fields_name() -> None:
+def test_a_missing_field_without_default_makes_values_bad_with_its_name() -> None:
     pytest.importorskip("fastavro")
     fields = [{"name": "gate", "type": "string"}]
     answers = {
@@ -390,7 +390,7 @@ def test_a_writer_that_lacks_what_has_no_default_is_bad_with_the_fields_name() -
 # ---- protobuf: the judge is protobuf's own library
 
 
-def test_protobuf_of_all_kinds_is_what_its_own_library_reads() -> None:
+def test_protobuf_of_all_kinds_equals_what_its_library_reads() -> None:
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf
 
@@ -436,7 +436,7 @@ def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
     ]
 
 
-def test_what_a_maps_entry_leaves_out_has_its_default() -> None:
+def test_missing_parts_of_a_map_entry_have_their_default() -> None:
     """A message that isn't there is an empty one, as in protobuf's own library, and not null."""
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
@@ -455,7 +455,7 @@ def test_what_a_maps_entry_leaves_out_has_its_default() -> None:
     assert row["mp"] == {"": 5, "k": 0}
 
 
-def test_an_entry_with_what_maps_dont_have_is_taken_as_javas_from_protobuf_takes_it() -> None:
+def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None:
     """Python's own library, upb, leaves such an entry out of the map; Java's keeps it (judged by its
     DynamicMessage).
     """
@@ -482,7 +482,7 @@ def test_a_number_of_ten_bytes_keeps_its_lowest_64_bits() -> None:
     assert bad == {1: "opt has more than 64 bits"}
 
 
-def test_one_value_of_many_items_is_read_whole() -> None:
+def test_one_value_with_many_items_is_read_completely() -> None:
     pytest.importorskip("fastavro")
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
@@ -504,7 +504,7 @@ def test_one_value_of_many_items_is_read_whole() -> None:
     assert bad["value"] is None
 
 
-def test_json_behind_a_registrys_id_is_read_and_what_has_none_is_bad() -> None:
+def test_json_after_a_schema_id_is_read_and_without_one_is_bad() -> None:
     options = {**JSON, "schema.registry.url": "http://localhost:1", **NULL}
     written = [wired(4, b'{"id": 1}'), b'{"id": 2}', None, wired(5, b'{"id": 3}'), wired(5, b"{")]
     found = decoded(written, FLIGHT, options)

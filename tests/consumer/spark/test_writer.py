@@ -98,7 +98,7 @@ def test_more_in_flight_than_idempotence_allows_is_as_many_as_it_does(filled: Fi
     )
 
 
-def test_beside_the_option_topic_it_does_not_matter_what_a_column_topic_is(filled: Filled) -> None:
+def test_the_option_topic_makes_any_column_topic_irrelevant(filled: Filled) -> None:
     filled.topic("t", 0)
     write(filled, plain().add("topic", "integer"), [{"value": "v", "topic": 7}], topic="t")
     assert [record.value for record in records(filled, "t")] == [b"v"]
@@ -202,7 +202,7 @@ def test_a_partition_that_does_not_exist_fails_the_task_and_names_the_column(fil
     ]
 
 
-def test_a_topic_that_does_not_exist_is_made_where_that_is_allowed(filled: Filled) -> None:
+def test_a_missing_topic_is_created_if_that_is_allowed(filled: Filled) -> None:
     write(filled, PLAIN, [{"value": "a"}], topic="t", kafka_allow_auto_create_topics="true")
     assert [record.value for record in records(filled, "t")] == [b"a"]
 
@@ -270,7 +270,7 @@ def test_a_task_that_is_run_again_has_written_its_rows_already(filled: Filled, c
 
 
 @pytest.mark.parametrize(("rows", "told"), [(3, 0), (2, 1), (5, 1)])
-def test_a_task_that_has_other_rows_than_were_written_is_told(
+def test_a_repeated_task_with_other_rows_causes_a_warning(
     filled: Filled, context: Any, rows: int, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A query that was killed in a batch, and goes on with another minPartitions."""
@@ -320,7 +320,7 @@ def test_a_task_has_the_time_that_brokers_allow_unless_another_is_given() -> Non
         ({"kafka.transaction.timeout.ms": "5000", "topic": "t"}, "it needs transactionalIdPrefix"),
     ],
 )
-def test_what_no_transaction_can_be_of_is_refused(given: dict[str, str], text: str) -> None:
+def test_options_that_prevent_transactions_are_rejected(given: dict[str, str], text: str) -> None:
     assert text in refused(plain().add("topic", "string"), **given)
 
 
@@ -372,7 +372,7 @@ def test_a_header_that_is_null_is_refused_with_its_column(filled: Filled, header
         write(filled, plain().add("headers", HEADERS), [{"value": "x", "headers": [header]}], topic="t")
 
 
-def test_what_is_wrong_with_the_producer_is_said_in_kafkas_words() -> None:
+def test_producer_errors_name_kafkas_options() -> None:
     said = refused(PLAIN, topic="t", **{"kafka.acks": "1", "kafka.enable.idempotence": "true"})
     assert said.startswith("kafka.")
     assert "enable_idempotence" not in said

@@ -53,7 +53,7 @@ ROOT = Path(__file__).resolve().parents[4]
         ),
     ],
 )
-def test_a_process_of_spark_imports_what_it_needs_and_no_more(module: str, heavy: tuple[str, ...]) -> None:
+def test_each_spark_process_imports_only_what_it_needs(module: str, heavy: tuple[str, ...]) -> None:
     program = f"import sys, consumer.spark.{module}; print(*[n for n in {heavy!r} if n in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
@@ -83,7 +83,7 @@ def test_spark_finds_the_source_among_the_modules_of_the_path() -> None:
 
 
 @pytest.mark.parametrize("first", ["latestOffset", "initialOffset"])
-def test_a_stream_of_an_older_spark_says_so_when_it_is_first_asked_something(first: str) -> None:
+def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None:
     """Not before: Spark 4.0 and 4.1 would hide it behind an error of their own. A new query of theirs asks
     for the latest offset first, one that goes on doesn't.
     """
@@ -118,7 +118,7 @@ def test_a_session_names_the_class_that_writes_checkpoints_where_its_spark_has_i
 @pytest.mark.parametrize(
     ("first", "given"), [("initialOffset", ()), ("latestOffset", ()), ("partitions", ({}, {}))]
 )
-def test_a_wrong_option_of_a_stream_is_told_whatever_it_is_asked_first(first: str, given: Any) -> None:
+def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, given: Any) -> None:
     """Who repeats a batch after a crash is asked for its partitions, and for nothing before."""
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
     source = KprotoDataSource(options)
@@ -126,7 +126,7 @@ def test_a_wrong_option_of_a_stream_is_told_whatever_it_is_asked_first(first: st
         getattr(source.streamReader(full(source.parsed)), first)(*given)
 
 
-def test_a_wrong_option_is_told_without_the_way_through_our_code() -> None:
+def test_a_wrong_option_raises_without_our_stack_frames() -> None:
     """Spark shows users the whole traceback, before what is wrong."""
     with pytest.raises(ConfigError, match="startingOffsets='soon'") as told:
         KprotoDataSource({"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "soon"})
@@ -134,5 +134,5 @@ def test_a_wrong_option_is_told_without_the_way_through_our_code() -> None:
 
 
 @pytest.mark.parametrize("name", ["spark", "experiments.spark_latency", "experiments.spark_scale"])
-def test_the_benchmarks_find_what_they_measure(name: str) -> None:
+def test_the_benchmarks_can_import_the_measured_functions(name: str) -> None:
     import_module(f"benchmarks.{name}")

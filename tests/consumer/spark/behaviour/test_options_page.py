@@ -60,7 +60,7 @@ def test_an_option_is_taken_or_refused_as_its_row_says(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in rows() if row.verdict == "refused"], ids=lambda r: r.option)
-def test_what_is_refused_is_refused_with_a_reason(row: Row) -> None:
+def test_each_rejected_option_is_rejected_with_a_reason(row: Row) -> None:
     assert "no such option" not in said(row)
 
 

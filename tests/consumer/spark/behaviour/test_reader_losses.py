@@ -36,7 +36,7 @@ def test_an_end_that_retention_has_passed_is_data_loss_and_else_empty(
         (7, "startingOffsets says 7 for t-0, whose log is from 2 to 5"),
     ],
 )
-def test_a_start_outside_of_its_log_is_data_loss_and_else_told(
+def test_a_start_outside_of_its_log_is_data_loss_or_a_warning(
     filled: Filled, start: int, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled.topic("t", 5, 5)
@@ -48,7 +48,7 @@ def test_a_start_outside_of_its_log_is_data_loss_and_else_told(
     assert caplog.messages == [f"failOnDataLoss=false: {told}"]
 
 
-def test_a_log_that_moves_while_it_is_looked_up_is_no_loss(
+def test_a_log_that_moves_during_the_lookup_is_no_loss(
     filled: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled.topic("t", 9)
@@ -75,7 +75,7 @@ def test_a_log_that_moves_while_it_is_looked_up_is_no_loss(
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_what_is_in_its_log_is_not_lost_because_a_broker_says_so(fail: str) -> None:
+def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str) -> None:
     """One that leads since a moment ago may; all that was left of the slice was passed over."""
     with running(topics={}) as server:
         filled = Filled(server.bootstrap)

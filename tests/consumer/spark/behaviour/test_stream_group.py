@@ -35,7 +35,7 @@ def test_commit_shows_the_offsets_too(filled: Filled) -> None:
     assert committed(filled, "lag") == {T0: 2}
 
 
-def test_an_idle_query_does_not_commit_again_what_it_has_committed(filled: Filled) -> None:
+def test_an_idle_query_does_not_repeat_its_commit(filled: Filled) -> None:
     filled.topic("t", 3)
     run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
     run.batch()

@@ -43,7 +43,7 @@ def behind_a_deletion(filled: Filled) -> Run:
     return run
 
 
-def test_a_topic_made_anew_with_more_records_is_noticed(filled: Filled) -> None:
+def test_a_re_created_topic_with_more_records_is_detected(filled: Filled) -> None:
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest")
     run.batch()
@@ -53,7 +53,7 @@ def test_a_topic_made_anew_with_more_records_is_noticed(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize("begins", ["earliest", "latest"])
-def test_a_topic_made_anew_that_had_no_record_yet_is_no_loss(filled: Filled, begins: str) -> None:
+def test_re_creating_an_empty_topic_is_no_loss(filled: Filled, begins: str) -> None:
     filled.topic("t", 0, 0)
     run = Run(filled, startingOffsets=begins)
     assert run.batch() == {}
@@ -61,7 +61,7 @@ def test_a_topic_made_anew_that_had_no_record_yet_is_no_loss(filled: Filled, beg
     assert run.batch() == {"t-0": [0, 1], "t-2": [0]}
 
 
-def test_a_topic_made_anew_of_which_one_partition_had_records_is_a_loss(filled: Filled) -> None:
+def test_re_creating_a_topic_with_records_in_one_partition_is_a_loss(filled: Filled) -> None:
     filled.topic("t", 0, 1)
     run = Run(filled, startingOffsets="earliest")
     run.batch()
@@ -71,7 +71,7 @@ def test_a_topic_made_anew_of_which_one_partition_had_records_is_a_loss(filled: 
 
 
 @pytest.mark.parametrize("records", [2, 9])
-def test_a_topic_made_anew_is_read_from_its_start_when_loss_is_allowed(filled: Filled, records: int) -> None:
+def test_a_re_created_topic_is_read_from_its_start_when_loss_is_allowed(filled: Filled, records: int) -> None:
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest", failOnDataLoss="false")
     run.batch()
@@ -80,7 +80,7 @@ def test_a_topic_made_anew_is_read_from_its_start_when_loss_is_allowed(filled: F
     assert run.batch() is None
 
 
-def test_a_topic_made_anew_a_moment_ago_is_not_mistaken_for_a_log_that_was_cut_off(filled: Filled) -> None:
+def test_a_just_re_created_topic_is_not_mistaken_for_a_truncated_log(filled: Filled) -> None:
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest", failOnDataLoss="false")
     run.batch()
@@ -92,7 +92,7 @@ def test_a_topic_that_went_a_moment_ago_ends_no_query_that_allows_loss(filled: F
     assert behind_a_deletion(filled).batch(later=0.1) == {"u-0": [1]}
 
 
-def test_a_topic_made_anew_between_plan_and_read_is_not_mistaken_for_the_old_one(filled: Filled) -> None:
+def test_a_topic_re_created_between_plan_and_read_is_not_mistaken_for_the_old_one(filled: Filled) -> None:
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest")
     end = run.poll()
@@ -102,7 +102,7 @@ def test_a_topic_made_anew_between_plan_and_read_is_not_mistaken_for_the_old_one
         run.rows({}, end)
 
 
-def test_a_topic_made_anew_between_plan_and_read_loses_only_the_old_rows(filled: Filled) -> None:
+def test_a_topic_re_created_between_plan_and_read_loses_only_the_old_rows(filled: Filled) -> None:
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest", failOnDataLoss="false")
     end = run.poll()
@@ -113,7 +113,7 @@ def test_a_topic_made_anew_between_plan_and_read_loses_only_the_old_rows(filled:
     assert run.batch() == {"t-0": [0, 1, 2]}
 
 
-def test_a_topic_that_is_gone_is_data_loss(filled: Filled) -> None:
+def test_a_deleted_topic_is_data_loss(filled: Filled) -> None:
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest")
     run.batch()
@@ -123,7 +123,7 @@ def test_a_topic_that_is_gone_is_data_loss(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_topic_that_a_pattern_may_not_see_any_more_is_not_gone(
+def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     filled: Filled, fail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers leave it out of all topics: who took it for gone read it again from its beginning later."""
@@ -151,7 +151,7 @@ def test_a_topic_that_a_pattern_may_not_see_any_more_is_not_gone(
     assert run.batch() == {"t-0": [5]}
 
 
-def test_the_others_are_read_on_when_a_topic_is_gone_and_loss_is_allowed(filled: Filled) -> None:
+def test_other_topics_are_still_read_after_a_deletion_when_loss_is_allowed(filled: Filled) -> None:
     assert behind_a_deletion(filled).batch() == {"u-0": [1]}
 
 
@@ -198,7 +198,7 @@ def _read(server: Server, more: int) -> tuple[Filled, Offset]:
 
 
 @pytest.mark.parametrize("more", [0, 3, 6, 14])
-def test_a_log_that_was_cut_off_is_data_loss_however_long_it_is_again(server: Server, more: int) -> None:
+def test_a_truncated_log_is_data_loss_however_much_it_has_grown_since(server: Server, more: int) -> None:
     filled, at = _read(server, more)
     with filled.cluster, pytest.raises(DataLoss, match="t-0 was truncated at 4; it was read up to 10"):
         Run(filled, at).batch()

@@ -55,7 +55,7 @@ async def _later(seconds: float, work: Coroutine[Any, Any, None]) -> None:
     await work
 
 
-def test_a_cluster_that_was_never_reached_is_told_after_the_request_timeout() -> None:
+def test_a_cluster_never_reached_raises_after_the_request_timeout() -> None:
     options = parse(
         {
             "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -71,7 +71,7 @@ def test_a_cluster_that_was_never_reached_is_told_after_the_request_timeout() ->
     assert 0.5 < time.monotonic() - began < 20
 
 
-def test_who_gives_a_whole_call_less_time_than_a_request_is_told_after_that() -> None:
+def test_a_shorter_api_timeout_replaces_the_request_timeout() -> None:
     options = parse(
         {
             "kafka.bootstrap.servers": "127.0.0.1:1",
