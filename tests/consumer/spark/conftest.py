@@ -1,4 +1,4 @@
-"""A new broker of our own for every test."""
+"""Start a new embedded broker for every test."""
 
 from __future__ import annotations
 

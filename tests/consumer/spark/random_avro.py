@@ -1,4 +1,4 @@
-"""Random Avro schemas and values, written by fastavro; and broken ones, of which it says whether they are."""
+"""Random Avro schemas and values written by fastavro, and malformed ones that it judges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNIONS = (["int", "string"], ["null", "int", "string"], ["int", "long"], ["float
 
 
 def kind(node: avro_schema.Node) -> Any:
-    """The Arrow type of a whole schema."""
+    """Return the Arrow type of a schema."""
     match node.kind:
         case "union":
             if node.merged is not None:
@@ -68,7 +68,7 @@ def schema(random: Random, names: Any, depth: int = 0) -> Any:
 
 
 def value(random: Random, given: Any) -> tuple[Any, Any]:
-    """What fastavro is to write, and what is to be read."""
+    """Return the value that fastavro writes, and the value that must be read."""
     if isinstance(given, list):
         branches = [one for one in given if one != "null"]
         picked = random.choice(given)

@@ -1,4 +1,4 @@
-"""A message with a field of every kind, filled at random; protobuf's own library is the judge."""
+"""A message with a field of every kind and random values, judged by protobuf's own library."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def shown(field: Any, value: Any) -> Any:
 
 
 def expected(one: Any) -> dict[str, Any]:
-    """What protobuf's own library finds, as a row."""
+    """Return what protobuf's own library reads, as a row."""
     row: dict[str, Any] = {}
     for field in one.DESCRIPTOR.fields:
         value = getattr(one, field.name)

@@ -1,4 +1,4 @@
-"""A broker with topics, quickly filled, and the options to read it."""
+"""A broker with topics and records, and the options to read them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class Filled:
         self.cluster = Cluster(bootstrap)
 
     def topic(self, name: str, *counts: int) -> None:
-        """A topic with a partition for each count, filled with so many records."""
+        """Create a topic with one partition per count, and write that many records to each."""
         self.cluster.create_topics({name: len(counts)})
         for partition, count in enumerate(counts):
             self.put(name, partition, count)
 
     def put(self, name: str, partition: int, count: int, *, at: int = HOUR) -> None:
-        """Add `count` records; their times are one ms apart, beginning with `at`."""
+        """Write `count` records whose timestamps are one ms apart, starting with `at`."""
         if count:
             records = [Record(i, at + i, None, b"%d" % i) for i in range(count)]
             self.cluster.produce(TopicPartition(name, partition), encode_batch(records))
 
     def delete_before(self, partition: TopicPartition, offset: int) -> None:
-        """What retention does to the head of a log."""
+        """Delete the start of a log, as retention does."""
         entry = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
         topics = [DeleteRecordsTopic(name=partition.topic, partitions=[entry])]
         node = ("leader", partition.topic, partition.partition)
         self.cluster.request(DeleteRecordsRequest(topics=topics, timeout_ms=1000), node)
 
     def options(self, **more: str | int) -> dict[str, str]:
-        """Options that read the topic "t", unless `more` says otherwise; `_` in a name stands for a dot."""
+        """Return options that read the topic "t", and `more`. `_` in a name stands for a dot."""
         given: dict[str, str] = {name.replace("_", "."): str(value) for name, value in more.items()}
         if not {"subscribe", "subscribePattern", "assign"} & given.keys():
             given["subscribe"] = "t"
@@ -51,7 +51,7 @@ class Filled:
 
 
 def numbers(values: Sequence[int]) -> list[tuple[int, int]]:
-    """Consecutive numbers as (first, last) pairs: a short way to compare long runs of offsets."""
+    """Return runs of consecutive numbers as (first, last), to compare many offsets briefly."""
     runs: list[tuple[int, int]] = []
     for value in values:
         if runs and runs[-1][1] == value - 1:

@@ -1,4 +1,4 @@
-"""One run of a query, asked as Spark asks it: what its tests have in common."""
+"""One run of a streaming query, called in the same order as Spark does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Offset = dict[str, Any]
 
 
 class Run:
-    """One run of a query: plans batches as Spark does, with a clock that a test moves."""
+    """Plans batches as Spark does, with a clock that the test advances."""
 
     def __init__(self, filled: Filled, start: Offset | None = None, **more: str | int) -> None:
         options = parse(filled.options(**more))
@@ -27,15 +27,13 @@ class Run:
         self.at: Offset = self.reader.initialOffset() if start is None else start
 
     def poll(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> Offset | None:
-        """Ask for the next end after some seconds, long enough to see new topics; None if there is no
-        batch.
-        """
+        """Request the next end after enough seconds to see new topics. Return None if there is no batch."""
         self.now += later
         end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
         return None if json.dumps(end) == json.dumps(self.at) else json.loads(json.dumps(end))
 
     def batch(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> dict[str, list[int]] | None:
-        """Plan and read the next batch: the offsets read of each partition, or None if there is no batch."""
+        """Plan and read the next batch. Return the offsets per partition, or None without a batch."""
         end = self.poll(limit, later=later)
         if end is None:
             return None
@@ -44,7 +42,7 @@ class Run:
         return rows
 
     def rows(self, start: Offset, end: Offset) -> dict[str, list[int]]:
-        """The offsets that a batch reads of each partition."""
+        """Return the offsets that a batch reads of each partition."""
         found: dict[str, list[int]] = {}
         for partition in self.reader.partitions(start, end):
             for batch in pickle.loads(pickle.dumps(self.reader)).read(partition):

@@ -1,4 +1,4 @@
-"""What of a fetch answer is decoded, and where reading goes on."""
+"""Which parts of a fetch response are decoded, and where reading continues."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def test_an_incomplete_batch_does_not_advance_the_offset() -> None:
 
 
 def sizes(*given: bytes) -> list[int]:
-    """How many batches the pieces have; together they are what was given."""
+    """Return the number of batches in each piece. Together they must equal the input."""
     found = [piece for piece, _ in split_compressed(b"".join(given))]
     assert b"".join(found) == b"".join(given)
     return [len(list(batches(piece))) for piece in found]
 
 
 def test_compressed_batches_are_decompressed_in_pieces() -> None:
-    """What takes much more room than it has on the wire is not all there at once."""
+    """Data that expands when decompressed is not in memory all at once."""
     many = [Record(n, 0, None, b"the same again" * 9) for n in range(ROWS // 4)]
     large = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES // 3))]
     huge = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES * 2))]
@@ -88,7 +88,7 @@ def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
 
 
 def log_of(random: Random) -> tuple[bytes, tuple[tuple[int, int], ...], list[int]]:
-    """A log of transactions beside one another: its bytes, those that were aborted, the committed offsets."""
+    """Return a log of interleaved transactions: bytes, aborted transactions, committed offsets."""
     data, at = b"", 0
     aborted: list[tuple[int, int]] = []
     committed: list[int] = []

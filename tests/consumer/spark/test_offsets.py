@@ -1,4 +1,4 @@
-"""The arithmetic of a query's offsets, without Spark and without a broker."""
+"""Calculations with a query's offsets, without Spark and without a broker."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_partitions_are_in_order_of_number_not_of_text() -> None:
 
 
 def test_other_readers_of_the_json_see_only_kafkas_form() -> None:
-    """topic -> partition -> offset: what tools that read a query's progress expect."""
+    """Tools that read a query's progress expect topic -> partition -> offset."""
     offsets = Offsets({A0: 9, B0: 3}, {"a": "id-a", "b": "id-b"}, {A0: 2})
     found = {
         (topic, int(partition)): int(offset)
@@ -85,7 +85,7 @@ def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
 
 
 def test_a_new_query_differs_from_one_without_partitions() -> None:
-    """Of the latter Spark's own source writes ``{}``."""
+    """For a query without partitions Spark's own source writes ``{}``."""
     assert Offsets.from_json(Offsets().to_json()) == Offsets()
     assert Offsets().new
     begun = Offsets(begun=True)
@@ -447,7 +447,7 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """Only a number that was given is a promise of records."""
+    """Only an explicit offset requires that its records exist."""
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])
     assert batch_ranges({A0: 10}, {A0: 9}, {A0: 0}, {A0: 9}, {}) == ([], [])

@@ -1,4 +1,4 @@
-"""The options of format("kproto"): what is read, and with which words the rest is refused."""
+"""Parsing of the options of format("kproto"), and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ F0, F1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 
 def options(**more: str) -> Options:
-    """Options with a bootstrap server and one topic; `_` in a name stands for a dot."""
+    """Parse options with a bootstrap server and one topic. `_` in a name stands for a dot."""
     given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "flights"}
     return parse({**given, **{name.replace("_", "."): value for name, value in more.items()}})
 
@@ -329,7 +329,7 @@ def test_offsets_copied_from_a_progress_are_accepted(name: str) -> None:
 
 
 def test_a_table_is_rejected_on_creation_and_on_read() -> None:
-    """Spark makes a table with its provider among the options, and reads it without any."""
+    """Spark creates a table with its provider among the options, and reads it without any options."""
     assert "CREATE TEMPORARY VIEW" in refusal(provider="kproto")
     with pytest.raises(ConfigError, match=r"no option came\. Spark forgets the options of a table"):
         parse({})

@@ -1,4 +1,4 @@
-"""What operators see of a query, from progress as Spark shows it; asked of Spark in tests/conformance."""
+"""Lag and log lines computed from a progress. tests/conformance compares them with Spark's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_metrics_are_those_of_sparks_own_source() -> None:
 
 
 def test_a_progress_read_from_its_json_says_the_same() -> None:
-    """As Spark Connect's is, without the rows of the whole; offsets are objects there."""
+    """In Spark Connect the progress has no total of rows, and its offsets are objects."""
     read: dict[str, Any] = json.loads(json.dumps(TWO))
     del read["numInputRows"]
     for name in ("startOffset", "endOffset", "latestOffset"):

@@ -1,4 +1,4 @@
-"""What a batch reads, asked of the reader as Spark asks it, against our own broker; no JVM."""
+"""What a batch reads: the reader is called as Spark does, against the embedded broker, without a JVM."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reader(filled: Filled, /, schema: StructType | None = None, **more: Any) -> 
 
 
 def table(filled: Filled, /, schema: StructType | None = None, **more: Any) -> pa.Table:
-    """Plan and read a batch; the reader goes to the executor by pickle, as with Spark."""
+    """Plan and read a batch. The reader is pickled for the executor, as in Spark."""
     planned = reader(filled, schema, **more)
     sent = pickle.loads(pickle.dumps(planned))
     batches = [b for p in planned.partitions() for b in sent.read(pickle.loads(pickle.dumps(p)))]
@@ -50,7 +50,7 @@ def table(filled: Filled, /, schema: StructType | None = None, **more: Any) -> p
 
 
 def offsets(filled: Filled, **more: Any) -> list[tuple[int, int, int]]:
-    """(partition, first, last) of every run of offsets that a batch reads."""
+    """Return (partition, first, last) of every run of offsets that a batch reads."""
     found = table(filled, **more).to_pydict()
     rows = sorted(zip(found["partition"], found["offset"], strict=True))
     return [
@@ -133,7 +133,7 @@ def test_another_column_or_type_is_refused(filled: Filled, name: str, kind: str,
     ],
 )
 def test_a_schema_that_no_rows_can_have_is_refused(filled: Filled, schema: StructType, why: str) -> None:
-    """Without a column all rows would be none, without a word."""
+    """Arrow cannot represent rows without columns: they would silently disappear."""
     with pytest.raises(ConfigError, match=why):
         checked(schema, parse(filled.options(includeHeaders="true")))
 
@@ -214,7 +214,7 @@ def test_a_start_behind_the_log_is_data_loss_and_else_empty(filled: Filled) -> N
 def test_records_deleted_since_the_plan_do_not_come_back(
     filled: Filled, pieces: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One batch on the wire holds what was deleted and what was not."""
+    """A single batch contains deleted and remaining records."""
     filled.topic("t", 30)
     planned = reader(filled, failOnDataLoss="false", minPartitions=pieces, startingOffsets='{"t": {"0": 0}}')
     slices = planned.partitions()
@@ -234,7 +234,7 @@ def test_records_deleted_since_the_plan_are_data_loss(filled: Filled) -> None:
 
 
 def again(planned: KprotoReader, slices: Sequence[InputPartition]) -> list[tuple[int, int]]:
-    """(partition, offset) of what an action reads by a plan that was made before."""
+    """Return (partition, offset) of what an action reads by an earlier plan."""
     sent = pickle.loads(pickle.dumps(planned))
     found = [batch.to_pydict() for slice_ in slices for batch in sent.read(slice_)]
     return sorted(at for b in found for at in zip(b["partition"], b["offset"], strict=True))
@@ -242,7 +242,9 @@ def again(planned: KprotoReader, slices: Sequence[InputPartition]) -> list[tuple
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_bounds_at_the_logs_edges_are_looked_up_at_every_action(filled: Filled, pieces: int) -> None:
-    """As the JVM's source binds them late: Spark keeps the plan for a second action, or a stream's next."""
+    """Spark reuses the plan for a second action or a stream's next batch, and its own source looks up the
+    ends late.
+    """
     filled.topic("t", 4, 0)
     planned = reader(filled, minPartitions=pieces)
     slices = planned.partitions()
@@ -413,7 +415,7 @@ def test_fetched_bytes_are_freed_without_the_garbage_collector(filled: Filled) -
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process looks like one of Spark's workers, and has read nothing."""
+    """Make this process look like a Spark worker that has read nothing yet."""
     monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
     monkeypatch.setattr(partition_reader, "_frozen", set[int]())
     yield

@@ -43,7 +43,7 @@ def place(files: Certificates) -> Iterator[str]:
 
 
 def given(place: str, files: Certificates, **more: str) -> dict[str, str]:
-    """As in a query for Spark's own source; `_` in a name stands for a dot."""
+    """Return options as for Spark's own source. `_` in a name stands for a dot."""
     return {
         "kafka.bootstrap.servers": place,
         "subscribe": "t",

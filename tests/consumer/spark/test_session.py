@@ -1,4 +1,4 @@
-"""Which Python, and which settings, a session gets; asked without a JVM."""
+"""The Python and the settings of a session, without a JVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from consumer.spark.session import ROOT, _choose_python, _warn_of_others, regist
 
 
 def spark(python: str, path: str | None) -> Any:
-    """A local session whose workers run `python`, and whose JVM has this PYTHONPATH: what Spark knows."""
+    """Return a simulated local session whose workers run `python`, and whose JVM has this PYTHONPATH."""
     system = SimpleNamespace(getenv=lambda _: path)
     jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system)))
     context = SimpleNamespace(master="local[2]", pythonExec=python, _jvm=jvm)
@@ -35,7 +35,7 @@ def spark(python: str, path: str | None) -> Any:
 def test_a_workers_python_without_kproto_causes_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever this Python finds: an installed kproto lies among its other packages."""
+    """Simulate an installed kproto, next to the other packages of this Python."""
     bare = tmp_path / "bare"
     bare.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
     bare.chmod(0o755)
@@ -46,7 +46,7 @@ def test_a_workers_python_without_kproto_causes_a_warning(
 
 @pytest.mark.parametrize("refusal", ["DATA_SOURCE_ALREADY_EXISTS", "DATA_SOURCE_NOT_FOUND"])
 def test_a_spark_that_knows_the_source_already_takes_no_other_which_is_no_error(refusal: str) -> None:
-    """Spark 4.0, which finds it by `pyspark_kproto`: session() ended there."""
+    """Spark 4.0 finds the source by `pyspark_kproto`, and registering it again raises."""
 
     def refuse(source: object) -> None:
         raise AnalysisException(f"[{refusal}] 'kproto'")
@@ -80,7 +80,7 @@ def test_an_existing_session_warns_about_differing_settings() -> None:
 def test_a_worker_whose_connection_closed_ends_silently(
     daemon: str, imported: str, says: bool, tmp_path: Path
 ) -> None:
-    """Forked by the daemon, and left as Spark leaves it. Spark's own daemon prints a traceback."""
+    """The worker is forked by the daemon and closed as Spark does. Spark's own daemon prints a traceback."""
     (tmp_path / "pyspark_work.py").write_text(
         f"import {imported}\n\n\ndef main(door, rows):\n    door.read()\n    rows.write(b'rows')\n"
     )

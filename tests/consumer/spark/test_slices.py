@@ -1,4 +1,4 @@
-"""For which action a batch was planned: what a task is told of that, as Spark's workers tell it."""
+"""Which action a batch was planned for, according to the properties of Spark's tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.consumer.spark.test_reader import again, reader
 
 @pytest.fixture
 def action() -> Iterator[Callable[..., None]]:
-    """Has this process run a task of an action that began at a time, as Spark's worker says it."""
+    """Make this process run a task of an action that began at a time, as Spark's worker does."""
     before, TaskContext._taskContext = TaskContext._taskContext, None
     context: Any = TaskContext._getOrCreate()
 

@@ -1,4 +1,4 @@
-"""What a stream reads next, asked of the reader as Spark asks it, against our own broker; no JVM."""
+"""What a stream reads next: the reader is called as Spark does, against the embedded broker. No JVM."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_earliest_reads_all_existing_records_in_the_first_batch(filled: Filled) 
 
 @pytest.mark.parametrize("begins", ["earliest", '{"t": {"0": 0}}'])
 def test_where_a_query_began_is_kept_though_there_was_nothing_to_read(filled: Filled, begins: str) -> None:
-    """As Spark's own source does: options that change before the first record change nothing."""
+    """As in Spark's own source, options that change before the first record have no effect."""
     filled.topic("t", 0)
     first = Run(filled, startingOffsets=begins)
     assert first.batch() == {}
@@ -273,7 +273,7 @@ def test_after_all_topics_were_deleted_new_ones_are_read_from_their_start(
 
 
 def trimmed(filled: Filled, fail: str) -> Run:
-    """A query that finds a new partition of whose five records the first two were deleted."""
+    """Return a query that finds a new partition, of whose five records the first two were deleted."""
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest", failOnDataLoss=fail)
     run.batch()
@@ -396,7 +396,7 @@ def test_ranges_are_cut_as_the_options_say(filled: Filled) -> None:
 
 
 def test_records_and_partitions_added_before_a_call_are_included(filled: Filled) -> None:
-    """Who waits with ``processAllAvailable()`` relies on it."""
+    """``processAllAvailable()`` relies on it."""
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest")
     run.batch()
@@ -459,7 +459,7 @@ def test_records_after_the_start_of_the_run_are_left_for_the_next(filled: Filled
 
 
 def test_every_batch_ends_where_its_rows_end(filled: Filled) -> None:
-    """Whatever is written between them, to whichever partition, and however many are taken at most."""
+    """This holds for any records written in between, to any partition, and for any limit."""
     filled.topic("t", 3, 2)
     run = Run(filled, startingOffsets="earliest")
     random = Random(1)

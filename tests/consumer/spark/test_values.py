@@ -1,4 +1,4 @@
-"""Keys and values as columns: what each format makes of what people write, and of what is broken."""
+"""Decoded keys and values: what each format reads, and how it treats malformed values."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ def test_a_writers_schema_comes_from_the_registry_once_for_each_id() -> None:
 
 @pytest.mark.parametrize("reads", ["reader", "streamReader"])
 def test_a_query_keeps_the_registrys_schema_with_which_it_was_loaded(reads: str) -> None:
-    """A new version may leave a field out: that was the end of a query that read it."""
+    """A new version of a schema may lack a field. The running query must not fail."""
     pytest.importorskip("fastavro")
     latest, new = "/subjects/t-value/versions/latest", {"schema": json.dumps(NEW)}
     answers = {latest: new, "/schemas/ids/2": new}
@@ -437,7 +437,7 @@ def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
 
 
 def test_missing_parts_of_a_map_entry_have_their_default() -> None:
-    """A message that isn't there is an empty one, as in protobuf's own library, and not null."""
+    """A missing message is empty, as in protobuf's own library, and not null."""
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 
@@ -468,7 +468,7 @@ def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None
 
 
 def test_a_number_of_ten_bytes_keeps_its_lowest_64_bits() -> None:
-    """As protobuf's own library, and Java's, have it."""
+    """Protobuf's own library and Java's do the same."""
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 

@@ -1,4 +1,4 @@
-"""How rows become records, asked of the writer as Spark asks it, against our own broker; no JVM."""
+"""How rows become records: the writer is called as Spark does, against the embedded broker, without a JVM."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAIN = StructType([StructField("value", StringType())])
 
 
 def plain() -> StructType:
-    """A schema to add to: `add` changes the schema it is called on."""
+    """Return a new schema, since `add` changes the schema on which it is called."""
     return StructType().add("value", "string")
 
 
@@ -42,7 +42,7 @@ def sink(filled: Filled, **more: str) -> dict[str, str]:
 
 
 def write(filled: Filled, schema: StructType, given: list[dict[str, Any]], **more: str) -> None:
-    """Write one task's rows; the writer goes to the executor by pickle, as with Spark."""
+    """Write the rows of one task. The writer is pickled for the executor, as in Spark."""
     writer = pickle.loads(pickle.dumps(KprotoWriter(schema, parse(sink(filled, **more)), False)))
     arrow = to_arrow_schema(schema, timezone="UTC")
     writer.write(iter([pa.RecordBatch.from_pylist(given, arrow)]))
@@ -247,14 +247,14 @@ def test_a_stream_writes_in_every_output_mode(filled: Filled) -> None:
 
 @pytest.fixture
 def context() -> Iterator[Any]:
-    """A task of Spark's, as its worker makes one."""
+    """Create a task as Spark's worker does."""
     before, TaskContext._taskContext = TaskContext._taskContext, None
     yield TaskContext._getOrCreate()
     TaskContext._taskContext = before
 
 
 def stream_write(filled: Filled, rows: int = 1, **more: str) -> None:
-    """A task that writes so many rows, a batch each."""
+    """Run a task that writes this many rows, each in a batch of its own."""
     writer = KprotoStreamWriter(PLAIN, parse(sink(filled, topic="t", **more)), False)
     one = pa.RecordBatch.from_pylist([{"value": "a"}], to_arrow_schema(PLAIN, timezone="UTC"))
     writer.write(iter([one] * rows))
@@ -273,7 +273,7 @@ def test_a_task_that_is_run_again_has_written_its_rows_already(filled: Filled, c
 def test_a_repeated_task_with_other_rows_causes_a_warning(
     filled: Filled, context: Any, rows: int, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A query that was killed in a batch, and goes on with another minPartitions."""
+    """A query was killed within a batch, and continues with another minPartitions."""
     filled.topic("t", 0)
     context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
     for count in (3, rows):

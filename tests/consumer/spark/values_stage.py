@@ -1,4 +1,4 @@
-"""Values on the wire, read as columns by the source itself, without a JVM."""
+"""Encode values as on the wire, and decode them with the source, without a JVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
 
 def schema(kind: Any, options: dict[str, str], column: str = "value") -> StructType:
-    """What Spark would hand to the reader: the columns `column`, of this type, offset and _error."""
+    """Return the schema that Spark passes: the column `column` of this type, offset and _error."""
     fields = StructType().add(column, kind).add("offset", COLUMNS["offset"])
     error = [field for field in full(parse({**SERVERS, **options})).fields if field.name == "_error"]
     return StructType([*fields.fields, *error])
@@ -38,7 +38,7 @@ def decoded(
     column: str = "value",
     asked: Sequence[ColumnFormat] = (),
 ) -> list[dict[str, Any]]:
-    """The rows of a batch of these values, or keys; `asked` is what the options say, unless they shall."""
+    """Return the rows of a batch of these values or keys. `asked` replaces the formats of the options."""
     rows = [Record(n, 0, value if column == "key" else b"", value) for n, value in enumerate(values)]
     parsed = parse({**SERVERS, **options})
     builder = Builder(
@@ -51,7 +51,7 @@ def decoded(
 
 
 def avro(schema: Any, *values: Any) -> list[bytes]:
-    """Values as fastavro writes them."""
+    """Encode values with fastavro."""
     import fastavro
 
     parsed, found = fastavro.parse_schema(json.loads(json.dumps(schema))), []
@@ -63,13 +63,13 @@ def avro(schema: Any, *values: Any) -> list[bytes]:
 
 
 def wired(number: int, value: bytes) -> bytes:
-    """Confluent's wire format."""
+    """Add the header of Confluent's wire format."""
     return b"\0" + number.to_bytes(4, "big") + value
 
 
 @contextmanager
 def registry(answers: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """A registry that answers these paths; its address, and what it was asked for."""
+    """Run a registry that answers these paths. Yield its address and the requests that it received."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

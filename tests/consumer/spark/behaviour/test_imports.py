@@ -1,4 +1,4 @@
-"""Spark starts a process for each thing that it does: none imports what it need not, as a query waits."""
+"""Each process of Spark imports only what it needs, because a query waits for it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_each_spark_process_imports_only_what_it_needs(module: str, heavy: tuple
 
 
 def test_spark_finds_the_source_among_the_modules_of_the_path() -> None:
-    """As its process does that looks for sources; what it pickles is a name, that every worker can import."""
+    """The process that looks up sources pickles the class by name, so that every worker can import it."""
     program = (
         "import sys; from io import BytesIO\n"
         "from pyspark.sql.worker import lookup_data_sources\n"
@@ -108,7 +108,7 @@ def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None
 def test_a_session_names_the_class_that_writes_checkpoints_where_its_spark_has_it(
     version: str, package: str
 ) -> None:
-    """Spark 4.0 knows no other, and ended every stream with a ClassNotFoundException."""
+    """Spark 4.0 does not have the class elsewhere, and every stream ended with a ClassNotFoundException."""
     from consumer.spark.session import settings_of
 
     manager = settings_of(version)["spark.sql.streaming.checkpointFileManagerClass"]
@@ -119,7 +119,7 @@ def test_a_session_names_the_class_that_writes_checkpoints_where_its_spark_has_i
     ("first", "given"), [("initialOffset", ()), ("latestOffset", ()), ("partitions", ({}, {}))]
 )
 def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, given: Any) -> None:
-    """Who repeats a batch after a crash is asked for its partitions, and for nothing before."""
+    """A query that repeats a batch after a crash calls `partitions` first."""
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
     source = KprotoDataSource(options)
     with pytest.raises(ConfigError, match=r"endingOffsets.*a stream has no end"):
@@ -127,7 +127,7 @@ def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, 
 
 
 def test_a_wrong_option_raises_without_our_stack_frames() -> None:
-    """Spark shows users the whole traceback, before what is wrong."""
+    """Spark shows the complete traceback before the error."""
     with pytest.raises(ConfigError, match="startingOffsets='soon'") as told:
         KprotoDataSource({"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "soon"})
     assert [Path(entry.path).name for entry in told.traceback] == [Path(__file__).name, "source.py"]

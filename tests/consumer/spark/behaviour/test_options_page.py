@@ -1,4 +1,4 @@
-"""The page of the Spark source's options says what the code does."""
+"""The reference page of the options agrees with the code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rows() -> list[Row]:
 
 
 def said(row: Row) -> str:
-    """What the code says to the option with the example of the page: nothing, or why not."""
+    """Return the code's error for the option with the page's example, or nothing."""
     beside = {"kafka.bootstrap.servers": "localhost:9092", **NEEDED.get(row.option, {})}
     try:
         parse({**beside, row.option: row.example})

@@ -1,4 +1,4 @@
-"""What a batch loses, and what it doesn't: bounds outside of their logs, and logs that move meanwhile."""
+"""Data loss in batches: bounds outside of their logs, and logs that change during the read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_log_that_moves_during_the_lookup_is_no_loss(
     filled.topic("t", 9)
 
     def meanwhile(name: str, act: Callable[[], None]) -> None:
-        """Once, behind the answer to this question."""
+        """Change the log once, after the response to this request."""
         ask, acts = getattr(OffsetReader, name), [act]
 
         def asked(*given: Any, **more: Any) -> Any:
@@ -76,7 +76,7 @@ def test_a_log_that_moves_during_the_lookup_is_no_loss(
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str) -> None:
-    """One that leads since a moment ago may; all that was left of the slice was passed over."""
+    """A new leader may return a wrong error. The rest of the slice must not be skipped."""
     with running(topics={}) as server:
         filled = Filled(server.bootstrap)
         with filled.cluster:

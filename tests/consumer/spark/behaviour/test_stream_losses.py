@@ -1,4 +1,4 @@
-"""What a stream does where topics go, are made anew, or logs lose their head or their tail."""
+"""Data loss in streams: deleted and re-created topics, and logs truncated at either end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def remake(filled: Filled, *counts: int) -> None:
 
 
 def behind_a_deletion(filled: Filled) -> Run:
-    """A query of t and u that allows loss, where t is gone since its first batch, and u has a record more."""
+    """Return a query of t and u that allows loss. Since its first batch t was deleted, and u has one more
+    record.
+    """
     filled.topic("t", 5)
     filled.topic("u", 1)
     run = Run(filled, subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
@@ -126,7 +128,9 @@ def test_a_deleted_topic_is_data_loss(filled: Filled) -> None:
 def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     filled: Filled, fail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers leave it out of all topics: who took it for gone read it again from its beginning later."""
+    """Brokers omit unauthorized topics from a request for all topics. Such a topic must not be read from its
+    start again.
+    """
     filled.topic("t", 5)
     filled.topic("u", 1)
     run = Run(filled, subscribePattern="^[tu]$", startingOffsets="earliest", failOnDataLoss=fail)
@@ -135,7 +139,7 @@ def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     ask = cluster.metadata
 
     def denied(topics: Any = None, timeout: float | None = None) -> Any:
-        """As brokers answer whom their ACLs let describe u alone."""
+        """Answer as brokers do if the ACLs only allow to describe u."""
         view = ask(topics, timeout)
         if topics is None:
             view.topics.pop("t", None)
@@ -159,7 +163,7 @@ def test_other_topics_are_still_read_after_a_deletion_when_loss_is_allowed(fille
 
 
 def test_records_deleted_between_two_runs_do_not_come_back(filled: Filled) -> None:
-    """0..9 read, 10..29 written as one batch, deleted up to 20, and the query restarted."""
+    """0..9 were read, 10..29 written as one batch, and deleted up to 20. Then the query restarts."""
     filled.topic("t", 10)
     run = Run(filled, startingOffsets="earliest")
     assert run.batch() == {"t-0": list(range(10))}
@@ -174,7 +178,7 @@ def test_records_deleted_between_two_runs_do_not_come_back(filled: Filled) -> No
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A broker with ten records in t-0."""
+    """Start a broker with ten records in t-0."""
     with running(topics={"t": 1}) as server:
         with Cluster(server.bootstrap) as cluster:
             _put(cluster, 10)
@@ -182,13 +186,13 @@ def server() -> Iterator[Server]:
 
 
 def _put(cluster: Cluster, count: int) -> None:
-    """Records that are a batch each: a log is cut between batches."""
+    """Write each record as a batch of its own, because logs are truncated between batches."""
     for i in range(count):
         cluster.produce(T0, encode_batch([Record(0, HOUR + i, None, b"%d" % i)]))
 
 
 def _read(server: Server, more: int) -> tuple[Filled, Offset]:
-    """All ten read; then the log cut off at 4, and `more` records written."""
+    """Read all ten records, truncate the log at 4, and write `more` records."""
     filled = Filled(server.bootstrap)
     run = Run(filled, startingOffsets="earliest")
     assert run.batch() == {"t-0": list(range(10))}

@@ -1,4 +1,4 @@
-"""A stream whose cluster is away: for a moment, for good, or from the beginning."""
+"""Streams whose cluster is unreachable: for a moment, permanently, or from the start."""
 
 from __future__ import annotations
 
