@@ -10,10 +10,10 @@ import pytest
 from kproto.cli import main
 from kproto.testing.certificates import certificates
 from kproto.testing.secured import SecuredKafka, secured
+from tests.cli.stage import PASSWORD
 from tests.testing.stage import MemberProcess
 
 pytest.importorskip("trustme")
-PASSWORD = "s3cr3t-of-alice"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from kproto.broker.server import running
 from kproto.security.oauthbearer import unsecured, unsecured_token
 from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.secured import secured
-from tests.cli.test_broker import started
+from tests.cli.stage import running_broker
 from tests.conformance import judges, original_clients
 from tests.conformance.secured_clients import Member, java_properties, one_of_each
 
@@ -248,7 +248,9 @@ def copied(lines: list[str]) -> dict[str, list[str]]:
 def printed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The address of a broker, and the options that its command prints for each client."""
     protocol, words = request.param
-    with started(tmp_path_factory.mktemp("made"), *words, protocol=protocol, password=PASSWORD) as lines:
+    with running_broker(
+        tmp_path_factory.mktemp("made"), *words, protocol=protocol, password=PASSWORD
+    ) as lines:
         place = re.search(rf"{protocol}://(\S+);", lines[0])
         assert place is not None
         yield place[1], copied(lines)

@@ -13,69 +13,11 @@ from kproto.errors import ConfigError
 from kproto.inspect.capture import CapturedFrame, frames
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import encode_request, encode_response
-from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.heartbeat import HeartbeatResponse
 from kproto.wire.frame import Frames, frame
+from tests.inspect.stage import BEATS, FIRST, LINKS, Segment, capture, conversation, cut
 
 pytest.importorskip("dpkt")
-
-Segment = tuple[bool, int, bytes]  # to the broker, sequence number, bytes
-BEATS = 20
-FIRST = 0xFFFF_FFF0  # so that sequence numbers wrap
-
-
-def conversation() -> tuple[bytes, bytes]:
-    beats = [HeartbeatRequest(group_id="g" * n, generation_id=n, member_id="m") for n in range(BEATS)]
-    asked = b"".join(frame(encode_request(beat, 4, n, "me")) for n, beat in enumerate(beats))
-    told = b"".join(frame(encode_response(HeartbeatResponse(error_code=n), 4, n)) for n in range(BEATS))
-    return asked, told
-
-
-def cut(to_broker: bool, data: bytes, size: int) -> list[Segment]:
-    return [
-        (to_broker, (FIRST + 1 + at) % (1 << 32), data[at : at + size]) for at in range(0, len(data), size)
-    ]
-
-
-def ethernet(packet: bytes, tag: bytes = b"") -> bytes:
-    return bytes(12) + tag + (b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd") + packet
-
-
-# Kinds of captures: their number, and what stands in front of an IP packet.
-LINKS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
-    "ethernet": (1, ethernet),
-    "vlan": (1, lambda packet: ethernet(packet, b"\x81\x00\x00\x05")),
-    "loopback of BSD": (0, lambda packet: struct.pack("<I", 2 if packet[0] >> 4 == 4 else 30) + packet),
-    "loopback of OpenBSD": (108, lambda packet: struct.pack(">I", 2 if packet[0] >> 4 == 4 else 24) + packet),
-    "cooked": (113, lambda packet: bytes(14) + (b"\x08\0" if packet[0] >> 4 == 4 else b"\x86\xdd") + packet),
-    "cooked 2": (
-        276,
-        lambda packet: (b"\x08\0" if packet[0] >> 4 == 4 else b"\x86\xdd") + bytes(18) + packet,
-    ),
-    "raw": (101, lambda packet: packet),
-}
-
-
-def packet(segment: Segment, syn: bool, v6: bool) -> bytes:
-    """A TCP segment in an IP packet, written without the library that reads it."""
-    to_broker, sequence, data = segment
-    ports = (5000, 9092) if to_broker else (9092, 5000)
-    tcp = struct.pack(">HHIIBBHHH", *ports, sequence, 0, 5 << 4, 2 if syn else 16, 9, 0, 0) + data
-    if v6:
-        return struct.pack(">IHBB32s", 6 << 28, len(tcp), 6, 64, bytes(15) + b"\1" + bytes(15) + b"\1") + tcp
-    return struct.pack(">BBHIBBHII", 0x45, 0, 20 + len(tcp), 0, 64, 6, 0, 0x7F000001, 0x7F000001) + tcp
-
-
-def capture(
-    path: Path, segments: list[Segment], *, syn: bool = True, v6: bool = False, link: str = "ethernet"
-) -> Path:
-    kind, wrap = LINKS[link]
-    starts = [(True, FIRST, b""), (False, FIRST, b"")] if syn else []
-    out = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, kind)]
-    for number, segment in enumerate([*starts, *segments]):
-        raw = wrap(packet(segment, number < len(starts), v6))
-        out.append(struct.pack("<IIII", number, 0, len(raw), len(raw)) + raw)
-    path.write_bytes(b"".join(out))
-    return path
 
 
 def one_by_one() -> list[Segment]:

@@ -16,7 +16,7 @@ from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kproto.wire.message import Message
+from tests.inspect.stage import apis, exchange, picked
 
 JOIN = JoinGroupRequest(
     group_id="g", session_timeout_ms=1, member_id="a-1", protocol_type="consumer", protocols=[]
@@ -24,20 +24,6 @@ JOIN = JoinGroupRequest(
 SYNC = SyncGroupRequest(group_id="g", generation_id=1, member_id="a-1", assignments=[])
 BEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="a-1")
 COMMIT = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=1, member_id="a-1", topics=[])
-
-
-def exchange(
-    at: int,
-    request: Message,
-    response: Message | None,
-    *,
-    client: str = "a",
-    took: int = 1,
-    connection: int = 1,
-) -> Exchange:
-    api = type(request).__name__.removesuffix("Request")
-    answered = None if response is None else at + took
-    return Exchange(connection, "p:1", client, api, 4, 1, at, request, answered, response, broker="broker 1")
 
 
 def joined(generation: int) -> JoinGroupResponse:
@@ -49,21 +35,6 @@ def joined(generation: int) -> JoinGroupResponse:
         member_id="a-1",
         members=[],
     )
-
-
-def picked(*exchanges: Exchange, notes: tuple[Note, ...] = (), most: int = 100) -> Diagram:
-    builder = DiagramBuilder(lambda one: one.client, most=most)
-    for one in exchanges:
-        builder.add(one)
-    for note in notes:
-        builder.add_note(note)
-    found = builder.diagram()
-    assert found is not None
-    return found
-
-
-def apis(found: Diagram) -> list[str]:
-    return [row.text.split()[0] for row in found.rows if row.kind == "ask"]
 
 
 def metadata(topic: str) -> MetadataResponse:

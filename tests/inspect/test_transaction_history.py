@@ -8,7 +8,7 @@ from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.produce import ProduceRequest, ProduceResponse
 from kproto.wire.message import Message
-from tests.inspect.test_diagram_rows import apis, exchange, picked
+from tests.inspect.stage import apis, exchange, picked
 
 WRITE = ProduceRequest(transactional_id="billing", acks=-1, timeout_ms=1, topic_data=[])
 INIT = InitProducerIdRequest(transactional_id="billing", transaction_timeout_ms=1)

@@ -21,7 +21,7 @@ from kproto.messages.offset_commit import (
 )
 from kproto.wire.frame import frame
 from kproto.wire.message import Message
-from tests.inspect.test_capture import Segment, capture, cut
+from tests.inspect.stage import Segment, capture, cut
 
 pytest.importorskip("dpkt")
 
