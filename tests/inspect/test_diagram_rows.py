@@ -53,27 +53,27 @@ def join(at: int, generation: int = 1) -> list[Exchange]:
     ]
 
 
-def test_what_repeats_is_drawn_once_and_counted() -> None:
+def test_repeated_exchanges_are_drawn_once_and_counted() -> None:
     commits = [exchange(at, COMMIT, OffsetCommitResponse(topics=[])) for at in (0, 1_000, 2_000)]
     found = picked(*commits)
     assert apis(found) == ["OffsetCommit"]
     assert only(found, "quiet")[0].text == "2.0 s later; a: 2 OffsetCommit"
 
 
-def test_behind_a_join_everything_is_news_again() -> None:
+def test_after_a_join_each_api_is_drawn_again() -> None:
     commits = [exchange(at, COMMIT, OffsetCommitResponse(topics=[])) for at in (0, 100)]
     assert apis(picked(commits[0], *join(50), commits[1])) == [
         "OffsetCommit", "JoinGroup", "SyncGroup", "OffsetCommit",
     ]  # fmt: skip
 
 
-def test_metadata_that_says_something_new_is_drawn() -> None:
+def test_changed_metadata_is_drawn() -> None:
     one, other = (metadata(name) for name in "tu")
     found = [exchange(at, MetadataRequest(topics=[]), said) for at, said in enumerate((one, one, other))]
     assert len(apis(picked(*found))) == 2
 
 
-def test_a_heartbeat_is_drawn_when_it_fails_and_named() -> None:
+def test_a_failed_heartbeat_is_drawn_with_its_error() -> None:
     found = picked(
         exchange(0, BEAT, HeartbeatResponse(error_code=27)),
         exchange(5, BEAT, HeartbeatResponse(error_code=0)),
@@ -87,7 +87,7 @@ def test_the_same_failure_is_drawn_twice_and_then_counted() -> None:
     assert len(apis(found)) == 2
 
 
-def test_a_member_id_that_is_required_is_no_error() -> None:
+def test_member_id_required_is_not_drawn_as_an_error() -> None:
     required = JoinGroupResponse(
         error_code=79, generation_id=-1, protocol_name="", leader="", member_id="a-1", members=[]
     )
@@ -102,7 +102,7 @@ def test_a_rebalance_is_marked_from_the_first_join_to_the_last_sync() -> None:
     assert {row.at for row in found.rows if row.inside} == {100, 101, 110, 111}
 
 
-def test_a_rebalance_ends_when_who_is_missing_dies() -> None:
+def test_a_rebalance_ends_when_the_missing_member_dies() -> None:
     found = picked(
         exchange(0, JOIN, joined(1)),
         exchange(500, COMMIT, None),
@@ -111,22 +111,22 @@ def test_a_rebalance_ends_when_who_is_missing_dies() -> None:
     assert not [row for row in found.rows if row.at == 500 and row.inside]
 
 
-def test_a_note_comes_behind_the_answer_of_its_moment() -> None:
+def test_a_note_follows_the_response_of_the_same_time() -> None:
     found = picked(exchange(0, JOIN, joined(1), took=4), notes=(Note(4, "a", "is assigned t-0"),))
     assert [row.kind for row in found.rows][-2:] == ["answer", "note"]
 
 
-def test_no_answer_is_drawn_as_none() -> None:
+def test_a_missing_response_is_drawn_as_such() -> None:
     assert only(picked(exchange(0, JOIN, None)), "silence")[0].text == "no answer"
 
 
-def test_of_too_many_the_middle_is_counted() -> None:
+def test_beyond_the_limit_the_middle_is_counted() -> None:
     found = picked(*(one for at in range(50) for one in join(at * 1_000, at)), most=10)
     assert len(apis(found)) == 10
     assert any("JoinGroup" in row.text for row in only(found, "quiet"))
 
 
-def test_nobody_asked_is_no_picture() -> None:
+def test_no_requests_give_no_diagram() -> None:
     assert DiagramBuilder(MemberNames().of).diagram() is None
 
 
@@ -152,7 +152,7 @@ def test_two_members_with_one_client_id_have_two_names() -> None:
 
 
 @pytest.mark.parametrize("width", [1080, NARROW])
-def test_the_picture_has_lanes_arrows_and_what_each_says(width: int) -> None:
+def test_the_picture_has_lanes_arrows_and_tooltips(width: int) -> None:
     told = diagram_svg(picked(*join(0), exchange(20, BEAT, HeartbeatResponse(error_code=27))), width)
     for part in (
         ">a<",
@@ -166,7 +166,7 @@ def test_the_picture_has_lanes_arrows_and_what_each_says(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [1080, 820, NARROW])
-def test_words_stay_inside_of_the_picture(width: int) -> None:
+def test_texts_stay_inside_the_picture(width: int) -> None:
     long = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=1,
@@ -184,7 +184,7 @@ def test_words_stay_inside_of_the_picture(width: int) -> None:
         assert float(x) + half <= width + 1
 
 
-def test_what_users_chose_is_escaped() -> None:
+def test_names_chosen_by_users_are_escaped() -> None:
     told = picture(picked(exchange(0, JOIN, joined(1), client="<b>&")))
     assert "<b>" not in told
     assert told.startswith("<svg")

@@ -53,7 +53,7 @@ def test_an_unknown_tag_is_shown() -> None:
     assert any('(tag 9): tagged bytes = 2 bytes "xx"' in line for line in lines(dissect(join(t9=b"xx"))))
 
 
-def test_a_size_in_front_is_taken_off() -> None:
+def test_a_leading_size_is_recognized() -> None:
     frame = join()
     framed = dissect(len(frame).to_bytes(4, "big") + frame)
     assert framed.error is None
@@ -61,14 +61,14 @@ def test_a_size_in_front_is_taken_off() -> None:
 
 
 @pytest.mark.parametrize("cut", range(4, len(join())))
-def test_a_cut_frame_is_pointed_at_where_it_ends(cut: int) -> None:
+def test_a_truncated_frame_is_marked_at_its_end(cut: int) -> None:
     found = dissect(join()[:cut])
     assert found.error is not None
     assert 0 <= found.error.offset <= cut
     assert list(lines(found))[-1].count("<--") == 1
 
 
-def test_the_size_of_a_cut_frame_is_told_from_a_header() -> None:
+def test_the_size_of_a_truncated_frame_is_not_taken_for_a_header() -> None:
     frame = join()
     found = dissect((len(frame).to_bytes(4, "big") + frame)[:-3])
     assert found.error is not None
@@ -76,7 +76,7 @@ def test_the_size_of_a_cut_frame_is_told_from_a_header() -> None:
     assert next(lines(found)).endswith(f"= {len(frame)}, but {len(frame) - 3} bytes follow")
 
 
-def test_a_wrong_byte_in_a_response_with_its_size_is_pointed_at() -> None:
+def test_an_invalid_byte_in_a_sized_response_is_marked() -> None:
     frame = encode_response(HeartbeatResponse(error_code=25), 4, 1)[:-1] + b"\x0b"
     found = dissect(len(frame).to_bytes(4, "big") + frame, ("Heartbeat", 4))
     assert found.error is not None
@@ -90,14 +90,14 @@ def test_a_correlation_id_may_look_like_a_size() -> None:
     assert (found.error, found.end) == (None, 12)
 
 
-def test_frames_behind_each_other_are_split() -> None:
+def test_consecutive_frames_are_split() -> None:
     frame = len(join()).to_bytes(4, "big") + join()
     assert split(frame * 3) == [frame] * 3
     assert split(frame * 3 + b"x") == [frame * 3 + b"x"]
     assert split(join()) == [join()]
 
 
-def test_what_does_not_print_is_escaped() -> None:
+def test_unprintable_characters_are_escaped() -> None:
     request = HeartbeatRequest(group_id='a"\n\x7f\u2028\u202eb', generation_id=1, member_id="é")
     told = list(lines(dissect(encode_request(request, 4, 1, ""))))
     assert any('group_id: string = "a\\"\\n\\u007f\\u2028\\u202eb"' in line for line in told)
@@ -119,7 +119,7 @@ def test_an_error_code_and_an_api_key_have_their_names() -> None:
 
 
 @pytest.mark.parametrize("code", [-2, 999])
-def test_an_error_code_that_nobody_knows_stays_a_number(code: int) -> None:
+def test_an_unknown_error_code_stays_a_number(code: int) -> None:
     answer = encode_response(HeartbeatResponse(error_code=code), 4, 1)
     assert any(
         line.endswith(f"error_code: int16 = {code}") for line in lines(dissect(answer, ("Heartbeat", 4)))
@@ -129,7 +129,7 @@ def test_an_error_code_that_nobody_knows_stays_a_number(code: int) -> None:
 RECORDS = [Record(n, 1_700_000_000_000 + n, b"k", b"\xff" if n else None, (("h", None),)) for n in range(12)]
 
 
-def test_the_records_of_a_field_stand_below_it() -> None:
+def test_records_are_printed_below_their_field() -> None:
     partition = PartitionProduceData(index=0, records=encode_batch(RECORDS))
     request = ProduceRequest(
         acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[partition])]
@@ -140,29 +140,29 @@ def test_the_records_of_a_field_stand_below_it() -> None:
     assert told[at + 10] == "... and 2 more (--hex shows all)"
 
 
-def test_all_records_are_shown_when_asked_for() -> None:
+def test_all_records_are_printed_on_request() -> None:
     assert len(list(record_lines(encode_batch(RECORDS), whole=True))) == 13
 
 
-def test_a_marker_of_a_transaction_is_named() -> None:
+def test_a_transaction_marker_is_named() -> None:
     marker = Record(0, -1, b"\0\0\0\1", bytes(6))
     data = encode_batch([marker], is_control=True, is_transactional=True, producer_id=1)
     assert "marker COMMIT" in list(record_lines(data))[1]
 
 
-def test_a_broken_batch_is_pointed_at_behind_the_whole_ones() -> None:
+def test_an_invalid_batch_is_marked_after_the_valid_ones() -> None:
     good = encode_batch(RECORDS[:1])
     told = list(record_lines(good + good[:-1] + b"\xee"))
     assert told[0].startswith("batch at 0000")
     assert told[-1].startswith(f"<-- RecordBatch v2: field crc at offset {len(good) + 17}")
 
 
-def test_a_cut_batch_is_said_to_be_cut() -> None:
+def test_a_truncated_batch_is_reported() -> None:
     good = encode_batch(RECORDS[:1])
     assert list(record_lines(good + good[:-1]))[-1].startswith(f"{len(good) - 1} bytes of a truncated batch")
 
 
-def test_a_response_is_read_as_the_answer_to_what_was_asked() -> None:
+def test_a_response_is_decoded_for_the_given_api_and_version() -> None:
     answer = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="h", port=9)], topics=[])
     found = dissect(encode_response(answer, 13, 5), ("Metadata", 13))
     assert found.parts[1].reading.message == answer
@@ -176,7 +176,7 @@ def test_a_response_is_read_as_the_answer_to_what_was_asked() -> None:
         ("0000000a 00ff0003 00000001 0000", 4, "no API with the key 255"),
     ],
 )
-def test_a_request_that_nobody_knows_is_pointed_at_in_its_header(frame: str, at: int, why: str) -> None:
+def test_an_unknown_request_is_marked_in_its_header(frame: str, at: int, why: str) -> None:
     found = dissect(bytes.fromhex(frame))
     assert found.error is not None
     assert found.error.offset == at
@@ -202,7 +202,7 @@ def test_the_command_reads_base64_and_files(tmp_path: object, capsys: pytest.Cap
     assert len(printed) == 1
 
 
-def test_the_command_fails_on_a_wrong_byte(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_fails_on_an_invalid_byte(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", join()[:-3].hex()]) == 1
     assert "<--" in capsys.readouterr().out
 
@@ -216,14 +216,14 @@ def test_the_command_fails_on_a_wrong_byte(capsys: pytest.CaptureFixture[str]) -
         ((len(subscribed()) + 2).to_bytes(4, "big").hex() + subscribed().hex(), "size"),
     ],
 )
-def test_the_command_fails_on_what_is_wrong_inside_behind_and_in_front(
+def test_the_command_fails_on_invalid_contents_size_and_trailing_bytes(
     data: str, why: str, form: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["decode", data, *form]) == 1
     assert why in "".join(capsys.readouterr())
 
 
-def test_the_command_fails_on_a_wrong_byte_in_a_records_field(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_fails_on_an_invalid_byte_in_a_records_field(capsys: pytest.CaptureFixture[str]) -> None:
     batch = encode_batch([Record(0, 0, None, b"x")])
     topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
     asked = encode_request(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 7, 1, "me")

@@ -58,7 +58,7 @@ def titles(found: Dissection) -> list[str]:
     return [one["name"] for part in found.messages() for one in part.get("inside", ())]
 
 
-def test_a_subscription_stands_below_its_field() -> None:
+def test_a_subscription_is_printed_below_its_field() -> None:
     lines = told(join(WANTS))
     at = lines.index("ConsumerProtocolSubscription v3")
     assert lines[at - 1].startswith("metadata: bytes = ")
@@ -78,7 +78,7 @@ def test_the_offsets_inside_are_those_of_the_frame() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 9])
-def test_a_subscription_of_any_version_is_opened(version: int) -> None:
+def test_a_subscription_of_any_version_is_decoded(version: int) -> None:
     metadata = version.to_bytes(2, "big") + WANTS[2:]
     if version <= 3:
         metadata = Subscription(topics=("flights",)).encode(version)
@@ -90,7 +90,7 @@ def test_a_subscription_of_any_version_is_opened(version: int) -> None:
     assert ("3 bytes follow it, which readers skip" in found) == (version > 3)
 
 
-def test_in_the_answer_the_leader_reads_every_member() -> None:
+def test_the_subscriptions_in_a_leaders_response_are_decoded() -> None:
     members = [JoinGroupResponseMember(member_id=name, metadata=WANTS) for name in "ab"]
     answer = JoinGroupResponse(
         error_code=0,
@@ -106,7 +106,7 @@ def test_in_the_answer_the_leader_reads_every_member() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_assignments_are_opened_in_both_directions_of_sync_group(version: int) -> None:
+def test_assignments_are_decoded_in_sync_group_requests_and_responses(version: int) -> None:
     said = {"protocol_type": "consumer", "protocol_name": "range"} if version == 5 else {}
     request = SyncGroupRequest(
         group_id="g",
@@ -137,16 +137,16 @@ def described(protocol_type: str) -> Dissection:
     return dissect(encode_response(DescribeGroupsResponse(groups=[group]), 5, 1), ("DescribeGroups", 5))
 
 
-def test_a_described_member_shows_what_it_wants_and_has() -> None:
+def test_a_described_member_shows_its_subscription_and_assignment() -> None:
     assert titles(described("consumer")) == ["ConsumerProtocolSubscription", "ConsumerProtocolAssignment"]
 
 
-def test_what_others_than_consumers_say_is_left_as_it_is() -> None:
+def test_other_protocol_types_are_not_decoded() -> None:
     assert titles(described("connect")) == []
     assert titles(join(WANTS, kind="connect")) == []
 
 
-def test_a_groups_record_is_opened() -> None:
+def test_a_group_metadata_record_is_decoded() -> None:
     member = MemberMetadata(
         member_id="a",
         client_id="c",
@@ -174,9 +174,7 @@ def test_a_groups_record_is_opened() -> None:
         ("range", encode_initial_counts({"flights": 3}), "InitialCounts v0", "initial_count: int32 = 3"),
     ],
 )
-def test_user_data_is_opened_in_the_form_of_its_assignor(
-    assignor: str, data: bytes, title: str, line: str
-) -> None:
+def test_user_data_is_decoded_by_assignor(assignor: str, data: bytes, title: str, line: str) -> None:
     found = told(join(Subscription(topics=("flights",), user_data=data).encode(), assignor))
     assert line in found[found.index(title) :]
 
@@ -186,21 +184,21 @@ def test_user_data_of_another_assignor_stays_bytes() -> None:
     assert titles(found) == ["ConsumerProtocolSubscription"]
 
 
-def test_a_request_in_an_envelope_is_opened() -> None:
+def test_a_request_in_an_envelope_is_decoded() -> None:
     beat = encode_request(HeartbeatRequest(group_id="g", generation_id=3, member_id="a"), 4, 8, "me")
     request = EnvelopeRequest(request_data=beat, request_principal=b"", client_host_address=b"\x7f\0\0\1")
     found = dissect(encode_request(request, 0, 1, "broker"))
     assert titles(found) == ["RequestHeader", "HeartbeatRequest"]
 
 
-def test_broken_metadata_is_pointed_at_and_the_message_goes_on_behind_it() -> None:
+def test_invalid_metadata_is_marked_and_decoding_continues_after_it() -> None:
     found = told(join(WANTS[:20]))
     assert [line for line in found if line.startswith("<-- ConsumerProtocolSubscription v3: field ")] != []
     assert found[-2] == "reason: string = null"
 
 
 @given(st.binary(max_size=60), st.sampled_from(["sticky", "cooperative-sticky", "range"]), st.booleans())
-def test_no_bytes_of_metadata_stop_the_reading(data: bytes, assignor: str, whole: bool) -> None:
+def test_any_metadata_bytes_can_be_printed(data: bytes, assignor: str, whole: bool) -> None:
     inner = Subscription(topics=("t",), user_data=data).encode() if whole else data
     assert told(join(inner, assignor))[-2] == "reason: string = null"
     json.dumps(list(join(inner, assignor).messages()))

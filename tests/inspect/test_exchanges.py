@@ -59,14 +59,14 @@ def metadata(host: str = "kafka-1") -> MetadataResponse:
     return MetadataResponse(brokers=[broker], topics=[])
 
 
-def test_an_exchange_has_both_sides_and_its_time() -> None:
+def test_an_exchange_has_request_response_and_duration() -> None:
     _, found = talk(BEAT, 4, HeartbeatResponse(error_code=25))
     assert (found.client, found.api, found.version, found.ms) == ("me", "Heartbeat", 4, 12)
     assert found.request == BEAT
     assert "UNKNOWN_MEMBER_ID" in line(found)
 
 
-def test_addresses_are_replaced_and_nothing_else() -> None:
+def test_only_addresses_are_replaced() -> None:
     frame, found = talk(MetadataRequest(topics=[]), 9, metadata())
     assert addresses_in(found) == [("kafka-1", 9092)]
     passed = replace_addresses(frame, found, {("kafka-1", 9092): ("127.0.0.1", 19093)})
@@ -77,21 +77,21 @@ def test_addresses_are_replaced_and_nothing_else() -> None:
     assert found.response == metadata()  # what is shown is what the cluster said
 
 
-def test_an_answer_without_known_addresses_stays_as_it_is() -> None:
+def test_a_response_without_known_addresses_is_unchanged() -> None:
     frame, found = talk(MetadataRequest(topics=[]), 9, metadata())
     assert replace_addresses(frame, found, {("kafka-2", 9092): ("127.0.0.1", 1)}) is frame
     frame, found = talk(BEAT, 4, HeartbeatResponse(error_code=0))
     assert replace_addresses(frame, found, {}) is frame
 
 
-def test_nobody_answers_a_produce_without_acks() -> None:
+def test_produce_without_acks_expects_no_response() -> None:
     request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[])
     conversation = Conversation("127.0.0.1:5", 1)
     assert conversation.add_request(encode_request(request, 9, 7, "me"), 0)[1]
     assert conversation.close() == []
 
 
-def test_a_request_of_the_future_goes_by_with_its_client_and_a_reason() -> None:
+def test_an_unsupported_version_is_forwarded_with_a_reason() -> None:
     frame = bytearray(encode_request(BEAT, 4, 7, "me"))
     frame[2:4] = (99).to_bytes(2, "big")
     conversation = Conversation("127.0.0.1:5", 1)
@@ -102,7 +102,7 @@ def test_a_request_of_the_future_goes_by_with_its_client_and_a_reason() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\x00", b"\xff" * 40, b"GET / HTTP/1.1\r\n\r\n"])
-def test_garbage_goes_by(garbage: bytes) -> None:
+def test_garbage_is_forwarded(garbage: bytes) -> None:
     conversation = Conversation("127.0.0.1:5", 1)
     found, _ = conversation.add_request(garbage, 0)
     assert found.trouble
@@ -110,14 +110,14 @@ def test_garbage_goes_by(garbage: bytes) -> None:
     assert conversation.add_response(garbage[4:8], 1) in (None, found)
 
 
-def test_what_was_never_answered_says_so() -> None:
+def test_a_request_without_a_response_is_reported() -> None:
     conversation = Conversation("127.0.0.1:5", 1)
     conversation.add_request(encode_request(BEAT, 4, 7, "me"), 0)
     [left] = conversation.close()
     assert "the connection ended before the response" in line(left)
 
 
-def test_an_old_brokers_answer_to_api_versions_is_read() -> None:
+def test_an_old_brokers_api_versions_response_is_decoded() -> None:
     conversation = Conversation("127.0.0.1:5", 1)
     conversation.add_request(encode_request(ApiVersionsRequest(), 4, 7, "me"), 0)
     answer = encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7)
@@ -126,7 +126,7 @@ def test_an_old_brokers_answer_to_api_versions_is_read() -> None:
     assert "UNSUPPORTED_VERSION" in line(found)
 
 
-def test_subscriptions_are_opened_and_members_ids_are_short() -> None:
+def test_subscriptions_are_decoded_and_member_ids_shortened() -> None:
     owned = (TopicPartition("t", 0),)
     data = Subscription(topics=("t", "u"), owned=owned).encode()
     member = "me-0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -146,7 +146,7 @@ def test_subscriptions_are_opened_and_members_ids_are_short() -> None:
     assert "group=g member=me-0f8fad5b range(t, u owns t-0) because 'why not' -> generation=4" in told
 
 
-def test_transactions_are_told_in_words() -> None:
+def test_transactions_are_described() -> None:
     own: dict[str, Any] = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 2}
     named = InitProducerIdRequest(transaction_timeout_ms=9, **own)
     taken = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=3)
@@ -180,7 +180,7 @@ def test_transactions_are_told_in_words() -> None:
     assert "t-0@5 -> ok" in told
 
 
-def test_topics_by_id_have_the_names_that_metadata_told() -> None:
+def test_topic_ids_are_shown_by_the_names_in_metadata() -> None:
     id_ = UUID(int=5)
     conversation = Conversation("127.0.0.1:5", 1)
     conversation.add_request(encode_request(MetadataRequest(topics=None), 12, 1, "me"), 0)
@@ -197,18 +197,18 @@ def _fetch_topic(id_: UUID) -> FetchTopic:
     return FetchTopic(topic_id=id_, partitions=[partition])
 
 
-def test_a_heartbeat_is_quiet_until_it_has_news() -> None:
+def test_a_heartbeat_is_routine_unless_it_fails() -> None:
     assert is_quiet(talk(BEAT, 4, HeartbeatResponse(error_code=0))[1])
     assert not is_quiet(talk(BEAT, 4, HeartbeatResponse(error_code=27))[1])
 
 
-def test_groups_are_found_and_json_is_kafkas() -> None:
+def test_groups_are_found_and_json_has_kafkas_form() -> None:
     _, found = talk(BEAT, 4, HeartbeatResponse(error_code=0))
     assert groups_of(found) == {"g"}
     assert to_json(found)["request"]["generationId"] == 3
 
 
-def test_a_life_is_what_the_syncs_gave_and_an_error_took() -> None:
+def test_a_history_has_the_assigned_and_the_lost_partitions() -> None:
     history = GroupHistory()
     given = Assignment(partitions=(TopicPartition("t", 0),)).encode()
     sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m-1", assignments=[])

@@ -14,7 +14,7 @@ from kproto.messages.index import message_class, names
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
-def test_a_table_has_every_field_with_its_range_and_its_meaning() -> None:
+def test_a_table_has_every_field_with_its_versions_and_note() -> None:
     lines = guide.text("JoinGroupRequest", width=200).splitlines()
     row = next(line for line in lines if "group_instance_id" in line)
     assert row.split()[:5] == ["group_instance_id", "string", "5+", "yes", "null"]
@@ -22,7 +22,7 @@ def test_a_table_has_every_field_with_its_range_and_its_meaning() -> None:
     assert "JoinGroupRequest, versions 0-9, flexible from 6" in lines
 
 
-def test_one_version_has_its_fields_alone() -> None:
+def test_a_version_has_only_its_own_fields() -> None:
     assert [row.field.name for row in guide.rows(JoinGroupRequest, 0)] == [
         "group_id",
         "session_timeout_ms",
@@ -34,30 +34,30 @@ def test_one_version_has_its_fields_alone() -> None:
     ]
 
 
-def test_a_part_follows_its_whole_one_step_further_in() -> None:
+def test_fields_of_a_struct_follow_it_indented() -> None:
     found = [(row.depth, row.field.name) for row in guide.rows(JoinGroupRequest)]
     at = found.index((0, "protocols"))
     assert found[at + 1 : at + 3] == [(1, "name"), (1, "metadata")]
 
 
-def test_what_a_version_changed_is_told_once_with_its_kip() -> None:
+def test_a_change_is_listed_once_with_its_kip() -> None:
     told = dict(guide.changes(JoinGroupResponse))
     assert told["v5"] == ["+ members.group_instance_id (KIP-345)"]
     assert told["v7"] == ["+ protocol_type (KIP-559)", "protocol_name may be null"]
     assert told["v3 to v4"] == []
 
 
-def test_a_new_part_is_told_without_its_fields() -> None:
+def test_a_new_struct_is_listed_without_its_fields() -> None:
     told = dict(guide.changes(FetchRequest))
     assert told["v7"] == ["+ session_id (KIP-227)", "+ session_epoch", "+ forgotten_topics_data (KIP-227)"]
 
 
-def test_a_field_that_ended_is_told() -> None:
+def test_a_removed_field_is_listed() -> None:
     assert "- topics.topic" in dict(guide.changes(FetchRequest))["v13"]
 
 
 @pytest.mark.parametrize("width", [60, 300])
-def test_no_message_is_wider_than_its_page_but_for_its_table(width: int) -> None:
+def test_only_tables_may_be_wider_than_the_page(width: int) -> None:
     for name in names():
         for line in guide.text(name, width=width).splitlines():
             assert len(line) <= max(width, 130), (name, line)
@@ -81,9 +81,7 @@ class Tags(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_guide_is_written_with_links_that_lead_somewhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_link_of_the_guide_has_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "--html", str(tmp_path / "guide")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'guide' / 'index.html'}\n"
     files = {path.name for path in (tmp_path / "guide").iterdir()}
@@ -104,12 +102,12 @@ def test_every_message_is_in_the_guide() -> None:
 
 
 @pytest.mark.parametrize("name", ["JoinGroup", "joingroup", "11", "JoinGroupRequest", "joingrouprequest"])
-def test_a_message_may_be_called_in_many_ways(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_is_found_by_api_key_or_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", name]) == 0
     assert "JoinGroupRequest, versions 0-9" in capsys.readouterr().out
 
 
-def test_also_what_is_no_api_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_without_an_api_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "ConsumerProtocolSubscription", "--version", "3"]) == 0
     assert "owned_partitions" in capsys.readouterr().out
 
@@ -121,14 +119,14 @@ def test_also_what_is_no_api_can_be_shown(capsys: pytest.CaptureFixture[str]) ->
         (["JoinGroup", "--html", "guide"], "without a MESSAGE"),
     ],
 )
-def test_what_can_not_be_shown_is_said(
+def test_invalid_arguments_of_show_are_reported(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["show", *words]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_who_names_no_message_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_message_is_reported_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["show"])
     said = capsys.readouterr().err
@@ -136,7 +134,7 @@ def test_who_names_no_message_is_told_how(capsys: pytest.CaptureFixture[str]) ->
     assert "''" not in said
 
 
-def test_a_guide_that_can_not_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_guide_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["show", "--html", str(tmp_path / "file")]) == 2
     assert "a writable place" in capsys.readouterr().err
@@ -146,7 +144,7 @@ def test_a_guide_that_can_not_be_written_is_said(tmp_path: Path, capsys: pytest.
     ("typed", "hinted"),
     [("sync", "SyncGroupRequest"), ("Joingrup", "JoinGroupRe"), ("x", "JoinGroupRequest")],
 )
-def test_a_misspelt_name_is_answered_with_those_that_are_like_it(
+def test_a_misspelt_name_is_reported_with_similar_names(
     typed: str, hinted: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -154,6 +152,6 @@ def test_a_misspelt_name_is_answered_with_those_that_are_like_it(
     assert hinted in capsys.readouterr().err
 
 
-def test_what_stands_between_backticks_is_code_on_a_page() -> None:
+def test_text_between_backticks_is_code_on_a_page() -> None:
     page = "".join(html for _, html in guide.fragments("Fetch"))
     assert "From v15 on it is in <code>replica_state</code>" in page

@@ -51,7 +51,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_says_the_same_bytes(form: str) -> None:
+def test_every_format_gives_the_same_bytes(form: str) -> None:
     assert read(FORMS[form]) == DATA
     assert read(FORMS[form].replace("\n", "\r\n")) == DATA
 
@@ -60,16 +60,16 @@ def test_a_star_repeats_the_row_above_up_to_the_next_offset() -> None:
     assert read("00000000  " + "07 " * 16 + " |....|\n*\n00000040  01\n00000041\n") == b"\x07" * 64 + b"\x01"
 
 
-def test_a_star_does_not_make_more_than_a_frame_may_hold() -> None:
+def test_a_star_does_not_exceed_the_maximum_frame_size() -> None:
     assert read("00000000  00 00  |..|\n*\n7ffffffe\n") is None
 
 
-def test_plain_hex_may_begin_like_an_offset() -> None:
+def test_plain_hex_may_start_like_an_offset() -> None:
     assert read("0000 0009 0000 0001") == bytes.fromhex("0000000900000001")
 
 
 @pytest.mark.parametrize("text", ["zz!", "JoinGroup", "b'", "0000: zz", "\0\1"])
-def test_anything_else_says_nothing(text: str) -> None:
+def test_other_text_gives_no_bytes(text: str) -> None:
     assert read(text) is None
 
 
@@ -81,18 +81,18 @@ def test_anything_else_says_nothing(text: str) -> None:
         ("000c0004 0000000O", "'O' is not a hex digit"),
     ],
 )
-def test_what_is_nearly_one_is_refused_with_why(text: str, why: str) -> None:
+def test_mistyped_hex_is_rejected_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         read(text)
 
 
 @given(st.binary(min_size=1), st.sampled_from([" ", ":", ", "]))
 @example(b"00 ", " ")
-def test_hex_is_read_whatever_the_bytes(data: bytes, between: str) -> None:
+def test_hex_of_any_bytes_is_read(data: bytes, between: str) -> None:
     assert read(between.join(f"{byte:02x}" for byte in data)) == data
 
 
 @given(st.text("0123456789abcdef xX:|*\n'b\\=", max_size=60))
-def test_any_text_is_read_refused_or_says_nothing(text: str) -> None:
+def test_any_text_is_read_rejected_or_gives_no_bytes(text: str) -> None:
     with contextlib.suppress(ConfigError):
         assert isinstance(read(text), bytes | None)

@@ -89,21 +89,21 @@ RECORDS = {
 
 
 @pytest.mark.parametrize(("what", "form", "data"), MESSAGES, ids=[what["name"] for what, _, _ in MESSAGES])
-def test_a_message_goes_both_ways(what: dict[str, object], form: dict[str, object], data: str) -> None:
+def test_a_message_survives_a_round_trip(what: dict[str, object], form: dict[str, object], data: str) -> None:
     assert decode({**what, "hex": data}) == {"json": form}
     assert encode({**what, "json": form}) == {"hex": data}
 
 
-def test_a_record_set_goes_both_ways() -> None:
+def test_a_record_set_survives_a_round_trip() -> None:
     assert decode_records({"hex": RECORDS_HEX}) == RECORDS
     assert encode_records(RECORDS) == {"hex": RECORDS_HEX}
 
 
-def test_a_cut_last_batch_is_not_there() -> None:
+def test_a_truncated_last_batch_is_skipped() -> None:
     assert decode_records({"hex": RECORDS_HEX + RECORDS_HEX[:-2]}) == RECORDS
 
 
-def test_a_wrong_checksum_is_not_valid() -> None:
+def test_a_wrong_checksum_is_invalid() -> None:
     told = decode_records({"hex": RECORDS_HEX[:-2] + "02"})
     assert told["valid"] is False
     assert "crc" in told["error"]
@@ -132,9 +132,7 @@ def test_a_wrong_checksum_is_not_valid() -> None:
         ('{"kind": "request", "name": "FetchRequest", "version": 4, "hex": "00"}', "replica_id"),
     ],
 )
-def test_a_bad_line_is_answered_with_its_error_and_the_next_one_still_answered(
-    line: str | bytes, why: str
-) -> None:
+def test_an_error_affects_only_its_own_line(line: str | bytes, why: str) -> None:
     what, form, data = MESSAGES[0]
     first, second = answers([line, json.dumps({**what, "hex": data})], decode)
     assert why in first["error"]
@@ -182,12 +180,12 @@ def test_half_a_surrogate_pair_comes_back_escaped() -> None:
     assert "\\ud800" in one_line(line).encode().decode()
 
 
-def test_a_byte_order_mark_is_no_part_of_the_line() -> None:
+def test_a_byte_order_mark_is_ignored() -> None:
     what, form, data = MESSAGES[0]
     line = json.dumps({**what, "hex": data}).encode("utf-8-sig")
     assert list(answers([line], decode)) == [{"json": form}]
 
 
-def test_rows_and_counts_that_do_not_agree_are_refused() -> None:
+def test_rows_that_do_not_match_the_counts_are_rejected() -> None:
     (line,) = answers([json.dumps({**RECORDS, "rows": []})], encode_records)
     assert "0 rows are left" in line["error"]

@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
         (("127.0.0.1", 50312), ("::1", 9092)),
     ],
 )
-def test_what_was_asked_and_answered_is_read_again(
+def test_requests_and_responses_are_decoded_from_the_file(
     path: Path, client: tuple[str, int], broker: tuple[str, int]
 ) -> None:
     with path.open("wb") as file:
@@ -66,7 +66,7 @@ def test_what_was_asked_and_answered_is_read_again(
 
 
 @pytest.mark.parametrize("size", [32_763, 32_764, 32_765, 200_000])
-def test_a_long_frame_goes_over_several_segments(path: Path, size: int) -> None:
+def test_a_long_frame_spans_several_segments(path: Path, size: int) -> None:
     long = HeartbeatResponse(error_code=0)
     long.__unknown_tags__ = {9: bytes(size)}
     frame = encode_response(long, 4, 0)
@@ -78,7 +78,7 @@ def test_a_long_frame_goes_over_several_segments(path: Path, size: int) -> None:
     assert titles(path) == ["HeartbeatRequest v4 #0", "HeartbeatResponse v4 #0", "HeartbeatRequest v4 #1"]
 
 
-def test_a_port_that_is_used_again_is_another_connection(path: Path) -> None:
+def test_a_reused_port_is_a_new_connection(path: Path) -> None:
     with path.open("wb") as file:
         capture = PcapWriter(file)
         for _ in range(2):
@@ -87,7 +87,7 @@ def test_a_port_that_is_used_again_is_another_connection(path: Path) -> None:
     assert titles(path) == ["HeartbeatRequest v4 #7"] * 2
 
 
-def test_both_checksums_are_right() -> None:
+def test_both_checksums_are_correct() -> None:
     file = io.BytesIO()
     PcapWriter(file).write_frame(CLIENT, BROKER, True, beat(0), AT)
     data, at, seen = file.getvalue(), 24, 0
@@ -116,25 +116,25 @@ def shown(version: int, then: bytes) -> tuple[bytes, bytes]:
     )
 
 
-def test_what_lets_somebody_in_is_not_kept() -> None:
+def test_credentials_are_not_written() -> None:
     login = encode_request(SaslAuthenticateRequest(auth_bytes=b"\0me\0secret"), 2, 2, "me")
     kept = shown(1, login)
     assert b"secret" not in b"".join(kept)
     assert b"[hidden]" in kept[0]
 
 
-def test_nor_is_a_token_without_a_header_or_one_that_is_cut() -> None:
+def test_bare_and_truncated_tokens_are_not_written() -> None:
     login = encode_request(SaslAuthenticateRequest(auth_bytes=b"\0me\0secret"), 2, 2, "me")
     for version, then in ((0, b"\0alice\0secret"), (1, login[:-1])):
         assert b"secret" not in b"".join(shown(version, then))
 
 
-def test_a_file_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--pcap"), capture_file(tmp_path / "no" / "seen.pcap"):
         pass
 
 
-def test_a_full_disk_is_told_at_once() -> None:
+def test_a_full_disk_is_reported_at_once() -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")
@@ -142,9 +142,7 @@ def test_a_full_disk_is_told_at_once() -> None:
         pass
 
 
-def test_a_disk_that_fills_up_ends_the_capture_and_nothing_else(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_disk_that_fills_up_ends_only_the_capture(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with capture_file(path) as take:

@@ -42,14 +42,14 @@ def test_an_ownership_that_never_ends_lasts_until_the_last_event() -> None:
     assert ownerships([event(10, "assigned", "a", T0), event(99, "started", "b")])[0].end == 99
 
 
-def test_two_members_at_once_are_seen() -> None:
+def test_overlapping_ownerships_are_found() -> None:
     events = [event(0, "assigned", "a", T0), event(5, "assigned", "b", T0), event(9, "revoked", "a", T0)]
     assert [(one.member, other.member) for one, other in overlapping_ownerships(ownerships(events))] == [
         ("a", "b")
     ]
 
 
-def test_a_hand_over_without_overlap_is_not_sharing() -> None:
+def test_a_handover_at_one_time_does_not_overlap() -> None:
     events = [
         event(0, "assigned", "a", T0),
         event(5, "revoked", "a", T0),
@@ -68,7 +68,7 @@ def test_a_partition_stands_still_between_two_owners() -> None:
     assert (still.partition, still.ms, still.generation, still.found) == (T0, 7, 2, False)
 
 
-def test_a_standstill_begins_when_the_owner_begins_to_let_go() -> None:
+def test_a_standstill_begins_when_the_owner_starts_to_release() -> None:
     events = [
         event(0, "assigned", "a", T0),
         event(3, "releasing", "a", T0),
@@ -89,7 +89,7 @@ def test_a_kept_partition_does_not_stand_still() -> None:
     assert [standstill.partition for standstill in standstills(events)] == [T1]
 
 
-def test_a_new_partition_stands_still_from_its_growth_on() -> None:
+def test_a_new_partition_stands_still_from_its_creation() -> None:
     events = [
         event(0, "assigned", "a", T0),
         event(50, "grown", "", T2),
@@ -99,7 +99,7 @@ def test_a_new_partition_stands_still_from_its_growth_on() -> None:
     assert (still.partition, still.ms, still.found) == (T2, 30, True)
 
 
-def test_the_cause_names_who_did_what_since_the_generation_before() -> None:
+def test_the_cause_names_the_events_since_the_previous_generation() -> None:
     events = [
         event(0, "assigned", "a", T0),
         event(5, "started", "b"),
@@ -110,7 +110,7 @@ def test_the_cause_names_who_did_what_since_the_generation_before() -> None:
     assert cause(events, 2) == "b joins; a: cached metadata has changed"
 
 
-def test_the_cause_leaves_out_what_only_follows_from_it() -> None:
+def test_the_cause_leaves_out_consequences() -> None:
     events = [
         event(0, "assigned", "a", T0),
         event(5, "started", "b"),
@@ -122,7 +122,7 @@ def test_the_cause_leaves_out_what_only_follows_from_it() -> None:
     assert cause(events, 2) == "b joins"
 
 
-def test_the_picture_names_members_partitions_and_escapes_what_users_chose() -> None:
+def test_the_picture_names_members_and_partitions_escaped() -> None:
     page = timeline(
         [event(0, "started", "<a>"), event(3, "assigned", "<a>", T0), event(9, "killed", "<a>")],
         "a & b",
@@ -150,7 +150,7 @@ def test_generations_a_moment_apart_share_a_label() -> None:
     assert len(narrow) <= len(wide)
 
 
-def test_no_events_are_no_picture() -> None:
+def test_a_picture_needs_events() -> None:
     with pytest.raises(ValueError, match="at least one event"):
         timeline([], "empty")
 
@@ -174,14 +174,14 @@ def restarted(*between: GroupEvent) -> list[GroupEvent]:
         ([event(3_000, "lost", "b", T0)], 1_000, "b2 takes the place of b"),
     ],
 )
-def test_who_takes_anothers_place_without_a_rebalance_has_a_row_of_its_own(
+def test_a_replacement_without_a_rebalance_has_its_own_row(
     between: list[GroupEvent], ms: int, why: str
 ) -> None:
     rows = re.findall(r"<tr><td>(\d+)(.*?)</tr>", timeline(restarted(*between), "a restart"))
     assert rows == [("2", "<td>·<td>a joins"), ("2", f"<td>{ms} ms<td>{why}")]
 
 
-def test_a_new_generation_is_no_taking_of_a_place() -> None:
+def test_a_new_generation_is_not_a_replacement() -> None:
     events = [
         event(10, "assigned", "b", T0),
         event(20, "killed", "b"),

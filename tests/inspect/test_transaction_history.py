@@ -35,30 +35,30 @@ WROTE = (WRITE, ProduceResponse(responses=[]))
 COMMITTED, ABORTED = (end(True), ended()), (end(False), ended())
 
 
-def test_commits_and_aborts_are_counted_and_the_longest_is_told() -> None:
+def test_commits_aborts_and_the_longest_transaction_are_reported() -> None:
     assert told((INIT, NEW), WROTE, COMMITTED, WROTE, WROTE, ABORTED) == ["billing", "1", "1", "0", "21"]
 
 
-def test_an_end_that_is_refused_ends_nothing() -> None:
+def test_a_failed_end_txn_ends_nothing() -> None:
     refused = (end(True), ended(ErrorCode.CONCURRENT_TRANSACTIONS))
     assert told(WROTE, refused) == ["billing", "0", "0", "1", "0"]
     assert told(WROTE, refused, COMMITTED) == ["billing", "1", "0", "0", "21"]
 
 
-def test_a_producer_that_comes_back_aborts_what_was_open() -> None:
+def test_a_restarted_producer_aborts_its_open_transaction() -> None:
     assert told(WROTE, (INIT, NEW)) == ["billing", "0", "1", "0", "11"]
 
 
-def test_what_became_of_an_end_without_an_answer_is_not_said() -> None:
+def test_an_end_txn_without_a_response_is_not_counted() -> None:
     assert told(WROTE, (end(True), None), (INIT, NEW)) == ["billing", "0", "0", "0", "21"]
 
 
-def test_a_producer_without_transactions_is_not_told_of() -> None:
+def test_a_producer_without_transactions_is_not_reported() -> None:
     write = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1, topic_data=[])
     assert told((write, ProduceResponse(responses=[]))) == []
 
 
-def test_of_many_commits_one_is_drawn_and_each_abort() -> None:
+def test_one_commit_and_every_abort_are_drawn() -> None:
     both = [COMMITTED, ABORTED] * 3
     found = picked(*(exchange(turn, *asked) for turn, asked in enumerate(both)))
     assert apis(found) == ["EndTxn"] * 4

@@ -67,7 +67,7 @@ def test_the_short_form_is_a_line_for_each_request_and_a_summary(
     assert re.search(r"\nHeartbeat +2 +1 ", text)
 
 
-def test_what_goes_on_all_the_time_is_left_out_as_by_watch(
+def test_routine_exchanges_are_left_out_as_by_watch(
     conversation: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = told(capsys, conversation, "--short")
@@ -85,7 +85,7 @@ def test_what_goes_on_all_the_time_is_left_out_as_by_watch(
         (["--not-api", "LeaveGroup"], 3),
     ],
 )
-def test_the_filters_hold_for_every_form(
+def test_the_filters_apply_to_every_output_form(
     conversation: Path,
     capsys: pytest.CaptureFixture[str],
     form: list[str],
@@ -107,21 +107,21 @@ def test_the_filters_hold_for_every_form(
         (["--pcap", "x.pcap", "--html", "x.html"], "with --short"),
     ],
 )
-def test_what_is_of_captures_only_says_so(
+def test_options_of_captures_need_a_capture(
     capsys: pytest.CaptureFixture[str], words: list[str], needs: str
 ) -> None:
     assert main(["decode", *words]) == 2
     assert needs in capsys.readouterr().err
 
 
-def test_a_page_is_made_of_a_capture_too(
+def test_a_capture_can_be_written_as_a_page(
     conversation: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told(capsys, conversation, "--short", "--html", tmp_path / "page.html")
     assert "LeaveGroup" in (tmp_path / "page.html").read_text()
 
 
-def test_topics_have_their_names_though_another_connection_was_told_them(
+def test_topic_names_are_shared_between_connections(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flights, broker = UUID(int=7), ("10.0.0.1", 9092)

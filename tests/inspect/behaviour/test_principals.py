@@ -72,7 +72,7 @@ def after(mechanism: str, password: str = PASSWORD) -> Exchange:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_who_was_let_in_is_told_from_then_on(mechanism: str) -> None:
+def test_the_principal_is_shown_after_authentication(mechanism: str) -> None:
     found = after(mechanism)
     assert found.principal == f"User:{NAME}"
     assert f"me ({NAME})" in line(found)
@@ -83,12 +83,12 @@ def test_who_was_let_in_is_told_from_then_on(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_who_was_refused_is_nobody(mechanism: str) -> None:
+def test_a_rejected_login_sets_no_principal(mechanism: str) -> None:
     found = after(mechanism, "left")
     assert found.principal == ""
     assert "principal" not in to_json(found)
 
 
 @given(st.sampled_from([*MECHANISMS, "GSSAPI"]), st.binary())
-def test_a_first_message_that_makes_no_sense_names_nobody_or_somebody(mechanism: str, first: bytes) -> None:
+def test_an_invalid_first_message_raises_nothing(mechanism: str, first: bytes) -> None:
     assert claimed_name(mechanism, first) != ""

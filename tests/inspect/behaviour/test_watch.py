@@ -39,7 +39,7 @@ def synced(group: str = "g") -> Exchange:
     return Exchange(1, "p:1", "me", "SyncGroup", 5, 1, 0, request, 1, response, broker="kafka:9092")
 
 
-def test_the_page_has_the_life_and_the_requests(tmp_path: Path) -> None:
+def test_the_page_has_the_timeline_and_the_requests(tmp_path: Path) -> None:
     watching = printer("--html", str(tmp_path / "life.html"))
     watching.add(synced())
     watching.print_summary()
@@ -49,7 +49,7 @@ def test_the_page_has_the_life_and_the_requests(tmp_path: Path) -> None:
     assert "kafka:9092" in page
 
 
-def test_the_page_tells_what_became_of_transactions(tmp_path: Path) -> None:
+def test_the_page_has_the_outcomes_of_transactions(tmp_path: Path) -> None:
     watching = printer("--html", str(tmp_path / "life.html"))
     request = EndTxnRequest(transactional_id="billing", producer_id=1, producer_epoch=0, committed=True)
     response = EndTxnResponse(throttle_time_ms=0, error_code=0)
@@ -59,24 +59,24 @@ def test_the_page_tells_what_became_of_transactions(tmp_path: Path) -> None:
     assert "Transactions of billing: 1 committed, 0 aborted, 0 open" in page
 
 
-def test_the_filters_hold_for_the_requests_on_the_page(tmp_path: Path) -> None:
+def test_the_filters_apply_to_the_requests_on_the_page(tmp_path: Path) -> None:
     watching = printer("--html", str(tmp_path / "life.html"), "--group", "other")
     watching.add(synced())
     watching.print_summary()
     assert "SyncGroup: got t-0" not in (tmp_path / "life.html").read_text()
 
 
-def test_nothing_seen_is_a_page_that_says_so(tmp_path: Path) -> None:
+def test_a_page_without_exchanges_says_so(tmp_path: Path) -> None:
     printer("--html", str(tmp_path / "life.html")).print_summary()
     assert "No group was seen" in (tmp_path / "life.html").read_text()
 
 
-def test_a_page_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_page_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--html"):
         printer("--html", str(tmp_path / "no" / "life.html")).print_summary()
 
 
-def test_a_cluster_that_is_not_there_is_not_taken_for_an_address_to_listen_on(
+def test_a_missing_cluster_is_not_reported_as_an_invalid_listen_address(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["watch", "127.0.0.1:1", "--listen", "127.0.0.1:0"]) == 1
@@ -93,7 +93,7 @@ def test_a_cluster_that_is_not_there_is_not_taken_for_an_address_to_listen_on(
         ("elsewhere", True, "the certificate is not for the host name localhost: connect by a name"),
     ],
 )
-def test_a_cluster_whose_certificate_is_not_believed_is_told_with_the_cure(
+def test_an_invalid_certificate_is_reported_with_its_remedy(
     shown: str, trusts: bool, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("trustme")
@@ -108,7 +108,7 @@ def test_a_cluster_whose_certificate_is_not_believed_is_told_with_the_cure(
     assert re.fullmatch(rf"kproto watch: no broker at {place}: {told}.*\n", capsys.readouterr().err)
 
 
-def test_a_cluster_that_speaks_no_tls_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_without_tls_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "client.properties").write_text("security.protocol=SSL\n")
     with running() as server:
         words = ["--listen", "127.0.0.1:0", "--command-config", str(tmp_path / "client.properties")]
@@ -116,7 +116,7 @@ def test_a_cluster_that_speaks_no_tls_is_told(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err.endswith("does this port speak TLS?\n")
 
 
-def test_a_cluster_may_vouch_for_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_self_signed_certificate_can_be_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("trustme")
     files = certificates(tmp_path)
     with running(listen=["SSL://localhost:0"], tls=files.context(server=files.elsewhere)) as server:
@@ -126,7 +126,7 @@ def test_a_cluster_may_vouch_for_itself(tmp_path: Path, capsys: pytest.CaptureFi
     assert "the certificate is not for the host name localhost" in capsys.readouterr().err
 
 
-def test_who_vouches_for_nobody_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_ca_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     words = ["127.0.0.1:1", "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={tmp_path / 'ca.pem'}"]
     assert main(["watch", *words]) == 2
@@ -134,7 +134,7 @@ def test_who_vouches_for_nobody_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert re.match(r"kproto watch: --tls-ca='.*ca.pem' is not allowed; a file of PEM certificates", told)
 
 
-def test_what_ctrl_c_cuts_off_is_told(tmp_path: Path) -> None:
+def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
     """A client that has asked and gone, as sarama-cluster goes behind its LeaveGroup."""
     asked = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -160,7 +160,7 @@ def test_what_ctrl_c_cuts_off_is_told(tmp_path: Path) -> None:
     assert told["trouble"] == "the connection ended before the response"
 
 
-def test_a_clients_name_writes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_id_cannot_inject_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """A group's name with an end of line forged lines, and one with an escape coloured the terminal."""
     watching = printer()
     name = "g\r\n    9.999  admin  DeleteTopics v6\x1b[31m\x9b1m\u202e"
