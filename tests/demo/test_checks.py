@@ -22,22 +22,22 @@ def frame() -> pd.DataFrame:
 
 
 def reports(*, skip: int | None = None, wrong: bool = False, twice: bool = False) -> GroupReports:
-    kept = GroupReports()
-    kept.add(GroupEvent(0, "assigned", "a", 1, (P0,)))
+    reports_ = GroupReports()
+    reports_.add(GroupEvent(0, "assigned", "a", 1, (P0,)))
     if twice:
-        kept.add(GroupEvent(1, "assigned", "b", 2, (P0,)))
-    kept.add(GroupEvent(9, "left", "a"))
+        reports_.add(GroupEvent(1, "assigned", "b", 2, (P0,)))
+    reports_.add(GroupEvent(9, "left", "a"))
     rows = [(0, 0, 5), (1, 0, None), (2, 1, 7 if wrong else -2)]
     for offset, origin, delay in rows:
         if offset != skip:
-            kept.add([ReadBatch(0, [offset], [origin], [delay])])
-    return kept
+            reports_.add([ReadBatch(0, [offset], [origin], [delay])])
+    return reports_
 
 
-def faults(kept: GroupReports, **changed: object) -> list[str]:
+def faults(reports_: GroupReports, **changed: object) -> list[str]:
     data = frame()
-    given = {"produced": 3, "ends": {P0: 3}, "committed": {P0: 3}, "hourly": hourly(data)} | changed
-    return check_results(data, reports=kept, **given).faults  # type: ignore[arg-type]
+    arguments = {"produced": 3, "ends": {P0: 3}, "committed": {P0: 3}, "hourly": hourly(data)} | changed
+    return check_results(data, reports=reports_, **arguments).faults  # type: ignore[arg-type]
 
 
 def test_a_correct_run_has_no_fault() -> None:
@@ -45,10 +45,10 @@ def test_a_correct_run_has_no_fault() -> None:
 
 
 def test_a_record_that_is_read_twice_counts_once() -> None:
-    kept = reports()
-    assert kept.add([ReadBatch(0, [1], [ORIGINS.index("EWR")], [None])]) == 0
-    assert kept.reread_count == 1
-    assert faults(kept) == []
+    collected = reports()
+    assert collected.add([ReadBatch(0, [1], [ORIGINS.index("EWR")], [None])]) == 0
+    assert collected.reread_count == 1
+    assert faults(collected) == []
 
 
 def test_a_lost_record_is_a_fault() -> None:
@@ -65,14 +65,14 @@ def test_two_owners_are_a_fault() -> None:
 
 def test_a_removed_member_that_learns_of_it_late_is_not_a_second_owner() -> None:
     """On a machine so busy that a member's heartbeats came too late."""
-    kept = GroupReports()
-    kept.add(GroupEvent(0, "assigned", "a", 1, (P0,)))
-    kept.add(GroupEvent(5, "assigned", "b", 2, (P0,)))
-    kept.add(GroupEvent(9, "lost", "a", 1, (P0,)))
-    kept.add([ReadBatch(0, [0, 1, 2], [0, 0, 1], [5, None, -2])])
-    assert faults(kept) == []
-    kept.events[-1] = GroupEvent(9, "revoked", "a", 1, (P0,))
-    assert any("two owners" in fault for fault in faults(kept))
+    collected = GroupReports()
+    collected.add(GroupEvent(0, "assigned", "a", 1, (P0,)))
+    collected.add(GroupEvent(5, "assigned", "b", 2, (P0,)))
+    collected.add(GroupEvent(9, "lost", "a", 1, (P0,)))
+    collected.add([ReadBatch(0, [0, 1, 2], [0, 0, 1], [5, None, -2])])
+    assert faults(collected) == []
+    collected.events[-1] = GroupEvent(9, "revoked", "a", 1, (P0,))
+    assert any("two owners" in fault for fault in faults(collected))
 
 
 def test_a_lagging_commit_is_a_fault() -> None:

@@ -30,7 +30,7 @@ FULL = Subscription(
 )
 names = st.text("abc", min_size=1, max_size=4)
 partitions = st.lists(st.builds(TopicPartition, names, st.integers(0, 9)), max_size=6, unique=True).map(
-    lambda found: tuple(sorted(found))
+    lambda topics: tuple(sorted(topics))
 )
 subscriptions = st.builds(
     Subscription,

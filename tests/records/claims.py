@@ -94,10 +94,10 @@ def headers_of_batches_are_read_as_written(package: Package) -> None:
     @package.examples()
     @given(ANY)
     def claim(one: RecordBatch) -> None:
-        (found,) = package.records.batches(package.encode([one]))
-        assert {name: getattr(found, name) for name in one.header} == one.header
-        assert found.count == len(one.written)
-        assert found.size == len(found.data)
+        (read_batch,) = package.records.batches(package.encode([one]))
+        assert {name: getattr(read_batch, name) for name in one.header} == one.header
+        assert read_batch.count == len(one.written)
+        assert read_batch.size == len(read_batch.data)
 
     claim()
 
@@ -119,12 +119,12 @@ def a_cut_last_batch_is_not_there(package: Package) -> None:
     def claim(drawn: list[RecordBatch], data: st.DataObject) -> None:
         whole = package.encode(drawn)
         cut = whole[: data.draw(st.integers(0, len(whole)))]
-        there, size = [], 0
-        for one in drawn:
-            size += len(package.encode([one]))
+        batches, size = [], 0
+        for batch in drawn:
+            size += len(package.encode([batch]))
             if size <= len(cut):
-                there.append(one)
-        rows = as_tuples([row for one in there for row in one.records])
+                batches.append(batch)
+        rows = as_tuples([row for batch in batches for row in batch.records])
         assert as_tuples(package.read(cut, control=True)) == rows
 
     claim()
@@ -295,7 +295,7 @@ def aborted_records_are_left_out(package: Package) -> None:
                 elif start is not None:
                     aborted.append((producer, start))
             drawn.append(RecordBatch([Record(offset, NOW, key, b"v")], header))
-        expected += [offset for left in pending.values() for offset in left]
+        expected += [offset for remaining in pending.values() for offset in remaining]
         data = package.encode(drawn)
         assert [row.offset for row in package.records.rows(data, aborted=aborted)] == sorted(expected)
         assert package.columns.columns(data, aborted=aborted).offset.tolist() == sorted(expected)

@@ -25,7 +25,7 @@ def _param(scenario: Scenario) -> object:
     return pytest.param(scenario, marks=marks, id=scenario.id)
 
 
-@pytest.mark.parametrize("scenario", [_param(one) for one in ALL])
+@pytest.mark.parametrize("scenario", [_param(scenario) for scenario in ALL])
 def test_every_claim_holds_and_the_report_fits_a_terminal(
     scenario: Scenario, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -49,7 +49,7 @@ def test_a_report_shows_the_first_of_many_runs_and_counts_repeated_moments() -> 
     assert [line.split("poll")[0].split()[-1] for line in threw] == ["a", "more;"]
 
 
-@pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)
+@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.id)
 def test_every_text_of_a_scenario_is_present(scenario: Scenario) -> None:
     for part in (scenario.title, scenario.says, scenario.given, scenario.when, scenario.then):
         assert part
@@ -62,7 +62,7 @@ def test_ids_are_sorted_by_number_then_letter() -> None:
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    reports = [report.json(found, found.run()) for found in [find("S1-23")] * 2]
+    reports = [report.json(scenario, scenario.run()) for scenario in [find("S1-23")] * 2]
     assert reports[0] == reports[1]
 
 
@@ -112,7 +112,7 @@ def test_growth_seen_before_the_first_record_loses_nothing(id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "id", ["S1-22", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("S1-16", "S1-25"))]
+    "id", ["S1-22", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("S1-16", "S1-25"))]
 )
 def test_a_run_lasts_until_a_slow_refresh_completes(id: str) -> None:
     assert find(id).run(Parameters(refresh_ms=20_000)).holds
@@ -181,7 +181,7 @@ def test_eager_stops_all_partitions_and_cooperative_only_those_that_move() -> No
 def test_the_list_has_one_line_per_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [one.id for one in ALL]
+    assert [line.split()[0] for line in lines] == [scenario.id for scenario in ALL]
     assert max(map(len, lines)) <= 120
 
 

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.thorough
 MUTANTS = {**document_0.MUTANTS, **document_1.MUTANTS, **document_2.MUTANTS, **document_3.MUTANTS}
 
 
-@pytest.mark.parametrize(("story", "mutant"), MUTANTS.items(), ids=lambda one: getattr(one, "what", one))
+@pytest.mark.parametrize(
+    ("story", "mutant"), MUTANTS.items(), ids=lambda value: getattr(value, "change", value)
+)
 def test_a_mutant_of_the_model_breaks_its_scenario(
     story: str, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

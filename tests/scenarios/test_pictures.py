@@ -85,7 +85,7 @@ def test_each_run_of_a_scenario_is_shown_separately(capsys: pytest.CaptureFixtur
 def test_consecutive_commits_are_shortened_to_first_and_last() -> None:
     several = [Moment(at, "g", f"has committed t-0 at {at}") for at in range(4)]
     shown = history.shortened([*several, Moment(9, "a", "closing"), several[0]])
-    assert [one.what for one in shown] == [
+    assert [moment.what for moment in shown] == [
         "has committed t-0 at 0",
         "3 times more; the last: t-0 at 3",
         "closing",

@@ -40,10 +40,10 @@ def test_every_program_was_measured() -> None:
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_a_row_comes_out_as_measured(name: str) -> None:
-    _, found = played(PROGRAMS[name])
+    _, outcome = played(PROGRAMS[name])
     assigned, first, seeks = MEASURED[name]
-    assert (found.assigned, found.first) == (assigned, first)
-    assert found.seek in seeks
+    assert (outcome.assigned, outcome.first) == (assigned, first)
+    assert outcome.seek in seeks
 
 
 def test_a_join_that_ends_mid_poll_restarts_at_the_committed_offset() -> None:
@@ -53,7 +53,7 @@ def test_a_join_that_ends_mid_poll_restarts_at_the_committed_offset() -> None:
 
 def test_the_table_is_one_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", "race", "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {one["program"]: (one["assigned"], one["first"]) for one in told} == {
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {one["program"]: (one["assigned"], one["first"]) for one in rows} == {
         name: row[:2] for name, row in MEASURED.items()
     }

@@ -103,9 +103,9 @@ def run(draw: st.DrawFn, cls: type[Any], version: int) -> Any:
     part = next(f.kind.element for f in cls.__fields__ if f.name == "parts")
     parts: list[Any] = []
     for pattern in draw(st.lists(from_message(cls, version).map(lambda drawn: drawn.parts[:1]), max_size=4)):
-        for one in pattern:
+        for byte in pattern:
             for _ in range(draw(st.integers(1, 9) | st.integers(30, 60))):
-                values = {f.name: getattr(one, f.name) for f in part.__fields__} | {"index": len(parts)}
+                values = {f.name: getattr(byte, f.name) for f in part.__fields__} | {"index": len(parts)}
                 parts.append(part(**values))
                 if version and draw(st.integers(0, 5)) == 5:
                     parts[-1].__unknown_tags__ = {9: b"tag"}

@@ -163,10 +163,10 @@ def test_a_buffer_with_a_view_is_never_reused(frames: list[tuple[int, int]]) -> 
     receive_buffer, held = ReceiveBuffer(), list[tuple[memoryview, bytes]]()
     for number, (size, kept) in enumerate(frames):
         body = bytes([number + 1]) * size
-        (found,) = arrives(receive_buffer, frame(body))
-        assert found == body
-        held.append((memoryview(found)[size // 2 :], body[size // 2 :]))
-        del found
+        (body_,) = arrives(receive_buffer, frame(body))
+        assert body_ == body
+        held.append((memoryview(body_)[size // 2 :], body[size // 2 :]))
+        del body_
         del held[: max(0, len(held) - kept)]
         assert all(view == before for view, before in held)
 

@@ -477,7 +477,7 @@ class Consumer(EngineClient):
         return token
 
     def _request(
-        self, event: Callable[[object], ev.Event], what: str | None, limit: int, *, ending: bool = False
+        self, event: Callable[[object], ev.Event], kind: str | None, limit: int, *, ending: bool = False
     ) -> object:
         """Pass `event(token)` to the engine and return the token, which must be done within `limit` ms."""
         token = self.world.next_token()
@@ -490,8 +490,8 @@ class Consumer(EngineClient):
             del self.deadlines[token]
             self._closing_tokens.discard(token)
             raise
-        if what is not None:
-            self.observe(what)
+        if kind is not None:
+            self.observe(kind)
         return token
 
     @kept

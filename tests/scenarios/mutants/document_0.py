@@ -34,8 +34,8 @@ def _not_again(state: LibrdkafkaState, topics: Any, out: Any) -> None:
 
 def _stores_the_last(state: LibrdkafkaState, item: Any) -> None:
     _hand_over(state, item)
-    one = state.partitions[item.tp]
-    one.stored = FetchPos(one.app.offset - 1, one.app.epoch)
+    toppar = state.partitions[item.tp]
+    toppar.stored = FetchPos(toppar.app.offset - 1, toppar.app.epoch)
 
 
 def _by_default(config: contract.ModelConfig) -> LibrdkafkaState:

@@ -35,8 +35,8 @@ def _more_partitions(consumer: Any) -> bool:
     return any(len(consumer.client.metadata.partitions(topic)) > held.count(topic) for topic in held)
 
 
-def _by_turns(strategy: str, *what: Any) -> Any:
-    return _divide("roundrobin", *what)
+def _by_turns(strategy: str, *arguments: Any) -> Any:
+    return _divide("roundrobin", *arguments)
 
 
 def _watches(config: Any) -> Any:
@@ -54,7 +54,7 @@ NOT_NEW = Mutant(
 SEES = Mutant("a watch for partitions, too", ClusterConsumer, "new_topics", _more_partitions)
 WATCHES = Mutant("kafka-go's watcher is on", kafka_go, "start", _watches)
 NOT_THE_NEXT = Mutant(
-    "a mark of the last", PartitionOffset, "mark", lambda one, at, *rest: _mark(one, at - 1)
+    "a mark of the last", PartitionOffset, "mark", lambda managed, at, *_: _mark(managed, at - 1)
 )
 
 MUTANTS: Table = {

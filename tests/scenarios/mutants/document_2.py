@@ -39,22 +39,22 @@ _fetch, _beat, _found = fetcher.send_fetches, heartbeat_thread.run, coordinator_
 # ---- options
 
 
-def _without_the_group(*what: Any) -> Any:
-    return {name: value for name, value in _checked(*what).items() if name != "group_id"}
+def _without_the_group(*arguments: Any) -> Any:
+    return {name: value for name, value in _checked(*arguments).items() if name != "group_id"}
 
 
-def _without_what_was_said(*what: Any) -> Any:
-    values = _checked(*what)
+def _without_what_was_said(*arguments: Any) -> Any:
+    values = _checked(*arguments)
     values.pop("enable_auto_commit", None)
     return values
 
 
-def _always_in_a_group(*what: Any) -> Any:
-    return {"group_id": "everybody", **_checked(*what)}
+def _always_in_a_group(*arguments: Any) -> Any:
+    return {"group_id": "everybody", **_checked(*arguments)}
 
 
-def _always_in_a_group_and_committing(*what: Any) -> Any:
-    return {**_always_in_a_group(*what), "enable_auto_commit": True}
+def _always_in_a_group_and_committing(*arguments: Any) -> Any:
+    return {**_always_in_a_group(*arguments), "enable_auto_commit": True}
 
 
 # ---- poll
@@ -83,8 +83,10 @@ def _once(state: JavaState, event: c.PollCalled, out: Any) -> None:
 
 
 def _fetched_by_the_next_poll(state: JavaState, out: Any) -> None:
-    asked = {tp: at for session in state.sessions.values() for tp, at in session.partitions.items()}
-    moved = any(tp in asked and asked[tp][0] != one.offset for tp, one in state.assigned.items())
+    fetched = {tp: at for session in state.sessions.values() for tp, at in session.partitions.items()}
+    moved = any(
+        tp in fetched and fetched[tp][0] != position.offset for tp, position in state.assigned.items()
+    )
     if not moved or state.metrics.last == state.now:
         _fetch(state, out)
 
@@ -103,8 +105,8 @@ def _twice_a_second(state: JavaState, out: Any) -> None:
 
 
 def _somewhere_else(answer: Any) -> Any:
-    found = _found(answer)
-    return found._replace(host="broker3" if found.host == "broker2" else "broker2")
+    coordinator = _found(answer)
+    return coordinator._replace(host="broker3" if coordinator.host == "broker2" else "broker2")
 
 
 def _growth_is_not_seen(state: JavaState) -> bool:

@@ -51,16 +51,16 @@ def _next_place(key: bytes) -> int:
 
 
 def _everything_to_all(plan: Any, members: Any, counts: Any) -> None:
-    for one in plan.values():
-        one += [
+    for assignment in plan.values():
+        assignment += [
             balance_strategy.TopicPartition(topic, index)
             for topic in counts
             for index in range(counts[topic])
         ]
 
 
-def _for_one_member(*what: Any) -> Any:
-    return dict(list(_assignments(*what).items())[:1])
+def _for_one_member(*arguments: Any) -> Any:
+    return dict(list(_assignments(*arguments).items())[:1])
 
 
 def _backwards(child: Any, block: Any) -> Any:
@@ -88,8 +88,8 @@ def _what_came_first(child: Any, subscription: Any, block: Any) -> None:
     _feed(child, subscription, getattr(consumer, "first", block) if block.records else block)
 
 
-def _always_commits(self: Any, *what: Any) -> None:
-    _manage(self, *what)
+def _always_commits(self: Any, *arguments: Any) -> None:
+    _manage(self, *arguments)
     self.committer = self.committer or Committer(self)
 
 
@@ -110,8 +110,8 @@ def _returns_at_once(self: Any, kind: str, partitions: Any, waiting: Any) -> Non
         self.client.wake(waiting, "callback_returned")
 
 
-def _begins_with_an_id(self: Any, group: Any, *what: Any) -> None:
-    _begin(self, group, *what)
+def _begins_with_an_id(self: Any, group: Any, *arguments: Any) -> None:
+    _begin(self, group, *arguments)
     group.member_id = group.member_id or "a-name-of-its-own"
 
 
@@ -148,7 +148,10 @@ NO_LIMIT = Mutant(
     "no MaxProcessingTime", Feeder.TABLE["timer_elapsed"], partition_consumer.E.PUSHING, nothing
 )
 NOT_THE_NEXT = Mutant(
-    "a mark that means the last offset", PartitionOffset, "mark", lambda one, at, *rest: _mark(one, at - 1)
+    "a mark that means the last offset",
+    PartitionOffset,
+    "mark",
+    lambda managed, at, *_: _mark(managed, at - 1),
 )
 NO_BACKOFF = Mutant("no way back from a refusal", consumer_group_join, "_BACK_OFF", set[int]())
 NO_FORGETTING = Mutant("an id that is not forgotten", consumer_group_join, "_FORGET", set[int]())

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 class Mutant(NamedTuple):
     """A change to a machine: `name` in `where` (a module, a class or a table of states) becomes `new`."""
 
-    what: str
+    change: str
     where: Any
     name: Any
     new: Any

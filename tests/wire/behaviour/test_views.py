@@ -16,9 +16,9 @@ from kproto.wire import decode_from, decode_views, encode_pieces
 def answer(version: int, *records: bytes | None) -> FetchResponse:
     partitions = [
         PartitionData(
-            partition_index=index, error_code=0, high_watermark=1, aborted_transactions=None, records=one
+            partition_index=index, error_code=0, high_watermark=1, aborted_transactions=None, records=record
         )
-        for index, one in enumerate(records)
+        for index, record in enumerate(records)
     ]
     topic = FetchableTopicResponse(partitions=partitions)
     if version < 13:

@@ -814,8 +814,8 @@ def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answ
     solo.pop_action(FindCoordinator)
     solo.find_coordinator()
     solo.release()
-    again = solo.pop_request(JoinGroupRequest)
-    assert (again.member_id, Subscription.decode(again.protocols[0].metadata).owned) == ("me", ())
+    second_join = solo.pop_request(JoinGroupRequest)
+    assert (second_join.member_id, Subscription.decode(second_join.protocols[0].metadata).owned) == ("me", ())
 
 
 @rule("M59")

@@ -494,8 +494,11 @@ def test_a_lost_connection_keeps_the_member_id_and_rejoins(assignors: tuple[str,
     solo.pop_action(FindCoordinator)
     solo.find_coordinator()
     solo.wait(BACKOFF)
-    again = solo.pop_request(JoinGroupRequest)
-    assert (again.member_id, again.reason) == ("me", "rebalance failed due to DisconnectException")
+    second_join = solo.pop_request(JoinGroupRequest)
+    assert (second_join.member_id, second_join.reason) == (
+        "me",
+        "rebalance failed due to DisconnectException",
+    )
     assert not solo.has_action(Revoke)
     assert not solo.has_action(Lose)
 
@@ -620,10 +623,10 @@ def test_the_response_to_sync_group_is_ignored_after_a_heartbeat_error() -> None
     solo = Solo().syncing()
     request = solo.pop_request(SyncGroupRequest)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
-    again = solo.pop_request(JoinGroupRequest)
+    second_join = solo.pop_request(JoinGroupRequest)
     solo.answer_sync(*parts("t", 0), request=request, protocol="range")
     assert not solo.has_action(AdoptAssignment)
-    assert (solo.state, again.member_id) == (MemberState.JOINING, "")
+    assert (solo.state, second_join.member_id) == (MemberState.JOINING, "")
 
 
 def test_an_assignment_that_cannot_be_decoded_is_fatal() -> None:
