@@ -22,22 +22,22 @@ def frame() -> pd.DataFrame:
 
 
 def reports(*, skip: int | None = None, wrong: bool = False, twice: bool = False) -> GroupReports:
-    reports_ = GroupReports()
-    reports_.add(GroupEvent(0, "assigned", "a", 1, (P0,)))
+    collected = GroupReports()
+    collected.add(GroupEvent(0, "assigned", "a", 1, (P0,)))
     if twice:
-        reports_.add(GroupEvent(1, "assigned", "b", 2, (P0,)))
-    reports_.add(GroupEvent(9, "left", "a"))
+        collected.add(GroupEvent(1, "assigned", "b", 2, (P0,)))
+    collected.add(GroupEvent(9, "left", "a"))
     rows = [(0, 0, 5), (1, 0, None), (2, 1, 7 if wrong else -2)]
     for offset, origin, delay in rows:
         if offset != skip:
-            reports_.add([ReadBatch(0, [offset], [origin], [delay])])
-    return reports_
+            collected.add([ReadBatch(0, [offset], [origin], [delay])])
+    return collected
 
 
-def faults(reports_: GroupReports, **changed: object) -> list[str]:
+def faults(collected: GroupReports, **changed: object) -> list[str]:
     data = frame()
     arguments = {"produced": 3, "ends": {P0: 3}, "committed": {P0: 3}, "hourly": hourly(data)} | changed
-    return check_results(data, reports=reports_, **arguments).faults  # type: ignore[arg-type]
+    return check_results(data, reports=collected, **arguments).faults  # type: ignore[arg-type]
 
 
 def test_a_correct_run_has_no_fault() -> None:
