@@ -167,7 +167,7 @@ def _list_standstills(events: list[GroupEvent]) -> list[str]:
     all_standstills = standstills(events)
     lines: list[str] = []
     for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):
-        standstills_ = [one for one in all_standstills if one.generation == generation]
+        standstills_ = [standstill for standstill in all_standstills if standstill.generation == generation]
         details = [
             f"{one.partition.partition}: {one.ms} ms{' (new)' if one.found else ''}" for one in standstills_
         ]

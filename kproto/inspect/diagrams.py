@@ -159,7 +159,7 @@ class _Drawing:
         return f"{(at - self.start) / 1000:.3f} s"
 
     def _add(self, name: str, tooltip: str = "", **attributes: object) -> None:
-        """Add a shape. `told` is its tooltip."""
+        """Add a shape. `tooltip` is shown on hover."""
         shape = SubElement(self.root, name, {key: str(value) for key, value in attributes.items()})
         if tooltip:
             SubElement(shape, "title").text = tooltip
@@ -188,7 +188,7 @@ class _Drawing:
             if not labels or x - labels[-1][-1][1] >= _LABEL:
                 labels.append([])
             labels[-1].append((generation, x))
-        for near in labels:  # those of a moment share one
+        for near in labels:  # Labels close to each other are merged.
             (low, left), (high, right) = near[0], near[-1]
             text = f"gen {low} to {high}" if high > low else f"gen {low}"
             self._text(text, (left + right) / 2, _TOP - 18, "middle", "dim")

@@ -84,7 +84,7 @@ def groups_of(exchange: Exchange) -> set[str]:
     names.add(getattr(request, "key", None))
     for one in getattr(request, "groups", None) or ():
         names.add(one if isinstance(one, str) else getattr(one, "group_id", None))
-    return {one for one in names if isinstance(one, str)}
+    return {name for name in names if isinstance(name, str)}
 
 
 def is_quiet(exchange: Exchange) -> bool:

@@ -1,4 +1,4 @@
-"""--command-config: every command that goes to a cluster gets in by Java's client.properties."""
+"""`--command-config`: every command that connects to a cluster accepts Java's client.properties."""
 
 from __future__ import annotations
 

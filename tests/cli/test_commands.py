@@ -1,4 +1,4 @@
-"""The command line: what comes in, in which form it may come, and how the answers go out."""
+"""The command line: its arguments, its input in every form, its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class Dribble(io.RawIOBase):
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, data: bytes, size: int = 1 << 20) -> list[object]:
-    """The answers of `kproto decode --json --lines` to these bytes on stdin, which arrive in such pieces."""
+    """Run `kproto decode --json --lines` on these bytes, which arrive in these pieces, and return the
+    answers.
+    """
     out = io.BytesIO()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Dribble(data, size))))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, write_through=True))
@@ -290,7 +292,7 @@ def test_an_ascii_terminal_gets_escapes() -> None:
 
 
 def in_a_shell(words: str) -> subprocess.CompletedProcess[str]:
-    """`kproto` by its module in a shell, which redirects."""
+    """Run `python -m kproto` in a shell with redirections."""
     command = f"'{sys.executable}' -m kproto {words}"
     return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
 
@@ -367,7 +369,7 @@ def test_stories_fit_a_narrow_terminal_without_loss(
         assert main(words.split()) == 0
         told[columns] = capsys.readouterr().out
         assert max(map(len, told[columns].splitlines())) <= columns
-    if "race" not in words:  # there it is a table
+    if "race" not in words:  # The race is printed as a table.
         assert re.findall(r"\w+", told[40]) == re.findall(r"\w+", told[200])
 
 
@@ -401,7 +403,7 @@ def test_a_closed_output_stops_the_command_without_blaming_clients(command: str)
             assert process.stderr is not None
             found = re.search(rb"127\.0\.0\.1:(\d+)", process.stdout.readline())
             assert found is not None
-            process.stdout.close()  # as `| head -1` does
+            process.stdout.close()  # Like `| head -1`.
             try:
                 with socket.create_connection(("127.0.0.1", int(found[1])), timeout=30) as client:
                     asked = encode_request(ApiVersionsRequest(), 0, 1, "me")

@@ -1,4 +1,4 @@
-"""Frames out of a capture, however the network has cut, doubled or shuffled them."""
+"""Frames are decoded from captures with cut, duplicate, reordered and lost segments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytest.importorskip("dpkt")
 
 
 def one_by_one() -> list[Segment]:
-    """Every frame in its own segment: all requests, then all answers."""
+    """Return every frame in its own segment: all requests, then all responses."""
     found: list[Segment] = []
     for to_broker, data in zip((True, False), conversation(), strict=True):
         sequence = FIRST + 1
@@ -89,7 +89,7 @@ def test_tls_is_reported(tmp_path: Path) -> None:
 
 
 def as_pcapng(pcap: bytes) -> bytes:
-    """The same packets in blocks."""
+    """Convert a pcap file to pcapng with the same packets."""
 
     def block(kind: int, body: bytes) -> bytes:
         body += bytes(-len(body) % 4)

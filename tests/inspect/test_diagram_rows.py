@@ -1,4 +1,4 @@
-"""What of a conversation is drawn, where a rebalance is seen, and the picture itself."""
+"""Which exchanges are drawn, where a rebalance is marked, and the drawing itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kproto decode` prints: every byte under its field, and an arrow at the byte that is wrong."""
+"""`kproto decode` prints every byte under its field, and marks an invalid byte with an arrow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def join(**tags: bytes) -> bytes:
 
 
 def subscribed() -> bytes:
-    """`join`, with a subscription as consumers write it."""
+    """Return `join` with a subscription as consumers encode it."""
     body = Subscription(topics=("t",)).encode()
     return join().replace(b"\x04abc", bytes([len(body) + 1]) + body)
 

@@ -1,4 +1,4 @@
-"""What is inside of bytes fields, as `kproto decode` shows it below them."""
+"""The contents of bytes fields, as `kproto decode` prints them below the field."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def join(metadata: bytes, name: str = "range", kind: str = "consumer") -> Dissec
 
 
 def told(found: Dissection) -> list[str]:
-    """The lines without offsets and bytes."""
+    """Return the lines without offsets and bytes."""
     assert found.error is None
     return [line[30:].strip() for line in lines(found)]
 
 
 def titles(found: Dissection) -> list[str]:
-    """The names of what is inside of something."""
+    """Return the names of the messages inside bytes fields."""
     return [one["name"] for part in found.messages() for one in part.get("inside", ())]
 
 

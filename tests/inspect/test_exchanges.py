@@ -1,4 +1,4 @@
-"""Conversations as a proxy sees them, and the lines that people read."""
+"""Exchanges as a proxy records them, and their lines."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_only_addresses_are_replaced() -> None:
     assert (read.brokers[0].host, read.brokers[0].port) == ("127.0.0.1", 19093)
     read.brokers[0].host, read.brokers[0].port = "kafka-1", 9092
     assert read == metadata()
-    assert found.response == metadata()  # what is shown is what the cluster said
+    assert found.response == metadata()  # The exchange keeps the original response.
 
 
 def test_a_response_without_known_addresses_is_unchanged() -> None:

@@ -1,4 +1,4 @@
-"""`kproto show`: the tables of the protocol are those of the declarations."""
+"""`kproto show` prints the tables of the declarations."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_only_tables_may_be_wider_than_the_page(width: int) -> None:
 
 
 class Tags(HTMLParser):
-    """Fails on a tag that is closed where it wasn't opened; collects links."""
+    """Fails on a tag that is closed without being open, and collects links."""
 
     def __init__(self) -> None:
         super().__init__()

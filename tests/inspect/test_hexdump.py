@@ -1,4 +1,4 @@
-"""Bytes as people paste them: each tool's own print of the same bytes, written here by hand."""
+"""Bytes are read from the output of each tool, written here by hand."""
 
 from __future__ import annotations
 

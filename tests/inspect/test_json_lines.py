@@ -1,4 +1,4 @@
-"""JSON lines in and out: the samples of Kafka's JSON form, and an answer for every line."""
+"""JSON lines: the samples of Kafka's JSON form, and an answer for every line."""
 
 from __future__ import annotations
 

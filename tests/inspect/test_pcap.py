@@ -1,6 +1,6 @@
-"""Frames as a capture: what was said is read out of it again.
+"""Frames written as a capture file are decoded from it again.
 
-tshark's word is asked in tests/conformance/test_tshark.py.
+tshark reads such a file in tests/conformance/test_tshark.py.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_both_checksums_are_correct() -> None:
 
 
 def shown(version: int, then: bytes) -> tuple[bytes, bytes]:
-    """What may be kept of a request behind a SaslHandshake, and of its answer."""
+    """Return a request after a SaslHandshake and its response, as they may be written to a file."""
     talk = Conversation("p:1", 1)
     hello = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), version, 1, "me")
     exchange, _ = talk.add_request(hello, 0)

@@ -1,4 +1,4 @@
-"""A group's timeline: ownership, sharing, standing still, and the picture of it."""
+"""A group's timeline: ownerships, overlaps, standstills, and the drawing."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_picture_needs_events() -> None:
 
 
 def restarted(*between: GroupEvent) -> list[GroupEvent]:
-    """b has t-0 in generation 2, which began with a's joining, and b2 takes it over in the same one."""
+    """b owns t-0 in generation 2, which began when a joined, and b2 replaces b in the same generation."""
     return [
         event(0, "started", "a"),
         event(10, "assigned", "b", T0, generation=2),

@@ -1,4 +1,4 @@
-"""What became of transactions, by what was seen of them."""
+"""The outcomes of transactions, derived from their exchanges."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ended(error: ErrorCode = ErrorCode.NONE) -> EndTxnResponse:
 
 
 def told(*asked: tuple[Message, Message | None]) -> list[str]:
-    """The line of `billing`, for what was asked every 10 ms and answered 1 ms later."""
+    """Return the line of `billing`, for requests every 10 ms that are answered 1 ms later."""
     found = TransactionHistory()
     for turn, (request, response) in enumerate(asked):
         found.add(exchange(10 * turn, request, response))

@@ -1,4 +1,4 @@
-"""`kproto decode --pcap`: the filters and the short form are those of `kproto watch`."""
+"""`kproto decode --pcap` has the filters and the short form of `kproto watch`."""
 
 from __future__ import annotations
 

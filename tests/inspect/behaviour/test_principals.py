@@ -1,4 +1,4 @@
-"""Whom SASL let in is told of every exchange behind it: in lines, JSON and the history of groups."""
+"""The principal that SASL authenticated is shown with later exchanges: in lines, JSON and group histories."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def exchange(talk: Conversation, request: Message, version: int, response: Messa
 
 
 def after(mechanism: str, password: str = PASSWORD) -> Exchange:
-    """A JoinGroup behind a login."""
+    """Send a JoinGroup after a login."""
     talk = Conversation("p:1", 1)
     exchange(
         talk, SaslHandshakeRequest(mechanism=mechanism), 1, SaslHandshakeResponse(error_code=0, mechanisms=[])

@@ -1,4 +1,4 @@
-"""What `kproto watch` leaves behind: the page of a group's life and its requests."""
+"""`kproto watch`: the page with the timeline of a group and its requests, and its errors."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_self_signed_certificate_can_be_trusted(tmp_path: Path, capsys: pytest
     with running(listen=["SSL://localhost:0"], tls=files.context(server=files.elsewhere)) as server:
         place = "localhost:" + server.bootstrap.rpartition(":")[2]
         words = [place, "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={files.elsewhere}"]
-        assert main(["watch", *words]) == 1  # believed, but not here
+        assert main(["watch", *words]) == 1  # The certificate is trusted, but names another host.
     assert "the certificate is not for the host name localhost" in capsys.readouterr().err
 
 
@@ -135,7 +135,7 @@ def test_an_invalid_ca_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
-    """A client that has asked and gone, as sarama-cluster goes behind its LeaveGroup."""
+    """A client that sends a request and disconnects, as sarama-cluster does after LeaveGroup."""
     asked = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         words = [f"127.0.0.1:{silent.getsockname()[1]}", "--listen", "127.0.0.1:0", "--json"]
@@ -147,7 +147,7 @@ def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
         ) as process:
             assert process.stderr is not None
             host, port = process.stderr.readline().split()[3].split(":")
-            silent.accept()[0].close()  # it looked whether the cluster is there
+            silent.accept()[0].close()  # The proxy checks whether the cluster exists.
             with socket.create_connection((host, int(port))) as client:
                 client.sendall(len(asked).to_bytes(4, "big") + asked)
                 there, _ = silent.accept()
@@ -161,7 +161,7 @@ def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
 
 
 def test_a_client_id_cannot_inject_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A group's name with an end of line forged lines, and one with an escape coloured the terminal."""
+    """A line end in a group's name must not forge a line, and an escape must not colour the terminal."""
     watching = printer()
     name = "g\r\n    9.999  admin  DeleteTopics v6\x1b[31m\x9b1m\u202e"
     one = synced(name)
