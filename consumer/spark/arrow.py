@@ -169,7 +169,7 @@ class Builder:
         """Return the same error with its place in the log and what to do."""
         problem = error.detail or "the bytes end too early"
         place = f"fetched at offset {position} of {self._range.topic}-{self._range.partition}"
-        remedy = "; kafka.check.crcs=false reads on" if error.field == "crc" else ""
+        remedy = "; kafka.check.crcs=false skips the check" if error.field == "crc" else ""
         detail = f"{problem} ({place}, to be read up to {self._range.end}{remedy})"
         return RecordError(error.message, error.version, error.field, error.offset, detail)
 

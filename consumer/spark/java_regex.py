@@ -50,7 +50,7 @@ def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], b
         expression = compiled(translated)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(
-            option, pattern, f"a regular expression of Java's that Python can do ({error})"
+            option, pattern, f"a regular expression in Java's syntax that Python supports ({error})"
         ) from None
     return lambda name: expression.search(name) is not None
 

@@ -131,13 +131,16 @@ class OffsetReader:
             needed = set(choice.partitions) if isinstance(choice, Assigned) else partitions
             for name in wanted or ():
                 if name not in topics:
-                    detail = f"topic {name!r}: reading makes none, and who may not describe it sees none"
+                    detail = (
+                        f"topic {name!r}: it does not exist, or this client may not describe it; "
+                        "reading does not create topics"
+                    )
                     raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
             for topic, partition in sorted(needed - partitions):
                 detail = f"topic {topic!r} has no partition {partition}"
                 if not partitions:
                     raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
-                log.warning("assign: %s; the others are read, and it is when it is there", detail)
+                log.warning("assign: %s; the others are read, and it is read once it exists", detail)
         names = {p.topic for p in partitions}
         ids = {name: str(view.id) for name, view in topics.items() if view.id is not None and name in names}
         return sorted(partitions), ids
@@ -241,7 +244,7 @@ class OffsetReader:
             if offset.offset is None and strict and self.options.starting_without_match == "error":
                 name = f"{partition.topic}-{partition.partition}"
                 reason = (
-                    f'{name} has no record so young; startingOffsetsByTimestampStrategy="latest" allows it'
+                    f'{name} has no record that new; startingOffsetsByTimestampStrategy="latest" allows it'
                 )
                 raise ConfigError(option, times[partition], reason)
             positions[partition] = ends[partition] if offset.offset is None else offset.offset
@@ -298,9 +301,7 @@ class OffsetReader:
                 result = retry_while_unreachable(ask, timeout, option)
             except (RequestTimedOut, Retriable) as error:
                 if not retries_left:
-                    error.add_note(
-                        f"It was tried again {self.options.fetch_offset_retries} times; {_RETRIES}."
-                    )
+                    error.add_note(f"It was retried {self.options.fetch_offset_retries} times; {_RETRIES}.")
                     # Our own frames do not help the user.
                     raise error.with_traceback(None) from None
                 time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
@@ -324,7 +325,7 @@ def retry_while_unreachable(ask: Callable[[], T], seconds: float, option: str) -
                 error.add_note(f"It was tried for {seconds:g} s; see {option}.")
                 raise error.with_traceback(None) from None
             if tries == 0:
-                log.warning("the cluster is out of reach, trying again for %d s: %s", seconds, error)
+                log.warning("the cluster is unreachable, retrying for %d s: %s", seconds, error)
         time.sleep(pause)
         pause = min(LONGEST_PAUSE_S, pause * 2)
     raise AssertionError("the loop returns or raises")

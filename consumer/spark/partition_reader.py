@@ -187,7 +187,7 @@ class _Fetches:
         """Describe how the log contradicts an OFFSET_OUT_OF_RANGE error, or return an empty text."""
         first = _log_edge(self.range, "earliest", self.options)
         last = _log_edge(self.range, "latest", self.options, "read_uncommitted")
-        told = f"the broker says that this is out of range, and that the log is from {first} to {last}"
+        told = f"the broker reports OFFSET_OUT_OF_RANGE, although the log is from {first} to {last}"
         return told if first <= position < last else ""
 
     def _topic_id(self) -> str | None:
@@ -291,10 +291,10 @@ def _resume_position(fetches: _Fetches, position: int) -> int:
     range_ = fetches.range
     first = _log_edge(range_, "earliest", fetches.options)
     if first <= position:
-        what = f"the log of {fetches.name} ends before {position}, which was to be read"
+        what = f"the log of {fetches.name} ends before {position}, which is still to be read"
         report_losses([what], fetches.options)
         return range_.end
     if not (range_.open_start and position == range_.start):
-        what = f"the log of {fetches.name} begins at {first}, after {position}, which was to be read"
+        what = f"the log of {fetches.name} begins at {first}, after {position}, which is still to be read"
         report_losses([what], fetches.options)
     return min(first, range_.end)

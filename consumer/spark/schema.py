@@ -76,12 +76,12 @@ def checked(schema: StructType, options: Options) -> StructType:
     if not schema.fields:
         # Arrow cannot represent rows without columns: there would be no rows at all.
         names = ", ".join(full(options).fieldNames())
-        raise ConfigError("schema", "", f"name a column at least; allowed: {names}")
+        raise ConfigError("schema", "", f"name at least one column; allowed: {names}")
     names_seen: dict[str, str] = {}
     for field in schema.fields:
         if field.name.lower() in names_seen:
             duplicates = f"{names_seen[field.name.lower()]}, {field.name}"
-            raise ConfigError("schema", duplicates, "they are one column: leave one out")
+            raise ConfigError("schema", duplicates, "they are the same column; remove one")
         names_seen[field.name.lower()] = field.name
         if not field.nullable and field.name.lower() not in NEVER_NULL:
             raise ConfigError("schema", f"{field.name} NOT NULL", _NULLS)

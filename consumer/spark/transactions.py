@@ -69,7 +69,7 @@ def task(prefix: str, job: str | None) -> Task:
     """
     context = TaskContext.get()
     if context is None:
-        raise ConfigError(OPTION, prefix, "it needs a task of Spark's, and this is none")
+        raise ConfigError(OPTION, prefix, "it needs one of Spark's tasks, and this is outside of a task")
     if job is not None:
         return Task(f"{prefix}-{job}-{context.partitionId()}", 0)
     query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
@@ -77,7 +77,7 @@ def task(prefix: str, job: str | None) -> Task:
         raise ConfigError(
             OPTION,
             prefix,
-            f"this Spark doesn't tell its tasks which query ({QUERY}) and batch ({BATCH}) they are of",
+            f"this Spark does not give its tasks the ids of their query ({QUERY}) and batch ({BATCH})",
         )
     return Task(f"{prefix}-{query}-{context.partitionId()}", int(batch))
 

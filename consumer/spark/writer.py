@@ -59,10 +59,10 @@ _PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annota
 _IN_FLIGHT = "max_in_flight_requests_per_connection"
 
 # What to do if the topic or the partition does not exist.
-_TOPIC = "Make it first, or let the brokers: kafka.allow.auto.create.topics=true."
-_PARTITION = "The column partition says where a row goes; null there lets the key decide."
+_TOPIC = "Create it first, or let the brokers do so: kafka.allow.auto.create.topics=true."
+_PARTITION = "The column partition selects the partition; with null the key does."
 
-_DELIVERY = "A record is tried for so long as kafka.delivery.timeout.ms says; what was acknowledged stays."
+_DELIVERY = "A record is retried for kafka.delivery.timeout.ms; acknowledged records stay."
 
 # Number of open deliveries at which they are checked for failures.
 _OPEN = 1_000
@@ -122,7 +122,7 @@ class RowWriter:
         if options.topic is None and "topic" not in self.columns:
             raise ConfigError("topic", None, "give the option topic, or a column of that name")
         if options.transactional_id_prefix is not None and options.topic is None:
-            why = "give the option topic, too: the note of what is written belongs to a topic"
+            why = "give the option topic as well: the marker of written batches belongs to a topic"
             raise ConfigError(OPTION, options.transactional_id_prefix, why)
         try:
             producer_options({**self.config, "transactional_id": options.transactional_id_prefix})

@@ -117,7 +117,7 @@ def test_a_topic_without_records_is_an_empty_frame(spark: Any, kafka: Kafka) -> 
         ({"subscribe": " , "}, "give at least one topic"),
         ({"subscribe": "nowhere"}, "topic 'nowhere'"),
         ({"kafka_enable_auto_commit": "true"}, "the checkpoint keeps the position"),
-        ({"startingTimestamp": HOUR + 99}, "has no record so young"),
+        ({"startingTimestamp": HOUR + 99}, "has no record that new"),
     ],
 )
 def test_invalid_options_are_rejected(spark: Any, kafka: Kafka, extra: dict[str, Any], text: str) -> None:

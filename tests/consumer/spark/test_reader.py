@@ -126,8 +126,11 @@ def test_another_column_or_type_is_refused(filled: Filled, name: str, kind: str,
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        (StructType(), "schema='' is not allowed; name a column at least; allowed: key, value"),
-        (StructType().add("value", "binary").add("VALUE", "binary"), "'value, VALUE'.*they are one column"),
+        (StructType(), "schema='' is not allowed; name at least one column; allowed: key, value"),
+        (
+            StructType().add("value", "binary").add("VALUE", "binary"),
+            "'value, VALUE'.*they are the same column",
+        ),
         (StructType().add("value", "binary", nullable=False), "'value NOT NULL'.*may be null"),
         (StructType().add("headers", ArrayType(HEADERS.elementType, False)), "'NOT NULL in headers'"),
     ],
@@ -177,7 +180,7 @@ def test_an_ending_time_without_records_is_the_end(filled: Filled) -> None:
 
 def test_a_starting_time_without_records_is_an_error_or_the_end(filled: Filled) -> None:
     filled.topic("t", 9)
-    assert "t-0 has no record so young" in str(failure(filled, startingTimestamp=HOUR + 9))
+    assert "t-0 has no record that new" in str(failure(filled, startingTimestamp=HOUR + 9))
     assert offsets(filled, startingTimestamp=HOUR + 9, startingOffsetsByTimestampStrategy="latest") == []
 
 

@@ -199,7 +199,7 @@ def test_a_missing_assigned_partition_is_logged_and_read_once_it_exists(
     run = Run(filled, assign='{"t": [0, 1]}', startingOffsets="latest")
     assert run.batch() == {}
     assert caplog.messages == [
-        "assign: topic 't' has no partition 1; the others are read, and it is when it is there"
+        "assign: topic 't' has no partition 1; the others are read, and it is read once it exists"
     ]
     filled.cluster.create_partitions({"t": 2})
     filled.put("t", 1, 2)

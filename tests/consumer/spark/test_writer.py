@@ -197,9 +197,7 @@ def test_a_partition_that_does_not_exist_fails_the_task_and_names_the_column(fil
     schema = plain().add("partition", "integer")
     with pytest.raises(UnknownTopic, match="t-9: the topic has the partitions 0 to 1") as e:
         write(filled, schema, [{"value": "a", "partition": 9}], topic="t", kafka_max_block_ms="20000")
-    assert e.value.__notes__ == [
-        "The column partition says where a row goes; null there lets the key decide."
-    ]
+    assert e.value.__notes__ == ["The column partition selects the partition; with null the key does."]
 
 
 def test_a_missing_topic_is_created_if_that_is_allowed(filled: Filled) -> None:
@@ -288,7 +286,7 @@ def test_a_repeated_task_with_other_rows_causes_a_warning(
 
 def test_a_spark_that_does_not_tell_query_and_batch_is_refused(filled: Filled, context: Any) -> None:
     context._localProperties = {}
-    with pytest.raises(ConfigError, match="doesn't tell its tasks which query"):
+    with pytest.raises(ConfigError, match="does not give its tasks the ids of their query"):
         stream_write(filled, transactionalIdPrefix="etl")
 
 

@@ -84,6 +84,9 @@ def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str)
             server.fail("Fetch", ErrorCode.OFFSET_OUT_OF_RANGE, 2)
             assert offsets(filled, failOnDataLoss=fail) == [(0, 0, 4)]
             server.fail("Fetch", ErrorCode.OFFSET_OUT_OF_RANGE, 1000)
-            told = "t-0 at offset 0, .*out of range, and that the log is from 0 to 5; see kafkaConsumer.poll"
+            told = (
+                "t-0 at offset 0, .*OFFSET_OUT_OF_RANGE, although the log is from 0 to 5; "
+                "see kafkaConsumer.poll"
+            )
             with pytest.raises(RequestTimedOut, match=told):
                 table(filled, failOnDataLoss=fail, kafkaConsumer_pollTimeoutMs=150)
