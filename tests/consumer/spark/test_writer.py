@@ -313,7 +313,7 @@ def test_a_task_has_the_time_that_brokers_allow_unless_another_is_given() -> Non
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"transactionalIdPrefix": "etl"}, "give the option topic, too"),
+        ({"transactionalIdPrefix": "etl"}, "give the option topic as well"),
         ({"transactionalIdPrefix": "etl", "topic": "t", "kafka.acks": "1"}, "acks"),
         ({"kafka.transaction.timeout.ms": "5000", "topic": "t"}, "it needs transactionalIdPrefix"),
     ],

@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parents[4]
             ),
         ),
         (
-            "rows",
+            "partition_reader",
             (
                 "consumer.operations.consumer",
                 "consumer.operations.producer_base",
