@@ -231,9 +231,9 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
     if options.command_config is not None:
         from consumer.security import security_options
 
-        for name, given in (("--tls", options.tls), ("--tls-ca", options.tls_ca)):
-            if given:
-                raise ConfigError(name, str(given), "without --command-config, which sets it")
+        for name, option_value in (("--tls", options.tls), ("--tls-ca", options.tls_ca)):
+            if option_value:
+                raise ConfigError(name, str(option_value), "without --command-config, which sets it")
         settings = dict(client_security(options.command_config))
         protocol = (
             "SSL" if str(settings.get("security_protocol", "")).upper().endswith("SSL") else "PLAINTEXT"
@@ -372,7 +372,7 @@ class ExchangePrinter:
     def _page(self) -> str:
         from ..inspect.diagrams import conversation, page, section
 
-        events, asked = self.history.all(), self.builder.diagram()
+        events, diagram = self.history.all(), self.builder.diagram()
         title = f"Groups: {', '.join(sorted(self.history.events))}" if events else "No group was seen"
-        parts = [*([section(events)] if events else []), *([conversation(asked)] if asked else [])]
+        parts = [*([section(events)] if events else []), *([conversation(diagram)] if diagram else [])]
         return page(title, self.transactions.facts(), parts)

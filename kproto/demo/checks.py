@@ -169,7 +169,8 @@ def _list_standstills(events: list[GroupEvent]) -> list[str]:
     for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):
         standstills_ = [standstill for standstill in all_standstills if standstill.generation == generation]
         details = [
-            f"{one.partition.partition}: {one.ms} ms{' (new)' if one.found else ''}" for one in standstills_
+            f"{standstill_.partition.partition}: {standstill_.ms} ms{' (new)' if standstill_.found else ''}"
+            for standstill_ in standstills_
         ]
         reason = cause(events, generation)
         lines.append(f"generation {generation}: stood still: {', '.join(details) or 'none'} [{reason}]")

@@ -135,9 +135,9 @@ class DiagramBuilder:
         rows += [DiagramRow("note", note.at, note.text, note.who, tooltip=note.text) for note in self._notes]
         rows.sort(key=lambda row: (row.at, row.kind == "note"))
         rows_with_pauses = list(_with_quiet(_phased(rows, _rebalances(self._turns)), sorted(self._counted)))
-        for one in self._notes:
-            if one.who:
-                self._clients.setdefault(one.who)
+        for member_note in self._notes:
+            if member_note.who:
+                self._clients.setdefault(member_note.who)
         brokers = sorted({row.broker for row in rows_with_pauses if row.broker})
         return Diagram(rows_with_pauses, list(self._clients), brokers, self._began)
 

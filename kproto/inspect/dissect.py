@@ -234,36 +234,40 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
             path = span.path
             first, *more = _rows(data[span.start : span.end], width)
             deep = indent + "  " * (len(path) - 1)
-            told = f"{deep}{path[-1]}: {span.type} = {value_text(span.value)}{_meaning(span)}"
-            yield line(span.start, first + ("…" if more and not whole else ""), told)
+            text = f"{deep}{path[-1]}: {span.type} = {value_text(span.value)}{_meaning(span)}"
+            yield line(span.start, first + ("…" if more and not whole else ""), text)
             if whole:
                 for number, row in enumerate(more, 1):
                     yield line(span.start + number * width, row, "")
             if span.type == "records" and isinstance(span.value, bytes):
-                for told in record_lines(span.value, whole=whole):
-                    yield f"{margin}{deep}  {told}"
+                for text in record_lines(span.value, whole=whole):
+                    yield f"{margin}{deep}  {text}"
             if span.type == "bytes":
-                for one in opened.get((*above, *path), ()):
-                    yield f"{margin}{deep}  {one.message.__name__} v{one.version}"
-                    yield from fields((*one.first, *one.reading.spans), (*above, *path), f"{deep}    ")
-                    if one.reading.error is not None:
-                        yield f"{margin}{deep}    <-- {one.reading.error}"
-                    elif left := one.end - one.reading.end:
-                        yield f"{margin}{deep}    {left} bytes follow it, which readers skip"
+                for embedded in opened.get((*above, *path), ()):
+                    yield f"{margin}{deep}  {embedded.message.__name__} v{embedded.version}"
+                    yield from fields(
+                        (*embedded.first, *embedded.reading.spans), (*above, *path), f"{deep}    "
+                    )
+                    if embedded.reading.error is not None:
+                        yield f"{margin}{deep}    <-- {embedded.reading.error}"
+                    elif trailing := embedded.end - embedded.reading.end:
+                        yield f"{margin}{deep}    {trailing} bytes follow it, which readers skip"
 
     margin = " " * (digits + 3 * width + 4)
     for part in dissection.parts:
         yield f"{part.message.__name__} v{part.version}"
         opened: dict[tuple[str, ...], list[EmbeddedMessage]] = {}
-        for one in contents(part.message, part.reading.spans, data):
-            opened.setdefault(one.path, []).append(one)
+        for content in contents(part.message, part.reading.spans, data):
+            opened.setdefault(content.path, []).append(content)
         yield from fields(part.reading.spans, (), "")
     if dissection.error is not None:
         at = min(dissection.error.offset, len(data))
         yield line(at, _rows(data[at:], width)[0] or "(the end)", f"<-- {dissection.error}")
     elif dissection.end < len(data):
-        left = data[dissection.end :]
-        yield line(dissection.end, _rows(left, width)[0], f"{len(left)} bytes after the end")
+        trailing_bytes = data[dissection.end :]
+        yield line(
+            dissection.end, _rows(trailing_bytes, width)[0], f"{len(trailing_bytes)} bytes after the end"
+        )
 
 
 def record_lines(data: bytes, *, whole: bool = False) -> Iterator[str]:

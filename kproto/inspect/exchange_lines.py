@@ -82,8 +82,8 @@ def groups_of(exchange: Exchange) -> set[str]:
     request: Any = exchange.request
     names = {getattr(request, "group_id", None), *(getattr(request, "coordinator_keys", None) or ())}
     names.add(getattr(request, "key", None))
-    for one in getattr(request, "groups", None) or ():
-        names.add(one if isinstance(one, str) else getattr(one, "group_id", None))
+    for group in getattr(request, "groups", None) or ():
+        names.add(group if isinstance(group, str) else getattr(group, "group_id", None))
     return {name for name in names if isinstance(name, str)}
 
 
@@ -149,20 +149,20 @@ def _codes(part: Any, place: str, depth: int) -> Iterator[tuple[str, int]]:
     for field in part.__fields__ if hasattr(part, "__fields__") else ():
         value: Any = getattr(part, field.name)
         if isinstance(value, list):
-            for one in value:  # pyright: ignore[reportUnknownVariableType]
-                if hasattr(one, "__fields__"):  # pyright: ignore[reportUnknownArgumentType]
-                    yield from _codes(one, _place(one, place), depth - 1)
+            for entry in value:  # pyright: ignore[reportUnknownVariableType]
+                if hasattr(entry, "__fields__"):  # pyright: ignore[reportUnknownArgumentType]
+                    yield from _codes(entry, _place(entry, place), depth - 1)
 
 
 def _place(part: Any, above: str) -> str:
     for name in ("name", "topic", "topic_name", "group_id", "key"):
-        found = getattr(part, name, None)
-        if isinstance(found, str) and found:
-            return found
+        value = getattr(part, name, None)
+        if isinstance(value, str) and value:
+            return value
     for name in ("partition_index", "partition", "index"):
-        found = getattr(part, name, None)
-        if isinstance(found, int):
-            return f"{above}-{found}" if above else f"partition {found}"
+        value = getattr(part, name, None)
+        if isinstance(value, int):
+            return f"{above}-{value}" if above else f"partition {value}"
     return above
 
 

@@ -96,18 +96,18 @@ def ownerships(events: Iterable[GroupEvent]) -> list[Ownership]:
             close(event.member, [p for m, p in open_ownerships if m == event.member], event.at)
     for member, partition in list(open_ownerships):
         close(member, [partition], ordered[-1].at)
-    return sorted(closed, key=lambda one: (one.start, one.partition, one.member))
+    return sorted(closed, key=lambda ownership: (ownership.start, ownership.partition, ownership.member))
 
 
 def overlapping_ownerships(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
     """Return the pairs of overlapping ownerships of a partition. A correct group has none."""
     pairs: list[tuple[Ownership, Ownership]] = []
     for _, ownerships_of_partition in _by_partition(owned).items():
-        for index, one in enumerate(ownerships_of_partition):
+        for index, first in enumerate(ownerships_of_partition):
             pairs += [
-                (one, other)
-                for other in ownerships_of_partition[index + 1 :]
-                if one.member != other.member and other.start < one.end
+                (first, second)
+                for second in ownerships_of_partition[index + 1 :]
+                if first.member != second.member and second.start < first.end
             ]
     return pairs
 
@@ -135,7 +135,7 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
             for before, after in itertools.pairwise(owned)
             if after.start >= before.end
         ]
-    return sorted(result, key=lambda one: (one.end, one.partition))
+    return sorted(result, key=lambda standstill: (standstill.end, standstill.partition))
 
 
 def _stopped(ownership: Ownership, releases: Iterable[GroupEvent]) -> int:
