@@ -62,7 +62,7 @@ def test_a_spark_that_knows_the_source_already_takes_no_other_which_is_no_error(
 
 def test_an_existing_session_warns_about_differing_settings() -> None:
     there: Any = SimpleNamespace(conf={"spark.sql.shuffle.partitions": "2"})
-    with pytest.warns(UserWarning, match=r"keeps its own spark\.sql\.shuffle\.partitions"):
+    with pytest.warns(UserWarning, match=r"keeps its own values of spark\.sql\.shuffle\.partitions"):
         _warn_of_differing_settings(there, {"spark.sql.shuffle.partitions": "7"})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
