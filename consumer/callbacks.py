@@ -1,4 +1,4 @@
-"""Runs a producer's delivery callbacks in a thread of their own, one after the other.
+"""Runs a producer's delivery callbacks in their own thread, one after the other.
 
 So a callback may wait, send, flush and close, and the thread that moves bytes never waits for it. What a
 callback raises is logged, and the next one is called.

@@ -77,7 +77,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Calls back when it is decided, or at once when it is already.
 
-        A Producer calls back in a thread of its own for callbacks, an AsyncProducer in its loop. The callback
+        A Producer calls back in its own thread for callbacks, an AsyncProducer in its loop. The callback
         may do what it likes, also send, flush and close; what it raises is logged.
         """
         self._owner.add_callback(self, callback)

@@ -42,7 +42,7 @@ CLOSING_CALLS: Final = ("close", "leave_block")
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
 # The callbacks in which this thread or task is. A task inherits those of the task that started it: a callback
-# that waits for a task of its own would otherwise wait for itself.
+# that waits for its own task would otherwise wait for itself.
 _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
 

@@ -246,7 +246,7 @@ class AsyncConsumer(BoundToProcess):
         """Return where "earliest", "latest", a time in ms, "max_timestamp", "earliest_local" or
         "latest_tiered" is.
 
-        In this consumer's isolation level; the offset is None if there is no such place.
+        In this consumer's isolation level; the offset is None if that place does not exist.
         """
         return await self._operations.list_offsets(wants, timeout)
 

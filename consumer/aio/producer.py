@@ -172,7 +172,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         """Return a block whose records are seen all or not at all: its end commits, an exception aborts.
 
         Raises as `begin` and `commit` do; an exception of the block is raised again. So is CancelledError:
-        the transaction is aborted then, unless the commit was cancelled, which continues by itself.
+        the transaction is aborted then, unless the commit was cancelled, which continues on its own.
         """
         return AsyncTransaction(self._operations)
 
@@ -193,7 +193,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         await self._operations.close(timeout)
 
     def kill(self) -> None:
-        """Close at once; what is still buffered is dropped, and its deliveries fail with IllegalState."""
+        """Close immediately; what is still buffered is dropped, and its deliveries fail with IllegalState."""
         self._operations.kill()
 
     # ---- inside

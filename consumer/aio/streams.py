@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-# Bytes of TLS that are read at once, for all connections: they are decrypted before the next read.
+# Bytes of TLS of one read at most, for all connections: they are decrypted before the next read.
 TLS_BUFFER_BYTES = 256 * 1024
 # Reads of one connection before the others are read.
 MAX_READS = 16

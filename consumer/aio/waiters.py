@@ -1,4 +1,4 @@
-"""How a task waits: for a future of its own, which completes at the next change."""
+"""How a task waits: for its own future, which completes at the next change."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ R = TypeVar("R")
 class Consumer(BoundToProcess):
     """Reads records, alone (`assign`) or in a group (`subscribe`). Its options are below.
 
-    Raises ConfigError for wrong options, at once; connects in the background from the first subscribe on.
+    Raises ConfigError for wrong options, immediately; connects in the background from the first subscribe on.
     One thread at a time may use it; any thread may `close` it.
     """
 
@@ -245,7 +245,7 @@ class Consumer(BoundToProcess):
         """Return where "earliest", "latest", a time in ms, "max_timestamp", "earliest_local" or
         "latest_tiered" is.
 
-        In this consumer's isolation level; the offset is None if there is no such place.
+        In this consumer's isolation level; the offset is None if that place does not exist.
         """
         return run_to_end(self._operations.list_offsets(wants, timeout))
 

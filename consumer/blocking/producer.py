@@ -53,7 +53,7 @@ _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 @with_options(producer_docs())
 class Producer(BoundToProcess, Block):
-    """Writes records. Its options are below; wrong ones raise ConfigError at once.
+    """Writes records. Its options are below; wrong ones raise ConfigError immediately.
 
     May be used by several threads. When the interpreter ends before `close`, a warning says how many
     records were not delivered yet, and they get five more seconds. After a fork it belongs to the parent
@@ -210,7 +210,7 @@ class Producer(BoundToProcess, Block):
         run_to_end(self._operations.close(timeout))
 
     def kill(self) -> None:
-        """Close at once; what is still buffered is dropped, and its deliveries fail with IllegalState."""
+        """Close immediately; what is still buffered is dropped, and its deliveries fail with IllegalState."""
         self._operations.kill()
 
     # ---- inside

@@ -1,7 +1,7 @@
-"""Drives a producer's engine in a thread of its own.
+"""Drives a producer's engine in its own thread.
 
 The lock is held for moments: by `send` when it begins a batch, by the thread when it takes a batch or
-completes one. Bytes are encoded, compressed and moved outside it, and callbacks have a thread of their own.
+completes one. Bytes are encoded, compressed and moved outside it, and callbacks have their own thread.
 
 The thread refers to the runtime only while records are open: a producer that is dropped without `close`
 delivers those, and is freed then.
@@ -46,7 +46,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         super().__init__(bootstrap_servers, config, self.waiters, self.waiters.lock)
         self.sockets = Sockets()
         self._linger = self.options.linger_ms
-        # When the thread wakes by itself: 0 = it is awake, None = never.
+        # When the thread wakes on its own: 0 = it is awake, None = never.
         self.wakes_at: int | None = 0
         self.stopped = False
         # What the thread refers to besides, with the lock held: this runtime, while records are open.
@@ -66,7 +66,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         return self.waiters.wait(last_change, deadline)
 
     async def pause(self) -> None:
-        """Return at once: threads run by themselves."""
+        """Return immediately: threads run on their own."""
 
     def caller(self) -> object:
         return threading.get_ident()
@@ -159,7 +159,7 @@ class BlockingProducerRuntime(ProducerRuntime):
             sockets.close()
 
     def _next_wake(self) -> int | None:
-        """Return when the thread wakes by itself."""
+        """Return when the thread wakes on its own."""
         with self.waiters.lock:
             if not self.records.open:
                 self._kept.clear()

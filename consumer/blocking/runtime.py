@@ -1,4 +1,4 @@
-"""Drives an engine in a thread of its own; the application's threads call it, and block.
+"""Drives an engine in its own thread; the application's threads call it, and block.
 
 The engine's thread moves bytes, sends heartbeats and fetches ahead while the application computes.
 Callbacks of the application do not run in it, except those that are chained to futures: these may not wait.
@@ -46,7 +46,7 @@ class BlockingRuntime(Runtime):
         self._future_locks: dict[Future[Any], threading.Lock] = {}  # of the threads that wait for futures
         self._completing: set[int] = set()  # threads that run what is chained to futures
         self._actions: deque[NetworkAction] = deque()
-        # When the engine's thread wakes by itself: 0 = it is awake, None = only when something happens.
+        # When the engine's thread wakes on its own: 0 = it is awake, None = only when something happens.
         self.wakes_at: int | None = 0
         self.stopped = False
         name = f"kproto-{driver.kind}-{driver.client_id}"
@@ -205,7 +205,7 @@ class BlockingRuntime(Runtime):
             self.sockets.wake()
 
     async def pause(self) -> None:
-        """Return at once: threads run by themselves."""
+        """Return immediately: threads run on their own."""
 
     def caller(self) -> object:
         return threading.get_ident()
@@ -322,7 +322,7 @@ class BlockingRuntime(Runtime):
         lifecycle.ended(self)
         self._wake()
         if threading.current_thread() is not self.thread:
-            # It may be resolving a host name, and ends by itself after that.
+            # It may be resolving a host name, and ends on its own after that.
             self.thread.join(max(0.1, (deadline - now()) / 1000))
         self._fail_futures(IllegalState(f"this {self.driver.kind} was closed meanwhile"))
         with self.waiters.lock:

@@ -16,7 +16,7 @@ import sys
 MIN_WAKEUP_BYTES = 256 * 1024
 # Missing bytes of a response above which the thread wakes up for no fewer.
 VERY_LONG = 4 * 1024 * 1024
-# Missing bytes of a response above which all of them are requested at once.
+# Missing bytes of a response above which one read requests all of them.
 LONG = 128 * 1024
 # Milliseconds for which such a read waits at most, and the other connections with it.
 _WAIT_MS = 5

@@ -13,7 +13,7 @@ Rules:
 * Bytes are received into their final place (`ReceiveBuffer`), so the engine gets whole responses. While a
   long response arrives, it gets `Data` without bytes once a second.
 * With TLS a connection is first `Reached`, and `Opened` when the broker's certificate was verified. Tokens
-  are requested in a thread of their own: one at a time, for all connections that need one.
+  are requested in their own thread: one at a time, for all connections that need one.
 
 `wake` may be called from any thread, and `write_at_once` while another thread is in `wait`; everything else
 belongs to one thread at a time.
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-# Bytes of TLS that are read at once.
+# Bytes of TLS of one read at most.
 TLS_BUFFER_BYTES = 256 * 1024
 # Reads of one connection before the others are read.
 MAX_READS = 16
@@ -260,7 +260,7 @@ class Sockets:
         self._connect(resolved.key, known, events)
 
     def _connect(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
-        """Try the next address, and the ones after it while each fails at once."""
+        """Try the next address, and the ones after it while each fails immediately."""
         while known.addresses:
             family, address = known.address = known.addresses.popleft()
             try:

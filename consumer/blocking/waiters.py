@@ -20,7 +20,7 @@ class ThreadWaiters:
     def reset(self) -> None:
         """Forget all waiting threads. In the child of a fork, threads of the parent may hold the locks."""
         self.lock = threading.RLock()
-        # Each waiting thread has a lock of its own, which it can't acquire before another thread releases it.
+        # Each waiting thread has its own lock, which it can't acquire before another thread releases it.
         # (A Condition that Ctrl-C interrupts may return without the lock that it has to give back.)
         self._locks: set[threading.Lock] = set()
 

@@ -31,7 +31,7 @@ FIRST_SETUP_TIMEOUT_MS: Final = 3_000
 # SYNs cost 3 s (RFC 6298).
 FIRST_RESPONSE_TIMEOUT_MS: Final = 5_000
 # A connection attempt that lasts longer is slow: a call for any broker then goes to another address. A
-# reachable address answers a SYN at once, or after 1 s if the first SYN was lost.
+# reachable address answers a SYN immediately, or after 1 s if the first SYN was lost.
 SLOW_CONNECT_MS: Final = 1_500
 # Interval of metadata requests while a broker leaves a request unanswered that may take long.
 LIVENESS_CHECK_INTERVAL_MS: Final = 2_000

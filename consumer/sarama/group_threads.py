@@ -1,7 +1,7 @@
 """sarama's ConsumerGroup for threads; `group` has the rules of sessions and claims.
 
-The group lives in an event loop in a thread of its own, so heartbeats continue whatever the handlers do.
-The handler of each claim has a thread of its own as well.
+The group lives in an event loop in its own thread, so heartbeats continue whatever the handlers do.
+The handler of each claim has its own thread as well.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ _LOOP_ERRORS = (StopIteration, StopAsyncIteration, CancelledError)
 
 
 class ConsumerGroup(Block):
-    """A member of a group for threads: handlers may block. Options are those of `Consumer`."""
+    """A member of a group for threads: handlers may block. Options are the same as of `Consumer`."""
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for a client that other threads call."""
+"""An event loop in its own thread, for a client that other threads call."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class AsyncQueueProducer(AsyncBlock):
             self._errors.put(error)
 
     def async_close(self) -> None:
-        """Accept no more messages, and return at once; both iterators end with the last outcome."""
+        """Accept no more messages, and return immediately; both iterators end with the last outcome."""
         self._closing = self._closing or asyncio.ensure_future(self._finish(None))
 
     async def close(self, timeout: float | None = None) -> None:

@@ -5,7 +5,7 @@ with SyncProducer("localhost:9092") as producer:
 
 with QueueProducer("localhost:9092", return_successes=True) as producer:
     producer.input(ProducerMessage(topic="flights", value=b"UA1545", metadata=17))
-    for message in producer.successes(): ...       # in a thread of its own
+    for message in producer.successes(): ...       # in its own thread
     for error in producer.errors(): ...            # error.message, error.error
 """
 
@@ -39,7 +39,7 @@ from .messages import (
 
 
 class SyncProducer(Block):
-    """Sends messages and waits for them, for threads. Options are those of `Producer`; linger_ms is 0.
+    """Sends messages and waits for them, for threads. Options are the same as of `Producer`; linger_ms is 0.
 
     Several threads may use it.
     """
@@ -87,7 +87,7 @@ class SyncProducer(Block):
 class QueueProducer(Block):
     """Queues messages and reports their outcomes later, for threads: sarama's AsyncProducer.
 
-    Options are those of `Producer`. Several threads may use it.
+    Options are the same as of `Producer`. Several threads may use it.
     """
 
     @hide_secrets
@@ -181,7 +181,7 @@ class QueueProducer(Block):
             self._changed.notify_all()
 
     def async_close(self) -> None:
-        """Accept no more messages, and return at once; both iterators end with the last outcome.
+        """Accept no more messages, and return immediately; both iterators end with the last outcome.
 
         If the system has no more threads, it waits for that here.
         """

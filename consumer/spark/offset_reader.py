@@ -172,7 +172,7 @@ class OffsetReader:
     # ---- offsets
 
     def view(self, expected: Collection[str] | None = None, *, strict: bool = True) -> View:
-        """Return the current ends of all logs to read. The arguments are those of `partitions`."""
+        """Return the current ends of all logs to read. The arguments are the same as of `partitions`."""
         partitions, ids = self.partitions(expected, strict=strict)
         try:
             return self.look(partitions, ids)

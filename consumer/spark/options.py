@@ -1,6 +1,6 @@
 """Parse and check the options of ``format("kproto")`` before anything is planned.
 
-The names are those of Spark's own Kafka source, so that a query is moved by changing one word.
+The names are the same as of Spark's own Kafka source, so that a query is moved by changing one word.
 
 Rules:
 

@@ -3,7 +3,7 @@
     async with Server(topics={"flights": 3}) as server:       # in a running event loop
         ... server.bootstrap ...
 
-    with running(topics={"flights": 3}) as server:            # in a thread of its own
+    with running(topics={"flights": 3}) as server:            # in its own thread
         ... server.bootstrap ...
 
 Rules:
@@ -67,7 +67,7 @@ MAX_THROTTLE_SECONDS: Final = 2_000_000  # in ms it must fit into 31 bits
 # How long in seconds a call of another thread waits for the broker's loop, where the work takes milliseconds.
 CALL_TIMEOUT: Final = 30.0
 # How many connections may wait to be accepted; the next client retries after a second. Kafka's default of
-# socket.listen.backlog.size is 50, but Kafka accepts connections in a thread of its own.
+# socket.listen.backlog.size is 50, but Kafka accepts connections in its own thread.
 BACKLOG: Final = 1024
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
 # The limits for reading the keys of OAUTHBEARER: 10 seconds and 1 MiB.
@@ -459,7 +459,7 @@ def running(
 ) -> Generator[Server]:
     """Run a server in its own thread and event loop, for blocking code.
 
-    It stops at the end of the block. The arguments are those of `Server`, with one other default:
+    It stops at the end of the block. The arguments are the same as of `Server`, with one other default:
     group.initial.rebalance.delay.ms is 0, so that a new group does not wait three seconds for more members.
     Raises ConfigError also for an address in use.
     """

@@ -69,7 +69,7 @@ _SIZE = struct.Struct(">i").unpack_from
 
 @dataclass(slots=True)
 class FetchedPart:
-    """The records field of one partition, and what to read of it; arguments are those of `rows`."""
+    """The records field of one partition, and what to read of it; arguments are the same as of `rows`."""
 
     data: Data
     aborted: Sequence[tuple[int, int]] = ()

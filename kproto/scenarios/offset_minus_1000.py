@@ -24,7 +24,7 @@ from .scenario import ScenarioRun, offsets, scenario
 
 TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
-COORDINATOR = 2  # node id of the coordinator, if it has a node of its own
+COORDINATOR = 2  # node id of the coordinator, if it has its own node
 LONGEST_MS = 10 * 60_000
 RACE = ("join_after_ms", "rejoin_after_ms", "polls", "poll_timeout_ms")
 

@@ -22,7 +22,7 @@ that was not delivered, and so on. A failure is a short list of calls:
     ...
     state.teardown()
 
-Run them in a test of their own. Then `state.world` is the failing world: see its `trace()`, `rewind()` and
+Run them in a separate test. Then `state.world` is the failing world: see its `trace()`, `rewind()` and
 `save()`. A replayed world calls `application` again with its own members. `save()` keeps the names of your
 assignors, for `World.load(path, assignors=[my_assignor])`, and nothing of your applications: the members of a
 loaded world only read.

@@ -9,7 +9,7 @@
 A schedule is determined by its seed: `play(4711)` is identical in every process and on every machine.
 `Schedule` offers the same in steps: set `options` to test your own assignors or policies, watch your own
 invariants, or remove `moves` that your application never makes. With `others`, models of other clients join,
-work and leave too; their names are those of `kproto.models.index`.
+work and leave too; their names are the same as of `kproto.models.index`.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class SecuredKafka(Kafka):
         self._tls.load_cert_chain(getattr(self.certificates, which))
 
     def drop_connections(self) -> None:
-        """Close every connection. Clients may reconnect at once."""
+        """Close every connection. Clients may reconnect immediately."""
         self.server.drop_connections()
 
     def add(self, acls: Iterable[Acl]) -> None:

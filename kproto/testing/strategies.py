@@ -141,7 +141,7 @@ def responses(
     versions: Collection[int] | None = None,
     unknown_tags: bool = False,
 ) -> st.SearchStrategy[Drawn]:
-    """Responses; the arguments are those of `requests`."""
+    """Responses; the arguments are the same as of `requests`."""
     return _of_apis(response_class, apis, versions, unknown_tags)
 
 

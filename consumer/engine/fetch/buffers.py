@@ -38,7 +38,7 @@ MIN_VIEW_SHARE = 8
 # A fetch of up to 256 MiB of decompressed bytes is decoded as a whole, a larger one batch by batch.
 MAX_DECODED_BYTES = 256 << 20
 
-# Rows that are turned into records at once if a poll asks for fewer: one costs as much as fifty.
+# Rows that are turned into records together if a poll asks for fewer: one costs as much as fifty.
 ROWS_AHEAD = 64
 
 # Fetches of one response are decoded together up to 4 MiB: the first record waits for all of them.

@@ -227,7 +227,7 @@ class Membership:
             self._status.member.on_poll(self._core.now)
 
     def _update_poll_state(self) -> None:
-        """Tell the member whether the application waits in poll, outside callbacks.
+        """Notify the member whether the application waits in poll, outside callbacks.
 
         A poll that raises why the membership ended does not count: the application may stop because of it.
         """
@@ -544,5 +544,5 @@ class Membership:
         self.apply_event(protocol.CoordinatorFound(node))
 
     def on_coordinator_lost(self, why: str) -> None:
-        """Tell the member that the coordinator is unknown."""
+        """Notify the member that the coordinator is unknown."""
         self.apply_event(protocol.CoordinatorLost(why))

@@ -49,7 +49,7 @@ class GroupStatus:
 
     @property
     def identity(self) -> Identity | None:
-        """What a commit has to carry; None while there is no generation to commit in."""
+        """What a commit has to carry; None without a generation to commit in."""
         return self.member.identity if self.member is not None and self.in_group else None
 
     @property

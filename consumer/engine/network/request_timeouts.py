@@ -146,7 +146,7 @@ def _api_key(call: Call) -> int:
 def _broker_wait_ms(call: Call) -> int | None:
     """Return how many ms a healthy broker may wait before it responds; None if that is unknown.
 
-    Only the first JoinGroup, which obtains the member id (KIP-394), is answered at once.
+    Only the first JoinGroup, which obtains the member id (KIP-394), is answered immediately.
     """
     request = call.request
     if isinstance(request, FetchRequest):

@@ -344,7 +344,7 @@ class PartitionState:
 
     @property
     def likely_has_records(self) -> bool:
-        """Whether an additional fetch is likely to return records at once."""
+        """Whether an additional fetch is likely to return records immediately."""
         if self.fetch_offset == self.empty_at:
             return False
         return self.high_watermark is None or self.fetch_offset < self.high_watermark

@@ -291,7 +291,7 @@ class RecordAccumulator:
         queue.batches += 1
         batch = ProducerBatch(queue, wanted, now, now + options.delivery_timeout_ms, (queue.batches,))
         batch.room -= BATCH_OVERHEAD
-        # This order matters, as Ctrl-C may come in between: a batch without a record ends by itself.
+        # This order matters, as Ctrl-C may come in between: a batch without a record ends on its own.
         self.notify_sender()
         self.buffered += wanted
         self._notifications.new_batches.append(batch)

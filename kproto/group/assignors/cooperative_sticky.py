@@ -3,7 +3,7 @@
 Follows Kafka's `CooperativeStickyAssignor`. The subscription contains what a member owns and its
 generation; older members have the generation in their user data (R215). A partition that another member
 still owns is withheld from its new owner. The previous owner revokes it and rejoins, and then the partition
-is assigned (M91, R216). A partition that no member owns is assigned at once (R217).
+is assigned (M91, R216). A partition that no member owns is assigned immediately (R217).
 
 Stricter than Java if two members with different topics report the same partition in the same generation: if
 one of them gets it, it is withheld until the other one has revoked it.

@@ -102,7 +102,7 @@ def _return_from_poll(
 
 
 def _continue_poll(state: JavaState, out: Out) -> bool:
-    """Run one round of poll's loop; return whether another round may follow at once."""
+    """Run one round of poll's loop; return whether another round may follow immediately."""
     if state.wakeup_pending:
         state.wakeup_pending = False
         _return_from_poll(state, out, error=offset_commits.WAKEUP)

@@ -3,7 +3,7 @@
 * Each generation looks up the coordinator, on a connection that is closed afterwards. Its connection to the
   coordinator is closed when its last goroutine has ended. LeaveGroup uses two more connections.
 * The member id is kept over generations. A failed JoinGroup resets it; any other error before the generation
-  begins leaves the group first. REBALANCE_IN_PROGRESS is retried at once, other errors after
+  begins leaves the group first. REBALANCE_IN_PROGRESS is retried immediately, other errors after
   JoinGroupBackoff.
 * Close waits for a JoinGroup, SyncGroup or OffsetFetch in flight before it leaves. During the backoff after
   an error it does not leave at all.

@@ -113,7 +113,7 @@ def wait_until(state: KafkaGoState, reader: PartitionReader, phase: ReaderPhase,
 
 
 def run_timers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out: Out) -> None:
-    """Continue the readers whose wait is over."""
+    """Continue the readers whose wait has ended."""
     generation.next_reader_wakeup = None
     for reader in generation.readers:
         if reader.at is not None and now >= reader.at:

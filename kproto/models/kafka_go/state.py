@@ -101,7 +101,7 @@ class PartitionWatcher:
 class ReaderPhase(Enum):
     """What the goroutine of one partition is doing."""
 
-    LOOKING_UP = "looking"  # Dialer.LookupPartition: Metadata on a connection of its own
+    LOOKING_UP = "looking"  # Dialer.LookupPartition: Metadata on its own connection
     FIRST_OFFSET = "first"  # ReadOffsets: the start of the log.
     LAST_OFFSET = "last"  # ReadOffsets: the end of the log.
     SEEK_FIRST = "seek_first"  # Conn.Seek asks for both ends again.

@@ -34,7 +34,7 @@ def coord_query(state: LibrdkafkaState, out: Out) -> None:
 
 
 def coord_dead(state: LibrdkafkaState, out: Out) -> None:
-    """Forget the coordinator and look it up at once (rd_kafka_cgrp_coord_dead)."""
+    """Forget the coordinator and look it up immediately (rd_kafka_cgrp_coord_dead)."""
     state.coordinator, state.coord_up_at = None, None
     state.coord_state = CgrpState.QUERY_COORD
     coord_query(state, out)

@@ -2,7 +2,7 @@
 
 * M165: There are no fetch sessions. A partition is fetched while fewer than queued.min.messages of its
   records are queued.
-* Records are queued with the partition's version, and the next Fetch is sent at once.
+* Records are queued with the partition's version, and the next Fetch is sent immediately.
 * With enable.partition.eof, reaching the end of a partition is an event each time.
 * OFFSET_OUT_OF_RANGE resets the offset. Leader errors request metadata and back off for
   fetch.error.backoff.ms. A failed authorization backs off ten times as long.

@@ -2,7 +2,7 @@
 
 rdkafka.c, rdkafka_queue.c (rd_kafka_q_serve_rkmessages), rdkafka_cgrp.c (subscribe, unsubscribe, terminate).
 
-* M102: subscribe() during a rebalance is deferred until the rebalance is over. An eager subscribe revokes
+* M102: subscribe() during a rebalance is deferred until the rebalance has ended. An eager subscribe revokes
   everything and rejoins without leaving, even for the same topics. A cooperative one revokes the topics that
   were dropped.
 * A poll returns when it has enough records or its timeout expires. A rebalance event is answered inside the

@@ -87,7 +87,7 @@ def retry_request(state: LibrdkafkaState, entry: RequestBuf, max_retries: int = 
 
 
 def resend_due(state: LibrdkafkaState, out: Out) -> None:
-    """Send requests whose backoff is over. Group requests go to the present coordinator."""
+    """Send requests whose backoff has ended. Group requests go to the present coordinator."""
     due = [entry for due_at, entry in state.retries if due_at <= state.now]
     if not due:
         return

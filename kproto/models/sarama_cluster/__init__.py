@@ -54,7 +54,7 @@ __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_dead
 
 SEES_GROWTH = False  # Its leader does not check for new partitions (`loops`).
 # Fetched messages are delivered until the main loop releases the partitions, and after a rebalance before
-# "assigned": partitions and notifications have goroutines of their own (consumer.go, nextTick).
+# "assigned": partitions and notifications have separate goroutines (consumer.go, nextTick).
 SILENT_WHEN_FENCED = False
 
 

@@ -81,7 +81,7 @@ class Client:
         raise NotImplementedError
 
     def tick(self) -> None:
-        """Tell the engine that its deadline was reached."""
+        """Notify the engine that its deadline was reached."""
         raise NotImplementedError
 
     def on_opened(self, wire: Wire) -> None:

@@ -79,7 +79,7 @@ class Exchange:
             world.network.send(wire, wire.up, self.disconnect_broker, wire)
 
     def disconnect_broker(self, wire: Wire) -> None:
-        """Tell the broker that a connection is closed."""
+        """Notify the broker that a connection is closed."""
         world = self._world
         if wire.known:
             wire.known = False
@@ -88,7 +88,7 @@ class Exchange:
                 self.step(wire.node, machine.ClientDisconnected(wire.conn))
 
     def disconnect_client(self, wire: Wire, why: str) -> None:
-        """Tell the client that a connection is closed."""
+        """Notify the client that a connection is closed."""
         world = self._world
         if wire.open:
             world.network.send(wire, wire.down, wire.client.run_when_awake, self._on_disconnected, wire, why)

@@ -38,7 +38,7 @@ class Fault:
     * "stall": nothing moves, and connections cannot be made. What was sent arrives when the fault ends. A
       stall of a client with all brokers is a network partition.
     * "refuse": new connections are refused.
-    * "cut": all connections are closed at once. This fault has no duration.
+    * "cut": all connections are closed immediately. This fault has no duration.
     * "half_close": the brokers see the connections end, the clients do not. This fault has no duration.
     """
 

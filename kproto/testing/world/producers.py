@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Producer(EngineClient):
-    """A producer of kproto. Its options are those of `consumer.Producer`."""
+    """A producer of kproto. Its options are the same as of `consumer.Producer`."""
 
     def __init__(self, world: World, name: str, **options: Any) -> None:
         super().__init__(world, name)

@@ -15,7 +15,7 @@ Script = Callable[[socket.socket], object]
 
 @contextmanager
 def serving(script: Script) -> Generator[str]:
-    """Yield HOST:PORT of a server that runs `script` for each connection in a thread of its own."""
+    """Yield HOST:PORT of a server that runs `script` for each connection in its own thread."""
     listener = socket.create_server(("127.0.0.1", 0))
     connections: list[socket.socket] = []
 

@@ -1,4 +1,4 @@
-"""Wrong arguments of every public method are rejected at once, with what is allowed."""
+"""Wrong arguments of every public method are rejected immediately, with what is allowed."""
 
 from __future__ import annotations
 

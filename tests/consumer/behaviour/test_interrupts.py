@@ -101,7 +101,7 @@ def test_after_ctrl_c_every_record_is_read_once_and_committed(how: str, uses_tls
     everything = list(range(SOME))
     assert application.read == {0: everything, 1: everything}, ctrl_c.where
     assert {p.partition: known.offset for p, known in committed.items()} == {0: SOME, 1: SOME}, ctrl_c.where
-    if application.interrupted != "close":  # After Ctrl-C in close(), the second call ends at once.
+    if application.interrupted != "close":  # After Ctrl-C in close(), the second call ends immediately.
         assert world.cluster.classic_coordinator.groups["g"].members == {}, ctrl_c.where
 
 

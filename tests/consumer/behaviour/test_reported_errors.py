@@ -97,7 +97,7 @@ def test_errors_of_many_partitions_do_not_stop_the_others() -> None:
                     partitions=[
                         ListOffsetsPartitionResponse(
                             partition_index=partition.partition_index,
-                            # Each partition has a code of its own; equal codes would be one error.
+                            # Each partition has its own code; equal codes would be one error.
                             error_code=10_000 + partition.partition_index,
                         )
                         for partition in topic.partitions

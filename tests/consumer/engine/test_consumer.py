@@ -703,7 +703,7 @@ def test_a_drained_partition_is_fetched_beside_an_open_fetch_only_if_the_broker_
     world = World({"t": 3})
     a = filled(world, fetch_min_bytes=least)
     before = len(world.requests_of(a, FetchRequest))
-    a.do(ev.Seek(tp("t", 1), 50))  # This partition is fetched at once.
+    a.do(ev.Seek(tp("t", 1), 50))  # This partition is fetched immediately.
     a.do(ev.Take(40))
     world.run(200)
     requests = world.requests_of(a, FetchRequest)[before:]
@@ -910,7 +910,7 @@ def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> Non
 
 
 def test_a_commit_tells_a_member_that_the_group_has_removed_it() -> None:
-    """I3: the member stops delivering and rejoins at once."""
+    """I3: the member stops delivering and rejoins immediately."""
     world = World({"t": 2})
     a = world.consumer(**GROUP)
     a.subscribe("t")

@@ -45,7 +45,7 @@ JOIN_GROUP_TIMEOUT_LAPSE_MS = 5_000
 
 
 def join_if_due(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Prepare the join as soon as the coordinator is known and the backoff is over (M21)."""
+    """Prepare the join as soon as the coordinator is known and the backoff has ended (M21)."""
     if member.coordinator is None:
         find_coordinator(member, event, now, out)
     elif member.join_at is None or now >= member.join_at:

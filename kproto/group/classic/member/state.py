@@ -192,7 +192,7 @@ class Member:
 
     @property
     def identity(self) -> Identity | None:
-        """What a commit carries now; None while there is no generation, during a rebalance and after a loss.
+        """What a commit carries now; None without a generation, during a rebalance and after a loss.
 
         It is valid while the application releases partitions after `Revoke`, and gone after `Lose`. It is new
         before `Revoke` and `AdoptAssignment` are returned, so that callbacks commit with it (M4).

@@ -175,7 +175,7 @@ def repeated_joins_have_no_backoff(patch: Patch) -> None:
 
 @mutant
 def every_assignment_is_final(patch: Patch) -> None:
-    """Also an assignment after which a cooperative member rejoins at once."""
+    """Also an assignment after which a cooperative member rejoins immediately."""
 
     def adopt(who: Member, *more: Any) -> None:
         original(who, *more)
