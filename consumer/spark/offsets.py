@@ -136,7 +136,7 @@ class View:
     ends: Positions
     ids: Mapping[str, str]
     epochs: Positions = field(default_factory=dict[TopicPartition, int])
-    cuts: Positions = field(default_factory=dict[TopicPartition, int])
+    truncations: Positions = field(default_factory=dict[TopicPartition, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,21 +170,23 @@ class Changes:
     """
 
     new: tuple[TopicPartition, ...] = ()
-    remade: tuple[TopicPartition, ...] = ()
-    cut: tuple[TopicPartition, ...] = ()
-    gone: tuple[TopicPartition, ...] = ()
+    recreated: tuple[TopicPartition, ...] = ()
+    truncated: tuple[TopicPartition, ...] = ()
+    removed: tuple[TopicPartition, ...] = ()
     losses: tuple[str, ...] = ()
 
 
-def changes(start: Offsets, view: View, asked: Callable[[TopicPartition], bool] | None = None) -> Changes:
+def find_changes(
+    start: Offsets, view: View, asked: Callable[[TopicPartition], bool] | None = None
+) -> Changes:
     """Compare the progress of a query with the current logs. `losses` describes every loss.
 
     `selected` returns whether the options select a partition: one that they do not select was not deleted.
     """
     new = tuple(sorted(set(view.ends) - set(start.positions)))
-    remade: list[TopicPartition] = []
-    cut: list[TopicPartition] = []
-    gone: list[TopicPartition] = []
+    recreated: list[TopicPartition] = []
+    truncated: list[TopicPartition] = []
+    removed: list[TopicPartition] = []
     losses: list[str] = []
     reported_topics: set[str] = set()
     for partition, position in sorted(start.positions.items()):
@@ -196,27 +198,27 @@ def changes(start: Offsets, view: View, asked: Callable[[TopicPartition], bool] 
                     f"topic {topic} was deleted and re-created (its id was {known_id}, and is {current_id})"
                 )
                 reported_topics.add(topic)
-            (remade if partition in view.ends else gone).append(partition)
+            (recreated if partition in view.ends else removed).append(partition)
         elif partition not in view.ends:
-            gone.append(partition)
+            removed.append(partition)
             is_selected = asked is None or asked(partition)
             reason = "was deleted" if is_selected else "is no longer selected by the query of this checkpoint"
             losses.append(f"partition {topic}-{partition_number} {reason}; it was read up to {position}")
-        elif partition in view.cuts:
-            cut.append(partition)
-            truncated_at = view.cuts[partition]
+        elif partition in view.truncations:
+            truncated.append(partition)
+            truncated_at = view.truncations[partition]
             losses.append(
                 f"the log of {topic}-{partition_number} was truncated at {truncated_at}; "
                 f"it was read up to {position}"
             )
         elif view.ends[partition] < position:
-            cut.append(partition)
+            truncated.append(partition)
             log_end = view.ends[partition]
             losses.append(
                 f"the log of {topic}-{partition_number} ends at {log_end}, and was read up to {position}: "
                 "it was truncated at an unknown offset"
             )
-    return Changes(new, tuple(remade), tuple(cut), tuple(gone), tuple(losses))
+    return Changes(new, tuple(recreated), tuple(truncated), tuple(removed), tuple(losses))
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:

@@ -43,7 +43,7 @@ NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampt
 _NULLS = "what others write may be null: leave NOT NULL out"
 
 
-def full(options: Options) -> StructType:
+def full_schema(options: Options) -> StructType:
     """Return all columns, with keys and values as bytes, whatever their format.
 
     Includes `headers` if includeHeaders is true, and ``_error`` if bad values become null.
@@ -62,7 +62,7 @@ def ddl(options: Options) -> str:
         column_format.column: module_of(column_format).column_type(column_format)
         for column_format in options.formats
     }
-    kinds = ((field.name, field.dataType.simpleString()) for field in full(options).fields)
+    kinds = ((field.name, field.dataType.simpleString()) for field in full_schema(options).fields)
     return ", ".join(f"{name} {decoded.get(name, kind)}" for name, kind in kinds)
 
 
@@ -71,11 +71,11 @@ def checked(schema: StructType, options: Options) -> StructType:
 
     Raises ConfigError otherwise.
     """
-    allowed = {field.name.lower(): field.dataType for field in full(options).fields}
+    allowed = {field.name.lower(): field.dataType for field in full_schema(options).fields}
     decoded = {column_format.column for column_format in options.formats}
     if not schema.fields:
         # Arrow cannot represent rows without columns: there would be no rows at all.
-        names = ", ".join(full(options).fieldNames())
+        names = ", ".join(full_schema(options).fieldNames())
         raise ConfigError("schema", "", f"name at least one column; allowed: {names}")
     names_seen: dict[str, str] = {}
     for field in schema.fields:
@@ -91,7 +91,7 @@ def checked(schema: StructType, options: Options) -> StructType:
         kind = allowed.get(field.name.lower())
         if kind is None:
             hint = " (with includeHeaders)" if field.name.lower() == "headers" else ""
-            names = ", ".join(full(options).fieldNames())
+            names = ", ".join(full_schema(options).fieldNames())
             raise ConfigError("schema", field.name, f"there is no such column{hint}; allowed: {names}")
         if kind.simpleString() != field.dataType.simpleString():
             column = f"{field.name} {field.dataType.simpleString()}"

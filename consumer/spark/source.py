@@ -99,7 +99,7 @@ class KprotoDataSource(DataSource):
         self.loaded = wall()
         self.parsed.for_reading()
         self.parsed = self.parsed.with_latest_schemas()
-        return columns.ddl(self.parsed) if self.parsed.formats else columns.full(self.parsed)
+        return columns.ddl(self.parsed) if self.parsed.formats else columns.full_schema(self.parsed)
 
     @kafka_option_names_in_errors()
     def reader(self, schema: StructType) -> KprotoReader:

@@ -48,8 +48,8 @@ from .offsets import (
     Offsets,
     View,
     advance,
-    changes,
     describe_trimmed,
+    find_changes,
     moved,
     ranges,
     should_wait,
@@ -249,14 +249,14 @@ class Planner:
 
     def _changes(self, start: Offsets) -> tuple[View, Changes]:
         """Return the logs and what happened to them. Raises DataLoss unless it is allowed."""
-        view = self._with_cuts(start, self._look(start))
-        found_changes = changes(start, view, self._asked)
+        view = self._with_truncations(start, self._look(start))
+        found_changes = find_changes(start, view, self._asked)
         if found_changes.losses:
             # A log that seems truncated may belong to a topic that was re-created since the list of topics
             # was requested.
-            view = self._with_cuts(start, self._look(start, afresh=True))
-            found_changes = changes(start, view, self._asked)
-        ahead = [p for p in found_changes.cut if p not in view.cuts]
+            view = self._with_truncations(start, self._look(start, afresh=True))
+            found_changes = find_changes(start, view, self._asked)
+        ahead = [p for p in found_changes.truncated if p not in view.truncations]
         if ahead and self.logs.isolation == "read_committed":
             # An earlier run read uncommitted records. The logs are not truncated: the query waits until the
             # transactions end.
@@ -266,7 +266,7 @@ class Planner:
                 for p, high_watermark in high_watermarks.items()
             }
             view = replace(view, ends={**view.ends, **ends})
-            found_changes = changes(start, view, self._asked)
+            found_changes = find_changes(start, view, self._asked)
         self._lose(found_changes.losses)
         return view, found_changes
 
@@ -275,33 +275,33 @@ class Planner:
         report_losses([loss for loss in losses if loss not in self._reported_losses], self.options)
         self._reported_losses.update(losses)
 
-    def _with_cuts(self, start: Offsets, view: View) -> View:
+    def _with_truncations(self, start: Offsets, view: View) -> View:
         """Add where logs were truncated below the position. Each new leader is asked once."""
         led = {p: (epoch, view.epochs[p], start.positions[p]) for p, epoch in moved(start, view).items()}
         unknown = {p: state[0] for p, state in led.items() if self._untruncated.get(p) != state}
         if not unknown:
             return view
         ends = self.logs.epoch_ends(unknown)
-        cuts = {p: end for p, end in ends.items() if end < start.positions[p]}
-        self._untruncated.update({p: led[p] for p in unknown if p not in cuts})
-        return replace(view, cuts=cuts)
+        truncations = {p: end for p, end in ends.items() if end < start.positions[p]}
+        self._untruncated.update({p: led[p] for p in unknown if p not in truncations})
+        return replace(view, truncations=truncations)
 
     def _starts(self, start: Offsets, view: View, found_changes: Changes) -> dict[TopicPartition, int]:
         """Return a first position for every partition that needs one."""
         if start.new:
             return self.logs.begin(self.options.starting or LogEdge("latest"), view)
-        starts: dict[TopicPartition, int] = {p: view.ends[p] for p in found_changes.cut}
-        if view.cuts:
-            log_starts = self.logs.starts(view.cuts)
+        starts: dict[TopicPartition, int] = {p: view.ends[p] for p in found_changes.truncated}
+        if view.truncations:
+            log_starts = self.logs.starts(view.truncations)
             starts.update(
                 {
                     p: min(view.ends[p], max(log_starts[p], truncated_at))
-                    for p, truncated_at in view.cuts.items()
+                    for p, truncated_at in view.truncations.items()
                 }
             )
         # Added and re-created partitions are read from their start, whatever startingOffsets says: none of
         # their records was read yet.
-        added = [p for p in [*found_changes.new, *found_changes.remade] if p not in starts]
+        added = [p for p in [*found_changes.new, *found_changes.recreated] if p not in starts]
         if added:
             added_starts = self.logs.starts(added)
             self._lose(

@@ -15,9 +15,9 @@ from consumer.spark.offsets import (
     View,
     advance,
     batch_ranges,
-    changes,
     check_partitions,
     clamp_starts,
+    find_changes,
     moved,
     ranges,
     share,
@@ -114,42 +114,42 @@ def test_invalid_checkpoint_offsets_raise_with_a_remedy(broken: object) -> None:
 
 
 def test_logs_that_only_grew_have_no_changes() -> None:
-    found = changes(START, view({A0: 9, A1: 7}))
-    assert (found.new, found.remade, found.cut, found.gone, found.losses) == ((), (), (), (), ())
+    found = find_changes(START, view({A0: 9, A1: 7}))
+    assert (found.new, found.recreated, found.truncated, found.removed, found.losses) == ((), (), (), (), ())
 
 
 def test_a_partition_that_was_never_read_is_new_and_no_loss() -> None:
-    found = changes(START, View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"}))
+    found = find_changes(START, View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"}))
     assert found.new == (B0,)
     assert found.losses == ()
 
 
 def test_a_deleted_partition_is_a_loss_that_names_it() -> None:
-    found = changes(START, view({A0: 5}))
-    assert found.gone == (A1,)
+    found = find_changes(START, view({A0: 5}))
+    assert found.removed == (A1,)
     assert found.losses == ("partition a-1 was deleted; it was read up to 7",)
 
 
 def test_a_re_created_topic_is_a_loss_even_with_more_records() -> None:
-    found = changes(START, view({A0: 100, A1: 100}, a="other"))
-    assert found.remade == (A0, A1)
+    found = find_changes(START, view({A0: 100, A1: 100}, a="other"))
+    assert found.recreated == (A0, A1)
     assert found.losses == ("topic a was deleted and re-created (its id was id-a, and is other)",)
 
 
 def test_a_topic_re_created_with_fewer_partitions_loses_the_others() -> None:
-    found = changes(START, view({A0: 2}, a="other"))
-    assert (found.remade, found.gone) == ((A0,), (A1,))
+    found = find_changes(START, view({A0: 2}, a="other"))
+    assert (found.recreated, found.removed) == ((A0,), (A1,))
 
 
 def test_a_log_that_ends_before_the_position_was_truncated_at_an_unknown_offset() -> None:
-    found = changes(START, view({A0: 4, A1: 7}))
-    assert found.cut == (A0,)
+    found = find_changes(START, view({A0: 4, A1: 7}))
+    assert found.truncated == (A0,)
     assert "a-0 ends at 4, and was read up to 5: it was truncated at an unknown offset" in found.losses[0]
 
 
 def test_a_log_that_was_cut_off_and_has_grown_again_is_a_loss_that_says_where() -> None:
-    found = changes(START, View({A0: 9, A1: 7}, {"a": "id-a"}, {A0: 2}, {A0: 3}))
-    assert found.cut == (A0,)
+    found = find_changes(START, View({A0: 9, A1: 7}, {"a": "id-a"}, {A0: 2}, {A0: 3}))
+    assert found.truncated == (A0,)
     assert found.losses == ("the log of a-0 was truncated at 3; it was read up to 5",)
 
 
@@ -172,7 +172,7 @@ def test_a_new_leader_alone_makes_no_batch() -> None:
 
 
 def test_without_topic_ids_only_numbers_are_compared() -> None:
-    found = changes(Offsets({A0: 5}), View({A0: 9}, {}))
+    found = find_changes(Offsets({A0: 5}), View({A0: 9}, {}))
     assert found.losses == ()
 
 
@@ -485,7 +485,7 @@ def test_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
 
 
 def test_a_partition_no_longer_selected_is_not_called_deleted() -> None:
-    found = changes(START, view({A0: 5}), partition_filter(Assigned((A0,))))
+    found = find_changes(START, view({A0: 5}), partition_filter(Assigned((A0,))))
     assert found.losses == (
         "partition a-1 is no longer selected by the query of this checkpoint; it was read up to 7",
     )
