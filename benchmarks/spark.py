@@ -44,7 +44,7 @@ from consumer import Cluster, TopicPartition
 from consumer.spark import session
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
-from consumer.spark.schema import full
+from consumer.spark.schema import full_schema
 from kproto.records import encode_batch
 from kproto.records.record import Record
 
@@ -245,7 +245,7 @@ def read_without_spark(bootstrap: str, topic: str, rows: int, runs: int) -> None
     """Read in this process, to measure fetching and decoding without Spark."""
     options = parse({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     for _ in range(runs):
-        reader = KprotoReader(full(options), options)
+        reader = KprotoReader(full_schema(options), options)
         began, cpu = time.perf_counter(), time.process_time()
         count = sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu

@@ -27,7 +27,7 @@ from consumer.spark import session
 from consumer.spark.offsets import Offsets
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
-from consumer.spark.schema import full
+from consumer.spark.schema import full_schema
 from consumer.spark.stream import KprotoStreamReader
 
 from ..report import machine
@@ -48,11 +48,11 @@ def measure_planning(bootstrap: str) -> None:
         topic = topic_name(count)
         fill(bootstrap, topic, count, 100, count)
         options = parse({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-        stream = KprotoStreamReader(full(options), options)
+        stream = KprotoStreamReader(full_schema(options), options)
         first = Offsets.from_json(stream.latestOffset({}, ReadAllAvailable()))
         start = Offsets(dict.fromkeys(first.positions, 0), first.ids).to_json()
         planners: dict[str, Callable[[], Any]] = {"stream": partial(_plan_stream, stream, start)}
-        planners["batch"] = KprotoReader(full(options), options).partitions
+        planners["batch"] = KprotoReader(full_schema(options), options).partitions
         for name, plan in planners.items():
             wall_seconds, cpu_seconds = list[float](), list[float]()
             for _ in range(ROUNDS):

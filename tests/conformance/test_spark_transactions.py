@@ -58,10 +58,10 @@ class Transactions:
         pytest.importorskip("pyspark")
         from consumer.spark.options import parse
         from consumer.spark.reader import KprotoReader
-        from consumer.spark.schema import full
+        from consumer.spark.schema import full_schema
 
         options = self.filled.options(subscribe=self.topic, kafka_isolation_level=isolation, **more)
-        reader = KprotoReader(full(parse(options)), parse(options))
+        reader = KprotoReader(full_schema(parse(options)), parse(options))
         rows = [row for p in reader.partitions() for b in reader.read(p) for row in b.to_pylist()]
         return [(row["offset"], row["value"].decode()) for row in rows]
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from consumer.spark.options import parse
-from consumer.spark.schema import full
+from consumer.spark.schema import full_schema
 from consumer.spark.stream import KprotoStreamReader, Planner
 from tests.consumer.spark.stage import Filled
 
@@ -21,7 +21,7 @@ class Run:
 
     def __init__(self, filled: Filled, start: Offset | None = None, **more: str | int) -> None:
         options = parse(filled.options(**more))
-        self.reader = KprotoStreamReader(full(options), options)
+        self.reader = KprotoStreamReader(full_schema(options), options)
         self.now = 100.0
         self.reader._planner = Planner(options, lambda: self.now)
         self.at: Offset = self.reader.initialOffset() if start is None else start

@@ -25,7 +25,7 @@ from consumer.spark.arrow import ROWS
 from consumer.spark.offsets import DataLoss, Range
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
-from consumer.spark.schema import HEADERS, checked, full
+from consumer.spark.schema import HEADERS, checked, full_schema
 from consumer.spark.slices import Slice
 from kproto.errors import ConfigError, RecordError, RequestTimedOut, UnknownTopic
 from kproto.group.subscription import TopicPartition
@@ -38,7 +38,7 @@ T0 = TopicPartition("t", 0)
 
 def reader(filled: Filled, /, schema: StructType | None = None, **more: Any) -> KprotoReader:
     options = parse(filled.options(**more))
-    return KprotoReader(full(options) if schema is None else schema, options)
+    return KprotoReader(full_schema(options) if schema is None else schema, options)
 
 
 def table(filled: Filled, /, schema: StructType | None = None, **more: Any) -> pa.Table:

@@ -75,7 +75,7 @@ def test_an_executor_authenticates_with_the_pickled_options(place: str, files: C
         producer.send("t", b"flown").result(30)
     sent: Options = pickle.loads(pickle.dumps(how))
     slice_ = pytest.importorskip("consumer.spark.slices").Slice(Range("t", 0, 0, 1))
-    batches: list[Any] = list(rows.read(slice_, schema.full(sent), sent))
+    batches: list[Any] = list(rows.read(slice_, schema.full_schema(sent), sent))
     assert batches[0].column("value").to_pylist() == [b"flown"]
 
 

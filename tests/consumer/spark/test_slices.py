@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from consumer.clock import wall
-from consumer.spark.schema import full
+from consumer.spark.schema import full_schema
 from consumer.spark.slices import EXECUTION, QUERY, Plan, Slice
 from consumer.spark.source import KprotoDataSource
 from tests.consumer.spark.stage import Filled
@@ -75,7 +75,7 @@ def test_a_job_outside_of_an_action_looks_up_its_ends(action: Callable[..., None
 def test_schemas_requested_by_load_are_passed_to_the_planner(filled: Filled) -> None:
     filled.topic("t", 1)
     source = KprotoDataSource(filled.options())
-    given = source.reader(full(source.parsed))
+    given = source.reader(full_schema(source.parsed))
     schema = source.schema()
     assert isinstance(schema, StructType)
     asked = pickle.loads(pickle.dumps(source)).reader(schema)

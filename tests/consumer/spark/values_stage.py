@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from consumer.spark.arrow import Builder
 from consumer.spark.offsets import Range
 from consumer.spark.options import parse
-from consumer.spark.schema import COLUMNS, full
+from consumer.spark.schema import COLUMNS, full_schema
 from consumer.spark.values import ColumnFormat
 from kproto.records import encode_batch
 from kproto.records.record import Record
@@ -27,7 +27,7 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 def schema(kind: Any, options: dict[str, str], column: str = "value") -> StructType:
     """Return the schema that Spark passes: the column `column` of this type, offset and _error."""
     fields = StructType().add(column, kind).add("offset", COLUMNS["offset"])
-    error = [field for field in full(parse({**SERVERS, **options})).fields if field.name == "_error"]
+    error = [field for field in full_schema(parse({**SERVERS, **options})).fields if field.name == "_error"]
     return StructType([*fields.fields, *error])
 
 

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from consumer.spark.schema import full
+from consumer.spark.schema import full_schema
 from consumer.spark.source import KprotoDataSource
 from kproto.errors import ConfigError
 
@@ -123,7 +123,7 @@ def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, 
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
     source = KprotoDataSource(options)
     with pytest.raises(ConfigError, match=r"endingOffsets.*a stream has no end"):
-        getattr(source.streamReader(full(source.parsed)), first)(*given)
+        getattr(source.streamReader(full_schema(source.parsed)), first)(*given)
 
 
 def test_a_wrong_option_raises_without_our_stack_frames() -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from consumer.spark.options import parse
-from consumer.spark.schema import full
+from consumer.spark.schema import full_schema
 from consumer.spark.stream import KprotoStreamReader
 from kproto.broker.server import Server
 from kproto.errors import ConnectionFailed
@@ -66,7 +66,7 @@ def test_a_cluster_never_reached_raises_after_the_request_timeout() -> None:
     )
     began = time.monotonic()
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1") as failure:
-        KprotoStreamReader(full(options), options).latestOffset({"@new": {}}, ReadAllAvailable())
+        KprotoStreamReader(full_schema(options), options).latestOffset({"@new": {}}, ReadAllAvailable())
     assert failure.value.__notes__ == ["It was tried for 1.5 s; see kafka.request.timeout.ms."]
     assert 0.5 < time.monotonic() - began < 20
 
@@ -80,5 +80,5 @@ def test_a_shorter_api_timeout_replaces_the_request_timeout() -> None:
         }
     )
     with pytest.raises(ConnectionFailed) as failure:
-        KprotoStreamReader(full(options), options).latestOffset({"@new": {}}, ReadAllAvailable())
+        KprotoStreamReader(full_schema(options), options).latestOffset({"@new": {}}, ReadAllAvailable())
     assert failure.value.__notes__ == ["It was tried for 0.2 s; see kafka.default.api.timeout.ms."]
