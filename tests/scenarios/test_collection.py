@@ -249,7 +249,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
         ("S1-20 --client nobody", "--client='nobody' is not allowed; allowed: java, java-2.6"),
         ("S1-20 --refresh 0s", "a time above 0"),
         ("S1-20 --seed many", "not a whole number"),
-        ("S1-20 --polls 0", "a number of at least 1"),
+        ("S1-20 --polls 0", "is not a whole number of at least 1"),
         ("S1-23 --refresh 3s", "--refresh='3000ms' is not allowed; S1-23 takes --seed"),
         ("S120", "did you mean S1-20"),
         ("stop-the-wrld", "did you mean stop-the-world"),
@@ -284,7 +284,7 @@ def test_a_table_states_its_assumptions(capsys: pytest.CaptureFixture[str]) -> N
     words = "--client kproto --reset latest --rate 20/s --refresh 3s --grow-at 9s"
     assert main(["scenario", "loss", *words.split()]) == 0
     output = " ".join(capsys.readouterr().out.split())
-    for part in ("to 4 after 9 s", "20 records a second", "refreshed every 3 s", "go out every 0.5 s"):
+    for part in ("to 4 after 9 s", "20 records per second", "refreshed every 3 s", "is sent every 0.5 s"):
         assert part in output
 
 

@@ -97,7 +97,7 @@ def test_a_configuration_that_is_not_json_exits_with_2(capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as end:
         main(["member", "--as", "kproto", "127.0.0.1:1", "A", "g", "{"])
     assert end.value.code == 2
-    assert "is not JSON" in capsys.readouterr().err
+    assert "is not valid JSON" in capsys.readouterr().err
 
 
 def test_a_line_is_printed_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
