@@ -29,7 +29,7 @@ def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
 def _replace_errors(value: Any, error: ErrorCode) -> bool:
     """Replace the errors within a part of a response; returns whether there were any."""
     if isinstance(value, list):
-        items = cast("list[Any]", value)
+        items = cast("list[object]", value)
         return max([_replace_errors(item, error) for item in items], default=False)
     replaced = False
     if isinstance(value, Struct):
