@@ -335,12 +335,12 @@ def by_credentials(known: Known, secret: str = SECRET) -> dict[str, Any]:
 def test_a_client_authenticates_by_its_credentials_with_one_token_request(
     known: Known,
 ) -> None:
-    before = len(known.rsa.asked)
+    before = len(known.rsa.requested_forms)
     with Cluster(known.places["STRICT"], **by_credentials(known)) as cluster:
         cluster.topics()
         with Cluster(known.places["STRICT"], **by_credentials(known)) as second:
             second.topics()
-    assert known.rsa.asked[before:] == [{"grant_type": "client_credentials", "scope": "read"}] * 2
+    assert known.rsa.requested_forms[before:] == [{"grant_type": "client_credentials", "scope": "read"}] * 2
 
 
 def test_an_asyncio_client_authenticates_by_its_credentials(known: Known) -> None:
