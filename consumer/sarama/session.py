@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
@@ -13,10 +13,6 @@ from kproto.group.subscription import TopicPartition
 from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord, GroupMetadata
 from .record_queue import RecordQueue
-
-if TYPE_CHECKING:
-    from .group import AsyncConsumerGroup
-
 
 S = TypeVar("S", contravariant=True)
 C = TypeVar("C", contravariant=True)
@@ -71,13 +67,27 @@ class Claim(RecordQueue):
         self.task: asyncio.Task[None] | None = None
 
 
+class SessionGroup(Protocol):
+    """What a session needs of the AsyncConsumerGroup that runs it."""
+
+    consumer: AsyncConsumer
+
+    def mark(
+        self, session: Session, partition: TopicPartition, offset: int, metadata: str, *, reset: bool
+    ) -> None:
+        """Mark an offset for a session, to be committed."""
+
+    async def commit(self, partitions: set[TopicPartition] | None, timeout: float | None = None) -> None:
+        """Commit the marks of these partitions, or of all."""
+
+
 class Session:
     """What a member does between two rebalances: its claims, and under which member id and generation.
 
     `done` is set when the session ends, for handlers that wait for something else than records.
     """
 
-    def __init__(self, group: AsyncConsumerGroup) -> None:
+    def __init__(self, group: SessionGroup) -> None:
         self._group = group
         self._last_metadata = group.consumer.group_metadata()
         self.by_partition: dict[TopicPartition, Claim] = {}

@@ -13,8 +13,7 @@ from kproto.errors import ConfigError
 
 from ..logs import log
 from ..options import ConsumerOptions, ProducerOptions
-from .option_names import shown
-from .properties import PREFIXES
+from .option_names import PREFIXES, shown
 
 # Client -> option, as in a file -> its type.
 _OWN: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -71,6 +71,8 @@ SECURITY: Final[Mapping[str, str]] = {
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NAMES: Final = frozenset(SecurityConfig.__annotations__)
+# Java's properties about security begin with one of these.
+PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
 # Where people come from: Java and librdkafka (with dots as underscores), kafka-python and aiokafka.
 SPELLINGS: Final[Mapping[str, str]] = {

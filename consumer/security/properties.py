@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 
 from .jaas import read_jaas
-from .option_names import NAMES, SecurityConfig, shown, unknown_hint
+from .option_names import NAMES, PREFIXES, SecurityConfig, shown, unknown_hint
 from .secret import HIDDEN
 from .stores import is_pkcs12
 
@@ -46,7 +46,6 @@ _UNSUPPORTED_JAAS: Final = {
 _FLAGGED: Final = ("ssl_check_hostname",)
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
-PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
 
 @overload

@@ -25,7 +25,7 @@ from ..errors import (
 )
 from ..group.subscription import TopicPartition
 from ..models.contract import CONSUMER_OPTIONS
-from .driver import (
+from .driver_protocol import (
     AFTER_ERROR_MS,
     DRIVERS_OWN,
     POLL_MS,

@@ -28,17 +28,14 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from io import TextIOWrapper
 from itertools import cycle
-from queue import Empty, SimpleQueue
 from random import Random
-from typing import Any, TextIO
+from typing import Any
 
 from consumer.addresses import addresses
 from consumer.blocking.sockets import Sockets
@@ -47,10 +44,18 @@ from ..errors import ConfigError, ConnectionFailed
 from ..group.subscription import TopicPartition
 from ..models import contract as c
 from ..models.index import Model, load_model, model_names
+from .consumer_driver import ConsumerDriver
+from .driver_protocol import (
+    AFTER_ERROR_MS,
+    DRIVERS_OWN,
+    POLL_MS,
+    Commands,
+    format_partitions,
+    parse_partition,
+    print_line,
+)
 from .model_connections import BOOTSTRAP, ModelConnections
 
-POLL_MS = 50
-AFTER_ERROR_MS = 300
 CONNECT_MS = 100  # Wait before the next bootstrap address is tried.
 # How long a member looks for a broker before it reports that there is none. It then ends if all commands were
 # read.
@@ -68,8 +73,6 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
     no commands are left.
     """
     if name == "kproto":
-        from .consumer_driver import ConsumerDriver
-
         ConsumerDriver(bootstrap, client_id, group, conf, Commands(sys.stdin)).run()
     elif name in model_names():
         config = configuration(name, client_id, group, conf)
@@ -105,9 +108,6 @@ def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]
             raise ConfigError(key, value, f"options of {name}: {allowed}")
     return c.ModelConfig(client_id=client_id, group_id=group, random=Random().random, extra=extra, **values)
 
-
-# Options of the application, not of its client.
-DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"}
 
 _SARAMA = {
     "ChannelBufferSize",
@@ -152,60 +152,6 @@ WORDS: Mapping[str, set[str]] = {
 def handles_connection_loss(module: Model) -> bool:
     """Return whether the model handles `ConnectionLost`."""
     return getattr(module, "HEARS_DISCONNECTS", False) is True
-
-
-class Commands:
-    """The lines of a stream, read by a separate thread. The last command is always `close`."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._lines: SimpleQueue[str] = SimpleQueue()
-        self.wake: Callable[[], None] = lambda: None
-        self.ended = False  # `close` was read; no command follows
-        stream_object: object = stream
-        if isinstance(stream_object, TextIOWrapper):  # escape what cannot be decoded, and likewise on output
-            stream_object.reconfigure(errors="backslashreplace")
-        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
-
-    def _read(self, stream: TextIO) -> None:
-        try:
-            for line in stream:
-                if line.strip():
-                    self._lines.put(line.strip())
-                    self.ended = self.ended or line.split()[0] == "close"
-                    self.wake()
-        finally:
-            self.ended = True
-            self._lines.put("close")
-            self.wake()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a command is waiting."""
-        return not self._lines.empty()
-
-    def next(self, seconds: float = 0) -> str | None:
-        """Return the next command, or None if none came within `seconds`."""
-        try:
-            return self._lines.get(timeout=seconds) if seconds else self._lines.get_nowait()
-        except Empty:
-            return None
-
-
-def print_line(*words: object) -> None:
-    """Print one line in a single write: the callback of a future may print at the same time."""
-    sys.stdout.write(" ".join([f"{time.time():.6f}", *map(str, words)]) + "\n")
-    sys.stdout.flush()
-
-
-def format_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions as text: T:P, sorted."""
-    return " ".join(sorted(f"{partition.topic}:{partition.partition}" for partition in partitions))
-
-
-def parse_partition(text: str) -> tuple[TopicPartition, int | None]:
-    """Parse T:P or T:P:OFFSET."""
-    topic, number, *offset = text.split(":")
-    return TopicPartition(topic, int(number)), int(offset[0]) if offset else None
 
 
 class ModelDriver:

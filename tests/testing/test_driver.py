@@ -24,7 +24,8 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataRequest
 from kproto.models import contract as c
 from kproto.models.index import MODELS, load_model
-from kproto.testing.driver import WORDS, Commands, ModelDriver, configuration, print_line
+from kproto.testing.driver import WORDS, ModelDriver, configuration
+from kproto.testing.driver_protocol import Commands, print_line
 from kproto.testing.model_connections import ModelConnections
 from tests.testing.stage import MemberProcess
 

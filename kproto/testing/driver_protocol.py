@@ -1,0 +1,75 @@
+"""Commands, output lines and options that all drivers of this package share; `driver` describes them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from io import TextIOWrapper
+from queue import Empty, SimpleQueue
+from typing import TextIO
+
+from ..group.subscription import TopicPartition
+
+# How long each poll of a driver waits for records.
+POLL_MS = 50
+# How long a driver pauses after a poll that failed.
+AFTER_ERROR_MS = 300
+
+# Options of the application, not of its client.
+DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"}
+
+
+class Commands:
+    """The lines of a stream, read by a separate thread. The last command is always `close`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self.wake: Callable[[], None] = lambda: None
+        self.ended = False  # `close` was read; no command follows
+        stream_object: object = stream
+        if isinstance(stream_object, TextIOWrapper):  # escape what cannot be decoded, and likewise on output
+            stream_object.reconfigure(errors="backslashreplace")
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def _read(self, stream: TextIO) -> None:
+        try:
+            for line in stream:
+                if line.strip():
+                    self._lines.put(line.strip())
+                    self.ended = self.ended or line.split()[0] == "close"
+                    self.wake()
+        finally:
+            self.ended = True
+            self._lines.put("close")
+            self.wake()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a command is waiting."""
+        return not self._lines.empty()
+
+    def next(self, seconds: float = 0) -> str | None:
+        """Return the next command, or None if none came within `seconds`."""
+        try:
+            return self._lines.get(timeout=seconds) if seconds else self._lines.get_nowait()
+        except Empty:
+            return None
+
+
+def print_line(*words: object) -> None:
+    """Print one line in a single write: the callback of a future may print at the same time."""
+    sys.stdout.write(" ".join([f"{time.time():.6f}", *map(str, words)]) + "\n")
+    sys.stdout.flush()
+
+
+def format_partitions(partitions: Iterable[TopicPartition]) -> str:
+    """Return partitions as text: T:P, sorted."""
+    return " ".join(sorted(f"{partition.topic}:{partition.partition}" for partition in partitions))
+
+
+def parse_partition(text: str) -> tuple[TopicPartition, int | None]:
+    """Parse T:P or T:P:OFFSET."""
+    topic, number, *offset = text.split(":")
+    return TopicPartition(topic, int(number)), int(offset[0]) if offset else None
