@@ -67,11 +67,13 @@ class SocketOwner:
     def borrow(self, *, to_read: bool = True) -> bool:
         """Take the sockets if they are free.
 
-        False: another thread owns them. If that is the client's thread, or will be, and the caller wants to
-        read, then the caller is next, and has to wake the client's thread.
+        False: another thread owns them, or the client's thread was recalled. If the client's thread owns
+        them and the caller wants to read, then the caller is next, and has to wake the client's thread.
         """
         with self._lock:
-            if self._taken or self._recalled:
+            if self._recalled:
+                return False
+            if self._taken:
                 self.requested = self.requested or (to_read and not self.borrower)
                 return False
             self._taken = True
@@ -88,9 +90,14 @@ class SocketOwner:
                 self._ring()
 
     def recall(self) -> None:
-        """Let the client's thread own the sockets as soon as they are free."""
+        """Let the client's thread own the sockets as soon as they are free, and withdraw all requests.
+
+        A request that outlived the recall would make the client's thread hand over before it has read; if the
+        caller then recalls again, neither thread ever reads.
+        """
         with self._lock:
-            self._recalled = True
+            self.requested = False
+            self._recalled = not self._taken or self.borrower != 0
             self._ring()
 
     def _ring(self) -> None:

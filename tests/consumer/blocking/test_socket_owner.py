@@ -118,6 +118,22 @@ def test_a_recall_wakes_the_waiting_own_thread_at_once(long_grace_period: None) 
     own.check_gets_sockets()
 
 
+def test_a_recall_withdraws_a_request_and_none_is_accepted_until_the_own_thread_has_read(
+    long_grace_period: None,
+) -> None:
+    owner = SocketOwner()
+    owner.acquire()
+    assert not owner.borrow()
+    owner.recall()
+    assert not owner.requested  # The own thread continues to read.
+    assert not owner.borrow()
+    owner.hand_over()
+    owner.recall()
+    assert not owner.borrow()
+    assert not owner.requested
+    OwnThread(owner).check_gets_sockets()
+
+
 def test_two_borrowers_do_not_displace_each_other() -> None:
     owner = SocketOwner()
     assert owner.borrow()
