@@ -35,6 +35,7 @@ from kproto.messages.offset_commit import (
 )
 from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.messages.sync_group import SyncGroupRequest
 from kproto.wire.message import Message
 from tests.broker.stage import TwoBrokers, batch_of, fetch_request, fetch_topic, join_request, partitions_of
 from tests.rules import rule
@@ -104,10 +105,20 @@ def test_another_broker_refuses_offset_fetch(two_brokers: TwoBrokers, version: i
 @rule("R171")
 def test_a_new_coordinator_loads_the_group_first(two_brokers: TwoBrokers) -> None:
     two_brokers.step(1, MoveCoordinator("f", 2, 50))
-    beat = HeartbeatRequest(group_id="f", generation_id=1, member_id="m")
-    assert two_brokers.ask(2, beat, 4).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # type: ignore[union-attr]
+    sync = SyncGroupRequest(group_id="f", generation_id=1, member_id="m", assignments=[])
+    assert ask(two_brokers, 2, sync, 4).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     two_brokers.now += 50
-    assert two_brokers.ask(2, beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # type: ignore[union-attr]
+    assert ask(two_brokers, 2, sync, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@rule("R69")
+def test_a_heartbeat_succeeds_while_the_group_is_loading(two_brokers: TwoBrokers) -> None:
+    two_brokers.step(1, MoveCoordinator("f", 2, 50))
+    beat = HeartbeatRequest(group_id="f", generation_id=1, member_id="m")
+    assert ask(two_brokers, 2, beat, 4).error_code == ErrorCode.NONE
+    assert ask(two_brokers, 1, beat, 4).error_code == ErrorCode.NOT_COORDINATOR
+    two_brokers.now += 50
+    assert ask(two_brokers, 2, beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @rule("R175", "R179")

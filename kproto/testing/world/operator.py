@@ -182,7 +182,7 @@ class Operator:
     def move_coordinator(self, group: str, node: int | None = None, *, loading_ms: int = 0) -> None:
         """Move the coordinator of a group to broker `node` (None: the same broker loads the group again).
 
-        The new coordinator answers COORDINATOR_LOAD_IN_PROGRESS for `loading_ms`.
+        The new coordinator answers COORDINATOR_LOAD_IN_PROGRESS for `loading_ms`, except to heartbeats.
         """
         world = self._world
         current = world.cluster.group_coordinator_of(group)
