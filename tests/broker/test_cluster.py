@@ -12,6 +12,7 @@ from kproto.broker.machine import (
     Tick,
 )
 from kproto.error_codes import ErrorCode
+from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kproto.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -36,6 +37,11 @@ from kproto.messages.offset_commit import (
 from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.messages.sync_group import SyncGroupRequest
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from kproto.wire.message import Message
 from tests.broker.stage import TwoBrokers, batch_of, fetch_request, fetch_topic, join_request, partitions_of
 from tests.rules import rule
@@ -119,6 +125,37 @@ def test_a_heartbeat_succeeds_while_the_group_is_loading(two_brokers: TwoBrokers
     assert ask(two_brokers, 1, beat, 4).error_code == ErrorCode.NOT_COORDINATOR
     two_brokers.now += 50
     assert ask(two_brokers, 2, beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@rule("R107")
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)],
+)
+def test_old_producers_do_not_receive_loading_errors(
+    two_brokers: TwoBrokers, version: int, code: ErrorCode
+) -> None:
+    """KAFKA-7296."""
+    find = FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])
+    assert ask(two_brokers, 1, find, 4).coordinators[0].node_id == 1
+    producer = ask(
+        two_brokers,
+        1,
+        InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=10_000),
+        4,
+    )
+    identity = {
+        "transactional_id": "x",
+        "group_id": "f",
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+    }
+    assert ask(two_brokers, 1, AddOffsetsToTxnRequest(**identity), 3).error_code == ErrorCode.NONE
+    two_brokers.step(1, MoveCoordinator("f", 2, 50))
+    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
+    topics = [TxnOffsetCommitRequestTopic(name="t", partitions=[partition])]
+    response = ask(two_brokers, 2, TxnOffsetCommitRequest(**identity, topics=topics), version)
+    assert response.topics[0].partitions[0].error_code == code
 
 
 @rule("R175", "R179")

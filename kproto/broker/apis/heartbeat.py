@@ -1,4 +1,4 @@
-"""Heartbeat (key 12). It succeeds while the group is loading (R69), so that members keep their coordinator."""
+"""Heartbeat (key 12). It succeeds while the group is loading (R69), so members keep their coordinator."""
 
 from __future__ import annotations
 

@@ -32,12 +32,15 @@ from .transaction_coordinator import verify_partitions
 
 ADDS_SINCE: Final = 5  # KIP-890: the commit adds the group to the transaction
 KNOWS_ABORTABLE_SINCE: Final = 4  # KIP-890: clients know TRANSACTION_ABORTABLE
+KNOWS_LOADING_SINCE: Final = 2  # KAFKA-7296: older producers fail on COORDINATOR_LOAD_IN_PROGRESS
 
 
 def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
     """Verify that the transaction contains the group, then store the offsets."""
     request = call.request
     assert isinstance(request, TxnOffsetCommitRequest)
+    if call.version < KNOWS_LOADING_SINCE:
+        call = broker.replace_call(call, _replace_loading_errors)
     partitions = [
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
@@ -65,6 +68,14 @@ def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
     if not unknown:
         return call.refuse(error)
     return _refuse_partitions(unknown, [partition for partition in partitions if partition in known], error)
+
+
+def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
+    """Replace COORDINATOR_LOAD_IN_PROGRESS by COORDINATOR_NOT_AVAILABLE (R107)."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def _refuse_partitions(
