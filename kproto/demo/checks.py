@@ -169,7 +169,8 @@ def _list_standstills(events: list[GroupEvent]) -> list[str]:
     for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):
         standstills_ = [standstill for standstill in all_standstills if standstill.generation == generation]
         details = [
-            f"{standstill_.partition.partition}: {standstill_.ms} ms{' (new)' if standstill_.found else ''}"
+            f"{standstill_.partition.partition}: {standstill_.ms} ms"
+            f"{' (new)' if standstill_.is_new_partition else ''}"
             for standstill_ in standstills_
         ]
         reason = cause(events, generation)

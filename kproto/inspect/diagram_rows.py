@@ -44,15 +44,15 @@ _NEVER_ENDS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that happened to a client, or to the cluster if `who` is empty, apart from a request.
+    """An event of a client, or of the cluster if `who` is empty, that is not a request.
 
-    `at` is in milliseconds of the exchanges' clock. `gone`: the client is no longer a member.
+    `at` is in milliseconds of the exchanges' clock. `ends_membership`: the client is no longer a member.
     """
 
     at: int
     who: str
     text: str
-    gone: bool = False
+    ends_membership: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class DiagramBuilder:
     def add_note(self, note: Note) -> None:
         """Add something that happened outside of any request."""
         self._notes.append(note)
-        if note.gone:
+        if note.ends_membership:
             self._turns.append((note.at, 2, "gone", note.who, -1))
 
     def diagram(self) -> Diagram | None:

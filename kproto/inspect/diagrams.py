@@ -257,7 +257,8 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
     for (generation, _, reason), standstills_of_row in sorted(causes.items(), key=lambda row: row[0]):
         by_partition = {standstill.partition: standstill for standstill in standstills_of_row}
         cells = [
-            f"<td>{by_partition[partition].ms} ms{' (new)' if by_partition[partition].found else ''}"
+            f"<td>{by_partition[partition].ms} ms"
+            f"{' (new)' if by_partition[partition].is_new_partition else ''}"
             if partition in by_partition
             else "<td>·"
             for partition in partitions

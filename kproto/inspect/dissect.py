@@ -218,8 +218,8 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
     data = dissection.data
     digits = max(4, len(f"{len(data):x}"))
 
-    def line(at: int, taken: str, text: str) -> str:
-        return f"{at:0{digits}x}  {taken:{3 * width}}  {text}".rstrip()
+    def line(at: int, hex_bytes: str, text: str) -> str:
+        return f"{at:0{digits}x}  {hex_bytes:{3 * width}}  {text}".rstrip()
 
     if dissection.start:
         size, behind = int.from_bytes(data[:4], "big", signed=True), len(data) - 4
@@ -385,9 +385,9 @@ def _rows(data: bytes, width: int) -> list[str]:
     return [data[at : at + width].hex(" ") for at in range(0, max(len(data), 1), width)]
 
 
-def _shared(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
     """Count the structs that two paths share. The last part of a path is the field itself."""
     count = 0
-    while count < min(len(left), len(right)) - 1 and left[count] == right[count]:
+    while count < min(len(first), len(second)) - 1 and first[count] == second[count]:
         count += 1
     return count

@@ -136,8 +136,8 @@ def _errors(response: Any) -> Iterator[str]:
             first, count = counts.get(code, (place, 0))
             counts[code] = (first, count + 1)
     for code, (place, count) in counts.items():
-        others = f" and {count - 1} more" if count > 1 else ""
-        yield f"{error_name(code)}{f' ({place}{others})' if place else ''}"
+        more = f" and {count - 1} more" if count > 1 else ""
+        yield f"{error_name(code)}{f' ({place}{more})' if place else ''}"
 
 
 def _codes(part: Any, place: str, depth: int) -> Iterator[tuple[str, int]]:

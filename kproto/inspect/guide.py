@@ -193,8 +193,11 @@ def _table(field_rows: Sequence[FieldRow], version: int | None, width: int) -> l
         if not note:
             continue
         if width - margin >= 30:
-            first, *rest = textwrap.wrap(note, width - margin)
-            lines[index : index + 1] = [f"{lines[index]}  {first}", *(" " * margin + line for line in rest)]
+            first, *continuation = textwrap.wrap(note, width - margin)
+            lines[index : index + 1] = [
+                f"{lines[index]}  {first}",
+                *(" " * margin + line for line in continuation),
+            ]
         else:  # The table fills the page, so the note goes below the field.
             indent = " " * (4 + 2 * field_rows[index - 1].depth)
             lines[index + 1 : index + 1] = textwrap.wrap(

@@ -57,15 +57,16 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """No member owned `partition` from `start` to `end` (ms). `found`: the partition was new and had no
-    earlier owner.
+    """A time from `start` to `end` (ms) in which no member owned `partition`.
+
+    `is_new_partition`: the partition was new and had no earlier owner.
     """
 
     partition: TopicPartition
     generation: int
     start: int
     end: int
-    found: bool = False
+    is_new_partition: bool = False
     before: str = ""
     after: str = ""  # The previous and the next owner, if both owned the partition in the same generation.
 
@@ -122,7 +123,9 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
     for partition, owned in _by_partition(ownerships(events)).items():
         if partition in grown:
             first = owned[0]
-            result.append(Standstill(partition, first.generation, grown[partition], first.start, found=True))
+            result.append(
+                Standstill(partition, first.generation, grown[partition], first.start, is_new_partition=True)
+            )
         result += [
             Standstill(
                 partition,

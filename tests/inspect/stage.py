@@ -14,20 +14,23 @@ from kproto.wire.frame import frame
 from kproto.wire.message import Message
 
 Segment = tuple[bool, int, bytes]  # To the broker or not, sequence number, bytes.
-BEATS = 20
-FIRST = 0xFFFF_FFF0  # Chosen so that sequence numbers wrap.
+HEARTBEATS = 20
+FIRST_SEQUENCE = 0xFFFF_FFF0  # Chosen so that sequence numbers wrap.
 
 
-def conversation() -> tuple[bytes, bytes]:
-    beats = [HeartbeatRequest(group_id="g" * n, generation_id=n, member_id="m") for n in range(BEATS)]
-    asked = b"".join(frame(encode_request(beat, 4, n, "me")) for n, beat in enumerate(beats))
-    told = b"".join(frame(encode_response(HeartbeatResponse(error_code=n), 4, n)) for n in range(BEATS))
-    return asked, told
+def encode_heartbeats() -> tuple[bytes, bytes]:
+    requests = [HeartbeatRequest(group_id="g" * n, generation_id=n, member_id="m") for n in range(HEARTBEATS)]
+    to_broker = b"".join(frame(encode_request(request, 4, n, "me")) for n, request in enumerate(requests))
+    from_broker = b"".join(
+        frame(encode_response(HeartbeatResponse(error_code=n), 4, n)) for n in range(HEARTBEATS)
+    )
+    return to_broker, from_broker
 
 
-def cut(to_broker: bool, data: bytes, size: int) -> list[Segment]:
+def segments_of(to_broker: bool, data: bytes, size: int) -> list[Segment]:
     return [
-        (to_broker, (FIRST + 1 + at) % (1 << 32), data[at : at + size]) for at in range(0, len(data), size)
+        (to_broker, (FIRST_SEQUENCE + 1 + at) % (1 << 32), data[at : at + size])
+        for at in range(0, len(data), size)
     ]
 
 
@@ -60,14 +63,14 @@ def packet(segment: Segment, syn: bool, v6: bool) -> bytes:
     return struct.pack(">BBHIBBHII", 0x45, 0, 20 + len(tcp), 0, 64, 6, 0, 0x7F000001, 0x7F000001) + tcp
 
 
-def capture(
+def write_capture(
     path: Path, segments: list[Segment], *, syn: bool = True, v6: bool = False, link: str = "ethernet"
 ) -> Path:
     kind, wrap = LINKS[link]
-    starts = [(True, FIRST, b""), (False, FIRST, b"")] if syn else []
+    handshake = [(True, FIRST_SEQUENCE, b""), (False, FIRST_SEQUENCE, b"")] if syn else []
     out = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, kind)]
-    for number, segment in enumerate([*starts, *segments]):
-        raw = wrap(packet(segment, number < len(starts), v6))
+    for number, segment in enumerate([*handshake, *segments]):
+        raw = wrap(packet(segment, number < len(handshake), v6))
         out.append(struct.pack("<IIII", number, 0, len(raw), len(raw)) + raw)
     path.write_bytes(b"".join(out))
     return path
@@ -83,20 +86,22 @@ def exchange(
     connection: int = 1,
 ) -> Exchange:
     api = type(request).__name__.removesuffix("Request")
-    answered = None if response is None else at + took
-    return Exchange(connection, "p:1", client, api, 4, 1, at, request, answered, response, broker="broker 1")
+    answered_at = None if response is None else at + took
+    return Exchange(
+        connection, "p:1", client, api, 4, 1, at, request, answered_at, response, broker="broker 1"
+    )
 
 
-def picked(*exchanges: Exchange, notes: tuple[Note, ...] = (), most: int = 100) -> Diagram:
-    builder = DiagramBuilder(lambda one: one.client, most=most)
-    for one in exchanges:
-        builder.add(one)
+def draw_diagram(*exchanges: Exchange, notes: tuple[Note, ...] = (), most: int = 100) -> Diagram:
+    builder = DiagramBuilder(lambda request: request.client, most=most)
+    for exchange in exchanges:
+        builder.add(exchange)
     for note in notes:
         builder.add_note(note)
-    found = builder.diagram()
-    assert found is not None
-    return found
+    diagram = builder.diagram()
+    assert diagram is not None
+    return diagram
 
 
-def apis(found: Diagram) -> list[str]:
-    return [row.text.split()[0] for row in found.rows if row.kind == "ask"]
+def drawn_apis(diagram: Diagram) -> list[str]:
+    return [row.text.split()[0] for row in diagram.rows if row.kind == "ask"]

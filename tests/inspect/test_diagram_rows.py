@@ -16,17 +16,17 @@ from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tests.inspect.stage import apis, exchange, picked
+from tests.inspect.stage import draw_diagram, drawn_apis, exchange
 
 JOIN = JoinGroupRequest(
     group_id="g", session_timeout_ms=1, member_id="a-1", protocol_type="consumer", protocols=[]
 )
 SYNC = SyncGroupRequest(group_id="g", generation_id=1, member_id="a-1", assignments=[])
-BEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="a-1")
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="a-1")
 COMMIT = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=1, member_id="a-1", topics=[])
 
 
-def joined(generation: int) -> JoinGroupResponse:
+def join_response(generation: int) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=0,
         generation_id=generation,
@@ -37,93 +37,100 @@ def joined(generation: int) -> JoinGroupResponse:
     )
 
 
-def metadata(topic: str) -> MetadataResponse:
-    found = MetadataResponseTopic(error_code=0, name=topic, partitions=[])
-    return MetadataResponse(brokers=[], topics=[found])
+def metadata_response(topic: str) -> MetadataResponse:
+    topic_metadata = MetadataResponseTopic(error_code=0, name=topic, partitions=[])
+    return MetadataResponse(brokers=[], topics=[topic_metadata])
 
 
-def only(found: Diagram, kind: str) -> list[DiagramRow]:
-    return [row for row in found.rows if row.kind == kind]
+def rows_of_kind(diagram: Diagram, kind: str) -> list[DiagramRow]:
+    return [row for row in diagram.rows if row.kind == kind]
 
 
-def join(at: int, generation: int = 1) -> list[Exchange]:
+def join_and_sync(at: int, generation: int = 1) -> list[Exchange]:
     return [
-        exchange(at, JOIN, joined(generation)),
+        exchange(at, JOIN, join_response(generation)),
         exchange(at + 10, SYNC, SyncGroupResponse(error_code=0, assignment=b"")),
     ]
 
 
 def test_repeated_exchanges_are_drawn_once_and_counted() -> None:
     commits = [exchange(at, COMMIT, OffsetCommitResponse(topics=[])) for at in (0, 1_000, 2_000)]
-    found = picked(*commits)
-    assert apis(found) == ["OffsetCommit"]
-    assert only(found, "quiet")[0].text == "2.0 s later; a: 2 OffsetCommit"
+    diagram = draw_diagram(*commits)
+    assert drawn_apis(diagram) == ["OffsetCommit"]
+    assert rows_of_kind(diagram, "quiet")[0].text == "2.0 s later; a: 2 OffsetCommit"
 
 
 def test_after_a_join_each_api_is_drawn_again() -> None:
     commits = [exchange(at, COMMIT, OffsetCommitResponse(topics=[])) for at in (0, 100)]
-    assert apis(picked(commits[0], *join(50), commits[1])) == [
+    assert drawn_apis(draw_diagram(commits[0], *join_and_sync(50), commits[1])) == [
         "OffsetCommit", "JoinGroup", "SyncGroup", "OffsetCommit",
     ]  # fmt: skip
 
 
 def test_changed_metadata_is_drawn() -> None:
-    one, other = (metadata(name) for name in "tu")
-    found = [exchange(at, MetadataRequest(topics=[]), said) for at, said in enumerate((one, one, other))]
-    assert len(apis(picked(*found))) == 2
+    first, changed = (metadata_response(name) for name in "tu")
+    exchanges = [
+        exchange(at, MetadataRequest(topics=[]), response)
+        for at, response in enumerate((first, first, changed))
+    ]
+    assert len(drawn_apis(draw_diagram(*exchanges))) == 2
 
 
 def test_a_failed_heartbeat_is_drawn_with_its_error() -> None:
-    found = picked(
-        exchange(0, BEAT, HeartbeatResponse(error_code=27)),
-        exchange(5, BEAT, HeartbeatResponse(error_code=0)),
+    diagram = draw_diagram(
+        exchange(0, HEARTBEAT, HeartbeatResponse(error_code=27)),
+        exchange(5, HEARTBEAT, HeartbeatResponse(error_code=0)),
     )
-    assert apis(found) == ["Heartbeat"]
-    assert only(found, "error")[0].text == "Heartbeat: REBALANCE_IN_PROGRESS"
+    assert drawn_apis(diagram) == ["Heartbeat"]
+    assert rows_of_kind(diagram, "error")[0].text == "Heartbeat: REBALANCE_IN_PROGRESS"
 
 
 def test_the_same_failure_is_drawn_twice_and_then_counted() -> None:
-    found = picked(*(exchange(at, BEAT, HeartbeatResponse(error_code=15)) for at in range(9)))
-    assert len(apis(found)) == 2
+    diagram = draw_diagram(*(exchange(at, HEARTBEAT, HeartbeatResponse(error_code=15)) for at in range(9)))
+    assert len(drawn_apis(diagram)) == 2
 
 
 def test_member_id_required_is_not_drawn_as_an_error() -> None:
     required = JoinGroupResponse(
         error_code=79, generation_id=-1, protocol_name="", leader="", member_id="a-1", members=[]
     )
-    assert not only(picked(exchange(0, JOIN, required)), "error")
+    assert not rows_of_kind(draw_diagram(exchange(0, JOIN, required)), "error")
 
 
 def test_a_rebalance_is_marked_from_the_first_join_to_the_last_sync() -> None:
-    found = picked(
-        exchange(0, BEAT, HeartbeatResponse(error_code=27)), *join(100, 7), exchange(900, COMMIT, None)
+    diagram = draw_diagram(
+        exchange(0, HEARTBEAT, HeartbeatResponse(error_code=27)),
+        *join_and_sync(100, 7),
+        exchange(900, COMMIT, None),
     )
-    assert [row.text for row in found.rows if row.kind == "rebalance"] == ["rebalance to generation 7"]
-    assert {row.at for row in found.rows if row.inside} == {100, 101, 110, 111}
+    assert [row.text for row in diagram.rows if row.kind == "rebalance"] == ["rebalance to generation 7"]
+    assert {row.at for row in diagram.rows if row.inside} == {100, 101, 110, 111}
 
 
 def test_a_rebalance_ends_when_the_missing_member_dies() -> None:
-    found = picked(
-        exchange(0, JOIN, joined(1)),
+    diagram = draw_diagram(
+        exchange(0, JOIN, join_response(1)),
         exchange(500, COMMIT, None),
-        notes=(Note(100, "a", "killed", gone=True),),
+        notes=(Note(100, "a", "killed", ends_membership=True),),
     )
-    assert not [row for row in found.rows if row.at == 500 and row.inside]
+    assert not [row for row in diagram.rows if row.at == 500 and row.inside]
 
 
 def test_a_note_follows_the_response_of_the_same_time() -> None:
-    found = picked(exchange(0, JOIN, joined(1), took=4), notes=(Note(4, "a", "is assigned t-0"),))
-    assert [row.kind for row in found.rows][-2:] == ["answer", "note"]
+    diagram = draw_diagram(
+        exchange(0, JOIN, join_response(1), took=4), notes=(Note(4, "a", "is assigned t-0"),)
+    )
+    assert [row.kind for row in diagram.rows][-2:] == ["answer", "note"]
 
 
 def test_a_missing_response_is_drawn_as_such() -> None:
-    assert only(picked(exchange(0, JOIN, None)), "silence")[0].text == "no answer"
+    assert rows_of_kind(draw_diagram(exchange(0, JOIN, None)), "silence")[0].text == "no answer"
 
 
-def test_beyond_the_limit_the_middle_is_counted() -> None:
-    found = picked(*(one for at in range(50) for one in join(at * 1_000, at)), most=10)
-    assert len(apis(found)) == 10
-    assert any("JoinGroup" in row.text for row in only(found, "quiet"))
+def test_exchanges_above_the_limit_are_counted_instead_of_drawn() -> None:
+    diagram = draw_diagram(*(step for at in range(50) for step in join_and_sync(at * 1_000, at)), most=10)
+    assert len(drawn_apis(diagram)) == 10
+    assert any("JoinGroup" in row.text for row in rows_of_kind(diagram, "quiet"))
 
 
 def test_no_requests_give_no_diagram() -> None:
@@ -132,28 +139,30 @@ def test_no_requests_give_no_diagram() -> None:
 
 def test_a_member_keeps_its_name_when_its_id_changes_on_its_connection() -> None:
     names = MemberNames()
-    again = JoinGroupRequest(
+    rejoin = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="a-2", protocol_type="c", protocols=[]
     )
-    assert names.of(exchange(0, JOIN, joined(1))) == "a"
-    assert names.of(exchange(1, again, joined(2))) == "a"
-    assert names.of(exchange(2, again, joined(2), connection=2)) == "a"
+    assert names.of(exchange(0, JOIN, join_response(1))) == "a"
+    assert names.of(exchange(1, rejoin, join_response(2))) == "a"
+    assert names.of(exchange(2, rejoin, join_response(2), connection=2)) == "a"
 
 
 def test_two_members_with_one_client_id_have_two_names() -> None:
     names = MemberNames()
-    other = JoinGroupRequest(
+    second_join = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="a-2", protocol_type="c", protocols=[]
     )
-    assert names.of(exchange(0, JOIN, joined(1))) == "a"
-    assert names.of(exchange(1, other, joined(1), connection=2)) == "a (2)"
+    assert names.of(exchange(0, JOIN, join_response(1))) == "a"
+    assert names.of(exchange(1, second_join, join_response(1), connection=2)) == "a (2)"
     fetch = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
     assert names.of(exchange(2, fetch, None, connection=2)) == "a (2)"
 
 
 @pytest.mark.parametrize("width", [1080, NARROW])
 def test_the_picture_has_lanes_arrows_and_tooltips(width: int) -> None:
-    told = diagram_svg(picked(*join(0), exchange(20, BEAT, HeartbeatResponse(error_code=27))), width)
+    svg = diagram_svg(
+        draw_diagram(*join_and_sync(0), exchange(20, HEARTBEAT, HeartbeatResponse(error_code=27))), width
+    )
     for part in (
         ">a<",
         ">broker 1<",
@@ -162,7 +171,7 @@ def test_the_picture_has_lanes_arrows_and_tooltips(width: int) -> None:
         'class="rebalance"',
         "<title>",
     ):
-        assert part in told
+        assert part in svg
 
 
 @pytest.mark.parametrize("width", [1080, 820, NARROW])
@@ -175,8 +184,8 @@ def test_texts_stay_inside_the_picture(width: int) -> None:
         protocols=[],
         reason="because " * 40,
     )
-    told = diagram_svg(picked(exchange(0, long, joined(1))), width)
-    texts = re.findall(r'x="([\d.]+)" y="[\d.]+" text-anchor="middle">([^<]*)<', told)
+    svg = diagram_svg(draw_diagram(exchange(0, long, join_response(1))), width)
+    texts = re.findall(r'x="([\d.]+)" y="[\d.]+" text-anchor="middle">([^<]*)<', svg)
     assert texts
     for x, text in texts:
         half = len(text) * 6.4 / 2
@@ -185,6 +194,6 @@ def test_texts_stay_inside_the_picture(width: int) -> None:
 
 
 def test_names_chosen_by_users_are_escaped() -> None:
-    told = picture(picked(exchange(0, JOIN, joined(1), client="<b>&")))
-    assert "<b>" not in told
-    assert told.startswith("<svg")
+    svg = picture(draw_diagram(exchange(0, JOIN, join_response(1), client="<b>&")))
+    assert "<b>" not in svg
+    assert svg.startswith("<svg")

@@ -44,9 +44,9 @@ def test_an_ownership_that_never_ends_lasts_until_the_last_event() -> None:
 
 def test_overlapping_ownerships_are_found() -> None:
     events = [event(0, "assigned", "a", T0), event(5, "assigned", "b", T0), event(9, "revoked", "a", T0)]
-    assert [(one.member, other.member) for one, other in overlapping_ownerships(ownerships(events))] == [
-        ("a", "b")
-    ]
+    assert [
+        (first.member, second.member) for first, second in overlapping_ownerships(ownerships(events))
+    ] == [("a", "b")]
 
 
 def test_a_handover_at_one_time_does_not_overlap() -> None:
@@ -64,8 +64,13 @@ def test_a_partition_stands_still_between_two_owners() -> None:
         event(5, "revoked", "a", T0),
         event(12, "assigned", "b", T0, generation=2),
     ]
-    (still,) = standstills(events)
-    assert (still.partition, still.ms, still.generation, still.found) == (T0, 7, 2, False)
+    (standstill,) = standstills(events)
+    assert (standstill.partition, standstill.ms, standstill.generation, standstill.is_new_partition) == (
+        T0,
+        7,
+        2,
+        False,
+    )
 
 
 def test_a_standstill_begins_when_the_owner_starts_to_release() -> None:
@@ -75,8 +80,8 @@ def test_a_standstill_begins_when_the_owner_starts_to_release() -> None:
         event(8, "revoked", "a", T0),
         event(9, "assigned", "b", T0, generation=2),
     ]
-    (still,) = standstills(events)
-    assert (still.start, still.end) == (3, 9)
+    (standstill,) = standstills(events)
+    assert (standstill.start, standstill.end) == (3, 9)
     assert ownerships(events)[0].end == 8
 
 
@@ -95,8 +100,8 @@ def test_a_new_partition_stands_still_from_its_creation() -> None:
         event(50, "grown", "", T2),
         event(80, "assigned", "a", T2, generation=2),
     ]
-    (still,) = standstills(events)
-    assert (still.partition, still.ms, still.found) == (T2, 30, True)
+    (standstill,) = standstills(events)
+    assert (standstill.partition, standstill.ms, standstill.is_new_partition) == (T2, 30, True)
 
 
 def test_the_cause_names_the_events_since_the_previous_generation() -> None:
@@ -156,7 +161,10 @@ def test_a_picture_needs_events() -> None:
 
 
 def restarted(*between: GroupEvent) -> list[GroupEvent]:
-    """b owns t-0 in generation 2, which began when a joined, and b2 replaces b in the same generation."""
+    """Return events in which b2 replaces b as the owner of t-0 within generation 2.
+
+    That generation began when a joined. `between` happens before b2 is assigned the partition.
+    """
     return [
         event(0, "started", "a"),
         event(10, "assigned", "b", T0, generation=2),

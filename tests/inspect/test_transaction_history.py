@@ -8,57 +8,63 @@ from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.produce import ProduceRequest, ProduceResponse
 from kproto.wire.message import Message
-from tests.inspect.stage import apis, exchange, picked
+from tests.inspect.stage import draw_diagram, drawn_apis, exchange
 
-WRITE = ProduceRequest(transactional_id="billing", acks=-1, timeout_ms=1, topic_data=[])
+PRODUCE = ProduceRequest(transactional_id="billing", acks=-1, timeout_ms=1, topic_data=[])
 INIT = InitProducerIdRequest(transactional_id="billing", transaction_timeout_ms=1)
 NEW = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=1, producer_epoch=0)
 
 
-def end(committed: bool) -> EndTxnRequest:
+def end_request(committed: bool) -> EndTxnRequest:
     return EndTxnRequest(transactional_id="billing", producer_id=1, producer_epoch=0, committed=committed)
 
 
-def ended(error: ErrorCode = ErrorCode.NONE) -> EndTxnResponse:
+def end_response(error: ErrorCode = ErrorCode.NONE) -> EndTxnResponse:
     return EndTxnResponse(throttle_time_ms=0, error_code=error)
 
 
-def told(*asked: tuple[Message, Message | None]) -> list[str]:
-    """Return the line of `billing`, for requests every 10 ms that are answered 1 ms later."""
-    found = TransactionHistory()
-    for turn, (request, response) in enumerate(asked):
-        found.add(exchange(10 * turn, request, response))
-    return found.lines()[2].split() if found.lines() else []
+def summary_of(*exchanges: tuple[Message, Message | None]) -> list[str]:
+    """Return the summary of `billing`, for a request every 10 ms with a response 1 ms later."""
+    history = TransactionHistory()
+    for turn, (request, response) in enumerate(exchanges):
+        history.add(exchange(10 * turn, request, response))
+    return history.lines()[2].split() if history.lines() else []
 
 
-WROTE = (WRITE, ProduceResponse(responses=[]))
-COMMITTED, ABORTED = (end(True), ended()), (end(False), ended())
+PRODUCED = (PRODUCE, ProduceResponse(responses=[]))
+COMMITTED, ABORTED = (end_request(True), end_response()), (end_request(False), end_response())
 
 
 def test_commits_aborts_and_the_longest_transaction_are_reported() -> None:
-    assert told((INIT, NEW), WROTE, COMMITTED, WROTE, WROTE, ABORTED) == ["billing", "1", "1", "0", "21"]
+    assert summary_of((INIT, NEW), PRODUCED, COMMITTED, PRODUCED, PRODUCED, ABORTED) == [
+        "billing",
+        "1",
+        "1",
+        "0",
+        "21",
+    ]
 
 
 def test_a_failed_end_txn_ends_nothing() -> None:
-    refused = (end(True), ended(ErrorCode.CONCURRENT_TRANSACTIONS))
-    assert told(WROTE, refused) == ["billing", "0", "0", "1", "0"]
-    assert told(WROTE, refused, COMMITTED) == ["billing", "1", "0", "0", "21"]
+    failed = (end_request(True), end_response(ErrorCode.CONCURRENT_TRANSACTIONS))
+    assert summary_of(PRODUCED, failed) == ["billing", "0", "0", "1", "0"]
+    assert summary_of(PRODUCED, failed, COMMITTED) == ["billing", "1", "0", "0", "21"]
 
 
 def test_a_restarted_producer_aborts_its_open_transaction() -> None:
-    assert told(WROTE, (INIT, NEW)) == ["billing", "0", "1", "0", "11"]
+    assert summary_of(PRODUCED, (INIT, NEW)) == ["billing", "0", "1", "0", "11"]
 
 
 def test_an_end_txn_without_a_response_is_not_counted() -> None:
-    assert told(WROTE, (end(True), None), (INIT, NEW)) == ["billing", "0", "0", "0", "21"]
+    assert summary_of(PRODUCED, (end_request(True), None), (INIT, NEW)) == ["billing", "0", "0", "0", "21"]
 
 
 def test_a_producer_without_transactions_is_not_reported() -> None:
     write = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1, topic_data=[])
-    assert told((write, ProduceResponse(responses=[]))) == []
+    assert summary_of((write, ProduceResponse(responses=[]))) == []
 
 
 def test_one_commit_and_every_abort_are_drawn() -> None:
-    both = [COMMITTED, ABORTED] * 3
-    found = picked(*(exchange(turn, *asked) for turn, asked in enumerate(both)))
-    assert apis(found) == ["EndTxn"] * 4
+    end_txns = [COMMITTED, ABORTED] * 3
+    diagram = draw_diagram(*(exchange(turn, *messages) for turn, messages in enumerate(end_txns)))
+    assert drawn_apis(diagram) == ["EndTxn"] * 4
