@@ -67,10 +67,10 @@ def test_the_demo_authenticates(
     words = ["--no-spark", "--records", "500", "--seconds", "3", "--picture", str(tmp_path / "p.html")]
     config = ["--bootstrap", kafka.bootstrap, "--command-config", properties(tmp_path)]
     code = main(["demo", *config, *words])
-    told = capsys.readouterr()
-    assert code == 0, told.out
-    assert "the group read 500 records" in told.out
-    assert PASSWORD not in told.out + told.err + (tmp_path / "p.html").read_text()
+    captured = capsys.readouterr()
+    assert code == 0, captured.out
+    assert "the group read 500 records" in captured.out
+    assert PASSWORD not in captured.out + captured.err + (tmp_path / "p.html").read_text()
 
 
 COMMANDS = [
@@ -82,8 +82,8 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
 def test_a_missing_file_is_reported(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--command-config", "/no/such/file"]) == 2
-    told = capsys.readouterr().err
-    assert "--command-config='/no/such/file' is not allowed; a file of Java's client properties" in told
+    error = capsys.readouterr().err
+    assert "--command-config='/no/such/file' is not allowed; a file of Java's client properties" in error
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
@@ -93,9 +93,9 @@ def test_an_invalid_file_is_reported_without_its_contents(
     file = tmp_path / "client.properties"
     file.write_text(f"security.protocol=SASL_SSL\nsasl.jaas.config=password={PASSWORD}\n")
     assert main([*command, "--command-config", str(file)]) == 2
-    told = capsys.readouterr().err
-    assert "sasl.jaas.config='[hidden]' is not allowed" in told
-    assert PASSWORD not in told
+    error = capsys.readouterr().err
+    assert "sasl.jaas.config='[hidden]' is not allowed" in error
+    assert PASSWORD not in error
 
 
 def test_models_of_other_clients_reject_a_command_config(

@@ -24,12 +24,14 @@ from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.records import Record, encode_batch
 from kproto.wire.frame import frame
 
-QUESTION = b'{"kind": "request", "name": "HeartbeatRequest", "version": 4, "hex": "026700000003046d2d310000"}'
-ANSWER = {"json": {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}}
+REQUEST_LINE = (
+    b'{"kind": "request", "name": "HeartbeatRequest", "version": 4, "hex": "026700000003046d2d310000"}'
+)
+DECODED = {"json": {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}}
 
 
-class Dribble(io.RawIOBase):
-    """A pipe on which bytes arrive in pieces of a given size."""
+class SlowPipe(io.RawIOBase):
+    """A pipe on which bytes arrive in pieces of `size` bytes."""
 
     def __init__(self, data: bytes, size: int) -> None:
         self.data = io.BytesIO(data)
@@ -42,41 +44,48 @@ class Dribble(io.RawIOBase):
         return self.data.readinto(memoryview(buffer)[: self.size])
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, data: bytes, size: int = 1 << 20) -> list[object]:
-    """Run `kproto decode --json --lines` on these bytes, which arrive in these pieces, and return the
-    answers.
+def decode_lines(monkeypatch: pytest.MonkeyPatch, data: bytes, size: int = 1 << 20) -> list[object]:
+    """Run `kproto decode --json --lines` on `data`, which arrives in pieces of `size` bytes.
+
+    Return a decoded result for each line.
     """
     out = io.BytesIO()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Dribble(data, size))))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(SlowPipe(data, size))))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, write_through=True))
     code = main(["decode", "--json", "--lines"])
-    told = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert code == any("error" in one for one in told)
-    return told
+    results = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert code == any("error" in result for result in results)
+    return results
 
 
 @pytest.mark.parametrize("size", [1, 7, 94, 95, 96, 1000])
 def test_lines_are_complete_however_they_arrive(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    assert ask(monkeypatch, (QUESTION + b"\n") * 3, size) == [ANSWER] * 3
+    assert decode_lines(monkeypatch, (REQUEST_LINE + b"\n") * 3, size) == [DECODED] * 3
 
 
 def test_the_last_line_needs_no_line_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ask(monkeypatch, QUESTION + b"\n" + QUESTION) == [ANSWER] * 2
+    assert decode_lines(monkeypatch, REQUEST_LINE + b"\n" + REQUEST_LINE) == [DECODED] * 2
 
 
 def test_lines_may_end_with_crlf(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ask(monkeypatch, (QUESTION + b"\r\n") * 2) == [ANSWER] * 2
+    assert decode_lines(monkeypatch, (REQUEST_LINE + b"\r\n") * 2) == [DECODED] * 2
 
 
-def test_every_line_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = ask(monkeypatch, b"\n".join([b"", QUESTION, b"\xff", b"", QUESTION, b""]))
-    assert [isinstance(one, dict) and "error" in one for one in told] == [True, False, True, True, False]
+def test_every_line_has_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = decode_lines(monkeypatch, b"\n".join([b"", REQUEST_LINE, b"\xff", b"", REQUEST_LINE, b""]))
+    assert [isinstance(result, dict) and "error" in result for result in results] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
     ("words", "line", "code"),
     [
-        ("encode", json.dumps({**json.loads(QUESTION), **ANSWER}), 0),
+        ("encode", json.dumps({**json.loads(REQUEST_LINE), **DECODED}), 0),
         ("encode", "{}", 1),
         ("encode --records", '{"batches": []}', 1),
         ("decode --lines", "[]", 1),
@@ -87,16 +96,16 @@ def test_every_line_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_invalid_line_exits_with_1(
     words: str, line: str, code: int, monkeypatch: pytest.MonkeyPatch, capsysbinary: Any
 ) -> None:
-    for wrong, lines in ((code, line), (1, f"{line}\n{{}}"), (1, f"{{}}\n{line}")):
+    for expected, lines in ((code, line), (1, f"{line}\n{{}}"), (1, f"{{}}\n{line}")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
-        assert main(words.split()) == wrong
+        assert main(words.split()) == expected
 
 
-BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
+HEARTBEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ("decode --response Nope:3 00", "such as JoinGroupRequest"),
         ("decode --response Fetch:99 00", "Fetch has no version 99; its versions are 4-18"),
@@ -153,17 +162,17 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("decode --short 00", "--short=True is not allowed; with --pcap FILE"),
     ],
 )
-def test_invalid_arguments_exit_with_2_and_what_is_allowed(
-    words: str, says: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_arguments_exit_with_2_and_an_error_that_names_valid_ones(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
         code: object = main(words.split())
     except SystemExit as end:
         code = end.code
     assert code == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert says in told
-    assert len(told) < 2000
+    error = " ".join(capsys.readouterr().err.split())
+    assert message in error
+    assert len(error) < 2000
 
 
 @pytest.mark.parametrize("api", ["Heartbeat", "heartbeat", "HeartbeatResponse", "12"])
@@ -173,17 +182,17 @@ def test_an_api_is_found_by_name_or_key(api: str, capsys: pytest.CaptureFixture[
 
 
 def test_a_port_in_use_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        place = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert main(["broker", "--listen", place]) == 2
-        told = "the address is in use; use another port, or 127.0.0.1:0 for any free port"
-        assert told in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert main(["broker", "--listen", address]) == 2
+        message = "the address is in use; use another port, or 127.0.0.1:0 for any free port"
+        assert message in capsys.readouterr().err
         with running() as server:
-            assert main(["watch", server.bootstrap, "--listen", place]) == 2
-        assert told in capsys.readouterr().err
+            assert main(["watch", server.bootstrap, "--listen", address]) == 2
+        assert message in capsys.readouterr().err
 
 
-def test_an_unwritable_picture_is_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_picture_is_reported_before_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
     for package in ("pandas", "tqdm"):
         pytest.importorskip(package)
     assert main(["demo", "--no-spark", "--records", "1", "--picture", "/nowhere/x.html"]) == 2
@@ -194,11 +203,11 @@ def test_a_trace_with_json_prints_only_json() -> None:
     words = [sys.executable, "-m", "kproto", "broker", "--listen", "127.0.0.1:0", "--trace", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        found = re.match(r"listening on 127\.0\.0\.1:(\d+)", process.stderr.readline())
-        assert found is not None
-        with socket.create_connection(("127.0.0.1", int(found[1])), timeout=30) as client:
-            asked = encode_request(ApiVersionsRequest(), 0, 1, "me")
-            client.sendall(len(asked).to_bytes(4, "big") + asked)
+        listening = re.match(r"listening on 127\.0\.0\.1:(\d+)", process.stderr.readline())
+        assert listening is not None
+        with socket.create_connection(("127.0.0.1", int(listening[1])), timeout=30) as client:
+            request = encode_request(ApiVersionsRequest(), 0, 1, "me")
+            client.sendall(len(request).to_bytes(4, "big") + request)
             client.recv(1)
         process.terminate()
         lines = process.communicate(timeout=30)[0].splitlines()
@@ -215,14 +224,14 @@ def test_a_file_name_read_as_base64_is_reported_as_missing(
 def test_an_existing_file_is_not_reported_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "broken").write_bytes(bytes.fromhex(BEAT)[:-4])
+    (tmp_path / "broken").write_bytes(bytes.fromhex(HEARTBEAT)[:-4])
     monkeypatch.chdir(tmp_path)
     assert main(["decode", "broken"]) == 1
     assert capsys.readouterr().err == ""
 
 
 def test_a_truncated_request_is_still_a_request(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["decode", BEAT[:-8]]) == 1
+    assert main(["decode", HEARTBEAT[:-8]]) == 1
     assert capsys.readouterr().err == ""
 
 
@@ -248,7 +257,7 @@ def test_versions_of_some_apis(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hex_may_be_longer_than_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["decode", BEAT + "00" * 5000]) == 1
+    assert main(["decode", HEARTBEAT + "00" * 5000]) == 1
     assert "5000 bytes after the end" in capsys.readouterr().out
     assert main(["decode", "--message", "SaslAuthenticateRequest:0", "00001388" + "00" * 5000]) == 0
 
@@ -260,7 +269,7 @@ def test_no_bytes_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hex_may_be_several_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["decode", *bytes.fromhex(BEAT).hex(" ").split()]) == 0
+    assert main(["decode", *bytes.fromhex(HEARTBEAT).hex(" ").split()]) == 0
     assert "HeartbeatRequest v4" in capsys.readouterr().out
 
 
@@ -275,7 +284,7 @@ def test_invalid_bytes_are_followed_by_a_hint_at_other_options(capsys: pytest.Ca
     assert "--response API:VERSION" in capsys.readouterr().err
 
 
-def test_a_capture_given_as_data_is_referred_to_pcap(
+def test_a_capture_given_as_data_is_rejected_with_a_hint_at_pcap(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "c").write_bytes(bytes.fromhex("d4c3b2a1") + bytes(20))
@@ -284,21 +293,21 @@ def test_a_capture_given_as_data_is_referred_to_pcap(
 
 
 def test_an_ascii_terminal_gets_escapes() -> None:
-    order = [sys.executable, "-m", "kproto", "decode", "--message", "SaslHandshakeRequest:1", "0002c3a9"]
-    told = subprocess.run(
-        order, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=True
+    command = [sys.executable, "-m", "kproto", "decode", "--message", "SaslHandshakeRequest:1", "0002c3a9"]
+    done = subprocess.run(
+        command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=True
     )
-    assert b'mechanism: string = "\\xe9"' in told.stdout
+    assert b'mechanism: string = "\\xe9"' in done.stdout
 
 
-def in_a_shell(words: str) -> subprocess.CompletedProcess[str]:
+def run_in_shell(words: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m kproto` in a shell with redirections."""
     command = f"'{sys.executable}' -m kproto {words}"
     return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         ("decode <&-", 2, "at least one byte"),
         ("decode --lines <&-", 0, ""),
@@ -308,14 +317,14 @@ def in_a_shell(words: str) -> subprocess.CompletedProcess[str]:
         ("show Fetch >/dev/full", 1, "No space left on device"),
     ],
 )
-def test_closed_or_full_streams_are_reported_in_one_line(words: str, code: int, told: str) -> None:
-    done = in_a_shell(words)
-    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1 if told else 0), done.stderr
-    assert told in done.stderr
+def test_closed_or_full_streams_are_reported_in_one_line(words: str, code: int, message: str) -> None:
+    done = run_in_shell(words)
+    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1 if message else 0), done.stderr
+    assert message in done.stderr
 
 
 def test_a_closed_pipe_prints_no_traceback() -> None:
-    done = in_a_shell("versions Fetch | true")
+    done = run_in_shell("versions Fetch | true")
     assert done.stderr == ""
 
 
@@ -363,51 +372,51 @@ def test_a_signal_stops_a_background_broker_which_writes_its_page(number: int, t
 def test_stories_fit_a_narrow_terminal_without_loss(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told: dict[int, str] = {}
+    printed: dict[int, str] = {}
     for columns in (40, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
         assert main(words.split()) == 0
-        told[columns] = capsys.readouterr().out
-        assert max(map(len, told[columns].splitlines())) <= columns
+        printed[columns] = capsys.readouterr().out
+        assert max(map(len, printed[columns].splitlines())) <= columns
     if "race" not in words:  # The race is printed as a table.
-        assert re.findall(r"\w+", told[40]) == re.findall(r"\w+", told[200])
+        assert re.findall(r"\w+", printed[40]) == re.findall(r"\w+", printed[200])
 
 
 def test_field_notes_are_wrapped_for_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told: dict[int, str] = {}
+    printed: dict[int, str] = {}
     for columns in (1, 40, 59, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
         assert main(["show", "FindCoordinator"]) == 0
-        told[columns] = capsys.readouterr().out
-        notes = [line for line in told[columns].splitlines() if re.fullmatch(r" {4,}\S+( \S+)*", line)]
+        printed[columns] = capsys.readouterr().out
+        notes = [line for line in printed[columns].splitlines() if re.fullmatch(r" {4,}\S+( \S+)*", line)]
         assert max(map(len, notes), default=0) <= max(26, columns)
-    words = {columns: sorted(text.split()) for columns, text in told.items()}
+    words = {columns: sorted(text.split()) for columns, text in printed.items()}
     assert words[40] == words[59] == words[200] == words[1]
 
 
 def test_all_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    told = " ".join(capsys.readouterr().out.split())
-    assert "2 wrong usage, 130 Ctrl-C." in told
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "2 wrong usage, 130 Ctrl-C." in help_text
 
 
 @pytest.mark.parametrize("command", ["broker --listen 127.0.0.1:0 --trace", "watch {} --listen 127.0.0.1:0"])
-def test_a_closed_output_stops_the_command_without_blaming_clients(command: str) -> None:
+def test_a_closed_output_stops_the_command_without_an_error(command: str) -> None:
     with running() as server:
         words = [sys.executable, "-m", "kproto", *command.format(server.bootstrap).split()]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            found = re.search(rb"127\.0\.0\.1:(\d+)", process.stdout.readline())
-            assert found is not None
+            address = re.search(rb"127\.0\.0\.1:(\d+)", process.stdout.readline())
+            assert address is not None
             process.stdout.close()  # Like `| head -1`.
             try:
-                with socket.create_connection(("127.0.0.1", int(found[1])), timeout=30) as client:
-                    asked = encode_request(ApiVersionsRequest(), 0, 1, "me")
-                    client.sendall(len(asked).to_bytes(4, "big") + asked)
+                with socket.create_connection(("127.0.0.1", int(address[1])), timeout=30) as client:
+                    request = encode_request(ApiVersionsRequest(), 0, 1, "me")
+                    client.sendall(len(request).to_bytes(4, "big") + request)
                     assert process.wait(timeout=30) == 1
                 assert process.stderr.read() == b""
             finally:

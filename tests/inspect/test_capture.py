@@ -15,61 +15,95 @@ from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatResponse
 from kproto.wire.frame import Frames, frame
-from tests.inspect.stage import BEATS, FIRST, LINKS, Segment, capture, conversation, cut
+from tests.inspect.stage import (
+    FIRST_SEQUENCE,
+    HEARTBEATS,
+    LINKS,
+    Segment,
+    encode_heartbeats,
+    segments_of,
+    write_capture,
+)
 
 pytest.importorskip("dpkt")
 
 
-def one_by_one() -> list[Segment]:
+def segment_per_frame() -> list[Segment]:
     """Return every frame in its own segment: all requests, then all responses."""
-    found: list[Segment] = []
-    for to_broker, data in zip((True, False), conversation(), strict=True):
-        sequence = FIRST + 1
+    segments: list[Segment] = []
+    for to_broker, data in zip((True, False), encode_heartbeats(), strict=True):
+        sequence = FIRST_SEQUENCE + 1
         for body in Frames().feed(data):
-            found.append((to_broker, sequence % (1 << 32), frame(body)))
+            segments.append((to_broker, sequence % (1 << 32), frame(body)))
             sequence += 4 + len(body)
-    return found
+    return segments
 
 
-def read(found: list[CapturedFrame], kind: str) -> int:
-    return sum(f"Heartbeat{kind}" in one.title for one in found)
+def frames_of(folder: Path, requests: bytes, responses: bytes, size: int = 50) -> list[CapturedFrame]:
+    """Decode a capture of these bytes, cut into segments of `size` bytes."""
+    segments = [*segments_of(True, requests, size), *segments_of(False, responses, size)]
+    return list(frames(write_capture(folder / "c", segments)))
+
+
+def count_messages(captured: list[CapturedFrame], kind: str) -> int:
+    """Count the captured requests or responses: `kind` is Request or Response."""
+    return sum(f"Heartbeat{kind}" in frame.title for frame in captured)
 
 
 @pytest.mark.parametrize("v6", [False, True])
 @pytest.mark.parametrize("link", LINKS)
 def test_every_link_type_is_decoded(tmp_path: Path, link: str, v6: bool) -> None:
-    asked, told = conversation()
-    path = capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, told, 50)], link=link, v6=v6)
-    found = list(frames(path))
-    assert whole(found)
-    assert found[0].connection == ("[::1]:5000 -> [::1]:9092" if v6 else "127.0.0.1:5000 -> 127.0.0.1:9092")
+    requests, responses = encode_heartbeats()
+    path = write_capture(
+        tmp_path / "c",
+        [*segments_of(True, requests, 50), *segments_of(False, responses, 50)],
+        link=link,
+        v6=v6,
+    )
+    captured = list(frames(path))
+    assert has_every_frame(captured)
+    assert captured[0].connection == (
+        "[::1]:5000 -> [::1]:9092" if v6 else "127.0.0.1:5000 -> 127.0.0.1:9092"
+    )
 
 
 def test_a_lost_segment_loses_only_its_frames(tmp_path: Path) -> None:
-    segments = one_by_one()
-    found = list(
-        frames(capture(tmp_path / "c", segments[:3] + segments[4 : BEATS + 5] + segments[BEATS + 6 :]))
+    segments = segment_per_frame()
+    captured = list(
+        frames(
+            write_capture(
+                tmp_path / "c", segments[:3] + segments[4 : HEARTBEATS + 5] + segments[HEARTBEATS + 6 :]
+            )
+        )
     )
-    assert (read(found, "Request"), read(found, "Response")) == (BEATS - 1, BEATS - 2)
-    assert [one.note for one in found if one.note] == [
+    assert (count_messages(captured, "Request"), count_messages(captured, "Response")) == (
+        HEARTBEATS - 1,
+        HEARTBEATS - 2,
+    )
+    assert [frame.note for frame in captured if frame.note] == [
         f"{len(segments[3][2])} bytes are missing, or belong to frames that started earlier",
-        f"{len(segments[BEATS + 5][2])} bytes are missing, or belong to frames that started earlier",
+        f"{len(segments[HEARTBEATS + 5][2])} bytes are missing, or belong to frames that started earlier",
         "the requests of 1 responses are not in the capture",
     ]
 
 
 def test_a_capture_may_start_inside_a_frame(tmp_path: Path) -> None:
-    segments = one_by_one()
-    for at in (0, BEATS):
+    segments = segment_per_frame()
+    for at in (0, HEARTBEATS):
         to_broker, sequence, data = segments[at]
         segments[at] = to_broker, sequence + 7, data[7:]
-    found = list(frames(capture(tmp_path / "c", segments, syn=False)))
-    assert (read(found, "Request"), read(found, "Response")) == (BEATS - 1, BEATS - 1)
+    captured = list(frames(write_capture(tmp_path / "c", segments, syn=False)))
+    assert (count_messages(captured, "Request"), count_messages(captured, "Response")) == (
+        HEARTBEATS - 1,
+        HEARTBEATS - 1,
+    )
 
 
 def test_a_reused_port_does_not_affect_the_previous_connection(tmp_path: Path) -> None:
-    segments = one_by_one()
-    once = capture(tmp_path / "once", segments[:3] + segments[4 : BEATS + 5] + segments[BEATS + 6 :])
+    segments = segment_per_frame()
+    once = write_capture(
+        tmp_path / "once", segments[:3] + segments[4 : HEARTBEATS + 5] + segments[HEARTBEATS + 6 :]
+    )
     twice = tmp_path / "twice"
     twice.write_bytes(once.read_bytes() + once.read_bytes()[24:])
     titles = [frame.title for frame in frames(once)]
@@ -77,18 +111,18 @@ def test_a_reused_port_does_not_affect_the_previous_connection(tmp_path: Path) -
 
 
 def test_a_truncated_last_frame_is_reported(tmp_path: Path) -> None:
-    asked, told = conversation()
-    found = list(frames(capture(tmp_path / "c", [*cut(True, asked[:-3], 50), *cut(False, told, 50)])))
-    assert "the last frame is truncated: 3 bytes are missing" in [one.note for one in found]
+    requests, responses = encode_heartbeats()
+    captured = frames_of(tmp_path, requests[:-3], responses)
+    assert "the last frame is truncated: 3 bytes are missing" in [frame.note for frame in captured]
 
 
 def test_tls_is_reported(tmp_path: Path) -> None:
     hello = b"\x16\x03\x01\x02\x00" + bytes(500)
-    (found,) = frames(capture(tmp_path / "c", cut(True, hello, 5000)))
-    assert found.note == "505 bytes are encrypted (TLS)"
+    (captured,) = frames(write_capture(tmp_path / "c", segments_of(True, hello, 5000)))
+    assert captured.note == "505 bytes are encrypted (TLS)"
 
 
-def as_pcapng(pcap: bytes) -> bytes:
+def convert_to_pcapng(pcap: bytes) -> bytes:
     """Convert a pcap file to pcapng with the same packets."""
 
     def block(kind: int, body: bytes) -> bytes:
@@ -108,64 +142,70 @@ def as_pcapng(pcap: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("lost", [60, 3])
-@pytest.mark.parametrize("written", [bytes, as_pcapng])
-def test_a_truncated_file_is_reported(tmp_path: Path, written: Callable[[bytes], bytes], lost: int) -> None:
-    asked, told = conversation()
-    path = capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, told, 50)])
-    whole_file = written(path.read_bytes())
-    path.write_bytes(whole_file)
+@pytest.mark.parametrize("convert", [bytes, convert_to_pcapng])
+def test_a_truncated_file_is_reported(tmp_path: Path, convert: Callable[[bytes], bytes], lost: int) -> None:
+    requests, responses = encode_heartbeats()
+    path = write_capture(
+        tmp_path / "c", [*segments_of(True, requests, 50), *segments_of(False, responses, 50)]
+    )
+    complete_file = convert(path.read_bytes())
+    path.write_bytes(complete_file)
     assert "the file ends" not in " ".join(frame.note for frame in frames(path))
-    path.write_bytes(whole_file[:-lost])
-    found = list(frames(path))
-    assert read(found, "Request") == BEATS
-    assert found[-1].note == "the file ends in the middle of a packet"
+    path.write_bytes(complete_file[:-lost])
+    captured = list(frames(path))
+    assert count_messages(captured, "Request") == HEARTBEATS
+    assert captured[-1].note == "the file ends in the middle of a packet"
 
 
 def test_an_absent_port_is_rejected_with_the_ports_in_use(tmp_path: Path) -> None:
-    path = capture(tmp_path / "c", one_by_one())
+    path = write_capture(tmp_path / "c", segment_per_frame())
     with pytest.raises(ConfigError, match=r"Its busiest TCP ports: 5000 \(42 segments\), 9092"):
         list(frames(path, 9093))
 
 
 def test_an_unsupported_api_versions_response_is_decoded_as_v0(tmp_path: Path) -> None:
-    asked = frame(
+    request = frame(
         encode_request(ApiVersionsRequest(client_software_name="k", client_software_version="1"), 4, 7, "")
     )
-    told = frame(encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7))
-    found = list(frames(capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, told, 50)])))
-    assert [one.title for one in found] == ["ApiVersionsRequest v4 #7", "ApiVersionsResponse v0 #7"]
+    response = frame(encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7))
+    captured = frames_of(tmp_path, request, response)
+    assert [frame.title for frame in captured] == ["ApiVersionsRequest v4 #7", "ApiVersionsResponse v0 #7"]
 
 
-def whole(found: list[CapturedFrame]) -> bool:
-    titles = [one.title for one in found]
-    expected = {f"Heartbeat{kind} v4 #{n}" for kind in ("Request", "Response") for n in range(BEATS)}
+def has_every_frame(captured: list[CapturedFrame]) -> bool:
+    titles = [frame.title for frame in captured]
+    expected = {f"Heartbeat{kind} v4 #{n}" for kind in ("Request", "Response") for n in range(HEARTBEATS)}
     return set(titles) == expected and len(titles) == len(expected)
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_every_frame_is_decoded_for_any_segment_size(tmp_path: Path, size: int) -> None:
-    asked, told = conversation()
-    found = list(frames(capture(tmp_path / "c", [*cut(True, asked, size), *cut(False, told, size)])))
-    assert whole(found)
-    assert all(one.dissection and one.dissection.error is None for one in found)
+    requests, responses = encode_heartbeats()
+    captured = frames_of(tmp_path, requests, responses, size=size)
+    assert has_every_frame(captured)
+    assert all(frame.dissection and frame.dissection.error is None for frame in captured)
 
 
 def test_duplicate_and_reordered_segments_are_put_in_order(tmp_path: Path) -> None:
-    asked, told = conversation()
+    requests, responses = encode_heartbeats()
     draw = random.Random(7)
-    requests = cut(True, asked, 11)
-    requests += draw.sample(requests, 10)
-    draw.shuffle(requests)
-    answers = cut(False, told, 5)
-    draw.shuffle(answers)
-    assert whole(list(frames(capture(tmp_path / "c", [*requests, *answers]))))
+    request_segments = segments_of(True, requests, 11)
+    request_segments += draw.sample(request_segments, 10)
+    draw.shuffle(request_segments)
+    response_segments = segments_of(False, responses, 5)
+    draw.shuffle(response_segments)
+    assert has_every_frame(
+        list(frames(write_capture(tmp_path / "c", [*request_segments, *response_segments])))
+    )
 
 
 def test_responses_without_requests_are_counted(tmp_path: Path) -> None:
-    asked, told = conversation()
+    requests, responses = encode_heartbeats()
     first = frame(encode_response(HeartbeatResponse(error_code=0), 4, 99))
-    found = list(frames(capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, first + told, 50)])))
-    assert [one.note for one in found if one.note] == ["the requests of 1 responses are not in the capture"]
+    captured = frames_of(tmp_path, requests, first + responses)
+    assert [frame.note for frame in captured if frame.note] == [
+        "the requests of 1 responses are not in the capture"
+    ]
 
 
 def test_a_file_that_is_not_a_capture_is_rejected(tmp_path: Path) -> None:

@@ -29,20 +29,20 @@ def join(**tags: bytes) -> bytes:
     return encode_request(request, 9, 7, "me")
 
 
-def subscribed() -> bytes:
+def join_with_subscription() -> bytes:
     """Return `join` with a subscription as consumers encode it."""
     body = Subscription(topics=("t",)).encode()
     return join().replace(b"\x04abc", bytes([len(body) + 1]) + body)
 
 
 def test_the_spans_cover_every_byte_once() -> None:
-    found = dissect(join(t9=b"xx"))
+    dissection = dissect(join(t9=b"xx"))
     at = 0
-    for part in found.parts:
+    for part in dissection.parts:
         for span in part.reading.spans:
             assert span.start == at
             at = span.end
-    assert at == found.end == len(found.data)
+    assert at == dissection.end == len(dissection.data)
 
 
 def test_a_field_stands_beside_its_bytes_and_offset() -> None:
@@ -60,34 +60,34 @@ def test_a_leading_size_is_recognized() -> None:
     assert framed.parts[1].reading.message == dissect(frame).parts[1].reading.message
 
 
-@pytest.mark.parametrize("cut", range(4, len(join())))
-def test_a_truncated_frame_is_marked_at_its_end(cut: int) -> None:
-    found = dissect(join()[:cut])
-    assert found.error is not None
-    assert 0 <= found.error.offset <= cut
-    assert list(lines(found))[-1].count("<--") == 1
+@pytest.mark.parametrize("length", range(4, len(join())))
+def test_a_truncated_frame_is_marked_at_its_end(length: int) -> None:
+    dissection = dissect(join()[:length])
+    assert dissection.error is not None
+    assert 0 <= dissection.error.offset <= length
+    assert list(lines(dissection))[-1].count("<--") == 1
 
 
 def test_the_size_of_a_truncated_frame_is_not_taken_for_a_header() -> None:
     frame = join()
-    found = dissect((len(frame).to_bytes(4, "big") + frame)[:-3])
-    assert found.error is not None
-    assert found.error.message == "JoinGroupRequest"
-    assert next(lines(found)).endswith(f"= {len(frame)}, but {len(frame) - 3} bytes follow")
+    dissection = dissect((len(frame).to_bytes(4, "big") + frame)[:-3])
+    assert dissection.error is not None
+    assert dissection.error.message == "JoinGroupRequest"
+    assert next(lines(dissection)).endswith(f"= {len(frame)}, but {len(frame) - 3} bytes follow")
 
 
 def test_an_invalid_byte_in_a_sized_response_is_marked() -> None:
     frame = encode_response(HeartbeatResponse(error_code=25), 4, 1)[:-1] + b"\x0b"
-    found = dissect(len(frame).to_bytes(4, "big") + frame, ("Heartbeat", 4))
-    assert found.error is not None
-    assert found.error.offset == 4 + len(frame)
+    dissection = dissect(len(frame).to_bytes(4, "big") + frame, ("Heartbeat", 4))
+    assert dissection.error is not None
+    assert dissection.error.offset == 4 + len(frame)
 
 
 def test_a_correlation_id_may_look_like_a_size() -> None:
     frame = encode_response(HeartbeatResponse(error_code=25), 4, 8)
     assert len(frame) == 12
-    found = dissect(frame, ("Heartbeat", 4))
-    assert (found.error, found.end) == (None, 12)
+    dissection = dissect(frame, ("Heartbeat", 4))
+    assert (dissection.error, dissection.end) == (None, 12)
 
 
 def test_consecutive_frames_are_split() -> None:
@@ -99,9 +99,9 @@ def test_consecutive_frames_are_split() -> None:
 
 def test_unprintable_characters_are_escaped() -> None:
     request = HeartbeatRequest(group_id='a"\n\x7f\u2028\u202eb', generation_id=1, member_id="é")
-    told = list(lines(dissect(encode_request(request, 4, 1, ""))))
-    assert any('group_id: string = "a\\"\\n\\u007f\\u2028\\u202eb"' in line for line in told)
-    assert any('member_id: string = "é"' in line for line in told)
+    printed = list(lines(dissect(encode_request(request, 4, 1, ""))))
+    assert any('group_id: string = "a\\"\\n\\u007f\\u2028\\u202eb"' in line for line in printed)
+    assert any('member_id: string = "é"' in line for line in printed)
 
 
 def test_a_uuid_is_shown_as_kafka_prints_it() -> None:
@@ -113,16 +113,16 @@ def test_a_uuid_is_shown_as_kafka_prints_it() -> None:
 
 
 def test_an_error_code_and_an_api_key_have_their_names() -> None:
-    answer = encode_response(HeartbeatResponse(error_code=25), 4, 1)
-    assert any("= 25 (UNKNOWN_MEMBER_ID)" in line for line in lines(dissect(answer, ("Heartbeat", 4))))
+    response = encode_response(HeartbeatResponse(error_code=25), 4, 1)
+    assert any("= 25 (UNKNOWN_MEMBER_ID)" in line for line in lines(dissect(response, ("Heartbeat", 4))))
     assert any("= 11 (JoinGroup)" in line for line in lines(dissect(join())))
 
 
 @pytest.mark.parametrize("code", [-2, 999])
 def test_an_unknown_error_code_stays_a_number(code: int) -> None:
-    answer = encode_response(HeartbeatResponse(error_code=code), 4, 1)
+    response = encode_response(HeartbeatResponse(error_code=code), 4, 1)
     assert any(
-        line.endswith(f"error_code: int16 = {code}") for line in lines(dissect(answer, ("Heartbeat", 4)))
+        line.endswith(f"error_code: int16 = {code}") for line in lines(dissect(response, ("Heartbeat", 4)))
     )
 
 
@@ -134,10 +134,10 @@ def test_records_are_printed_below_their_field() -> None:
     request = ProduceRequest(
         acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[partition])]
     )
-    told = [line.strip() for line in lines(dissect(encode_request(request, 11, 1, "")))]
-    at = told.index('0  2023-11-14T22:13:20.000Z  key "k"  value null  header "h" null')
-    assert told[at - 1].startswith("batch at 0000")
-    assert told[at + 10] == "... and 2 more (--hex shows all)"
+    printed = [line.strip() for line in lines(dissect(encode_request(request, 11, 1, "")))]
+    at = printed.index('0  2023-11-14T22:13:20.000Z  key "k"  value null  header "h" null')
+    assert printed[at - 1].startswith("batch at 0000")
+    assert printed[at + 10] == "... and 2 more (--hex shows all)"
 
 
 def test_all_records_are_printed_on_request() -> None:
@@ -152,9 +152,9 @@ def test_a_transaction_marker_is_named() -> None:
 
 def test_an_invalid_batch_is_marked_after_the_valid_ones() -> None:
     good = encode_batch(RECORDS[:1])
-    told = list(record_lines(good + good[:-1] + b"\xee"))
-    assert told[0].startswith("batch at 0000")
-    assert told[-1].startswith(f"<-- RecordBatch v2: field crc at offset {len(good) + 17}")
+    printed = list(record_lines(good + good[:-1] + b"\xee"))
+    assert printed[0].startswith("batch at 0000")
+    assert printed[-1].startswith(f"<-- RecordBatch v2: field crc at offset {len(good) + 17}")
 
 
 def test_a_truncated_batch_is_reported() -> None:
@@ -163,9 +163,9 @@ def test_a_truncated_batch_is_reported() -> None:
 
 
 def test_a_response_is_decoded_for_the_given_api_and_version() -> None:
-    answer = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="h", port=9)], topics=[])
-    found = dissect(encode_response(answer, 13, 5), ("Metadata", 13))
-    assert found.parts[1].reading.message == answer
+    response = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="h", port=9)], topics=[])
+    dissection = dissect(encode_response(response, 13, 5), ("Metadata", 13))
+    assert dissection.parts[1].reading.message == response
 
 
 @pytest.mark.parametrize(
@@ -177,14 +177,14 @@ def test_a_response_is_decoded_for_the_given_api_and_version() -> None:
     ],
 )
 def test_an_unknown_request_is_marked_in_its_header(frame: str, at: int, why: str) -> None:
-    found = dissect(bytes.fromhex(frame))
-    assert found.error is not None
-    assert found.error.offset == at
-    assert why in list(lines(found))[-1]
+    dissection = dissect(bytes.fromhex(frame))
+    assert dissection.error is not None
+    assert dissection.error.offset == at
+    assert why in list(lines(dissection))[-1]
 
 
 def test_the_command_prints_kafkas_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["decode", subscribed().hex(), "--json"]) == 0
+    assert main(["decode", join_with_subscription().hex(), "--json"]) == 0
     header, body = map(json.loads, capsys.readouterr().out.splitlines())
     assert (header["name"], body["json"]["groupId"]) == ("RequestHeader", "g")
 
@@ -194,9 +194,13 @@ def test_the_command_reads_base64_and_files(tmp_path: object, capsys: pytest.Cap
     from pathlib import Path
 
     raw = Path(str(tmp_path), "frame")
-    raw.write_bytes(subscribed())
+    raw.write_bytes(join_with_subscription())
     printed = set()
-    for argument in (subscribed().hex(" "), base64.b64encode(subscribed()).decode(), str(raw)):
+    for argument in (
+        join_with_subscription().hex(" "),
+        base64.b64encode(join_with_subscription()).decode(),
+        str(raw),
+    ):
         assert main(["decode", argument]) == 0
         printed.add(capsys.readouterr().out)
     assert len(printed) == 1
@@ -212,8 +216,11 @@ def test_the_command_fails_on_an_invalid_byte(capsys: pytest.CaptureFixture[str]
     ("data", "why"),
     [
         (join().hex(), "topics at offset"),
-        (subscribed().hex() + "0000", "2 bytes"),
-        ((len(subscribed()) + 2).to_bytes(4, "big").hex() + subscribed().hex(), "size"),
+        (join_with_subscription().hex() + "0000", "2 bytes"),
+        (
+            (len(join_with_subscription()) + 2).to_bytes(4, "big").hex() + join_with_subscription().hex(),
+            "size",
+        ),
     ],
 )
 def test_the_command_fails_on_invalid_contents_size_and_trailing_bytes(
@@ -226,10 +233,10 @@ def test_the_command_fails_on_invalid_contents_size_and_trailing_bytes(
 def test_the_command_fails_on_an_invalid_byte_in_a_records_field(capsys: pytest.CaptureFixture[str]) -> None:
     batch = encode_batch([Record(0, 0, None, b"x")])
     topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
-    asked = encode_request(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 7, 1, "me")
-    assert main(["decode", asked.hex()]) == 0
-    wrong = asked.replace(batch, batch[:-1] + b"y")
-    assert main(["decode", wrong.hex()]) == 1
+    request = encode_request(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 7, 1, "me")
+    assert main(["decode", request.hex()]) == 0
+    corrupted = request.replace(batch, batch[:-1] + b"y")
+    assert main(["decode", corrupted.hex()]) == 1
     assert "<-- " in capsys.readouterr().out
 
 

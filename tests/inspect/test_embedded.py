@@ -35,8 +35,8 @@ from kproto.messages.join_group import (
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 OWNED = (TopicPartition("flights", 2),)
-WANTS = Subscription(topics=("flights",), owned=OWNED, generation=4, rack_id="r1").encode()
-GETS = Assignment(partitions=OWNED).encode()
+SUBSCRIPTION = Subscription(topics=("flights",), owned=OWNED, generation=4, rack_id="r1").encode()
+ASSIGNMENT = Assignment(partitions=OWNED).encode()
 
 
 def join(metadata: bytes, name: str = "range", kind: str = "consumer") -> Dissection:
@@ -47,52 +47,52 @@ def join(metadata: bytes, name: str = "range", kind: str = "consumer") -> Dissec
     return dissect(encode_request(request, 9, 1, "me"))
 
 
-def told(found: Dissection) -> list[str]:
+def field_lines(dissection: Dissection) -> list[str]:
     """Return the lines without offsets and bytes."""
-    assert found.error is None
-    return [line[30:].strip() for line in lines(found)]
+    assert dissection.error is None
+    return [line[30:].strip() for line in lines(dissection)]
 
 
-def titles(found: Dissection) -> list[str]:
+def embedded_names(dissection: Dissection) -> list[str]:
     """Return the names of the messages inside bytes fields."""
-    return [one["name"] for part in found.messages() for one in part.get("inside", ())]
+    return [message["name"] for part in dissection.messages() for message in part.get("inside", ())]
 
 
 def test_a_subscription_is_printed_below_its_field() -> None:
-    lines = told(join(WANTS))
-    at = lines.index("ConsumerProtocolSubscription v3")
-    assert lines[at - 1].startswith("metadata: bytes = ")
-    assert lines[at + 1 : at + 4] == [
+    printed = field_lines(join(SUBSCRIPTION))
+    at = printed.index("ConsumerProtocolSubscription v3")
+    assert printed[at - 1].startswith("metadata: bytes = ")
+    assert printed[at + 1 : at + 4] == [
         "version: int16 = 3",
         "topics: count = 1",
         'topics[0]: string = "flights"',
     ]
-    assert {"generation_id: int32 = 4", 'rack_id: string = "r1"'} <= set(lines)
+    assert {"generation_id: int32 = 4", 'rack_id: string = "r1"'} <= set(printed)
 
 
-def test_the_offsets_inside_are_those_of_the_frame() -> None:
-    found = join(WANTS)
-    line = next(line for line in lines(found) if 'topics[0]: string = "flights"' in line)
+def test_offsets_of_embedded_fields_count_from_the_start_of_the_frame() -> None:
+    dissection = join(SUBSCRIPTION)
+    line = next(line for line in lines(dissection) if 'topics[0]: string = "flights"' in line)
     at = int(line[:4], 16)
-    assert found.data[at : at + 9] == b"\0\x07flights"
+    assert dissection.data[at : at + 9] == b"\0\x07flights"
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 9])
 def test_a_subscription_of_any_version_is_decoded(version: int) -> None:
-    metadata = version.to_bytes(2, "big") + WANTS[2:]
+    metadata = version.to_bytes(2, "big") + SUBSCRIPTION[2:]
     if version <= 3:
         metadata = Subscription(topics=("flights",)).encode(version)
     else:
         metadata += b"new"
-    found = told(join(metadata))
-    assert f"ConsumerProtocolSubscription v{min(version, 3)}" in found
-    assert f"version: int16 = {version}" in found
-    assert ("3 bytes follow it, which readers skip" in found) == (version > 3)
+    printed = field_lines(join(metadata))
+    assert f"ConsumerProtocolSubscription v{min(version, 3)}" in printed
+    assert f"version: int16 = {version}" in printed
+    assert ("3 bytes follow it, which readers skip" in printed) == (version > 3)
 
 
 def test_the_subscriptions_in_a_leaders_response_are_decoded() -> None:
-    members = [JoinGroupResponseMember(member_id=name, metadata=WANTS) for name in "ab"]
-    answer = JoinGroupResponse(
+    members = [JoinGroupResponseMember(member_id=name, metadata=SUBSCRIPTION) for name in "ab"]
+    response = JoinGroupResponse(
         error_code=0,
         generation_id=1,
         protocol_type="consumer",
@@ -101,30 +101,38 @@ def test_the_subscriptions_in_a_leaders_response_are_decoded() -> None:
         member_id="a",
         members=members,
     )
-    frame = encode_response(answer, 9, 1)
-    assert titles(dissect(frame, ("JoinGroup", 9))) == ["ConsumerProtocolSubscription"] * 2
+    frame = encode_response(response, 9, 1)
+    assert embedded_names(dissect(frame, ("JoinGroup", 9))) == ["ConsumerProtocolSubscription"] * 2
 
 
 @pytest.mark.parametrize("version", [3, 5])
 def test_assignments_are_decoded_in_sync_group_requests_and_responses(version: int) -> None:
-    said = {"protocol_type": "consumer", "protocol_name": "range"} if version == 5 else {}
+    protocol = {"protocol_type": "consumer", "protocol_name": "range"} if version == 5 else {}
     request = SyncGroupRequest(
         group_id="g",
         generation_id=1,
         member_id="a",
-        assignments=[SyncGroupRequestAssignment(member_id="a", assignment=GETS)],
-        **said,
+        assignments=[SyncGroupRequestAssignment(member_id="a", assignment=ASSIGNMENT)],
+        **protocol,
     )
-    asked = dissect(encode_request(request, version, 1, "me"))
-    answer = encode_response(SyncGroupResponse(error_code=0, assignment=GETS, **said), version, 1)
-    answered = dissect(answer, ("SyncGroup", version))
-    assert titles(asked) == titles(answered) == ["ConsumerProtocolAssignment"]
-    assert "assigned_partitions[0]" in told(answered)
+    request_dissection = dissect(encode_request(request, version, 1, "me"))
+    response = encode_response(SyncGroupResponse(error_code=0, assignment=ASSIGNMENT, **protocol), version, 1)
+    response_dissection = dissect(response, ("SyncGroup", version))
+    assert (
+        embedded_names(request_dissection)
+        == embedded_names(response_dissection)
+        == ["ConsumerProtocolAssignment"]
+    )
+    assert "assigned_partitions[0]" in field_lines(response_dissection)
 
 
-def described(protocol_type: str) -> Dissection:
+def dissect_described_member(protocol_type: str) -> Dissection:
     member = DescribedGroupMember(
-        member_id="a", client_id="c", client_host="/h", member_metadata=WANTS, member_assignment=GETS
+        member_id="a",
+        client_id="c",
+        client_host="/h",
+        member_metadata=SUBSCRIPTION,
+        member_assignment=ASSIGNMENT,
     )
     group = DescribedGroup(
         error_code=0,
@@ -138,12 +146,15 @@ def described(protocol_type: str) -> Dissection:
 
 
 def test_a_described_member_shows_its_subscription_and_assignment() -> None:
-    assert titles(described("consumer")) == ["ConsumerProtocolSubscription", "ConsumerProtocolAssignment"]
+    assert embedded_names(dissect_described_member("consumer")) == [
+        "ConsumerProtocolSubscription",
+        "ConsumerProtocolAssignment",
+    ]
 
 
 def test_other_protocol_types_are_not_decoded() -> None:
-    assert titles(described("connect")) == []
-    assert titles(join(WANTS, kind="connect")) == []
+    assert embedded_names(dissect_described_member("connect")) == []
+    assert embedded_names(join(SUBSCRIPTION, kind="connect")) == []
 
 
 def test_a_group_metadata_record_is_decoded() -> None:
@@ -153,14 +164,14 @@ def test_a_group_metadata_record_is_decoded() -> None:
         client_host="/h",
         rebalance_timeout=1,
         session_timeout=1,
-        subscription=WANTS,
-        assignment=GETS,
+        subscription=SUBSCRIPTION,
+        assignment=ASSIGNMENT,
     )
     value = GroupMetadataValue(
         protocol_type="consumer", generation=1, protocol="range", leader="a", members=[member]
     )
-    found = dissect_message(value.encode(4), "GroupMetadataValue", 4)
-    assert titles(found) == ["ConsumerProtocolSubscription", "ConsumerProtocolAssignment"]
+    dissection = dissect_message(value.encode(4), "GroupMetadataValue", 4)
+    assert embedded_names(dissection) == ["ConsumerProtocolSubscription", "ConsumerProtocolAssignment"]
 
 
 @pytest.mark.parametrize(
@@ -175,30 +186,30 @@ def test_a_group_metadata_record_is_decoded() -> None:
     ],
 )
 def test_user_data_is_decoded_by_assignor(assignor: str, data: bytes, title: str, line: str) -> None:
-    found = told(join(Subscription(topics=("flights",), user_data=data).encode(), assignor))
-    assert line in found[found.index(title) :]
+    printed = field_lines(join(Subscription(topics=("flights",), user_data=data).encode(), assignor))
+    assert line in printed[printed.index(title) :]
 
 
 def test_user_data_of_another_assignor_stays_bytes() -> None:
-    found = join(Subscription(topics=("t",), user_data=cooperative_user_data(7)).encode(), "my-own")
-    assert titles(found) == ["ConsumerProtocolSubscription"]
+    dissection = join(Subscription(topics=("t",), user_data=cooperative_user_data(7)).encode(), "my-own")
+    assert embedded_names(dissection) == ["ConsumerProtocolSubscription"]
 
 
 def test_a_request_in_an_envelope_is_decoded() -> None:
     beat = encode_request(HeartbeatRequest(group_id="g", generation_id=3, member_id="a"), 4, 8, "me")
     request = EnvelopeRequest(request_data=beat, request_principal=b"", client_host_address=b"\x7f\0\0\1")
-    found = dissect(encode_request(request, 0, 1, "broker"))
-    assert titles(found) == ["RequestHeader", "HeartbeatRequest"]
+    dissection = dissect(encode_request(request, 0, 1, "broker"))
+    assert embedded_names(dissection) == ["RequestHeader", "HeartbeatRequest"]
 
 
 def test_invalid_metadata_is_marked_and_decoding_continues_after_it() -> None:
-    found = told(join(WANTS[:20]))
-    assert [line for line in found if line.startswith("<-- ConsumerProtocolSubscription v3: field ")] != []
-    assert found[-2] == "reason: string = null"
+    printed = field_lines(join(SUBSCRIPTION[:20]))
+    assert [line for line in printed if line.startswith("<-- ConsumerProtocolSubscription v3: field ")] != []
+    assert printed[-2] == "reason: string = null"
 
 
 @given(st.binary(max_size=60), st.sampled_from(["sticky", "cooperative-sticky", "range"]), st.booleans())
-def test_any_metadata_bytes_can_be_printed(data: bytes, assignor: str, whole: bool) -> None:
-    inner = Subscription(topics=("t",), user_data=data).encode() if whole else data
-    assert told(join(inner, assignor))[-2] == "reason: string = null"
-    json.dumps(list(join(inner, assignor).messages()))
+def test_any_metadata_bytes_can_be_printed(data: bytes, assignor: str, inside_subscription: bool) -> None:
+    metadata = Subscription(topics=("t",), user_data=data).encode() if inside_subscription else data
+    assert field_lines(join(metadata, assignor))[-2] == "reason: string = null"
+    json.dumps(list(join(metadata, assignor).messages()))

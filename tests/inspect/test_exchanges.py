@@ -42,46 +42,48 @@ from kproto.messages.txn_offset_commit import (
 )
 from kproto.wire.message import Message
 
-BEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="me-1")
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="me-1")
 
 
-def talk(request: Message, version: int, response: Message, *, client: str = "me") -> tuple[bytes, Exchange]:
+def exchange_of(
+    request: Message, version: int, response: Message, *, client: str = "me"
+) -> tuple[bytes, Exchange]:
     conversation = Conversation("127.0.0.1:5", 1)
     conversation.add_request(encode_request(request, version, 7, client), 1_000)
     frame = encode_response(response, version, 7)
-    found = conversation.add_response(frame, 1_012)
-    assert found is not None
-    return frame, found
+    exchange = conversation.add_response(frame, 1_012)
+    assert exchange is not None
+    return frame, exchange
 
 
-def metadata(host: str = "kafka-1") -> MetadataResponse:
+def metadata_response(host: str = "kafka-1") -> MetadataResponse:
     broker = MetadataResponseBroker(node_id=1, host=host, port=9092)
     return MetadataResponse(brokers=[broker], topics=[])
 
 
 def test_an_exchange_has_request_response_and_duration() -> None:
-    _, found = talk(BEAT, 4, HeartbeatResponse(error_code=25))
-    assert (found.client, found.api, found.version, found.ms) == ("me", "Heartbeat", 4, 12)
-    assert found.request == BEAT
-    assert "UNKNOWN_MEMBER_ID" in line(found)
+    _, exchange = exchange_of(HEARTBEAT, 4, HeartbeatResponse(error_code=25))
+    assert (exchange.client, exchange.api, exchange.version, exchange.ms) == ("me", "Heartbeat", 4, 12)
+    assert exchange.request == HEARTBEAT
+    assert "UNKNOWN_MEMBER_ID" in line(exchange)
 
 
 def test_only_addresses_are_replaced() -> None:
-    frame, found = talk(MetadataRequest(topics=[]), 9, metadata())
-    assert addresses_in(found) == [("kafka-1", 9092)]
-    passed = replace_addresses(frame, found, {("kafka-1", 9092): ("127.0.0.1", 19093)})
-    _, read = decode_response(passed, MetadataResponse, 9)
-    assert (read.brokers[0].host, read.brokers[0].port) == ("127.0.0.1", 19093)
-    read.brokers[0].host, read.brokers[0].port = "kafka-1", 9092
-    assert read == metadata()
-    assert found.response == metadata()  # The exchange keeps the original response.
+    frame, exchange = exchange_of(MetadataRequest(topics=[]), 9, metadata_response())
+    assert addresses_in(exchange) == [("kafka-1", 9092)]
+    forwarded = replace_addresses(frame, exchange, {("kafka-1", 9092): ("127.0.0.1", 19093)})
+    _, decoded = decode_response(forwarded, MetadataResponse, 9)
+    assert (decoded.brokers[0].host, decoded.brokers[0].port) == ("127.0.0.1", 19093)
+    decoded.brokers[0].host, decoded.brokers[0].port = "kafka-1", 9092
+    assert decoded == metadata_response()
+    assert exchange.response == metadata_response()  # The exchange keeps the original response.
 
 
 def test_a_response_without_known_addresses_is_unchanged() -> None:
-    frame, found = talk(MetadataRequest(topics=[]), 9, metadata())
-    assert replace_addresses(frame, found, {("kafka-2", 9092): ("127.0.0.1", 1)}) is frame
-    frame, found = talk(BEAT, 4, HeartbeatResponse(error_code=0))
-    assert replace_addresses(frame, found, {}) is frame
+    frame, exchange = exchange_of(MetadataRequest(topics=[]), 9, metadata_response())
+    assert replace_addresses(frame, exchange, {("kafka-2", 9092): ("127.0.0.1", 1)}) is frame
+    frame, exchange = exchange_of(HEARTBEAT, 4, HeartbeatResponse(error_code=0))
+    assert replace_addresses(frame, exchange, {}) is frame
 
 
 def test_produce_without_acks_expects_no_response() -> None:
@@ -92,38 +94,43 @@ def test_produce_without_acks_expects_no_response() -> None:
 
 
 def test_an_unsupported_version_is_forwarded_with_a_reason() -> None:
-    frame = bytearray(encode_request(BEAT, 4, 7, "me"))
+    frame = bytearray(encode_request(HEARTBEAT, 4, 7, "me"))
     frame[2:4] = (99).to_bytes(2, "big")
     conversation = Conversation("127.0.0.1:5", 1)
-    found, _ = conversation.add_request(bytes(frame), 0)
-    assert (found.client, found.api, found.version, found.request) == ("me", "Heartbeat", 99, None)
-    assert "99" in found.trouble
-    assert conversation.add_response(b"\x00\x00\x00\x07anything", 5) is found
+    exchange, _ = conversation.add_request(bytes(frame), 0)
+    assert (exchange.client, exchange.api, exchange.version, exchange.request) == (
+        "me",
+        "Heartbeat",
+        99,
+        None,
+    )
+    assert "99" in exchange.trouble
+    assert conversation.add_response(b"\x00\x00\x00\x07anything", 5) is exchange
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\x00", b"\xff" * 40, b"GET / HTTP/1.1\r\n\r\n"])
 def test_garbage_is_forwarded(garbage: bytes) -> None:
     conversation = Conversation("127.0.0.1:5", 1)
-    found, _ = conversation.add_request(garbage, 0)
-    assert found.trouble
-    assert line(found)
-    assert conversation.add_response(garbage[4:8], 1) in (None, found)
+    exchange, _ = conversation.add_request(garbage, 0)
+    assert exchange.trouble
+    assert line(exchange)
+    assert conversation.add_response(garbage[4:8], 1) in (None, exchange)
 
 
 def test_a_request_without_a_response_is_reported() -> None:
     conversation = Conversation("127.0.0.1:5", 1)
-    conversation.add_request(encode_request(BEAT, 4, 7, "me"), 0)
-    [left] = conversation.close()
-    assert "the connection ended before the response" in line(left)
+    conversation.add_request(encode_request(HEARTBEAT, 4, 7, "me"), 0)
+    [unanswered] = conversation.close()
+    assert "the connection ended before the response" in line(unanswered)
 
 
 def test_an_old_brokers_api_versions_response_is_decoded() -> None:
     conversation = Conversation("127.0.0.1:5", 1)
     conversation.add_request(encode_request(ApiVersionsRequest(), 4, 7, "me"), 0)
-    answer = encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7)
-    found = conversation.add_response(answer, 1)
-    assert found is not None
-    assert "UNSUPPORTED_VERSION" in line(found)
+    response = encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7)
+    exchange = conversation.add_response(response, 1)
+    assert exchange is not None
+    assert "UNSUPPORTED_VERSION" in line(exchange)
 
 
 def test_subscriptions_are_decoded_and_member_ids_shortened() -> None:
@@ -139,45 +146,49 @@ def test_subscriptions_are_decoded_and_member_ids_shortened() -> None:
         protocols=[JoinGroupRequestProtocol(name="range", metadata=data)],
         reason="why not",
     )
-    answer = JoinGroupResponse(
+    response = JoinGroupResponse(
         error_code=0, generation_id=4, protocol_name="range", leader="x", member_id=member, members=[]
     )
-    told = line(talk(request, 9, answer)[1])
-    assert "group=g member=me-0f8fad5b range(t, u owns t-0) because 'why not' -> generation=4" in told
+    text = line(exchange_of(request, 9, response)[1])
+    assert "group=g member=me-0f8fad5b range(t, u owns t-0) because 'why not' -> generation=4" in text
 
 
 def test_transactions_are_described() -> None:
     own: dict[str, Any] = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 2}
-    named = InitProducerIdRequest(transaction_timeout_ms=9, **own)
-    taken = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=3)
-    told = line(talk(named, 5, taken)[1])
-    assert "x producer=7/2 timeout=9 ms -> producer id=7 epoch=3" in told
-    plain = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=9)
-    assert "for no transactions ->" in line(talk(plain, 5, taken)[1])
+    init_request = InitProducerIdRequest(transaction_timeout_ms=9, **own)
+    init_response = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=3)
+    text = line(exchange_of(init_request, 5, init_response)[1])
+    assert "x producer=7/2 timeout=9 ms -> producer id=7 epoch=3" in text
+    non_transactional = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=9)
+    assert "for no transactions ->" in line(exchange_of(non_transactional, 5, init_response)[1])
 
-    ended = EndTxnResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=3)
-    told = line(talk(EndTxnRequest(committed=True, **own), 5, ended)[1])
-    assert "x producer=7/2 commit -> producer id=7 epoch=3" in told
-    late = EndTxnResponse(throttle_time_ms=0, error_code=48)
-    assert "abort -> INVALID_TXN_STATE" in line(talk(EndTxnRequest(committed=False, **own), 4, late)[1])
+    end_response = EndTxnResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=3)
+    text = line(exchange_of(EndTxnRequest(committed=True, **own), 5, end_response)[1])
+    assert "x producer=7/2 commit -> producer id=7 epoch=3" in text
+    invalid_state = EndTxnResponse(throttle_time_ms=0, error_code=48)
+    assert "abort -> INVALID_TXN_STATE" in line(
+        exchange_of(EndTxnRequest(committed=False, **own), 4, invalid_state)[1]
+    )
 
     topics = [AddPartitionsToTxnTopic(name="t", partitions=[0, 1])]
-    added = AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=topics)
+    add_request = AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=topics)
     codes = [AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=51)]
     results = [AddPartitionsToTxnTopicResult(name="t", results_by_partition=codes)]
-    busy = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)
-    assert "x t-0, t-1 -> CONCURRENT_TRANSACTIONS (t-0)" in line(talk(added, 3, busy)[1])
+    add_response = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)
+    assert "x t-0, t-1 -> CONCURRENT_TRANSACTIONS (t-0)" in line(exchange_of(add_request, 3, add_response)[1])
 
     offsets = AddOffsetsToTxnRequest(group_id="g", **own)
-    fine = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
-    assert "x producer=7/2 group=g -> ok" in line(talk(offsets, 3, fine)[1])
-    place = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata=None)
-    kept = TxnOffsetCommitRequest(
-        group_id="g", topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[place])], **own
+    ok_response = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
+    assert "x producer=7/2 group=g -> ok" in line(exchange_of(offsets, 3, ok_response)[1])
+    partition = TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=5, committed_metadata=None
     )
-    told = line(talk(kept, 3, TxnOffsetCommitResponse(throttle_time_ms=0, topics=[]))[1])
-    assert "x producer=7/2 group=g" in told
-    assert "t-0@5 -> ok" in told
+    offset_commit = TxnOffsetCommitRequest(
+        group_id="g", topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])], **own
+    )
+    text = line(exchange_of(offset_commit, 3, TxnOffsetCommitResponse(throttle_time_ms=0, topics=[]))[1])
+    assert "x producer=7/2 group=g" in text
+    assert "t-0@5 -> ok" in text
 
 
 def test_topic_ids_are_shown_by_the_names_in_metadata() -> None:
@@ -185,36 +196,39 @@ def test_topic_ids_are_shown_by_the_names_in_metadata() -> None:
     conversation = Conversation("127.0.0.1:5", 1)
     conversation.add_request(encode_request(MetadataRequest(topics=None), 12, 1, "me"), 0)
     topic = MetadataResponseTopic(error_code=0, name="flights", topic_id=id_, partitions=[])
-    answer = MetadataResponse(brokers=[], topics=[topic])
-    conversation.add_response(encode_response(answer, 12, 1), 1)
-    request = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[_fetch_topic(id_)], forgotten_topics_data=[])
-    found, _ = conversation.add_request(encode_request(request, 13, 2, "me"), 2)
-    assert "flights-0@7" in line(found)
+    response = MetadataResponse(brokers=[], topics=[topic])
+    conversation.add_response(encode_response(response, 12, 1), 1)
+    request = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[fetch_topic(id_)], forgotten_topics_data=[])
+    exchange, _ = conversation.add_request(encode_request(request, 13, 2, "me"), 2)
+    assert "flights-0@7" in line(exchange)
 
 
-def _fetch_topic(id_: UUID) -> FetchTopic:
+def fetch_topic(id_: UUID) -> FetchTopic:
     partition = FetchPartition(partition=0, fetch_offset=7, partition_max_bytes=1)
     return FetchTopic(topic_id=id_, partitions=[partition])
 
 
 def test_a_heartbeat_is_routine_unless_it_fails() -> None:
-    assert is_quiet(talk(BEAT, 4, HeartbeatResponse(error_code=0))[1])
-    assert not is_quiet(talk(BEAT, 4, HeartbeatResponse(error_code=27))[1])
+    assert is_quiet(exchange_of(HEARTBEAT, 4, HeartbeatResponse(error_code=0))[1])
+    assert not is_quiet(exchange_of(HEARTBEAT, 4, HeartbeatResponse(error_code=27))[1])
 
 
 def test_groups_are_found_and_json_has_kafkas_form() -> None:
-    _, found = talk(BEAT, 4, HeartbeatResponse(error_code=0))
-    assert groups_of(found) == {"g"}
-    assert to_json(found)["request"]["generationId"] == 3
+    _, exchange = exchange_of(HEARTBEAT, 4, HeartbeatResponse(error_code=0))
+    assert groups_of(exchange) == {"g"}
+    assert to_json(exchange)["request"]["generationId"] == 3
 
 
 def test_a_history_has_the_assigned_and_the_lost_partitions() -> None:
     history = GroupHistory()
-    given = Assignment(partitions=(TopicPartition("t", 0),)).encode()
+    assignment = Assignment(partitions=(TopicPartition("t", 0),)).encode()
     sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m-1", assignments=[])
-    history.add(talk(sync, 5, SyncGroupResponse(error_code=0, assignment=given))[1])
+    history.add(exchange_of(sync, 5, SyncGroupResponse(error_code=0, assignment=assignment))[1])
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m-1")
-    history.add(talk(beat, 4, HeartbeatResponse(error_code=25))[1])
-    told = [(event.kind, event.member, event.partitions) for event in history.events["g"]]
-    assert told == [("assigned", "me", (TopicPartition("t", 0),)), ("lost", "me", (TopicPartition("t", 0),))]
+    history.add(exchange_of(beat, 4, HeartbeatResponse(error_code=25))[1])
+    events = [(event.kind, event.member, event.partitions) for event in history.events["g"]]
+    assert events == [
+        ("assigned", "me", (TopicPartition("t", 0),)),
+        ("lost", "me", (TopicPartition("t", 0),)),
+    ]
     assert "UNKNOWN_MEMBER_ID" in "\n".join(history.lines(0))

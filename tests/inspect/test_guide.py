@@ -35,21 +35,21 @@ def test_a_version_has_only_its_own_fields() -> None:
 
 
 def test_fields_of_a_struct_follow_it_indented() -> None:
-    found = [(row.depth, row.field.name) for row in guide.rows(JoinGroupRequest)]
-    at = found.index((0, "protocols"))
-    assert found[at + 1 : at + 3] == [(1, "name"), (1, "metadata")]
+    fields = [(row.depth, row.field.name) for row in guide.rows(JoinGroupRequest)]
+    at = fields.index((0, "protocols"))
+    assert fields[at + 1 : at + 3] == [(1, "name"), (1, "metadata")]
 
 
 def test_a_change_is_listed_once_with_its_kip() -> None:
-    told = dict(guide.changes(JoinGroupResponse))
-    assert told["v5"] == ["+ members.group_instance_id (KIP-345)"]
-    assert told["v7"] == ["+ protocol_type (KIP-559)", "protocol_name may be null"]
-    assert told["v3 to v4"] == []
+    changes = dict(guide.changes(JoinGroupResponse))
+    assert changes["v5"] == ["+ members.group_instance_id (KIP-345)"]
+    assert changes["v7"] == ["+ protocol_type (KIP-559)", "protocol_name may be null"]
+    assert changes["v3 to v4"] == []
 
 
 def test_a_new_struct_is_listed_without_its_fields() -> None:
-    told = dict(guide.changes(FetchRequest))
-    assert told["v7"] == ["+ session_id (KIP-227)", "+ session_epoch", "+ forgotten_topics_data (KIP-227)"]
+    changes = dict(guide.changes(FetchRequest))
+    assert changes["v7"] == ["+ session_id (KIP-227)", "+ session_epoch", "+ forgotten_topics_data (KIP-227)"]
 
 
 def test_a_removed_field_is_listed() -> None:
@@ -64,7 +64,7 @@ def test_only_tables_may_be_wider_than_the_page(width: int) -> None:
 
 
 class Tags(HTMLParser):
-    """Fails on a tag that is closed without being open, and collects links."""
+    """An HTML parser that collects links, and fails on a tag that is closed without being open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,10 +95,10 @@ def test_every_link_of_the_guide_has_a_target(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_every_message_is_in_the_guide() -> None:
-    told = "".join(html for _, html in guide.pages())
+    html = "".join(html for _, html in guide.pages())
     for name in names():
-        assert name.removesuffix("Request").removesuffix("Response") in told
-        assert all(f"<code>{field.name}</code>" in told for field in message_class(name).__fields__)
+        assert name.removesuffix("Request").removesuffix("Response") in html
+        assert all(f"<code>{field.name}</code>" in html for field in message_class(name).__fields__)
 
 
 @pytest.mark.parametrize("name", ["JoinGroup", "joingroup", "11", "JoinGroupRequest", "joingrouprequest"])
@@ -113,25 +113,25 @@ def test_messages_without_an_api_can_be_shown(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["JoinGroup", "--version", "12"], "JoinGroup has the versions 0-9"),
         (["JoinGroup", "--html", "guide"], "without a MESSAGE"),
     ],
 )
 def test_invalid_arguments_of_show_are_reported(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["show", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_missing_message_is_reported_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["show"])
-    said = capsys.readouterr().err
-    assert "error: name a MESSAGE, such as JoinGroup" in said
-    assert "''" not in said
+    error = capsys.readouterr().err
+    assert "error: name a MESSAGE, such as JoinGroup" in error
+    assert "''" not in error
 
 
 def test_an_unwritable_guide_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,15 +141,15 @@ def test_an_unwritable_guide_is_reported(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("typed", "hinted"),
+    ("name", "suggestion"),
     [("sync", "SyncGroupRequest"), ("Joingrup", "JoinGroupRe"), ("x", "JoinGroupRequest")],
 )
 def test_a_misspelt_name_is_reported_with_similar_names(
-    typed: str, hinted: str, capsys: pytest.CaptureFixture[str]
+    name: str, suggestion: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main(["show", typed])
-    assert hinted in capsys.readouterr().err
+        main(["show", name])
+    assert suggestion in capsys.readouterr().err
 
 
 def test_text_between_backticks_is_code_on_a_page() -> None:

@@ -88,10 +88,14 @@ RECORDS = {
 }
 
 
-@pytest.mark.parametrize(("what", "form", "data"), MESSAGES, ids=[what["name"] for what, _, _ in MESSAGES])
-def test_a_message_survives_a_round_trip(what: dict[str, object], form: dict[str, object], data: str) -> None:
-    assert decode({**what, "hex": data}) == {"json": form}
-    assert encode({**what, "json": form}) == {"hex": data}
+@pytest.mark.parametrize(
+    ("message", "form", "data"), MESSAGES, ids=[message["name"] for message, _, _ in MESSAGES]
+)
+def test_a_message_survives_a_round_trip(
+    message: dict[str, object], form: dict[str, object], data: str
+) -> None:
+    assert decode({**message, "hex": data}) == {"json": form}
+    assert encode({**message, "json": form}) == {"hex": data}
 
 
 def test_a_record_set_survives_a_round_trip() -> None:
@@ -104,9 +108,9 @@ def test_a_truncated_last_batch_is_skipped() -> None:
 
 
 def test_a_wrong_checksum_is_invalid() -> None:
-    told = decode_records({"hex": RECORDS_HEX[:-2] + "02"})
-    assert told["valid"] is False
-    assert "crc" in told["error"]
+    result = decode_records({"hex": RECORDS_HEX[:-2] + "02"})
+    assert result["valid"] is False
+    assert "crc" in result["error"]
 
 
 @pytest.mark.parametrize(
@@ -133,8 +137,8 @@ def test_a_wrong_checksum_is_invalid() -> None:
     ],
 )
 def test_an_error_affects_only_its_own_line(line: str | bytes, why: str) -> None:
-    what, form, data = MESSAGES[0]
-    first, second = answers([line, json.dumps({**what, "hex": data})], decode)
+    message, form, data = MESSAGES[0]
+    first, second = answers([line, json.dumps({**message, "hex": data})], decode)
     assert why in first["error"]
     assert second == {"json": form}
 
@@ -168,9 +172,9 @@ def test_an_error_affects_only_its_own_line(line: str | bytes, why: str) -> None
     ],
 )
 def test_a_wrong_value_in_a_record_set_is_named(where: str, key: str, value: object, why: str) -> None:
-    wrong: dict[str, Any] = copy.deepcopy(RECORDS)
-    wrong[where][0][key] = value
-    (line,) = answers([json.dumps(wrong)], encode_records)
+    invalid: dict[str, Any] = copy.deepcopy(RECORDS)
+    invalid[where][0][key] = value
+    (line,) = answers([json.dumps(invalid)], encode_records)
     assert f"{where}[0]" in line["error"]
     assert why in line["error"]
 
@@ -181,8 +185,8 @@ def test_half_a_surrogate_pair_comes_back_escaped() -> None:
 
 
 def test_a_byte_order_mark_is_ignored() -> None:
-    what, form, data = MESSAGES[0]
-    line = json.dumps({**what, "hex": data}).encode("utf-8-sig")
+    message, form, data = MESSAGES[0]
+    line = json.dumps({**message, "hex": data}).encode("utf-8-sig")
     assert list(answers([line], decode)) == [{"json": form}]
 
 

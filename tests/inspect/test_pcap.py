@@ -26,11 +26,11 @@ CLIENT, BROKER = ("10.0.0.7", 50312), ("10.0.0.1", 9092)
 AT = 1_700_000_000_123_456_789
 
 
-def beat(number: int, group: str = "g") -> bytes:
+def heartbeat_request(number: int, group: str = "g") -> bytes:
     return encode_request(HeartbeatRequest(group_id=group, generation_id=1, member_id="m"), 4, number, "me")
 
 
-def answer(number: int) -> bytes:
+def heartbeat_response(number: int) -> bytes:
     return encode_response(HeartbeatResponse(error_code=27), 4, number)
 
 
@@ -41,7 +41,7 @@ def titles(path: Path) -> list[str]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "seen.pcap"
+    return tmp_path / "c.pcap"
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_requests_and_responses_are_decoded_from_the_file(
     with path.open("wb") as file:
         capture = PcapWriter(file)
         for number in range(3):
-            capture.write_frame(client, broker, True, beat(number), AT)
-            capture.write_frame(client, broker, False, answer(number), AT)
+            capture.write_frame(client, broker, True, heartbeat_request(number), AT)
+            capture.write_frame(client, broker, False, heartbeat_response(number), AT)
         capture.close_connection(client, broker, AT)
     assert titles(path) == [f"Heartbeat{half} v4 #{n}" for n in range(3) for half in ("Request", "Response")]
     assert next(frames(path)).at == pytest.approx(AT / 1e9, abs=1e-5)
@@ -72,9 +72,9 @@ def test_a_long_frame_spans_several_segments(path: Path, size: int) -> None:
     frame = encode_response(long, 4, 0)
     with path.open("wb") as file:
         capture = PcapWriter(file)
-        capture.write_frame(CLIENT, BROKER, True, beat(0), AT)
+        capture.write_frame(CLIENT, BROKER, True, heartbeat_request(0), AT)
         capture.write_frame(CLIENT, BROKER, False, frame, AT)
-        capture.write_frame(CLIENT, BROKER, True, beat(1), AT)
+        capture.write_frame(CLIENT, BROKER, True, heartbeat_request(1), AT)
     assert titles(path) == ["HeartbeatRequest v4 #0", "HeartbeatResponse v4 #0", "HeartbeatRequest v4 #1"]
 
 
@@ -82,62 +82,62 @@ def test_a_reused_port_is_a_new_connection(path: Path) -> None:
     with path.open("wb") as file:
         capture = PcapWriter(file)
         for _ in range(2):
-            capture.write_frame(CLIENT, BROKER, True, beat(7), AT)
+            capture.write_frame(CLIENT, BROKER, True, heartbeat_request(7), AT)
             capture.close_connection(CLIENT, BROKER, AT)
     assert titles(path) == ["HeartbeatRequest v4 #7"] * 2
 
 
 def test_both_checksums_are_correct() -> None:
     file = io.BytesIO()
-    PcapWriter(file).write_frame(CLIENT, BROKER, True, beat(0), AT)
-    data, at, seen = file.getvalue(), 24, 0
+    PcapWriter(file).write_frame(CLIENT, BROKER, True, heartbeat_request(0), AT)
+    data, at, packets = file.getvalue(), 24, 0
     while at < len(data):
         size = struct.unpack_from("<I", data, at + 8)[0]
         ip, tcp = data[at + 16 : at + 36], data[at + 36 : at + 16 + size]
-        between = ip[12:20] + struct.pack(">HH", 6, len(tcp))
-        for covered in (ip, between + tcp):
+        pseudo_header = ip[12:20] + struct.pack(">HH", 6, len(tcp))
+        for covered in (ip, pseudo_header + tcp):
             padded = covered + b"\0" * (len(covered) % 2)
             assert sum(struct.unpack(f">{len(padded) // 2}H", padded)) % 0xFFFF == 0
         at += 16 + size
-        seen += 1
-    assert seen == 4
+        packets += 1
+    assert packets == 4
 
 
-def shown(version: int, then: bytes) -> tuple[bytes, bytes]:
-    """Return a request after a SaslHandshake and its response, as they may be written to a file."""
-    talk = Conversation("p:1", 1)
-    hello = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), version, 1, "me")
-    exchange, _ = talk.add_request(hello, 0)
-    assert talk.without_credentials(hello, exchange, asking=True) == hello
-    exchange, _ = talk.add_request(then, 0)
-    back = then[4:8] + b"secret"
-    return talk.without_credentials(then, exchange, asking=True), talk.without_credentials(
-        back, talk.add_response(back, 0), asking=False
+def hide_credentials(version: int, frame: bytes) -> tuple[bytes, bytes]:
+    """Return `frame`, sent after a SaslHandshake, and its response, both without credentials."""
+    conversation = Conversation("p:1", 1)
+    handshake = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), version, 1, "me")
+    exchange, _ = conversation.add_request(handshake, 0)
+    assert conversation.without_credentials(handshake, exchange, asking=True) == handshake
+    exchange, _ = conversation.add_request(frame, 0)
+    response = frame[4:8] + b"secret"
+    return conversation.without_credentials(frame, exchange, asking=True), conversation.without_credentials(
+        response, conversation.add_response(response, 0), asking=False
     )
 
 
 def test_credentials_are_not_written() -> None:
     login = encode_request(SaslAuthenticateRequest(auth_bytes=b"\0me\0secret"), 2, 2, "me")
-    kept = shown(1, login)
-    assert b"secret" not in b"".join(kept)
-    assert b"[hidden]" in kept[0]
+    written = hide_credentials(1, login)
+    assert b"secret" not in b"".join(written)
+    assert b"[hidden]" in written[0]
 
 
 def test_bare_and_truncated_tokens_are_not_written() -> None:
     login = encode_request(SaslAuthenticateRequest(auth_bytes=b"\0me\0secret"), 2, 2, "me")
-    for version, then in ((0, b"\0alice\0secret"), (1, login[:-1])):
-        assert b"secret" not in b"".join(shown(version, then))
+    for version, frame in ((0, b"\0alice\0secret"), (1, login[:-1])):
+        assert b"secret" not in b"".join(hide_credentials(version, frame))
 
 
-def test_an_unwritable_file_is_reported_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--pcap"), capture_file(tmp_path / "no" / "seen.pcap"):
+def test_an_unwritable_file_is_reported_before_the_capture(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--pcap"), capture_file(tmp_path / "no" / "c.pcap"):
         pass
 
 
-def test_a_full_disk_is_reported_at_once() -> None:
+def test_a_full_disk_is_reported_before_the_capture() -> None:
     full = Path("/dev/full")
     if not full.exists():
-        pytest.skip("no /dev/full here")
+        pytest.skip("/dev/full does not exist")
     with pytest.raises(ConfigError, match="No space left"), capture_file(full):
         pass
 
@@ -145,13 +145,13 @@ def test_a_full_disk_is_reported_at_once() -> None:
 def test_a_disk_that_fills_up_ends_only_the_capture(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with capture_file(path) as take:
+    with capture_file(path) as write_frame:
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
         try:
             for number in range(20):
-                take(CLIENT, BROKER, True, beat(number))
+                write_frame(CLIENT, BROKER, True, heartbeat_request(number))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        take(CLIENT, BROKER, True, None)
+        write_frame(CLIENT, BROKER, True, None)
     assert capsys.readouterr().err == f"kproto watch: stopped writing {path}: File too large\n"
     assert next(frames(path)).title == "HeartbeatRequest v4 #0"

@@ -21,11 +21,11 @@ from kproto.messages.offset_commit import (
 )
 from kproto.wire.frame import frame
 from kproto.wire.message import Message
-from tests.inspect.stage import Segment, capture, cut
+from tests.inspect.stage import Segment, segments_of, write_capture
 
 pytest.importorskip("dpkt")
 
-ASKED: list[tuple[str, Message, Message | None]] = [
+EXCHANGES: list[tuple[str, Message, Message | None]] = [
     (
         "flights-1",
         HeartbeatRequest(group_id="flights", generation_id=1, member_id="m"),
@@ -42,35 +42,35 @@ ASKED: list[tuple[str, Message, Message | None]] = [
 
 
 @pytest.fixture
-def conversation(tmp_path: Path) -> Path:
+def capture_path(tmp_path: Path) -> Path:
     segments: list[Segment] = []
-    asked = told = b""
-    for number, (client, request, response) in enumerate(ASKED):
-        asked += frame(encode_request(request, 2, number, client))
+    requests = responses = b""
+    for number, (client, request, response) in enumerate(EXCHANGES):
+        requests += frame(encode_request(request, 2, number, client))
         if response is not None:
-            told += frame(encode_response(response, 2, number))
-    segments = [*cut(True, asked, 1000), *cut(False, told, 1000)]
-    return capture(tmp_path / "c.pcap", segments)
+            responses += frame(encode_response(response, 2, number))
+    segments = [*segments_of(True, requests, 1000), *segments_of(False, responses, 1000)]
+    return write_capture(tmp_path / "c.pcap", segments)
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+def decode_capture(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     main(["decode", "--pcap", *map(str, words)])
     return capsys.readouterr().out
 
 
 def test_the_short_form_is_a_line_for_each_request_and_a_summary(
-    conversation: Path, capsys: pytest.CaptureFixture[str]
+    capture_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = told(capsys, conversation, "--short", "--all")
+    text = decode_capture(capsys, capture_path, "--short", "--all")
     assert re.search(r"0\.000  flights-1 +Heartbeat v2 .* -> REBALANCE_IN_PROGRESS", text)
     assert re.search(r"books-1 +Heartbeat v2 .*generation=2.* !! ", text)
     assert re.search(r"\nHeartbeat +2 +1 ", text)
 
 
 def test_routine_exchanges_are_left_out_as_by_watch(
-    conversation: Path, capsys: pytest.CaptureFixture[str]
+    capture_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = told(capsys, conversation, "--short")
+    text = decode_capture(capsys, capture_path, "--short")
     assert "generation=1" in text
     assert not re.search(r"books-1 .*generation=1", text)
 
@@ -86,19 +86,19 @@ def test_routine_exchanges_are_left_out_as_by_watch(
     ],
 )
 def test_the_filters_apply_to_every_output_form(
-    conversation: Path,
+    capture_path: Path,
     capsys: pytest.CaptureFixture[str],
     form: list[str],
     words: list[str],
     count: int,
 ) -> None:
-    text = told(capsys, conversation, *form, *words)
+    text = decode_capture(capsys, capture_path, *form, *words)
     shown = re.findall(r"Request v2 #" if form != ["--short", "--all"] else r"^ .* v2 ", text, re.MULTILINE)
     assert len(shown) == count
 
 
 @pytest.mark.parametrize(
-    ("words", "needs"),
+    ("words", "message"),
     [
         (["--api", "Fetch", "00"], "--api='Fetch' is not allowed; with --pcap FILE"),
         (["--short", "00"], "with --pcap FILE"),
@@ -108,16 +108,16 @@ def test_the_filters_apply_to_every_output_form(
     ],
 )
 def test_options_of_captures_need_a_capture(
-    capsys: pytest.CaptureFixture[str], words: list[str], needs: str
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert main(["decode", *words]) == 2
-    assert needs in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_capture_can_be_written_as_a_page(
-    conversation: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    capture_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told(capsys, conversation, "--short", "--html", tmp_path / "page.html")
+    decode_capture(capsys, capture_path, "--short", "--html", tmp_path / "page.html")
     assert "LeaveGroup" in (tmp_path / "page.html").read_text()
 
 
@@ -125,8 +125,8 @@ def test_topic_names_are_shared_between_connections(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flights, broker = UUID(int=7), ("10.0.0.1", 9092)
-    asked = MetadataRequest(topics=None)
-    known = MetadataResponseTopic(name="flights", topic_id=flights, error_code=0, partitions=[])
+    metadata_request = MetadataRequest(topics=None)
+    topic = MetadataResponseTopic(name="flights", topic_id=flights, error_code=0, partitions=[])
     commit = OffsetCommitRequest(
         group_id="g",
         generation_id_or_member_epoch=1,
@@ -141,10 +141,10 @@ def test_topic_names_are_shared_between_connections(
         ],
     )
     with (tmp_path / "c.pcap").open("wb") as file:
-        seen, at = PcapWriter(file), 10**18
-        learns, works = ("10.0.0.7", 5000), ("10.0.0.7", 5001)
-        seen.write_frame(learns, broker, True, encode_request(asked, 13, 1, "me"), at)
-        answer = MetadataResponse(brokers=[], topics=[known])
-        seen.write_frame(learns, broker, False, encode_response(answer, 13, 1), at)
-        seen.write_frame(works, broker, True, encode_request(commit, 10, 1, "me"), at)
-    assert "flights-0@5" in told(capsys, tmp_path / "c.pcap", "--short", "--group", "g")
+        writer, at = PcapWriter(file), 10**18
+        metadata_client, committing_client = ("10.0.0.7", 5000), ("10.0.0.7", 5001)
+        writer.write_frame(metadata_client, broker, True, encode_request(metadata_request, 13, 1, "me"), at)
+        response = MetadataResponse(brokers=[], topics=[topic])
+        writer.write_frame(metadata_client, broker, False, encode_response(response, 13, 1), at)
+        writer.write_frame(committing_client, broker, True, encode_request(commit, 10, 1, "me"), at)
+    assert "flights-0@5" in decode_capture(capsys, tmp_path / "c.pcap", "--short", "--group", "g")

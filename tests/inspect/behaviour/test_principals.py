@@ -24,39 +24,47 @@ NAME, PASSWORD, SALT = "al,ice=", "right", b"salt of alice"
 MECHANISMS = ["PLAIN", *HASHES, "OAUTHBEARER"]
 
 
-def halves(mechanism: str, password: str = PASSWORD) -> tuple[SaslClient, SaslServer]:
+def login_machines(mechanism: str, password: str = PASSWORD) -> tuple[SaslClient, SaslServer]:
     if mechanism == "PLAIN":
         return PlainClient(NAME, password), PlainServer({NAME: PASSWORD}.get)
     if mechanism == "OAUTHBEARER":
         token = unsecured_token(NAME, 0 if password == PASSWORD else 10**9, 60_000)
         return OAuthBearerClient(token), OAuthBearerServer(unsecured(lambda: 1))
-    made = credential(mechanism, salted(mechanism, PASSWORD, SALT, 4096), SALT, 4096)
-    server = ScramServer(mechanism, lambda name: made, "n", lambda name: made)
+    stored = credential(mechanism, salted(mechanism, PASSWORD, SALT, 4096), SALT, 4096)
+    server = ScramServer(mechanism, lambda name: stored, "n", lambda name: stored)
     return ScramClient(mechanism, NAME, password, "n"), server
 
 
-def exchange(talk: Conversation, request: Message, version: int, response: Message) -> Exchange:
-    talk.add_request(encode_request(request, version, 7, "me"), 0)
-    found = talk.add_response(encode_response(response, version, 7), 1)
-    assert found is not None
-    return found
+def record_exchange(
+    conversation: Conversation, request: Message, version: int, response: Message
+) -> Exchange:
+    conversation.add_request(encode_request(request, version, 7, "me"), 0)
+    exchange = conversation.add_response(encode_response(response, version, 7), 1)
+    assert exchange is not None
+    return exchange
 
 
-def after(mechanism: str, password: str = PASSWORD) -> Exchange:
-    """Send a JoinGroup after a login."""
-    talk = Conversation("p:1", 1)
-    exchange(
-        talk, SaslHandshakeRequest(mechanism=mechanism), 1, SaslHandshakeResponse(error_code=0, mechanisms=[])
+def join_after_login(mechanism: str, password: str = PASSWORD) -> Exchange:
+    """Return the exchange of a JoinGroup that follows a login."""
+    conversation = Conversation("p:1", 1)
+    record_exchange(
+        conversation,
+        SaslHandshakeRequest(mechanism=mechanism),
+        1,
+        SaslHandshakeResponse(error_code=0, mechanisms=[]),
     )
-    client, server = halves(mechanism, password)
-    said: bytes | None = client.begin()
-    while said is not None:
-        step = server.evaluate_response(said)
-        assert claimed_name(mechanism, said) in (NAME, None)
+    client, server = login_machines(mechanism, password)
+    message: bytes | None = client.begin()
+    while message is not None:
+        step = server.evaluate_response(message)
+        assert claimed_name(mechanism, message) in (NAME, None)
         code, data = (0, step.data) if isinstance(step, Challenge | Accepted) else (58, b"")
         answer = SaslAuthenticateResponse(error_code=code, error_message=None, auth_bytes=data)
-        assert exchange(talk, SaslAuthenticateRequest(auth_bytes=said), 2, answer).principal == ""
-        said = client.answer(data) if isinstance(step, Challenge) else None
+        assert (
+            record_exchange(conversation, SaslAuthenticateRequest(auth_bytes=message), 2, answer).principal
+            == ""
+        )
+        message = client.answer(data) if isinstance(step, Challenge) else None
     request = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=1,
@@ -68,25 +76,25 @@ def after(mechanism: str, password: str = PASSWORD) -> Exchange:
     answer = JoinGroupResponse(
         error_code=0, generation_id=4, protocol_name="range", leader="m", member_id="m", members=[]
     )
-    return exchange(talk, request, 5, answer)
+    return record_exchange(conversation, request, 5, answer)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_principal_is_shown_after_authentication(mechanism: str) -> None:
-    found = after(mechanism)
-    assert found.principal == f"User:{NAME}"
-    assert f"me ({NAME})" in line(found)
-    assert to_json(found)["principal"] == f"User:{NAME}"
+    exchange = join_after_login(mechanism)
+    assert exchange.principal == f"User:{NAME}"
+    assert f"me ({NAME})" in line(exchange)
+    assert to_json(exchange)["principal"] == f"User:{NAME}"
     history = GroupHistory()
-    history.add(found)
+    history.add(exchange)
     assert f"rejoining  as User:{NAME}" in "\n".join(history.lines(0))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_rejected_login_sets_no_principal(mechanism: str) -> None:
-    found = after(mechanism, "left")
-    assert found.principal == ""
-    assert "principal" not in to_json(found)
+    exchange = join_after_login(mechanism, "wrong")
+    assert exchange.principal == ""
+    assert "principal" not in to_json(exchange)
 
 
 @given(st.sampled_from([*MECHANISMS, "GSSAPI"]), st.binary())

@@ -32,17 +32,17 @@ def printer(*words: str) -> ExchangePrinter:
     return ExchangePrinter(parser.parse_args(words))
 
 
-def synced(group: str = "g") -> Exchange:
+def sync_exchange(group: str = "g") -> Exchange:
     request = SyncGroupRequest(group_id=group, generation_id=1, member_id="m-1", assignments=[])
-    given = Assignment(partitions=(TopicPartition("t", 0),)).encode()
-    response = SyncGroupResponse(error_code=0, assignment=given)
+    assignment = Assignment(partitions=(TopicPartition("t", 0),)).encode()
+    response = SyncGroupResponse(error_code=0, assignment=assignment)
     return Exchange(1, "p:1", "me", "SyncGroup", 5, 1, 0, request, 1, response, broker="kafka:9092")
 
 
 def test_the_page_has_the_timeline_and_the_requests(tmp_path: Path) -> None:
-    watching = printer("--html", str(tmp_path / "life.html"))
-    watching.add(synced())
-    watching.print_summary()
+    exchange_printer = printer("--html", str(tmp_path / "life.html"))
+    exchange_printer.add(sync_exchange())
+    exchange_printer.print_summary()
     page = (tmp_path / "life.html").read_text()
     assert "t-0 owned by me" in page
     assert "SyncGroup: got t-0" in page
@@ -50,19 +50,21 @@ def test_the_page_has_the_timeline_and_the_requests(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_outcomes_of_transactions(tmp_path: Path) -> None:
-    watching = printer("--html", str(tmp_path / "life.html"))
+    exchange_printer = printer("--html", str(tmp_path / "life.html"))
     request = EndTxnRequest(transactional_id="billing", producer_id=1, producer_epoch=0, committed=True)
     response = EndTxnResponse(throttle_time_ms=0, error_code=0)
-    watching.add(Exchange(1, "p:1", "me", "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092"))
-    watching.print_summary()
+    exchange_printer.add(
+        Exchange(1, "p:1", "me", "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092")
+    )
+    exchange_printer.print_summary()
     page = (tmp_path / "life.html").read_text()
     assert "Transactions of billing: 1 committed, 0 aborted, 0 open" in page
 
 
 def test_the_filters_apply_to_the_requests_on_the_page(tmp_path: Path) -> None:
-    watching = printer("--html", str(tmp_path / "life.html"), "--group", "other")
-    watching.add(synced())
-    watching.print_summary()
+    exchange_printer = printer("--html", str(tmp_path / "life.html"), "--group", "other")
+    exchange_printer.add(sync_exchange())
+    exchange_printer.print_summary()
     assert "SyncGroup: got t-0" not in (tmp_path / "life.html").read_text()
 
 
@@ -80,13 +82,13 @@ def test_a_missing_cluster_is_not_reported_as_an_invalid_listen_address(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["watch", "127.0.0.1:1", "--listen", "127.0.0.1:0"]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("kproto watch: no broker at 127.0.0.1:1")
-    assert "--listen" not in told
+    printed = capsys.readouterr().err
+    assert printed.startswith("kproto watch: no broker at 127.0.0.1:1")
+    assert "--listen" not in printed
 
 
 @pytest.mark.parametrize(
-    ("shown", "trusts", "told"),
+    ("certificate", "is_trusted", "message"),
     [
         ("server", False, "no trusted authority has signed the certificate of localhost.*: set ssl_cafile"),
         ("expired", True, "the certificate of localhost or of its authority has expired: renew it"),
@@ -94,18 +96,18 @@ def test_a_missing_cluster_is_not_reported_as_an_invalid_listen_address(
     ],
 )
 def test_an_invalid_certificate_is_reported_with_its_remedy(
-    shown: str, trusts: bool, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    certificate: str, is_trusted: bool, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("trustme")
     files = certificates(tmp_path)
-    more = f"ssl.truststore.type=PEM\nssl.truststore.location={files.ca}\n" if trusts else ""
-    (tmp_path / "client.properties").write_text(f"security.protocol=SSL\n{more}")
-    tls = files.context(server=getattr(files, shown))
+    truststore = f"ssl.truststore.type=PEM\nssl.truststore.location={files.ca}\n" if is_trusted else ""
+    (tmp_path / "client.properties").write_text(f"security.protocol=SSL\n{truststore}")
+    tls = files.context(server=getattr(files, certificate))
     with running(listen=["SSL://localhost:0"], tls=tls) as server:
-        place = "localhost:" + server.bootstrap.rpartition(":")[2]
+        address = "localhost:" + server.bootstrap.rpartition(":")[2]
         words = ["--listen", "127.0.0.1:0", "--command-config", str(tmp_path / "client.properties")]
-        assert main(["watch", place, *words]) == 1
-    assert re.fullmatch(rf"kproto watch: no broker at {place}: {told}.*\n", capsys.readouterr().err)
+        assert main(["watch", address, *words]) == 1
+    assert re.fullmatch(rf"kproto watch: no broker at {address}: {message}.*\n", capsys.readouterr().err)
 
 
 def test_a_cluster_without_tls_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,8 +122,8 @@ def test_a_self_signed_certificate_can_be_trusted(tmp_path: Path, capsys: pytest
     pytest.importorskip("trustme")
     files = certificates(tmp_path)
     with running(listen=["SSL://localhost:0"], tls=files.context(server=files.elsewhere)) as server:
-        place = "localhost:" + server.bootstrap.rpartition(":")[2]
-        words = [place, "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={files.elsewhere}"]
+        address = "localhost:" + server.bootstrap.rpartition(":")[2]
+        words = [address, "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={files.elsewhere}"]
         assert main(["watch", *words]) == 1  # The certificate is trusted, but names another host.
     assert "the certificate is not for the host name localhost" in capsys.readouterr().err
 
@@ -130,15 +132,15 @@ def test_an_invalid_ca_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "ca.pem").write_text("no certificate")
     words = ["127.0.0.1:1", "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={tmp_path / 'ca.pem'}"]
     assert main(["watch", *words]) == 2
-    told = capsys.readouterr().err
-    assert re.match(r"kproto watch: --tls-ca='.*ca.pem' is not allowed; a file of PEM certificates", told)
+    printed = capsys.readouterr().err
+    assert re.match(r"kproto watch: --tls-ca='.*ca.pem' is not allowed; a file of PEM certificates", printed)
 
 
 def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
-    """A client that sends a request and disconnects, as sarama-cluster does after LeaveGroup."""
-    asked = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        words = [f"127.0.0.1:{silent.getsockname()[1]}", "--listen", "127.0.0.1:0", "--json"]
+    """Interrupt the proxy before the response to LeaveGroup, which sarama-cluster does not wait for."""
+    request = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
+    with socket.create_server(("127.0.0.1", 0)) as cluster:
+        words = [f"127.0.0.1:{cluster.getsockname()[1]}", "--listen", "127.0.0.1:0", "--json"]
         with subprocess.Popen(
             [sys.executable, "-m", "kproto", "watch", *words],
             stdout=subprocess.PIPE,
@@ -147,31 +149,33 @@ def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
         ) as process:
             assert process.stderr is not None
             host, port = process.stderr.readline().split()[3].split(":")
-            silent.accept()[0].close()  # The proxy checks whether the cluster exists.
+            cluster.accept()[0].close()  # The proxy checks whether the cluster exists.
             with socket.create_connection((host, int(port))) as client:
-                client.sendall(len(asked).to_bytes(4, "big") + asked)
-                there, _ = silent.accept()
-                with there, there.makefile("rb") as heard:
-                    assert heard.read(4 + len(asked))[4:] == asked
+                client.sendall(len(request).to_bytes(4, "big") + request)
+                connection, _ = cluster.accept()
+                with connection, connection.makefile("rb") as stream:
+                    assert stream.read(4 + len(request))[4:] == request
                     process.send_signal(signal.SIGINT)
                     out, _ = process.communicate(timeout=20)
-    (told,) = map(json.loads, out.splitlines())
-    assert (told["client"], told["api"]) == ("me", "LeaveGroup")
-    assert told["trouble"] == "the connection ended before the response"
+    (exchange,) = map(json.loads, out.splitlines())
+    assert (exchange["client"], exchange["api"]) == ("me", "LeaveGroup")
+    assert exchange["trouble"] == "the connection ended before the response"
 
 
 def test_a_client_id_cannot_inject_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """A line end in a group's name must not forge a line, and an escape must not colour the terminal."""
-    watching = printer()
+    exchange_printer = printer()
     name = "g\r\n    9.999  admin  DeleteTopics v6\x1b[31m\x9b1m\u202e"
-    one = synced(name)
-    one.client = name
-    watching.add(one)
+    exchange = sync_exchange(name)
+    exchange.client = name
+    exchange_printer.add(exchange)
     request = EndTxnRequest(transactional_id=name, producer_id=1, producer_epoch=0, committed=True)
     response = EndTxnResponse(throttle_time_ms=0, error_code=0)
-    watching.add(Exchange(1, "p:1", name, "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092"))
-    watching.print_summary()
-    told = capsys.readouterr().out
-    assert all(line.isprintable() for line in told.split("\n"))
-    assert r"group=g\u000d\u000a    9.999  admin  DeleteTopics v6\u001b[31m\u009b1m\u202e" in told
-    assert not [line for line in told.split("\n") if line.startswith("    9.999")]
+    exchange_printer.add(
+        Exchange(1, "p:1", name, "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092")
+    )
+    exchange_printer.print_summary()
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert r"group=g\u000d\u000a    9.999  admin  DeleteTopics v6\u001b[31m\u009b1m\u202e" in printed
+    assert not [line for line in printed.split("\n") if line.startswith("    9.999")]
