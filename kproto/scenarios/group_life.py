@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import IllegalState
 from ..inspect import diagrams
 from ..testing.world import World
-from ..testing.world.world import START
+from ..testing.world.state import START
 from . import history
 from .scenario import Act
 

@@ -44,7 +44,8 @@ from .members import Member
 from .network import Fault
 from .observation import Observation
 from .producers import Producer
-from .world import Invariant, Stuck, Tamper, World
+from .state import Tamper
+from .world import Invariant, Stuck, World
 
 __all__ = [
     "Client",

@@ -1,21 +1,96 @@
-"""The base of all clients in a world: connections, deadlines, and a process that can freeze and die."""
+"""The base of all clients in a world: connections, deadlines, and a process that can freeze and die.
+
+`ClientWorld` is what a client uses of its world.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from consumer.engine.network.transport import Broken, Data, Open, Opened, Shut, Write
 
+from ...broker.log import Log
 from ...group.subscription import TopicPartition
+from ...messages.api_versions import ApiVersion
+from ...wire.frame import Frames
 from .journal import kept, knob
-from .network import Wire
 from .user_code import reject_awaitable
 
-if TYPE_CHECKING:
-    from .world import World
+Callback = Callable[..., None]
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One direction of a connection."""
+
+    last: int = 0
+    lost: bool = False
+    held: deque[tuple[Callback, tuple[Any, ...]]] = field(
+        default_factory=deque[tuple[Callback, tuple[Any, ...]]]
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Wire:
+    """One connection. `conn` is the broker's id for it, `key` the client's."""
+
+    client: Client
+    key: Any
+    node: int
+    conn: int
+    up: Lane = field(default_factory=Lane)
+    down: Lane = field(default_factory=Lane)
+    frames: Frames = field(default_factory=Frames)
+    open: bool = True  # whether the client considers the connection open
+    known: bool = True  # whether the broker considers the connection open
+
+
+class ClientWorld(Protocol):
+    """What clients use of their world, a `World`."""
+
+    now: int
+    had_fault: bool
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def addresses(self) -> Sequence[tuple[str, int]]: ...
+
+    @property
+    def apis(self) -> Mapping[int, ApiVersion]: ...
+
+    def push(self, at: int, what: Callable[..., object], *args: Any) -> None: ...
+
+    def call_later(self, wait: int, what: Callable[[], object]) -> None: ...
+
+    def run(self, ms: int = 10_000, until: Callable[[], bool] | None = None) -> bool: ...
+
+    def next_token(self) -> int: ...
+
+    def add_entry(self, who: str, what: str, data: Any = None) -> None: ...
+
+    def observe(
+        self, source: Client | str, kind: str, partitions: Iterable[TopicPartition] = (), detail: Any = None
+    ) -> None: ...
+
+    def open(self, client: Client, key: Any, host: str, port: int) -> None: ...
+
+    def write_to(self, client: Client, key: Any, data: bytes) -> None: ...
+
+    def shut(self, client: Client, key: Any) -> None: ...
+
+    def disconnect_broker(self, wire: Wire) -> None: ...
+
+    def is_stable(self, group: str) -> bool: ...
+
+    def partitions(self) -> list[TopicPartition]: ...
+
+    def log(self, partition: TopicPartition) -> Log: ...
 
 
 class Client:
@@ -27,7 +102,7 @@ class Client:
 
     callback_ms = knob(0)  # Duration of each callback in ms. Brokers and heartbeats continue meanwhile.
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: ClientWorld, name: str) -> None:
         self.world = world
         self.name = name
         self.random = Random(f"{world.seed}/{name}")

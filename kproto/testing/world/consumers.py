@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from consumer.engine import events as ev
 from consumer.engine.consumer import ConsumerEngine, next_deadline, step
@@ -19,12 +19,9 @@ from consumer.records import GroupChange
 from ...errors import IllegalState
 from ...group.subscription import TopicPartition
 from ...validation import checked
-from .clients import EngineClient
+from .clients import ClientWorld, EngineClient
 from .journal import kept, knob
 from .user_code import reject_awaitable
-
-if TYPE_CHECKING:
-    from .world import World
 
 Listener = Callable[[str, tuple[TopicPartition, ...]], object]
 Worker = Callable[[list[Any]], object]
@@ -53,7 +50,7 @@ class Consumer(EngineClient):
     listener: Listener = knob(lambda kind, partitions: None)
     worker: Worker = knob(lambda records: None)  # Called with the records of each poll.
 
-    def __init__(self, world: World, name: str, **options: Any) -> None:
+    def __init__(self, world: ClientWorld, name: str, **options: Any) -> None:
         super().__init__(world, name)
         self.options = consumer_options({"client_id": name, **options})
         self.group = self.options.group_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Final, cast
 
 from ...broker import machine
 from ...broker.broker import (
@@ -14,46 +14,47 @@ from ...broker.broker import (
     TransactionCoordinatorStep,
 )
 from ...error_codes import ErrorCode
+from ...group.classic.coordinator import RebalanceCompleted
+from ...group.subscription import TopicPartition
+from ...machine import RequestReceived, SendResponse
 from ...messages.headers import decode_request, encode_response
+from ...messages.heartbeat import HeartbeatRequest
+from ...messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ...messages.sync_group import SyncGroupRequest
 from ...wire.frame import frame
+from ...wire.message import Message
 from . import trace as traces
-from .clients import Client
-from .network import Wire
+from .clients import Client, Wire
+from .state import WorldState
 from .user_code import reject_awaitable
 
-if TYPE_CHECKING:
-    from .world import World
+# Error codes by which a coordinator fences a member.
+FENCES: Final = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
+)
 
 
-class Exchange:
+class Exchange(WorldState):
     """The part of `World` that transports bytes. Clients call `open`, `write_to` and `shut`."""
-
-    @property
-    def _world(self) -> World:
-        return cast("World", self)
 
     def open(self, client: Client, key: Any, host: str, port: int) -> None:
         """Connect a client to the broker at this address; the client's id for the connection is `key`."""
-        world = self._world
-        node = next(
-            (node.id for node in world.nodes.values() if (node.host, node.port) == (host, port)), None
-        )
+        node = next((node.id for node in self.nodes.values() if (node.host, node.port) == (host, port)), None)
         if node is None:
-            world.push(
-                world.now + 1, client.run_when_awake, client.on_refused, key, f"no route to {host}:{port}"
+            self.push(
+                self.now + 1, client.run_when_awake, client.on_refused, key, f"no route to {host}:{port}"
             )
         else:
-            world.network.connect(client, node, self._connect, client, key, node)
+            self.network.connect(client, node, self._connect, client, key, node)
 
     def _connect(self, client: Client, key: Any, node: int) -> None:
-        world = self._world
         if not client.alive:
             return
-        if node not in world.brokers or world.network.refuses(client, node):
+        if node not in self.brokers or self.network.refuses(client, node):
             client.run_when_awake(client.on_refused, key, "connection refused")
             return
-        wire = Wire(client, key, node, next(world.ids))
-        world.network.wires[wire.conn] = wire
+        wire = Wire(client, key, node, next(self.ids))
+        self.network.wires[wire.conn] = wire
         client.wires[key] = wire
         self.step(node, machine.ClientConnected(wire.conn, "client"))
         client.run_when_awake(self._on_opened, client, wire)
@@ -64,34 +65,30 @@ class Exchange:
 
     def write_to(self, client: Client, key: Any, data: bytes) -> None:
         """Send bytes of a client on its connection `key`."""
-        world = self._world
         wire = client.wires.get(key)
         if wire is not None and wire.open:
             for body in wire.frames.feed(data):
-                world.network.send(wire, wire.up, self._on_request, wire, body)
+                self.network.send(wire, wire.up, self._on_request, wire, body)
 
     def shut(self, client: Client, key: Any) -> None:
         """Close a connection from the client's side. The broker first reads what was sent before."""
-        world = self._world
         wire = client.wires.pop(key, None)
         if wire is not None:
             wire.open = False
-            world.network.send(wire, wire.up, self.disconnect_broker, wire)
+            self.network.send(wire, wire.up, self.disconnect_broker, wire)
 
     def disconnect_broker(self, wire: Wire) -> None:
         """Notify the broker that a connection is closed."""
-        world = self._world
         if wire.known:
             wire.known = False
-            del world.network.wires[wire.conn]
-            if wire.node in world.brokers:
+            del self.network.wires[wire.conn]
+            if wire.node in self.brokers:
                 self.step(wire.node, machine.ClientDisconnected(wire.conn))
 
     def disconnect_client(self, wire: Wire, why: str) -> None:
         """Notify the client that a connection is closed."""
-        world = self._world
         if wire.open:
-            world.network.send(wire, wire.down, wire.client.run_when_awake, self._on_disconnected, wire, why)
+            self.network.send(wire, wire.down, wire.client.run_when_awake, self._on_disconnected, wire, why)
 
     def _on_disconnected(self, wire: Wire, why: str) -> None:
         if wire.open:
@@ -101,18 +98,17 @@ class Exchange:
 
     def _on_request(self, wire: Wire, body: bytes) -> None:
         """Pass a request to the broker, or respond to it by `tamper`."""
-        world = self._world
         if not wire.known:
             return
         client = wire.client
-        world.add_entry(client.name, "request", traces.RequestEntry(wire.node, body, wire.conn))
+        self.add_entry(client.name, "request", traces.RequestEntry(wire.node, body, wire.conn))
         response = None
-        if world.tracing or world.tamper is not None:
+        if self.tracing or self.tamper is not None:
             envelope = decode_request(body)
             request, version = envelope.request, envelope.version
-            world.requests.append((client, request, version))
-            world.pending_requests[wire.conn] = (envelope.header.request_api_key, version)
-            tamper = world.tamper
+            self.requests.append((client, request, version))
+            self.pending_requests[wire.conn] = (envelope.header.request_api_key, version)
+            tamper = self.tamper
             response = (
                 None
                 if tamper is None
@@ -122,7 +118,7 @@ class Exchange:
                 said = encode_response(response, version, envelope.header.correlation_id)
                 self._reply(wire, said)
         if response is None:
-            self.step(wire.node, machine.FrameReceived(wire.conn, body, world.random_id()))
+            self.step(wire.node, machine.FrameReceived(wire.conn, body, self.random_id()))
 
     def observe_fencing(self, wire: Wire, code: int, identity: tuple[str, int]) -> None:
         """Record that the client receives an error that fences it.
@@ -141,13 +137,12 @@ class Exchange:
             client.observe("fenced", detail=code)
 
     def _reply(self, wire: Wire, body: bytes) -> None:
-        world = self._world
-        if world.tracing:
-            key, version = world.pending_requests[wire.conn]
-            world.add_entry(
+        if self.tracing:
+            key, version = self.pending_requests[wire.conn]
+            self.add_entry(
                 wire.client.name, "response", traces.ResponseEntry(wire.node, key, version, body, wire.conn)
             )
-        world.network.send(wire, wire.down, wire.client.run_when_awake, self._deliver, wire, frame(body))
+        self.network.send(wire, wire.down, wire.client.run_when_awake, self._deliver, wire, frame(body))
 
     def _deliver(self, wire: Wire, data: bytes) -> None:
         if wire.open:
@@ -162,51 +157,96 @@ class Exchange:
 
     def _step_broker(self, node: int, event: machine.Event) -> None:
         """Apply an event to a broker and perform its actions."""
-        world = self._world
-        for action in machine.step(world.brokers[node], event, world.now):
+        for action in machine.step(self.brokers[node], event, self.now):
             self._act(node, action)
 
     def _act(self, node: int, action: Action) -> None:
-        world = self._world
         match action:
             case SendFrame(conn=conn, frame=body):
-                wire = world.network.wires.get(conn)
-                if conn in world.operator_responses:
-                    world.operator_responses[conn] = body
+                wire = self.network.wires.get(conn)
+                if conn in self.operator_responses:
+                    self.operator_responses[conn] = body
                 if wire is not None:
                     self._reply(wire, body)
                     self._step_broker(wire.node, machine.ResponseSent(conn))
             case Disconnect(conn=conn, reason=reason):
-                wire = world.network.wires.pop(conn, None)
+                wire = self.network.wires.pop(conn, None)
                 if wire is not None:
                     wire.known = False
                     self.disconnect_client(wire, f"the broker closed the connection: {reason}")
             case GroupCoordinatorStep():
-                world.on_coordinator_step(node, action)
+                self.on_coordinator_step(node, action)
             case LogsCleaned(partitions=partitions):
-                world.disturbed.update(
-                    partition for partition in world.partitions() if world.partition(partition) in partitions
+                self.disturbed.update(
+                    partition for partition in self.partitions() if self.partition(partition) in partitions
                 )
             case TransactionCoordinatorStep():
                 pass
 
     def plan_tick(self, node: int) -> None:
         """Schedule the next tick of a broker."""
-        world = self._world
-        due = machine.next_deadline(world.brokers[node])
-        planned = world.planned_ticks[node]
+        due = machine.next_deadline(self.brokers[node])
+        planned = self.planned_ticks[node]
         if due is not None and (planned is None or due < planned):
-            world.planned_ticks[node] = due = max(due, world.now)
-            world.push(due, self._tick, node, due)
+            self.planned_ticks[node] = due = max(due, self.now)
+            self.push(due, self._tick, node, due)
 
     def _tick(self, node: int, planned: int) -> None:
-        world = self._world
-        if world.planned_ticks[node] != planned:
+        if self.planned_ticks[node] != planned:
             return
-        world.planned_ticks[node] = None
-        if node in world.brokers:
-            due = machine.next_deadline(world.brokers[node])
-            if due is not None and due <= world.now:
+        self.planned_ticks[node] = None
+        if node in self.brokers:
+            due = machine.next_deadline(self.brokers[node])
+            if due is not None and due <= self.now:
                 self.step(node, machine.Tick())
             else:
                 self.plan_tick(node)
+
+    # ---- group coordinators
+
+    def on_coordinator_step(self, node: int, coordinator_step: GroupCoordinatorStep) -> None:
+        """Record what a group coordinator did: stored offsets, fenced members and completed rebalances."""
+        event = coordinator_step.event
+        for action in coordinator_step.actions:
+            if isinstance(action, RebalanceCompleted):
+                self.observe(action.group_id, "settled", detail=(action.generation, action.members))
+            elif not isinstance(action, SendResponse):
+                self.add_entry(f"broker {node}", "notice", action)
+            elif isinstance(event, RequestReceived) and action.token == event.token:
+                self._observe_response(event, action)
+
+    def _observe_response(self, event: RequestReceived[Message], reply: SendResponse) -> None:
+        request, response = event.request, reply.response
+        if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
+            stored = self._stored_offsets(request, response)
+            if stored:
+                self.observe(request.group_id, "stored", tuple(stored), stored)
+            codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
+            identity = (request.member_id, request.generation_id_or_member_epoch)
+        elif isinstance(request, HeartbeatRequest | SyncGroupRequest):
+            codes = {cast(Any, response).error_code}
+            identity = (request.member_id, request.generation_id)
+        else:
+            return
+        wire = self.network.wires.get(cast(int, reply.token))
+        for code in codes & FENCES:
+            if wire is not None:
+                self.network.send(wire, wire.down, self.observe_fencing, wire, code, identity)
+
+    def _stored_offsets(
+        self, request: OffsetCommitRequest, response: OffsetCommitResponse
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets that the coordinator stored, by partition."""
+        accepted = {
+            (topic.name, topic.topic_id, partition.partition_index)
+            for topic in response.topics
+            for partition in topic.partitions
+            if partition.error_code == ErrorCode.NONE
+        }
+        stored: dict[TopicPartition, int] = {}
+        for topic in request.topics:
+            name = topic.name or self.cluster.topics.name(topic.topic_id) or ""
+            for partition in topic.partitions:
+                if (topic.name, topic.topic_id, partition.partition_index) in accepted:
+                    stored[TopicPartition(name, partition.partition_index)] = partition.committed_offset
+        return stored

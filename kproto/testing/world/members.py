@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import DecodeError
 from ...group.subscription import TopicPartition
@@ -15,14 +15,10 @@ from ...messages.join_group import JoinGroupResponse
 from ...models import contract
 from ...models.index import Model
 from ...wire.frame import Frames, frame
-from .clients import Client
+from .clients import Client, ClientWorld, Wire
 from .consumers import CALLBACK_BEGIN_KINDS, Listener
 from .journal import kept, knob
-from .network import Wire
 from .user_code import reject_awaitable
-
-if TYPE_CHECKING:
-    from .world import World
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +62,7 @@ class Member(Client):
     poll_timeout_ms = knob(50)
     limit = knob(500)
 
-    def __init__(self, world: World, name: str, model: Model, **options: Any) -> None:
+    def __init__(self, world: ClientWorld, name: str, model: Model, **options: Any) -> None:
         super().__init__(world, name)
         self.model = model
         self.config = contract.make_config({"client_id": name, "random": self.random.random, **options})

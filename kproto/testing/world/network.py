@@ -12,20 +12,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from ...errors import ConfigError
-from ...wire.frame import Frames
-
-if TYPE_CHECKING:
-    from .clients import Client
+from .clients import Callback, Client, Lane, Wire
 
 Kind = Literal["delay", "drop", "stall", "refuse", "cut", "half_close"]
 KINDS: Final = ("delay", "drop", "stall", "refuse", "cut", "half_close")
-
-Callback = Callable[..., None]
 
 
 @dataclass(slots=True, eq=False)
@@ -62,32 +57,6 @@ def create_fault(kind: str, client: str | None, node: int | None, ms: int, chanc
     if not 0 <= chance <= 1:
         raise ConfigError("chance", chance, "a number from 0 (never) to 1 (always)")
     return Fault(kind, client, node, ms, chance)  # type: ignore[arg-type]
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """One direction of a connection."""
-
-    last: int = 0
-    lost: bool = False
-    held: deque[tuple[Callback, tuple[Any, ...]]] = field(
-        default_factory=deque[tuple[Callback, tuple[Any, ...]]]
-    )
-
-
-@dataclass(slots=True, eq=False)
-class Wire:
-    """One connection. `conn` is the broker's id for it, `key` the client's."""
-
-    client: Client
-    key: Any
-    node: int
-    conn: int
-    up: Lane = field(default_factory=Lane)
-    down: Lane = field(default_factory=Lane)
-    frames: Frames = field(default_factory=Frames)
-    open: bool = True  # whether the client considers the connection open
-    known: bool = True  # whether the broker considers the connection open
 
 
 class Network:

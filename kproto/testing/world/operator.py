@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any
 
 from ...broker import machine
-from ...broker.broker import GroupCoordinatorStep
 from ...broker.log import Log
-from ...broker.topics import Partition
 from ...error_codes import ErrorCode
 from ...errors import ConfigError, IllegalState
-from ...group.classic.coordinator import RebalanceCompleted
 from ...group.subscription import TopicPartition
-from ...machine import RequestReceived, SendResponse
 from ...messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -21,50 +17,34 @@ from ...messages.delete_records import (
 )
 from ...messages.delete_topics import DeleteTopicsRequest
 from ...messages.headers import decode_response, encode_request
-from ...messages.heartbeat import HeartbeatRequest
 from ...messages.index import response_class
-from ...messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ...messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from ...messages.sync_group import SyncGroupRequest
 from ...records import BatchBuilder, assign_offsets, encode_batch
 from ...records.record import Record
 from ...validation import checked
 from ...wire.message import Message
+from .exchange import Exchange
 from .journal import kept
 
-# Error codes by which a coordinator fences a member.
-FENCES: Final = frozenset(
-    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
-)
 
-if TYPE_CHECKING:
-    from .world import World
-
-
-class Operator:
+class Operator(Exchange):
     """The part of `World` that acts on the cluster. Network faults do not delay its calls."""
-
-    @property
-    def _world(self) -> World:
-        return cast("World", self)
 
     # ---- topics and records
 
     @kept
     def create(self, name: str, partitions: int, configs: dict[str, str] | None = None) -> None:
         """Create a topic. Raises ConfigError if the broker rejects it."""
-        world = self._world
-        event = machine.CreateTopic(name, partitions, world.random_id(), configs or {})
-        world.step(self._first_broker_up(), event)
+        event = machine.CreateTopic(name, partitions, self.random_id(), configs or {})
+        self.step(self._first_broker_up(), event)
 
     @kept
     def grow(self, name: str, partitions: int) -> None:
         """Increase the number of partitions to `partitions`. Raises ConfigError if the topic has more."""
-        world = self._world
         before = {tp for tp in self.partitions() if tp.topic == name}
-        world.step(self._first_broker_up(), machine.GrowTopic(name, partitions))
+        self.step(self._first_broker_up(), machine.GrowTopic(name, partitions))
         new = [tp for tp in self.partitions() if tp.topic == name and tp not in before]
-        world.observe("operator", "grown", new)
+        self.observe("operator", "grown", new)
 
     @kept
     def write(self, topic: str, partition: int, *values: str, **batch: Any) -> None:
@@ -76,7 +56,7 @@ class Operator:
         self.log(TopicPartition(topic, partition))
         builder = BatchBuilder()
         for value in values:
-            builder.append(self._world.now, None, value.encode())
+            builder.append(self.now, None, value.encode())
         self.append(topic, partition, builder.build(**batch))
 
     @kept
@@ -100,7 +80,7 @@ class Operator:
         """
         self.log(TopicPartition(topic, partition))
         entry = DeleteRecordsPartition(partition_index=partition, offset=offset)
-        self._world.disturbed.add(TopicPartition(topic, partition))
+        self.disturbed.add(TopicPartition(topic, partition))
         topics = [DeleteRecordsTopic(name=topic, partitions=[entry])]
         answer = self._request(
             DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2, self._first_broker_up()
@@ -113,9 +93,9 @@ class Operator:
     @kept
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises ConfigError if it does not exist."""
-        if self._world.cluster.topics.named(name) is None:
+        if self.cluster.topics.named(name) is None:
             raise ConfigError("topic", name, "an existing topic")
-        self._world.disturbed.update(partition for partition in self.partitions() if partition.topic == name)
+        self.disturbed.update(partition for partition in self.partitions() if partition.topic == name)
         self._request(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._first_broker_up())
 
     @kept
@@ -125,8 +105,8 @@ class Operator:
         Raises ConfigError if the log does not contain the offset.
         """
         node = self._leader(TopicPartition(topic, partition))
-        self._world.disturbed.add(TopicPartition(topic, partition))
-        self._world.step(node, machine.TruncateLog(topic, partition, offset))
+        self.disturbed.add(TopicPartition(topic, partition))
+        self.step(node, machine.TruncateLog(topic, partition, offset))
 
     @kept
     def corrupt_batch(self, topic: str, partition: int, *, batch: int) -> None:
@@ -136,22 +116,22 @@ class Operator:
         batch_count = len(log.all_batches())
         if not 0 <= batch < batch_count:
             raise ConfigError("batch", batch, f"{partition_id} has {batch_count} batches, and 0 is the first")
-        self._world.disturbed.add(partition_id)
+        self.disturbed.add(partition_id)
         log.corrupt(batch)
 
     @kept
     def write_marker(self, topic: str, partition: int) -> None:
         """Write a transaction's commit marker: an offset without a record."""
-        world, partition_id = self._world, TopicPartition(topic, partition)
+        partition_id = TopicPartition(topic, partition)
         log = self.log(partition_id)
-        commit = Record(offset=0, timestamp=world.now, key=b"\0\0\0\1", value=b"\0\0\0\0\0\0")
+        commit = Record(offset=0, timestamp=self.now, key=b"\0\0\0\1", value=b"\0\0\0\0\0\0")
         marker = encode_batch(
             [commit], is_control=True, is_transactional=True, producer_id=1, producer_epoch=0
         )
-        world.marker_offsets.add((partition_id, log.end_offset))
-        log.append(assign_offsets(marker, log.end_offset, log.leader_epoch), 1, world.now)
-        if world.brokers:
-            world.step(self._leader(partition_id), machine.LogChanged(topic, partition))
+        self.marker_offsets.add((partition_id, log.end_offset))
+        log.append(assign_offsets(marker, log.end_offset, log.leader_epoch), 1, self.now)
+        if self.brokers:
+            self.step(self._leader(partition_id), machine.LogChanged(topic, partition))
 
     @checked
     def send_as_operator(self, request: Message, version: int) -> None:
@@ -160,11 +140,11 @@ class Operator:
         It goes to the coordinator of the request's group, or else to the first broker that is up.
         """
         group = getattr(request, "group_id", None)
-        coordinator_node = None if group is None else self._world.cluster.group_coordinator_of(group)
+        coordinator_node = None if group is None else self.cluster.group_coordinator_of(group)
         self._request(
             request,
             version,
-            coordinator_node if coordinator_node in self._world.brokers else self._first_broker_up(),
+            coordinator_node if coordinator_node in self.brokers else self._first_broker_up(),
         )
 
     # ---- leaders, coordinators, brokers
@@ -172,11 +152,10 @@ class Operator:
     @kept
     def elect(self, topic: str, partition: int, node: int | None = None) -> None:
         """Elect broker `node` (None: the same broker) as the leader of a partition, in a new leader epoch."""
-        world = self._world
-        if node is not None and node not in world.brokers:
-            raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, world.brokers))}")
+        if node is not None and node not in self.brokers:
+            raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, self.brokers))}")
         leader = self._leader(TopicPartition(topic, partition))
-        world.step(leader, machine.ElectLeader(topic, partition, node))
+        self.step(leader, machine.ElectLeader(topic, partition, node))
 
     @kept
     def move_coordinator(self, group: str, node: int | None = None, *, loading_ms: int = 0) -> None:
@@ -184,13 +163,12 @@ class Operator:
 
         The new coordinator answers COORDINATOR_LOAD_IN_PROGRESS for `loading_ms`, except to heartbeats.
         """
-        world = self._world
-        current = world.cluster.group_coordinator_of(group)
-        if node is not None and node not in world.brokers:
-            raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, world.brokers))}")
-        world.had_fault = True
-        former = current if current in world.brokers else self._first_broker_up()
-        world.step(former, machine.MoveCoordinator(group, former if node is None else node, loading_ms))
+        current = self.cluster.group_coordinator_of(group)
+        if node is not None and node not in self.brokers:
+            raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, self.brokers))}")
+        self.had_fault = True
+        former = current if current in self.brokers else self._first_broker_up()
+        self.step(former, machine.MoveCoordinator(group, former if node is None else node, loading_ms))
 
     @kept
     def stop_broker(self, node: int = 1) -> None:
@@ -198,55 +176,46 @@ class Operator:
 
         If no broker is up, they move to the first that starts.
         """
-        world = self._world
         self._check_node(node)
-        if world.brokers.pop(node, None) is None:
+        if self.brokers.pop(node, None) is None:
             raise IllegalState(f"broker {node} is down already")
-        world.had_fault = True
-        for wire in [wire for wire in world.network.wires.values() if wire.node == node]:
-            world.disconnect_broker(wire)
-            world.cluster.connections.pop(wire.conn, None)
-            world.disconnect_client(wire, "connection reset by peer")
-        world.planned_ticks[node] = None
-        if world.brokers:
+        self.had_fault = True
+        for wire in [wire for wire in self.network.wires.values() if wire.node == node]:
+            self.disconnect_broker(wire)
+            self.cluster.connections.pop(wire.conn, None)
+            self.disconnect_client(wire, "connection reset by peer")
+        self.planned_ticks[node] = None
+        if self.brokers:
             self._move_leaders_and_groups_from(node)
 
     @kept
     def start_broker(self, node: int = 1, *, loading_ms: int = 0) -> None:
         """Start a broker with its logs, and without its old connections and fetch sessions."""
-        world = self._world
         self._check_node(node)
-        if node in world.brokers:
+        if node in self.brokers:
             raise IllegalState(f"broker {node} is up")
-        world.brokers[node] = world.create_broker(world.nodes[node])
+        self.brokers[node] = self.create_broker(self.nodes[node])
         for node_id in dict.fromkeys(self._nodes_up_with(node)):
-            world.cluster.nodes[node_id] = world.nodes[node_id]
+            self.cluster.nodes[node_id] = self.nodes[node_id]
         # The broker that stopped last keeps its partitions and groups until another one starts.
-        for former in [broker for broker in world.cluster.nodes if broker not in world.brokers]:
+        for former in [broker for broker in self.cluster.nodes if broker not in self.brokers]:
             self._move_leaders_and_groups_from(former)
-        for group in list(world.cluster.coordinator.group_ids()):
-            if world.cluster.group_coordinator_of(group) == node:
-                world.step(node, machine.MoveCoordinator(group, node, loading_ms))
-        world.plan_tick(node)
+        for group in list(self.cluster.coordinator.group_ids()):
+            if self.cluster.group_coordinator_of(group) == node:
+                self.step(node, machine.MoveCoordinator(group, node, loading_ms))
+        self.plan_tick(node)
 
     def _check_node(self, node: int) -> None:
-        if node not in self._world.nodes:
-            raise ConfigError(
-                "node", node, f"a broker of this world: {', '.join(map(str, self._world.nodes))}"
-            )
+        if node not in self.nodes:
+            raise ConfigError("node", node, f"a broker of this world: {', '.join(map(str, self.nodes))}")
 
     def _nodes_up_with(self, node: int) -> list[int]:
         """Return the nodes that are up, and `node`, in the order of their ids."""
-        return [
-            other_node
-            for other_node in self._world.nodes
-            if other_node in self._world.brokers or other_node == node
-        ]
+        return [other_node for other_node in self.nodes if other_node in self.brokers or other_node == node]
 
     def _move_leaders_and_groups_from(self, node: int) -> None:
         """Move the partitions and groups of a stopped broker to the first broker that is up."""
-        world = self._world
-        cluster = world.cluster
+        cluster = self.cluster
         led = [
             (topic.name, index)
             for topic in cluster.topics
@@ -256,25 +225,25 @@ class Operator:
         moved_groups = [
             group for group in cluster.coordinator.group_ids() if cluster.group_coordinator_of(group) == node
         ]
-        successor = next(iter(world.brokers))
+        successor = next(iter(self.brokers))
         cluster.move_coordinators(node, successor)
         del cluster.nodes[node]
         for topic, index in led:
-            world.step(successor, machine.ElectLeader(topic, index, successor))
+            self.step(successor, machine.ElectLeader(topic, index, successor))
         for group in moved_groups:
-            world.step(successor, machine.MoveCoordinator(group, successor))
+            self.step(successor, machine.MoveCoordinator(group, successor))
 
     @property
     def down(self) -> bool:
         """True while no broker is up. Set it to stop or start all brokers."""
-        return not self._world.brokers
+        return not self.brokers
 
     @down.setter
     def down(self, down: bool) -> None:
-        for node in self._world.nodes:
-            if down and node in self._world.brokers:
+        for node in self.nodes:
+            if down and node in self.brokers:
                 self.stop_broker(node)
-            elif not down and node not in self._world.brokers:
+            elif not down and node not in self.brokers:
                 self.start_broker(node)
 
     # ---- queries
@@ -287,81 +256,35 @@ class Operator:
             raise ConfigError("partition", str(partition), "an existing partition")
         return state.log
 
-    def partition(self, partition: TopicPartition) -> Partition | None:
-        """Return the brokers' state of a partition, or None if it does not exist."""
-        topic = self._world.cluster.topics.named(partition.topic)
-        return topic.partition(partition.partition) if topic else None
-
-    def partitions(self) -> list[TopicPartition]:
-        """Return all partitions of all topics."""
-        return [
-            TopicPartition(topic.name, index)
-            for topic in self._world.cluster.topics
-            for index in range(len(topic.partitions))
-        ]
-
     @checked
     def committed(self, group: str, partition: TopicPartition) -> int | None:
         """Return the offset that the group has committed, or None."""
-        group_state = self._world.cluster.classic_coordinator.groups.get(group)
+        group_state = self.cluster.classic_coordinator.groups.get(group)
         stored = (
             group_state.offsets.get(partition.topic, {}).get(partition.partition) if group_state else None
         )
         return None if stored is None else stored.offset
 
-    def on_coordinator_step(self, node: int, coordinator_step: GroupCoordinatorStep) -> None:
-        """Record what a group coordinator did: stored offsets, fenced members and completed rebalances."""
-        world = self._world
-        event = coordinator_step.event
-        for action in coordinator_step.actions:
-            if isinstance(action, RebalanceCompleted):
-                world.observe(action.group_id, "settled", detail=(action.generation, action.members))
-            elif not isinstance(action, SendResponse):
-                world.add_entry(f"broker {node}", "notice", action)
-            elif isinstance(event, RequestReceived) and action.token == event.token:
-                self._observe_response(event, action)
-
-    def _observe_response(self, event: RequestReceived[Message], reply: SendResponse) -> None:
-        world = self._world
-        request, response = event.request, reply.response
-        if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
-            stored = _stored_offsets(world, request, response)
-            if stored:
-                world.observe(request.group_id, "stored", tuple(stored), stored)
-            codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
-            identity = (request.member_id, request.generation_id_or_member_epoch)
-        elif isinstance(request, HeartbeatRequest | SyncGroupRequest):
-            codes = {cast(Any, response).error_code}
-            identity = (request.member_id, request.generation_id)
-        else:
-            return
-        wire = world.network.wires.get(cast(int, reply.token))
-        for code in codes & FENCES:
-            if wire is not None:
-                world.network.send(wire, wire.down, world.observe_fencing, wire, code, identity)
-
     def _leader(self, partition: TopicPartition) -> int:
         """Return the leader of a partition, or the first broker that is up."""
-        world = self._world
         state = self.partition(partition)
-        leader = -1 if state is None else world.cluster.leader(state, partition.partition)
-        return leader if leader in world.brokers else self._first_broker_up()
+        leader = -1 if state is None else self.cluster.leader(state, partition.partition)
+        return leader if leader in self.brokers else self._first_broker_up()
 
     def _first_broker_up(self) -> int:
-        for node in self._world.brokers:
+        for node in self.brokers:
             return node
         raise IllegalState("all brokers are down: call start_broker() first")
 
     def _request(self, request: Message, version: int, node: int) -> Message | None:
         """Send a request to a broker. Return the response, or None if the broker delays it."""
-        world = self._world
-        conn = next(world.ids)
-        world.operator_responses[conn] = None
-        world.step(node, machine.ClientConnected(conn, "operator"))
+        conn = next(self.ids)
+        self.operator_responses[conn] = None
+        self.step(node, machine.ClientConnected(conn, "operator"))
         body = encode_request(request, version, 1, "operator")
-        world.step(node, machine.FrameReceived(conn, body, world.random_id()))
-        world.step(node, machine.ClientDisconnected(conn))
-        response = world.operator_responses.pop(conn)
+        self.step(node, machine.FrameReceived(conn, body, self.random_id()))
+        self.step(node, machine.ClientDisconnected(conn))
+        response = self.operator_responses.pop(conn)
         if response is None or request.__api_key__ is None:
             return None
         return decode_response(response, response_class(request.__api_key__), version)[1]
@@ -372,22 +295,3 @@ def _raise_rejection(code: int, option: str, value: str, message: str | None = N
     if code:
         error = ErrorCode(code).name + (f": {message}" if message else "")
         raise ConfigError(option, value, f"a value that the broker accepts; it answered {error}")
-
-
-def _stored_offsets(
-    world: World, request: OffsetCommitRequest, response: OffsetCommitResponse
-) -> dict[TopicPartition, int]:
-    """Return the offsets that the coordinator stored, by partition."""
-    accepted = {
-        (topic.name, topic.topic_id, partition.partition_index)
-        for topic in response.topics
-        for partition in topic.partitions
-        if partition.error_code == ErrorCode.NONE
-    }
-    stored: dict[TopicPartition, int] = {}
-    for topic in request.topics:
-        name = topic.name or world.cluster.topics.name(topic.topic_id) or ""
-        for partition in topic.partitions:
-            if (topic.name, topic.topic_id, partition.partition_index) in accepted:
-                stored[TopicPartition(name, partition.partition_index)] = partition.committed_offset
-    return stored

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from consumer.delivery import Delivery
 from consumer.engine import events as ev
@@ -13,18 +13,15 @@ from consumer.engine.producer.batches import ProducerBatch
 from consumer.options import producer_options
 from consumer.records import GroupChange
 
-from .clients import EngineClient
+from .clients import ClientWorld, EngineClient
 from .consumers import NETWORK_EVENTS
 from .journal import kept
-
-if TYPE_CHECKING:
-    from .world import World
 
 
 class Producer(EngineClient):
     """A producer of kproto. Its options are the same as of `consumer.Producer`."""
 
-    def __init__(self, world: World, name: str, **options: Any) -> None:
+    def __init__(self, world: ClientWorld, name: str, **options: Any) -> None:
         super().__init__(world, name)
         self.options = producer_options({"client_id": name, **options})
         self.engine = engine.ProducerEngine(world.addresses, self.options, random=self.random)

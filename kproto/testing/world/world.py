@@ -20,45 +20,28 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from random import Random
 from typing import Any, Final, TypeVar, cast, overload
-from uuid import UUID
 
-from ...broker.apis.table import served
-from ...broker.broker import Broker
-from ...broker.call import Node
-from ...broker.cluster import Cluster
-from ...broker.settings import Settings
-from ...errors import ConfigError, IllegalState
+from ...errors import ConfigError
 from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
 from ...models.index import Model
 from ...validation import checked
-from ...wire.message import Message
 from . import journal as journals
 from . import trace as traces
 from .clients import Client
 from .consumers import Consumer
-from .exchange import Exchange
-from .journal import Knob, kept, knob
+from .journal import Knob, kept
 from .members import Member
-from .network import Fault, Network, create_fault
-from .observation import Observation
+from .network import Fault, create_fault
 from .operator import Operator
 from .producers import Producer
+from .state import START
 from .user_code import check_invariant, reject_awaitable
 
-START: Final = 1_000_000
 AT_ONE_MOMENT: Final = 200_000
 MOST_BROKERS: Final = 1000
-DEFAULTS: Final[Mapping[str, str | int]] = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "1",
-}
 
-# Called with each request before the broker gets it: (client, request, version). A returned message is the
-# response in place of the broker's; None passes the request on to the broker.
-Tamper = Callable[[Client, Message, int], Message | None]
 Invariant = Callable[["World"], object]
 C = TypeVar("C", bound=Client)
 
@@ -67,7 +50,7 @@ class Stuck(AssertionError):
     """Raised when turns repeat without end and virtual time does not advance."""
 
 
-class World(Operator, Exchange):
+class World(Operator):
     """A cluster, a network and clients in virtual time.
 
     `topics` maps topic names to partition counts. `settings` are broker settings by Kafka's names;
@@ -78,8 +61,6 @@ class World(Operator, Exchange):
 
     All times are virtual milliseconds. Raises ConfigError for settings that are not allowed.
     """
-
-    tamper: Tamper | None = knob(None)
 
     @checked
     def __init__(
@@ -97,51 +78,10 @@ class World(Operator, Exchange):
             raise ConfigError("brokers", brokers, f"1 to {MOST_BROKERS}")
         if not 0 <= latency[0] <= latency[1]:
             raise ConfigError("latency", latency, "minimum and maximum one-way latency in ms, such as (1, 5)")
-        self.arguments: Final[dict[str, Any]] = {
-            "topics": dict(topics or {}),
-            "settings": dict(settings or {}),
-            "seed": seed,
-            "brokers": brokers,
-            "latency": latency,
-            "trace": trace,
-            "highest": highest,
-        }
-        self.seed: Final = seed
-        # Set while another world replays this one. Meanwhile no call on this world is allowed.
-        self.is_being_replayed = False
-        self.now = START
-        self.turns = 0
-        self.journal: list[journals.Command] = []
-        self.entries: list[traces.Entry] = []
-        self.observations: list[Observation] = []
-        self.requests: list[tuple[Client, Message, int]] = []
-        self.clients: dict[str, Client] = {}
+        super().__init__(
+            topics, settings, seed=seed, brokers=brokers, latency=latency, trace=trace, highest=highest
+        )
         self.watched_invariants: list[Invariant] = []
-        # Partitions that lost records by retention, truncation, corruption, or deletion of the topic.
-        self.disturbed: set[TopicPartition] = set()
-        # Offsets that hold no record; see `write_marker`.
-        self.marker_offsets: set[tuple[TopicPartition, int]] = set()
-        # True after the first fault: a network fault, a killed client, a moved coordinator.
-        self.had_fault = False
-        self.tracing = trace
-        self._depth = 0
-        self.ids = count(1)
-        self._tokens = count(1)
-        self._order = count()
-        self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
-        self._moment = (START, 0)
-        self.network = Network(Random(f"{seed}/network"), latency, lambda: self.now, self.push)
-        self.settings: Final = Settings.from_properties({**DEFAULTS, **(settings or {})})
-        self.apis: Final = served(highest)
-        nodes = [Node(1 + n, "broker" if n == 0 else f"broker{1 + n}", 9092) for n in range(brokers)]
-        self.nodes: Final = {node.id: node for node in nodes}
-        self.addresses: Final = [(node.host, node.port) for node in nodes]
-        self.cluster: Final = Cluster(self.settings, nodes)
-        self.brokers: Final = {node.id: self.create_broker(node) for node in nodes}
-        self.planned_ticks: dict[int, int | None] = dict.fromkeys(self.nodes)
-        self.pending_requests: dict[int, tuple[int, int]] = {}
-        # Connection id of the operator -> the response that it received, if any.
-        self.operator_responses: dict[int, bytes | None] = {}
         with self.inside_call():
             for name, partitions in (topics or {}).items():
                 self.create(name, partitions)
@@ -313,10 +253,6 @@ class World(Operator, Exchange):
             error.add_note(f"in turn {self.turns} at {self.now} ms of World(seed={self.seed})")
             raise
 
-    def push(self, at: int, what: Callable[..., object], *args: Any) -> None:
-        """Schedule `what(*args)` for the time `at` (virtual ms)."""
-        heapq.heappush(self._queue, (at, next(self._order), what, args))
-
     @checked
     def call_later(self, wait: int, what: Callable[[], object]) -> None:
         """Call `what()` in `wait` ms.
@@ -332,29 +268,6 @@ class World(Operator, Exchange):
     def __repr__(self) -> str:
         members = ", ".join([f"{len(self.brokers)} broker{'s' * (len(self.brokers) > 1)}", *self.clients])
         return f"<World with {members}; {self.now - START} ms have passed>"
-
-    @property
-    def is_outside_run(self) -> bool:
-        """True while no run and no journaled call is in progress, so that a call now has to be journaled."""
-        return self._depth == 0
-
-    @contextlib.contextmanager
-    def _outside_run(self) -> Generator[None]:
-        """Treat the block as code between two turns of a run, so that its calls are journaled."""
-        depth, self._depth = self._depth, 0
-        try:
-            yield
-        finally:
-            self._depth = depth
-
-    @contextlib.contextmanager
-    def inside_call(self) -> Generator[None]:
-        """Treat the block as part of a run or of a journaled call, so that its calls are not journaled."""
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
 
     # ---- replay
 
@@ -419,25 +332,13 @@ class World(Operator, Exchange):
         """Return a hash of the trace. Identical runs have equal digests."""
         return traces.digest(self.entries)
 
-    def add_entry(self, who: str, what: str, data: Any = None) -> None:
-        """Add one entry to the trace."""
-        if self.tracing:
-            self.entries.append(traces.Entry(self.turns, self.now, who, what, data))
-
     # ---- observations
-
-    @property
-    def is_fault_free(self) -> bool:
-        """True until the first fault, and while `tamper` is not set."""
-        return not self.had_fault and self.tamper is None
 
     def observe(
         self, source: Client | str, kind: str, partitions: Iterable[TopicPartition] = (), detail: Any = None
     ) -> None:
         """Record an observation, then check the watched invariants."""
-        name = source if isinstance(source, str) else source.name
-        self.observations.append(Observation(self.turns, self.now, name, kind, tuple(partitions), detail))
-        self.add_entry(name, kind, (tuple(partitions), detail))
+        super().observe(source, kind, partitions, detail)
         for invariant in self.watched_invariants:
             check_invariant(invariant, self)
 
@@ -466,13 +367,6 @@ class World(Operator, Exchange):
         """Return whether the group exists and is in the state Stable."""
         description = self.cluster.coordinator.describe(group)
         return description is not None and description.state == "Stable"
-
-    def next_token(self) -> int:
-        """Return a new token: the number of a commit, close or similar call."""
-        return next(self._tokens)
-
-    def random_id(self) -> UUID:
-        return UUID(int=next(self.ids))
 
     # ---- the network
 
@@ -521,16 +415,6 @@ class World(Operator, Exchange):
     def cut(self, client: Client | str) -> None:
         """Close all connections of a client."""
         self.fault("cut", client)
-
-    def create_broker(self, node: Node) -> Broker:
-        return Broker(self.settings, node, self.apis, cluster=self.cluster)
-
-    @property
-    def broker(self) -> Broker:
-        """The first broker that is up. Raises IllegalState if all brokers are down."""
-        for broker in self.brokers.values():
-            return broker
-        raise IllegalState("all brokers are down: call start_broker() first")
 
 
 def replay_commands(

@@ -23,7 +23,7 @@ from kproto.messages.produce import (
 )
 from kproto.records import rows
 from kproto.testing.world import Producer
-from kproto.testing.world.network import Wire
+from kproto.testing.world.clients import Wire
 from kproto.wire.message import Message
 from tests.consumer.stage import Consumer, World, tp
 

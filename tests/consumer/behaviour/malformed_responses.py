@@ -10,7 +10,7 @@ from consumer.engine.network.transport import Broken
 from kproto.messages.headers import decode_response, encode_response
 from kproto.messages.index import response_class
 from kproto.records import rows
-from kproto.testing.world.network import Wire
+from kproto.testing.world.clients import Wire
 from kproto.wire.message import Array, Message, Struct
 from tests.consumer.behaviour.hostile_brokers import (
     KEYS,

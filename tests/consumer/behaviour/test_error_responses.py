@@ -24,7 +24,7 @@ from kproto.messages.headers import decode_response, encode_response
 from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.messages.metadata import MetadataResponse
 from kproto.records import Record, encode_batch
-from kproto.testing.world.network import Wire
+from kproto.testing.world.clients import Wire
 from tests.consumer.behaviour.hostile_brokers import CODES, KEYS, Hostile, check_consumer_recovers
 from tests.consumer.stage import Client, World, tp
 

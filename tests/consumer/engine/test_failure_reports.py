@@ -27,7 +27,7 @@ from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kproto.testing.world.network import Wire
+from kproto.testing.world.clients import Wire
 from tests.consumer.stage import Consumer, World, tp
 
 GROUP: dict[str, Any] = {

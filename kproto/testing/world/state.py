@@ -1,0 +1,181 @@
+"""The state of a world: its time, its queue of turns, its cluster and network, and its records of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections.abc import Callable, Generator, Iterable, Mapping
+from itertools import count
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from ...broker.apis.table import served
+from ...broker.broker import Broker
+from ...broker.call import Node
+from ...broker.cluster import Cluster
+from ...broker.settings import Settings
+from ...broker.topics import Partition
+from ...errors import IllegalState
+from ...group.subscription import TopicPartition
+from ...wire.message import Message
+from . import journal as journals
+from . import trace as traces
+from .clients import Client
+from .journal import knob
+from .network import Network
+from .observation import Observation
+
+START: Final = 1_000_000
+DEFAULTS: Final[Mapping[str, str | int]] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1",
+}
+
+
+# Called with each request before the broker gets it: (client, request, version). A returned message is the
+# response in place of the broker's; None passes the request on to the broker.
+Tamper = Callable[[Client, Message, int], Message | None]
+
+
+class WorldState:
+    """The base of `World`; see its arguments."""
+
+    tamper: Tamper | None = knob(None)
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None,
+        settings: Mapping[str, str | int] | None,
+        *,
+        seed: int,
+        brokers: int,
+        latency: tuple[int, int],
+        trace: bool,
+        highest: Mapping[str, int] | None,
+    ) -> None:
+        self.arguments: Final[dict[str, Any]] = {
+            "topics": dict(topics or {}),
+            "settings": dict(settings or {}),
+            "seed": seed,
+            "brokers": brokers,
+            "latency": latency,
+            "trace": trace,
+            "highest": highest,
+        }
+        self.seed: Final = seed
+        # Set while another world replays this one. Meanwhile no call on this world is allowed.
+        self.is_being_replayed = False
+        self.now = START
+        self.turns = 0
+        self.journal: list[journals.Command] = []
+        self.entries: list[traces.Entry] = []
+        self.observations: list[Observation] = []
+        self.requests: list[tuple[Client, Message, int]] = []
+        self.clients: dict[str, Client] = {}
+        # Partitions that lost records by retention, truncation, corruption, or deletion of the topic.
+        self.disturbed: set[TopicPartition] = set()
+        # Offsets that hold no record; see `write_marker`.
+        self.marker_offsets: set[tuple[TopicPartition, int]] = set()
+        # True after the first fault: a network fault, a killed client, a moved coordinator.
+        self.had_fault = False
+        self.tracing = trace
+        self._depth = 0
+        self.ids = count(1)
+        self._tokens = count(1)
+        self._order = count()
+        self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._moment = (START, 0)
+        self.network = Network(Random(f"{seed}/network"), latency, lambda: self.now, self.push)
+        self.settings: Final = Settings.from_properties({**DEFAULTS, **(settings or {})})
+        self.apis: Final = served(highest)
+        nodes = [Node(1 + n, "broker" if n == 0 else f"broker{1 + n}", 9092) for n in range(brokers)]
+        self.nodes: Final = {node.id: node for node in nodes}
+        self.addresses: Final = [(node.host, node.port) for node in nodes]
+        self.cluster: Final = Cluster(self.settings, nodes)
+        self.brokers: Final = {node.id: self.create_broker(node) for node in nodes}
+        self.planned_ticks: dict[int, int | None] = dict.fromkeys(self.nodes)
+        self.pending_requests: dict[int, tuple[int, int]] = {}
+        # Connection id of the operator -> the response that it received, if any.
+        self.operator_responses: dict[int, bytes | None] = {}
+
+    # ---- time
+
+    def push(self, at: int, what: Callable[..., object], *args: Any) -> None:
+        """Schedule `what(*args)` for the time `at` (virtual ms)."""
+        heapq.heappush(self._queue, (at, next(self._order), what, args))
+
+    @property
+    def is_outside_run(self) -> bool:
+        """True while no run and no journaled call is in progress, so that a call now has to be journaled."""
+        return self._depth == 0
+
+    @contextlib.contextmanager
+    def _outside_run(self) -> Generator[None]:
+        """Treat the block as code between two turns of a run, so that its calls are journaled."""
+        depth, self._depth = self._depth, 0
+        try:
+            yield
+        finally:
+            self._depth = depth
+
+    @contextlib.contextmanager
+    def inside_call(self) -> Generator[None]:
+        """Treat the block as part of a run or of a journaled call, so that its calls are not journaled."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    # ---- the record of the run
+
+    def add_entry(self, who: str, what: str, data: Any = None) -> None:
+        """Add one entry to the trace."""
+        if self.tracing:
+            self.entries.append(traces.Entry(self.turns, self.now, who, what, data))
+
+    def observe(
+        self, source: Client | str, kind: str, partitions: Iterable[TopicPartition] = (), detail: Any = None
+    ) -> None:
+        """Record an observation of a client, a group or the operator."""
+        name = source if isinstance(source, str) else source.name
+        self.observations.append(Observation(self.turns, self.now, name, kind, tuple(partitions), detail))
+        self.add_entry(name, kind, (tuple(partitions), detail))
+
+    @property
+    def is_fault_free(self) -> bool:
+        """True until the first fault, and while `tamper` is not set."""
+        return not self.had_fault and self.tamper is None
+
+    def next_token(self) -> int:
+        """Return a new token: the number of a commit, close or similar call."""
+        return next(self._tokens)
+
+    def random_id(self) -> UUID:
+        return UUID(int=next(self.ids))
+
+    # ---- the cluster
+
+    def create_broker(self, node: Node) -> Broker:
+        return Broker(self.settings, node, self.apis, cluster=self.cluster)
+
+    @property
+    def broker(self) -> Broker:
+        """The first broker that is up. Raises IllegalState if all brokers are down."""
+        for broker in self.brokers.values():
+            return broker
+        raise IllegalState("all brokers are down: call start_broker() first")
+
+    def partition(self, partition: TopicPartition) -> Partition | None:
+        """Return the brokers' state of a partition, or None if it does not exist."""
+        topic = self.cluster.topics.named(partition.topic)
+        return topic.partition(partition.partition) if topic else None
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return all partitions of all topics."""
+        return [
+            TopicPartition(topic.name, index)
+            for topic in self.cluster.topics
+            for index in range(len(topic.partitions))
+        ]
