@@ -103,7 +103,7 @@ class CoordinatorFound(msgspec.Struct, frozen=True):
 
 
 class CoordinatorLost(msgspec.Struct, frozen=True):
-    """The lookup failed, or the connection to the coordinator and its requests are lost."""
+    """The lookup failed, or the connection to the coordinator was lost together with its requests."""
 
     why: str = ""
 
@@ -200,8 +200,8 @@ MemberEvent = (
 class FindCoordinator(msgspec.Struct, frozen=True):
     """Close the connection to the coordinator and look the coordinator up again.
 
-    Answer with `CoordinatorFound` or `CoordinatorLost`. After `CoordinatorLost` the member asks again after
-    a backoff.
+    Answer with `CoordinatorFound` or `CoordinatorLost`. After `CoordinatorLost` the member requests another
+    lookup after a backoff.
     """
 
 
@@ -289,7 +289,8 @@ class Rejoining(msgspec.Struct, frozen=True):
     """For logs: the member sends a JoinGroup for this reason. The reason is empty the first time."""
 
     reason: str
-    # The assignment before this rejoin could not be used, or was replaced immediately again and again.
+    # Whether the assignment before this rejoin could not be used, or several assignments in a row were
+    # replaced immediately.
     after_unusable_assignment: bool = False
 
 
@@ -346,8 +347,8 @@ class ClientMember(Protocol):
     def identity(self) -> Identity | None:
         """What a commit has to carry now, or None while the member must not commit.
 
-        It is valid during `Revoke` and gone after `Lose`. It is new before `Revoke` and `AdoptAssignment` are
-        returned, so that callbacks commit with it.
+        The identity stays valid during `Revoke`; `Lose` removes it. The new identity is set before `Revoke`
+        and `AdoptAssignment` are returned, so that callbacks commit with it.
         """
         ...
 
@@ -355,7 +356,7 @@ class ClientMember(Protocol):
     def joined_identity(self) -> Identity | None:
         """Like `identity`, but kept during a rebalance.
 
-        The coordinator accepts commits with it until the next generation begins.
+        The coordinator accepts commits with this identity until the next generation begins.
         """
         ...
 
@@ -411,7 +412,7 @@ class ClientMember(Protocol):
     def assignment_deadline(self) -> int | None:
         """Return when the member loses its partitions unless it is active before.
 
-        Activity means responses of the coordinator, and polls of the application.
+        A member is active when the coordinator responds and when the application polls.
         """
         ...
 

@@ -151,7 +151,7 @@ def _by_topic(
 ) -> list[tuple[str, list[int]]]:
     try:
         return by_topic(partitions)
-    except (TypeError, ValueError):  # not pairs, or not all of the same types
+    except (TypeError, ValueError):  # The list has elements that are not pairs, or not all of the same types.
         detail = f"{short_repr(partitions)} are not TopicPartitions of a str and an int"
         raise EncodeError(message, version, field, detail) from None
 
@@ -187,7 +187,7 @@ def _version(message: str, data: bytes) -> int:
 class StickyUserData(Message, versions="0-1"):
     """User data of Java's StickyAssignor: the previous assignment, from v1 on with its generation.
 
-    The version is not written.
+    The version itself is not part of the encoded bytes.
     """
 
     previous_assignment: list[StickyUserDataTopic]

@@ -27,7 +27,7 @@ def assign(
 ) -> dict[str, list[TopicPartition]]:
     """Assign; the package describes the arguments, and `sticky.assign_sticky` describes `one_by_one`.
 
-    Withheld partitions are in no list.
+    A partition that is withheld until its previous owner has revoked it is in no member's list.
     """
     assigned, owners = assign_sticky(partitions, members, racks or {}, _claim, one_by_one=one_by_one)
     holders: dict[TopicPartition, str] = {}
@@ -48,7 +48,9 @@ def assign(
 
 
 def _claim(subscription: Subscription) -> ReportedOwnership:
-    """Return what a member reports to own: with the generation of the subscription, or of the user data."""
+    """Return the partitions that a member reports to own, with the generation of its subscription or user
+    data.
+    """
     if subscription.generation is not None:
         return ReportedOwnership(subscription.owned, subscription.generation)
     return ReportedOwnership(subscription.owned, read_cooperative_generation(subscription.user_data))

@@ -56,10 +56,9 @@ def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...
 
 
 def racks_matter(member_racks: Iterable[str], partition_racks: Sequence[frozenset[str]]) -> bool:
-    """Return whether racks influence the assignment.
+    """Return whether racks influence the assignment (R188).
 
-    They do if a member is in the rack of a replica, and not every rack has a replica of every partition
-    (R188).
+    Racks matter if a member is in the rack of a replica, and not every rack has a replica of every partition.
     """
     all_racks = frozenset[str]().union(*partition_racks)
     return not all_racks.isdisjoint(member_racks) and any(racks != all_racks for racks in partition_racks)

@@ -90,7 +90,9 @@ def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned:
 
 
 def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
-    """Assign partitions to members in the rack of a replica, for topics of the same form together."""
+    """Assign partitions to members in the rack of a replica. Topics with equal subscribers and counts go
+    together.
+    """
     groups: dict[tuple[tuple[str, ...], int], list[_Topic]] = {}
     for topic in topics:
         groups.setdefault((topic.members, len(topic.racks)), []).append(topic)
@@ -102,7 +104,7 @@ def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
 
 
 def _assign_together(topics: list[_Topic], count: int, assigned: Assigned) -> None:
-    """Assign partition i of all topics to the first member that is near to all of them and has room."""
+    """Assign partition i of all topics to the first member whose rack has replicas of all of them."""
     members = dict.fromkeys(topics[0].members)
     for partition in range(count):
         for member_id in members:

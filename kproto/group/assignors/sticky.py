@@ -33,7 +33,7 @@ Assigned = dict[str, list[TopicPartition]]
 
 
 class StickyAssignment(NamedTuple):
-    """The assignment, and the reported owner of each partition as far as it counts."""
+    """The assignment in progress, and the reported owner of each partition if the report is valid (R194)."""
 
     assigned: Assigned
     owners: dict[TopicPartition, str]
@@ -56,15 +56,15 @@ def assign_sticky(
     *,
     one_by_one: bool = False,
 ) -> StickyAssignment:
-    """Assign. `claim` returns what a member reports to own.
+    """Assign. `claim` returns the partitions that a member reports to own.
 
-    With `one_by_one` the second algorithm is used even if all members subscribe to the same topics. So do
-    clients that have only this algorithm, such as librdkafka.
+    With `one_by_one` the second algorithm is used even if all members subscribe to the same topics. Clients
+    that have only this algorithm, such as librdkafka, assign in this way.
     """
     topics_by_member: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
     topic_set = frozenset[str]()
-    # Mostly all members have the same topics, and comparing tuples is cheaper than hashing them.
+    # Usually all members have the same topics, and comparing tuples is cheaper than hashing them.
     for member_id in sorted(members):
         if members[member_id].topics != topics:
             topics = members[member_id].topics
@@ -83,7 +83,7 @@ def assign_sticky(
 
 
 class _Owners:
-    """The reported owners of the partitions, as far as they count."""
+    """Return the reported owners of the partitions, without invalid reports (R194)."""
 
     def __init__(
         self,
@@ -131,7 +131,9 @@ class _Owners:
 
 
 class _RackDistance:
-    """Which members are in the rack of a replica. Racks are ignored unless `matter`."""
+    """The racks of members and replicas: which member is near which partition. Racks are ignored unless
+    `matter`.
+    """
 
     def __init__(
         self,
@@ -373,7 +375,7 @@ class _GreedyAssignment:
     def _balance(self, partitions: list[TopicPartition]) -> bool:
         """Move partitions to members with at least two less. Return whether anything was moved.
 
-        Ends after a pass over all partitions that has moved nothing.
+        The loop ends after a pass over all partitions that has moved nothing.
         """
         changed = False
         movable = [partition for partition in partitions if len(self.subscribers[partition.topic]) > 1]
@@ -399,8 +401,8 @@ class _GreedyAssignment:
     def _least_load_bound(self, topic: str) -> int:
         """Return a lower bound of the load of the topic's subscribers.
 
-        A move reduces the load of one member by one, and so the least load of a topic by one at most. Mostly
-        this bound is enough, and the least loaded subscriber need not be looked up.
+        A move reduces the load of one member by one, and so the least load of a topic by one at most. The
+        bound is usually tight enough that the least loaded subscriber need not be looked up.
         """
         least, moves = self.least_loads.get(topic, (0, 0))
         return least - (self.moved - moves)
@@ -410,7 +412,8 @@ class _GreedyAssignment:
         source = self.moved_from.get(partition, self.owners[partition])
         moved_back = self.moves.get((partition.topic, to, source))
         if moved_back and self.load[source] > self.load[to] + 1:
-            # Any of them improves the balance. The best one is neither owned by `source` nor in its rack.
+            # Each of these moves improves the balance. The best one is neither owned by `source` nor in its
+            # rack.
             partition = min(
                 moved_back,
                 key=lambda candidate: (

@@ -31,7 +31,8 @@ from .responses import send_error, send_join_error
 from .settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from .state import ClassicGroup, ClassicGroupMember, GroupContext, member_error
 
-_REBALANCE_TIMEOUT_VERSION: Final = 1  # before, the session timeout was used for both
+# The versions before used the session timeout as the rebalance timeout. KIP-814
+_REBALANCE_TIMEOUT_VERSION: Final = 1
 _SKIP_ASSIGNMENT_VERSION: Final = 9  # KIP-814
 
 
@@ -43,8 +44,8 @@ def refuse_because_full(
 ) -> None:
     """Answer GROUP_MAX_SIZE_REACHED, and remove the member if it was in the group.
 
-    The removal shrinks a group that is larger than `group.max.size`. Kafka 4.3 does not test afterwards
-    whether the others have all joined (R22), and lets them wait for the rebalance timeout.
+    The removal shrinks a group that is larger than `group.max.size`. Afterwards the rebalance may be complete
+    (R22). Kafka 4.3 does not check this, and the other members wait for the rebalance timeout.
     """
     group.remove(call.request.member_id)
     send_join_error(context, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -91,8 +92,8 @@ def _add_member(
 ) -> ClassicGroupMember | None:
     request = call.request
     if request.member_id and request.group_instance_id is not None:
-        # A member id that was handed out belongs to a dynamic member. No client does this; Kafka throws an
-        # IllegalStateException.
+        # A dynamic member sends a member id that it received, together with an instance id. No client does
+        # this; Kafka throws an IllegalStateException.
         send_join_error(context, call, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         return None
     member = ClassicGroupMember(
@@ -128,7 +129,7 @@ def replace_member_while_completing(
 ) -> None:
     """Replace the former incarnation and start a rebalance.
 
-    The assignment that the leader computes names the old member id.
+    The rebalance is necessary because the assignment that the leader computes names the old member id.
     """
     member = _replace(context, group, call)
     prepare_rebalance(
@@ -178,7 +179,7 @@ def _replace(
     group.rename(member, _new_member_id(call))
     # As in Kafka, the first session still has the old timeout. The new one applies from the next heartbeat.
     context.restart_session(group, member)
-    # Kafka keeps the flag, so that a new member that was replaced can expire while its JoinGroup waits.
+    # Kafka keeps the flag `new`, so that a new member that was replaced can expire while its JoinGroup waits.
     member.new = False
     _update(group, member, call)
     group.hold_join(member, call)
@@ -277,7 +278,7 @@ def _update(group: ClassicGroup, member: ClassicGroupMember, call: RequestReceiv
 def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
     """Return a new member id (R28).
 
-    It starts with the instance id of a static member: franz-go recognizes by this prefix that it leads.
+    The id of a static member starts with its instance id. franz-go recognizes by this prefix that it leads.
     """
     instance_id = call.request.group_instance_id
     return f"{call.client_id if instance_id is None else instance_id}-{call.random_id}"

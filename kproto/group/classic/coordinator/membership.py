@@ -35,7 +35,7 @@ from .state import (
     move,
 )
 
-_BATCH_LEAVE_VERSION: Final = 3  # LeaveGroup names several members (KIP-345)
+_BATCH_LEAVE_VERSION: Final = 3  # From this version on, LeaveGroup names several members (KIP-345).
 
 
 def refuse_unknown_member(context: GroupContext, group: ClassicGroup, call: RequestReceived[Message]) -> None:
@@ -256,7 +256,7 @@ def _remove_leaving_member(
 def _remove_member(context: GroupContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
     """Remove a member and answer its delayed requests (R81, R136).
 
-    Kafka never answers the SyncGroup, so the connection of the removed member hangs.
+    Kafka does not answer a delayed SyncGroup of a removed member, so the member's connection hangs.
     """
     if (call := group.release_join(member)) is not None:
         send_join_error(context, call, ErrorCode.UNKNOWN_MEMBER_ID, "")

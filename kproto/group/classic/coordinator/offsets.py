@@ -52,7 +52,7 @@ from ...protocol import TopicCatalog
 from .responses import commit_response, group_by_topic, txn_commit_response
 from .state import ClassicGroup, ClassicGroupState, GroupContext, StoredOffset, member_error, move
 
-CONSUMER: Final = "consumer"  # the protocol type whose metadata is a ConsumerProtocolSubscription
+CONSUMER: Final = "consumer"  # The protocol type whose member metadata is a ConsumerProtocolSubscription.
 
 _GROUP_ID_NOT_FOUND_VERSION: Final = 9  # OffsetCommit, KIP-848
 _TOPIC_IDS_VERSION: Final = 10  # OffsetCommit and OffsetFetch, KIP-848
@@ -189,8 +189,8 @@ def commit_while_completing(context: GroupContext, group: ClassicGroup, attempt:
 def commit_in_transaction(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
     """Store the offsets as pending until the transaction ends.
 
-    Accepted from a member in its generation, from a producer that names neither member nor generation, and in
-    an Empty group from any client that names no generation.
+    The commit is accepted from a member in its generation, and from a producer that names neither member nor
+    generation. An Empty group accepts it from any client that names no generation.
     """
     to_empty_group = attempt.generation < 0 and group.state is ClassicGroupState.EMPTY
     error = ErrorCode.NONE if attempt.is_anonymous or to_empty_group else _commit_error(group, attempt)
@@ -403,7 +403,7 @@ def is_subscribed(group: ClassicGroup, topic: str) -> bool:
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
     """Return all topics of this generation's subscriptions (R128).
 
-    None before the first generation, and if the metadata of a member cannot be decoded.
+    The result is None before the first generation, and if the metadata of a member cannot be decoded.
     """
     if group.subscriptions is None:
         return None
@@ -453,7 +453,7 @@ def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
     * with the commit, in a group that never had members;
     * with the commit, in a Stable group of consumers, for topics to which no member subscribes.
 
-    In any other case nothing expires.
+    In all other cases the group's offsets do not expire.
     """
     subscribed: frozenset[str] = frozenset()
     empty_since: int | None = None

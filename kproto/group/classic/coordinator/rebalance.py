@@ -34,7 +34,7 @@ from .state import (
 
 
 def prepare_rebalance(context: GroupContext, group: ClassicGroup, reason: str) -> None:
-    """Start a rebalance. `reason` is a sentence for people (R50, R139, R141)."""
+    """Start a rebalance (R50, R139, R141). `reason` is a sentence for logs and observers."""
     for member in group.members.values():
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             member.assignment = b""
@@ -58,7 +58,7 @@ def prepare_rebalance(context: GroupContext, group: ClassicGroup, reason: str) -
 
 
 def complete_join_if_all_joined(context: GroupContext, group: ClassicGroup) -> None:
-    """Complete the join phase if nothing is missing any more (R22, R51, R144)."""
+    """Complete the join phase if all members have joined and no member id is pending (R22, R51, R144)."""
     if (
         group.state is ClassicGroupState.PREPARING_REBALANCE
         and group.initial_delay_left is None
@@ -104,7 +104,7 @@ def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
 def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
     """Select leader and protocol, and answer every JoinGroup (R55, R162).
 
-    Every member must send SyncGroup now, static members that have not joined included.
+    From now on every member must send SyncGroup, including static members that have not joined.
     """
     if group.leader is None or group.members[group.leader].join is None:
         group.leader = next(
@@ -171,11 +171,11 @@ def cancel_sync(context: GroupContext, member: ClassicGroupMember, code: ErrorCo
 
 
 def with_reason(event: str, reason: str | None) -> str:
-    """Return what happened, followed by the client's own reason if it sent one (R39, KIP-800)."""
+    """Return the coordinator's reason, followed by the client's own reason if it sent one (R39, KIP-800)."""
     return f"{event}: {reason}" if reason else event
 
 
 def shorten(labels: Sequence[str]) -> str:
-    """Join labels with commas; of more than three only the first three, and the number of the others."""
+    """Join at most three labels with commas, followed by the number of the labels that were left out."""
     shown = ", ".join(labels[:3])
     return shown if len(labels) <= 3 else f"{shown} and {len(labels) - 3} more"

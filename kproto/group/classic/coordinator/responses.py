@@ -98,7 +98,7 @@ def join_error_response(code: ErrorCode, member_id: str, version: int) -> JoinGr
 def wire_protocol_name(name: str | None, version: int) -> str | None:
     """Return the protocol name as this version of JoinGroup writes it (R1).
 
-    Below v7 the name is not nullable, and "" stands for no protocol.
+    Below v7 the name is not nullable, and an empty string means that the group has no protocol.
     """
     return name or None if version >= _NULLABLE_PROTOCOL_VERSION else name or ""
 

@@ -41,7 +41,7 @@ class ClassicGroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
 
-    __hash__ = object.__hash__  # Enum's own is written in Python, which is slow
+    __hash__ = object.__hash__  # Enum's own __hash__ is written in Python, which is slow.
 
 
 EDGES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
@@ -61,7 +61,7 @@ EDGES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
 
 
 class RebalanceStarted(GroupNotice, frozen=True):
-    """A rebalance started after `generation`. `reason` is a sentence for people."""
+    """A rebalance started after `generation`. `reason` is a sentence for logs and observers."""
 
     generation: int
     reason: str
@@ -115,7 +115,7 @@ class ClassicGroupMember:
     def metadata(self, protocol: str | None) -> bytes:
         """Return the member's metadata for a protocol, empty if the member does not list it.
 
-        If the protocol is listed twice, the first entry counts.
+        If the member lists a protocol twice, the first entry counts.
         """
         for name, metadata in self.protocols:
             if name == protocol:
@@ -125,7 +125,7 @@ class ClassicGroupMember:
     def protocol_names(self) -> dict[str, None]:
         """Return the names of the member's protocols in its order of preference, without repetitions.
 
-        R165: a name that is listed twice is counted once. Kafka counts it twice; its vote then throws, and
+        A name that is listed twice is counted once (R165). Kafka counts it twice: its vote then throws, and
         the JoinGroup is never answered.
         """
         return dict.fromkeys(name for name, _ in self.protocols)
@@ -165,7 +165,7 @@ class ClassicGroup:
     supported_protocols: dict[str, int] = field(default_factory=dict[str, int])
     # The number of members whose JoinGroup waits for its response.
     awaiting_join: int = 0
-    # Members that have not sent SyncGroup in this generation. A dict, because it keeps the order.
+    # Members that have not sent SyncGroup in this generation, in the order in which they joined.
     unsynced: dict[str, None] = field(default_factory=dict[str, None])
     # The time by which new members can still extend the initial delay, in ms. None outside of the delay.
     initial_delay_left: int | None = None
@@ -225,8 +225,8 @@ class ClassicGroup:
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
         """Give a static member the member id of its new incarnation (R42, R49).
 
-        Kafka leaves the old id among the unsynced members, so that the sync deadline later starts a rebalance
-        without a reason.
+        Kafka leaves the old id among the members that have not sent SyncGroup, so that the sync deadline
+        later starts a rebalance without a reason.
         """
         old_id = member.member_id
         del self.members[old_id]
@@ -262,7 +262,8 @@ class ClassicGroup:
     def accepts_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Return whether a member with these protocols is compatible with the group (R24).
 
-        A protocol must be supported by all members. Of a member that rejoins, its earlier protocols count.
+        At least one protocol must be supported by all members. For a member that rejoins, the protocols of
+        its earlier JoinGroup count.
         """
         if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             return bool(protocol_type) and any(True for _ in names)
@@ -314,8 +315,8 @@ class CoordinatorState:
     settings: GroupSettings = field(default_factory=GroupSettings)
     topics: TopicCatalog | None = None
     groups: dict[str, ClassicGroup] = field(default_factory=dict[str, ClassicGroup])
-    # Producer id -> the groups to which it committed offsets in its open transaction. An index, because there
-    # may be many groups.
+    # Producer id -> the groups to which it committed offsets in its open transaction. Without this index, the
+    # end of a transaction would search all groups.
     pending_groups: dict[int, dict[str, None]] = field(default_factory=dict[int, dict[str, None]])
     # The number of commits so far, which orders them.
     commits: int = 0

@@ -90,7 +90,7 @@ class GroupEventKind(Enum):
     SESSION_DEADLINE = "the session timeout of a member has passed"
     PENDING_DEADLINE = "a member id that was handed out was not used within the session timeout"
 
-    __hash__ = object.__hash__  # Enum's own is written in Python, which is slow
+    __hash__ = object.__hash__  # Enum's own __hash__ is written in Python, which is slow.
 
 
 EVENTS: Final = (RequestReceived, Tick, TopicsDeleted, TransactionEnded)
@@ -158,7 +158,7 @@ def _fire_deadlines(context: GroupContext) -> None:
 def _fire_group_deadlines(context: GroupContext, group: ClassicGroup) -> None:
     """Fire the deadlines of a group that are due, the oldest first.
 
-    A deadline that an earlier one of them has moved is skipped (R132).
+    If an earlier deadline has moved a later one into the future, the later one does not fire (R132).
     """
     now = context.now
     due: list[tuple[int, GroupEventKind, str]] = [
@@ -239,9 +239,9 @@ def _kind_of_join(
 
 
 def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) -> bool:
-    """Return whether the group may have this member (R21).
+    """Return whether the group has room for this member (R21).
 
-    In PreparingRebalance the members that have joined count, in the later states all members.
+    In PreparingRebalance only the members that have joined are counted, in the later states all members.
     """
     max_size = context.coordinator.settings.group_max_size
     member = group.members.get(member_id)

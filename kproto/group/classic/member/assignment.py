@@ -58,7 +58,7 @@ def on_metadata_assigning(member: Member, event: MetadataUpdated, now: int, out:
 def assign_group(member: Member, out: Actions) -> None:
     """Run the assignor, take the snapshot that later metadata is compared with, and send SyncGroup (M80).
 
-    A static leader that has restarted sends no assignment: the group keeps the previous one (KIP-814).
+    A static leader that has restarted sends no assignment, and the group keeps its assignment (KIP-814).
     """
     topics = leadership.topics_of(member.subscriptions)
     member.initial_counts = leadership.update_initial_counts(
@@ -67,7 +67,7 @@ def assign_group(member: Member, out: Actions) -> None:
     if not member.skips_assignment:
         member.inherits_assignment, member.assignment_metadata = False, member.metadata
     elif member.assignment_metadata is None:
-        # Another process made the assignment, with metadata that this one does not know.
+        # The assignment was made by another process, with metadata that this one does not know.
         member.inherits_assignment = member.policy.check_inherited_plan
         member.assignment_metadata = member.metadata
     with_racks = member.config.rack_id is not None
@@ -169,7 +169,8 @@ def _on_synced(member: Member, response: SyncGroupResponse, out: Actions) -> Non
         member.topics, member.joined_topics = member.topics | topics, member.joined_topics | topics
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
-        # If the member was removed before, the assignment was made from the partitions of its last JoinGroup.
+        # If the member was removed from the group, the leader assigned by the partitions that its last
+        # JoinGroup reported.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False

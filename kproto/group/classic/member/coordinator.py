@@ -35,7 +35,7 @@ def on_coordinator_found(member: Member, event: CoordinatorFound, now: int, out:
 
 
 def on_coordinator_lost(member: Member, event: CoordinatorLost, now: int, out: Actions) -> None:
-    """Look the coordinator up again: immediately, but after a failed lookup later (M26, M28)."""
+    """Look the coordinator up again: immediately, or after a backoff if the last lookup failed (M26, M28)."""
     if member.is_finding_coordinator:
         member.is_finding_coordinator = False
         member.lookup_at = now + backoff(member, member.failed_lookups)
@@ -52,7 +52,8 @@ def on_coordinator_lost_leaving(member: Member, event: CoordinatorLost, now: int
 def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None:
     """Look the coordinator up again after a request without a response (M26).
 
-    A Heartbeat that failed while JoinGroup is in flight used another connection: JoinGroup still waits.
+    A Heartbeat that is sent while JoinGroup is in flight uses another connection. If that Heartbeat fails,
+    JoinGroup still waits for its response.
     """
     if event.request is member.heartbeat_request:
         retry_heartbeat(member, now)

@@ -36,10 +36,11 @@ def send_heartbeat(member: Member, now: int, out: Actions) -> None:
 
 
 def on_heartbeat_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Restart the session (M56), rejoin (M14), reset (M59), or retry after a backoff (M57, M59).
+    """Handle the response to a Heartbeat.
 
-    An error of an earlier generation or member id is ignored (M3), and REBALANCE_IN_PROGRESS during a
-    rebalance only restarts the session (M15).
+    On success the session restarts (M56). On an error the member rejoins (M14), resets (M59), or retries
+    after a backoff (M57, M59). An error of an earlier generation or member id is ignored (M3). During a
+    rebalance, REBALANCE_IN_PROGRESS only restarts the session (M15).
     """
     request, response = event.request, event.response
     assert isinstance(request, HeartbeatRequest)
@@ -97,7 +98,9 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
 
 
 def on_describe_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Rejoin if the inherited assignment leaves a partition without an owner, or if it is not known."""
+    """Rejoin if the inherited assignment leaves a partition without an owner, or if the group did not
+    describe it.
+    """
     assert isinstance(event.response, DescribeGroupsResponse)
     if not member.inherits_assignment:
         return

@@ -75,7 +75,8 @@ def rejoin_after_changes(member: Member) -> None:
 def prepare_join(member: Member, out: Actions) -> None:
     """Have the partitions released that cannot be kept over the join, then send JoinGroup (M21).
 
-    An eager member releases all of them (M77), a cooperative one the partitions of unsubscribed topics (M78).
+    An eager member releases all its partitions (M77), and a cooperative member those of unsubscribed topics
+    (M78).
     """
     if not member.is_prepared:
         member.is_leader, member.subscriptions = False, {}
@@ -84,7 +85,7 @@ def prepare_join(member: Member, out: Actions) -> None:
             topics = {partition.topic for partition in member.owned}
             unsubscribed = {topic for topic in topics if not is_subscribed(member, topic)}
             revoked = tuple(partition for partition in member.owned if partition.topic in unsubscribed)
-        # An eager member of Java runs the callback without partitions, too, except before the first
+        # An eager member of Java runs the callback even if it owns no partitions, except before the first
         # generation.
         if member.generation is not None and (revoked or not member.cooperative):
             revoke(member, revoked, member.rejoin_reason, out, precedes_join_or_close=True)
@@ -189,7 +190,8 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
     may_skip = config.group_instance_id is not None or not policy.check_inherited_plan
     skips = leads_unannounced or (response.skip_assignment and may_skip)
     if leads and not skips and all(m.member_id != response.member_id for m in response.members):
-        # Java assigns to the listed members, and owns nothing itself.
+        # A leader must be in the list of members. Java assigns to the listed members, and owns nothing
+        # itself.
         detail = f"this member is the leader, but none of the {len(response.members)} members in the response"
         fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)
         return
@@ -203,7 +205,7 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
     member.is_leader = leads
     member.assignment_snapshot = None
     if not member.is_leader:
-        # Another member has assigned since.
+        # Another member has computed an assignment since this member last led.
         member.inherits_assignment = False
         if policy.every_member_watches:
             member.assignment_snapshot = leadership.take_snapshot(
@@ -226,7 +228,7 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
 def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:
     """Return whether a restarted static member leads although JoinGroup below v9 does not say so.
 
-    The response names as leader the member id that the process before this one had.
+    The response then names as leader the member id of the process that this one replaces.
     """
     instance_id = member.config.group_instance_id
     if instance_id is None or not member.policy.check_inherited_plan:

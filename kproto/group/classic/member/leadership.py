@@ -86,7 +86,7 @@ def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
 
 
 def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: bool) -> Snapshot:
-    """Return what the group has to rebalance for when it changes. Missing topics are left out."""
+    """Return the metadata whose changes make the group rebalance. Topics that do not exist are left out."""
     snapshot: Snapshot = {}
     for topic in topics:
         count = metadata.partitions.get(topic, 0)
@@ -99,7 +99,7 @@ def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: 
 def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metadata: MetadataUpdated) -> bool:
     """Return whether the members own together exactly the existing partitions of `topics`.
 
-    False also if the response does not say so, such as after an error.
+    The result is False also if the response does not list the assignments, as after an error.
     """
     assignments = [member.member_assignment for group in described.groups for member in group.members]
     try:
@@ -123,7 +123,7 @@ def update_initial_counts(
     previous: MetadataUpdated | None,
     is_first_generation: bool,
 ) -> dict[str, int]:
-    """Return `initial_counts` with what this assignment makes certain.
+    """Return `initial_counts`, completed with the topics whose count is certain with this assignment.
 
     `previous` is the metadata of the assignment before this one, or None if it is unknown.
     """
@@ -133,7 +133,7 @@ def update_initial_counts(
         if previous is not None and topic in counts:
             old_id, new_id = previous.ids.get(topic), metadata.ids.get(topic)
             if old_id is not None and new_id is not None and old_id != new_id:
-                # Deleted and re-created: all its partitions are new.
+                # The topic was deleted and re-created, so all its partitions are new.
                 counts[topic] = 0
         elif topic not in counts:
             appeared = previous is not None and previous.complete and topic not in previous.partitions

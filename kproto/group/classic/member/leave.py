@@ -31,7 +31,7 @@ def send_leave(member: Member, reason: str, out: Actions) -> Message | None:
 def in_version(request: Message, version: int) -> Message:
     """Return a member's request in the form of `version`. Encoding it may still raise EncodeError.
 
-    Only LeaveGroup differs: up to version 2 it names one member, later several (KIP-345).
+    Only LeaveGroup has two forms: up to version 2 it names one member, later several (KIP-345).
     """
     if isinstance(request, LeaveGroupRequest) and version < LEAVE_GROUP_WITH_MEMBERS and request.members:
         return LeaveGroupRequest(group_id=request.group_id, member_id=request.members[0].member_id)
@@ -44,8 +44,8 @@ def in_version(request: Message, version: int) -> Message:
 def _release_then_leave(member: Member, state: MemberState, reason: str, now: int, out: Actions) -> None:
     """Move to `state`, have all partitions released, then leave (M97).
 
-    During a rebalance the partitions are lost instead of revoked: their owner in the next generation is
-    unknown.
+    During a rebalance the partitions are lost instead of revoked, because the next generation may already
+    have assigned them to another member.
     """
     if member.state is S.UNJOINED or member.is_rebalancing:
         member.generation = None
@@ -69,7 +69,7 @@ def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Leave the group, unless only some of the partitions are released yet."""
+    """Leave the group, unless some of the partitions are not released yet."""
     finish_release(member)
     _release_all_or_leave(member, UNSUBSCRIBED, now, out)
 
@@ -84,7 +84,7 @@ def on_unsubscribe(member: Member, event: Unsubscribed, now: int, out: Actions) 
 
 
 def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Stay idle; the first JoinGroup says, as Java's, that it follows a leave."""
+    """Stay idle. The next JoinGroup reports, as Java's does, that it follows a leave."""
     member.rejoin_reason = LEFT_BY_ITSELF
 
 
@@ -132,7 +132,7 @@ def close_now(member: Member, out: Actions) -> None:
     out.append(Left())
 
 
-# Responses to requests of a member that leaves
+# Responses to the requests of a member that is about to leave.
 
 
 def on_leave_response(member: Member, event: Received, now: int, out: Actions) -> None:

@@ -14,7 +14,7 @@ from .state import Actions, Member, S, move, request_rejoin
 def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
     """Reset the generation, and the member id unless `keep_id` (M13).
 
-    `reason` is that of the next JoinGroup.
+    The next JoinGroup sends `reason`.
     """
     member.generation, member.protocol = None, None
     member.was_reset = member.config.group_instance_id is not None
@@ -39,13 +39,15 @@ def reset(member: Member, reason: str, out: Actions, *, keep_id: bool) -> None:
 def reset_after(member: Member, code: int, request: str, out: Actions) -> None:
     """Reset because the coordinator does not know this generation or member id (M59)."""
     if member.state is S.JOINING and not member.owned:
-        return  # there is nothing to lose, and the response to the JoinGroup in flight brings the same error
+        # The member has no partitions to lose, and the response to the JoinGroup in flight brings the same
+        # error.
+        return
     reason = ENCOUNTERED.format(ErrorCode(code).name, request)
     reset(member, reason, out, keep_id=code == ErrorCode.ILLEGAL_GENERATION)
 
 
 def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
-    """Report an error that only the application can mend. The next poll tries again with the same member id.
+    """Report an error that the application has to resolve. The next poll tries again with the same member id.
 
     Java keeps the partitions and sends no heartbeats. Here they are lost, because the group reassigns them.
     """
@@ -70,7 +72,7 @@ def fence(member: Member, request: str, out: Actions) -> None:
     forget_membership(member, reason, keep_id=not final and in_rebalance)
     lose_all(member, member.rejoin_reason, out)
     if member.state is S.CLOSING:
-        pass  # it closes as soon as the partitions are released
+        pass  # The member closes as soon as the partitions are released.
     elif final:
         move(member, S.FENCED)
     elif member.state is not S.UNSUBSCRIBING:

@@ -20,9 +20,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # A member whose group.instance.id was taken over rejoins at the next poll, and so fences the other
     # process (Java, sarama, franz-go). By default it stops for good (librdkafka).
     fenced_join_again: bool = False
-    # A static member that was removed in the middle of a cooperative rebalance, and is accepted again in the
-    # same generation, rejoins once more: the partitions that it has revoked meanwhile have no owner until
-    # the next assignment. Java does not rejoin, and nobody reads those partitions until the next rebalance.
+    # A static member may be removed during a cooperative rebalance and accepted again in the same generation.
+    # With this choice it then rejoins once more: the partitions that it has revoked in between have no owner
+    # until the next assignment. Java does not rejoin, and those partitions have no owner until the next
+    # rebalance.
     finish_revocations: bool = False
     # A static leader that has restarted keeps the group's assignment (KIP-814). With this choice it asks
     # DescribeGroups after its first heartbeat whether every partition is assigned, and rejoins if not. It

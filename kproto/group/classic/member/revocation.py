@@ -47,7 +47,7 @@ def finish_release(member: Member) -> None:
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Disown the lost partitions. What follows depends on the next poll."""
+    """Disown the lost partitions. The next event of the application decides what follows."""
     finish_release(member)
 
 

@@ -149,7 +149,7 @@ class Member:
 
         self.rejoin_needed = True
         self.rejoin_reason = ""
-        # The application has released what cannot be kept over the next join (Java's needsJoinPrepare,
+        # Whether the partitions that cannot be kept over the next join are released (Java's needsJoinPrepare,
         # negated).
         self.is_prepared = False
         # The JoinGroup or SyncGroup in flight, the Heartbeat, and the LeaveGroup of `CloseRequested`.
@@ -170,7 +170,7 @@ class Member:
         # Times in milliseconds; None while the timer is stopped.
         self.heartbeat_at: int | None = None
         self.session_ends_at: int | None = None
-        # None also while the application is in poll.
+        # The time at which max.poll.interval.ms ends; None while the application is in poll.
         self.poll_ends_at: int | None = None
         self.join_at: int | None = None
         self.lookup_at: int | None = None
@@ -184,7 +184,8 @@ class Member:
         # complete.
         self.inherits_assignment = False
         self.metadata = MetadataUpdated({})
-        # The metadata with which the current assignment was made, and what is compared with it (M92).
+        # The metadata with which the current assignment was made, and the current metadata to compare with it
+        # (M92).
         self.assignment_metadata: MetadataUpdated | None = None
         self.assignment_snapshot: leadership.Snapshot | None = None
         # Topic -> number of partitions at the group's first assignment.
@@ -194,8 +195,9 @@ class Member:
     def identity(self) -> Identity | None:
         """What a commit carries now; None without a generation, during a rebalance and after a loss.
 
-        It is valid while the application releases partitions after `Revoke`, and gone after `Lose`. It is new
-        before `Revoke` and `AdoptAssignment` are returned, so that callbacks commit with it (M4).
+        The identity stays valid while the application releases partitions after a `Revoke`; a `Lose` removes
+        it. The new identity is set before `Revoke` and `AdoptAssignment` are returned, so that callbacks
+        commit with it (M4).
         """
         if self.generation is None or self.protocol is None or self.state not in HEARTBEATING:
             return None
@@ -205,7 +207,7 @@ class Member:
     def joined_identity(self) -> Identity | None:
         """Like `identity`, but kept during a rebalance.
 
-        The coordinator accepts commits with it until the next generation begins.
+        The coordinator accepts commits with this identity until the next generation begins.
         """
         if self.generation is None:
             return None
@@ -259,9 +261,9 @@ def is_subscribed(member: Member, topic: str) -> bool:
 
 
 def sends_heartbeats(member: Member) -> bool:
-    """Return whether heartbeats are due from time to time.
+    """Return whether the member sends heartbeats.
 
-    Java sends none while JoinGroup is in flight (M6). A member that keeps partitions meanwhile does.
+    Java sends none while JoinGroup is in flight (M6). A member that keeps partitions over the join does.
     """
     if member.generation is None:
         return False
@@ -293,7 +295,7 @@ def retry_heartbeat(member: Member, now: int) -> None:
 
 
 def back_off_from_repeated_joins(member: Member, now: int) -> None:
-    """Delay the next JoinGroup if the coordinator makes the member rejoin again and again."""
+    """Delay the next JoinGroup if the coordinator has made the member rejoin several times in a row."""
     rejoins = member.rejoin_needed and member.state in (S.UNJOINED, S.RELEASING, S.STABLE, S.FAILED)
     if rejoins and member.is_rejoining_repeatedly:
         join_at = now + backoff(member, member.joins - JOINS_WITHOUT_BACKOFF)

@@ -46,7 +46,8 @@ def next_deadline(member: Member) -> int | None:
 def session_end(member: Member) -> int | None:
     """Return when the session timeout acts, or None while it does not run.
 
-    The coordinator is looked up again then. With `Policy.lose_on_session_timeout` all partitions are lost.
+    At that time the coordinator is looked up again. With `Policy.lose_on_session_timeout` all partitions are
+    lost as well.
     """
     loses = member.policy.lose_on_session_timeout
     if sends_heartbeats(member):
@@ -64,7 +65,7 @@ def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
     """Act on the first deadline that has passed: close, poll interval, session, heartbeat (M107)."""
     if member.close_ends_at is not None and now >= member.close_ends_at:
         if member.state is S.CLOSING and member.leaves_on_close:
-            # Nothing waits for the response.
+            # The member closes without waiting for the response to this LeaveGroup.
             send_leave(member, BEING_CLOSED, out)
         close_now(member, out)
         return
