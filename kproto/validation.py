@@ -1,20 +1,21 @@
 """Checks of arguments and of single values; each raises ConfigError, which says what was given and what is
 allowed.
 
-The functions of the first section are for any package. `checked` checks the arguments of a function of the
-broker or of the testing kit before anything else happens: a rule for each kind of argument, found by its name
-and annotation. Parameters of the kinds in `UNCHECKED` are checked where they are used. Any other annotation
-without a rule is an error when the function is decorated.
+The functions of the first section are for any package. `checked` is for functions of the broker and of the
+testing kit: it names a `Rule` for each argument that is checked before anything else happens.
+
+    @checked(topic=TEXT, partition=WHOLE_NUMBER)
+    def elect_leader(self, topic: str, partition: int) -> None: ...
+
+Other arguments are checked where they are used.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
-from typing import Any, Final, TypeGuard, TypeVar, cast
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, cast
 
 from .errors import ConfigError
 
@@ -82,45 +83,106 @@ def one_of(name: str, value: object, choices: Collection[Any]) -> Any:
     return value
 
 
-# ---- the arguments of a function, by their annotations
+# ---- the arguments of a function
 
 M = TypeVar("M", bound=Callable[..., Any])
-Rule = tuple[Callable[[Any], bool], str]
 
 
-def _is_text(value: Any) -> bool:
+class Rule(NamedTuple):
+    """Which values an argument may have."""
+
+    is_right: Callable[[Any], bool]
+    # The allowed values, for the error.
+    allowed: str
+    # The error does not show the value.
+    is_secret: bool = False
+
+
+def or_none(rule: Rule) -> Rule:
+    """Return a rule that allows None, too."""
+    return rule._replace(is_right=lambda value: value is None or rule.is_right(value))
+
+
+def secret(rule: Rule) -> Rule:
+    """Return the same rule with an error that does not show the value."""
+    return rule._replace(is_secret=True)
+
+
+def checked(**rules: Rule) -> Callable[[M], M]:
+    """Decorate a function: check the arguments that `rules` names before each call. Raises ConfigError.
+
+    The rule of a `*args` parameter is for each of its values. The default of a parameter is always allowed.
+    """
+
+    def decorate(function: M) -> M:
+        check = _argument_checker(function, rules)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            check(args, kwargs)
+            return function(*args, **kwargs)
+
+        return cast("M", call)
+
+    return decorate
+
+
+def _argument_checker(
+    function: Callable[..., Any], rules: Mapping[str, Rule]
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], None]:
+    """Return a function that raises ConfigError for arguments of `function` that break a rule."""
+    signature = inspect.signature(function)
+    parameters = signature.parameters
+    for name in rules.keys() - parameters.keys():
+        raise TypeError(f"{function.__qualname__} has no parameter {name!r}, for which checked() has a rule")
+
+    def check(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        try:
+            arguments = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return  # the call itself raises a better error
+        for name, rule in rules.items():
+            if name not in arguments:
+                continue
+            is_several = parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+            for value in arguments[name] if is_several else [arguments[name]]:
+                if value is not parameters[name].default and not rule.is_right(value):
+                    raise ConfigError(name, "..." if rule.is_secret else value, rule.allowed)
+
+    return check
+
+
+# ---- what rules are made of
+
+
+def is_text(value: Any) -> bool:
+    """Return whether `value` is a str."""
     return isinstance(value, str)
 
 
-def _is_partition(value: Any) -> bool:
+def is_partition(value: Any) -> bool:
+    """Return whether `value` is a pair of a topic and a partition number."""
     parts: Any = value
-    return isinstance(value, tuple) and len(parts) == 2 and _is_text(parts[0]) and is_whole(parts[1])
+    return isinstance(value, tuple) and len(parts) == 2 and is_text(parts[0]) and is_whole(parts[1])
 
 
-def _is_offsets(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        _is_partition(partition) and (offset is None or is_whole(offset))
-        for partition, offset in cast("Any", value).items()
-    )
-
-
-def _has(*names: str) -> Callable[[Any], bool]:
+def has_attributes(*names: str) -> Callable[[Any], bool]:
     """Return a check for an object with these attributes."""
     return lambda value: all(hasattr(value, name) for name in names)
 
 
-def _mapping_of(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def names_to(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Return a check for a mapping of texts to values that are right."""
 
     def check(value: Any) -> bool:
         return isinstance(value, Mapping) and all(
-            _is_text(name) and is_right(item) for name, item in cast("Any", value).items()
+            is_text(name) and is_right(item) for name, item in cast("Any", value).items()
         )
 
     return check
 
 
-def _list_of(is_right: Callable[[Any], bool], length: int | None = None) -> Callable[[Any], bool]:
+def list_of(is_right: Callable[[Any], bool], length: int | None = None) -> Callable[[Any], bool]:
     """Return a check for a list or tuple of values that are right."""
 
     def check(value: Any) -> bool:
@@ -132,145 +194,30 @@ def _list_of(is_right: Callable[[Any], bool], length: int | None = None) -> Call
     return check
 
 
-def _is_partition_and_offset(value: Any) -> bool:
-    pair: Any = value
-    return isinstance(value, tuple) and len(pair) == 2 and _is_partition(pair[0])
+def _is_offsets(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        is_partition(partition) and (offset is None or is_whole(offset))
+        for partition, offset in cast("Any", value).items()
+    )
 
 
-_FUNCTION: Final[Rule] = (callable, "a function")
-_OFFSETS: Final[Rule] = (_is_offsets, 'partitions to offsets, as {TopicPartition("flights", 0): 7}')
-_MESSAGE: Final[Rule] = (_has("__versions__", "__fields__"), "the class of a message, as FetchRequest")
+# ---- rules
 
-# Annotation -> whether a value is right, and what is allowed.
-RULES: Final[Mapping[str, Rule]] = {
-    "Callable[[], Any]": (callable, "a function that takes nothing"),
-    "Callable[[], bool]": (callable, "a function that takes nothing"),
-    "Callable[[], int]": (callable, "a function that takes nothing"),
-    "Callable[[], object]": (callable, "a function that takes nothing"),
-    "Callable[[bytes], object]": (callable, "a function that takes bytes"),
-    "Certificates": (_has("context"), "what kproto.testing.certificates makes"),
-    "Client | str": (
-        lambda value: _is_text(value) or hasattr(value, "name"),
-        "a client of this world, or its name",
-    ),
-    "Invariant": _FUNCTION,
-    "Issuer": (_has("check", "token"), "what kproto.testing.issuer makes"),
-    "Iterable[Invariant]": (lambda value: isinstance(value, Iterable), "a list of functions"),
-    "Model": (_has("start", "step", "next_deadline"), "a module such as kproto.models.java"),
-    "Mapping[TopicPartition, int]": _OFFSETS,
-    "Mapping[TopicPartition, int | None]": _OFFSETS,
-    "Mapping[str, int]": (_mapping_of(is_whole), 'names to whole numbers, as {"flights": 3}'),
-    "Mapping[str, str]": (_mapping_of(_is_text), "names to texts"),
-    "Mapping[str, str | int]": (
-        _mapping_of(lambda value: isinstance(value, str | int)),
-        "names to texts and whole numbers",
-    ),
-    "Message": (_has("__api_key__", "encode"), "a request, as FetchRequest(...)"),
-    "Observer": _FUNCTION,
-    "Path": (lambda value: isinstance(value, Path), "a pathlib.Path"),
-    "SecurityConfig": (_mapping_of(lambda _: True), "options of TLS and SASL by their names"),
-    "Sequence[tuple[TopicPartition, int]]": (
-        _list_of(_is_partition_and_offset),
-        "a list of partitions with offsets",
-    ),
-    "Sequence[str]": (_list_of(_is_text), "a list of texts"),
-    "amount": (lambda value: is_whole(value) and value >= 0, "a whole number, 0 or more"),
-    "bytes": (lambda value: isinstance(value, bytes), "bytes"),
-    "float": (lambda value: is_whole(value) or isinstance(value, float), "a number"),
-    "int": (is_whole, "a whole number"),
-    "port": (
-        lambda value: is_whole(value) and 0 <= value < 1 << 16,
-        "a port, up to 65535; 0 is any free one",
-    ),
-    "ssl.SSLContext": (lambda value: hasattr(value, "wrap_bio"), "an ssl.SSLContext"),
-    "str": (_is_text, "a text"),
-    "str | os.PathLike[str]": (
-        lambda value: (_is_text(value) and bool(value)) or isinstance(value, os.PathLike),
-        "a file's name",
-    ),
-    "TopicPartition": (_is_partition, 'a partition, as TopicPartition("flights", 0)'),
-    "type[Any]": (lambda value: isinstance(value, type), "a class"),
-    "type[M]": _MESSAGE,
-    "type[Message]": _MESSAGE,
-    "World": (_has("heal", "alive_clients"), "a kproto.testing.world.World"),
-    "tuple[int, int]": (_list_of(is_whole, 2), "two whole numbers"),
-}
-# Annotations without a rule: the functions check such arguments where they use them.
-UNCHECKED: Final = frozenset(
-    {
-        "Algorithm",
-        "Any",
-        "Callable[[Any], object]",
-        "Check",
-        "ErrorCode | str",
-        "Iterable[Acl]",
-        "Iterable[str]",
-        "Literal['none', 'requested', 'required']",
-        "Protocol",
-        "bool",
-        "bytes | str",
-        "dict[str, str]",
-        "str | bytes",
-        "str | int",
-        "tuple[tuple[str, bytes | None], ...]",
-    }
+TEXT: Final = Rule(is_text, "a text")
+TEXTS: Final = Rule(list_of(is_text), "a list of texts")
+BYTES: Final = Rule(lambda value: isinstance(value, bytes), "bytes")
+WHOLE_NUMBER: Final = Rule(is_whole, "a whole number")
+ZERO_OR_MORE: Final = Rule(lambda value: is_whole(value) and value >= 0, "a whole number, 0 or more")
+NUMBER: Final = Rule(lambda value: is_whole(value) or isinstance(value, float), "a number")
+PORT: Final = Rule(
+    lambda value: is_whole(value) and 0 <= value < 1 << 16, "a port, up to 65535; 0 is any free one"
 )
-# Parameters of type int with a stricter rule; so have all whose names end with _ms.
-NAMED: Final = {**dict.fromkeys(("lasts", "ms", "times", "turn", "turns", "wait"), "amount"), "port": "port"}
-SECRET: Final = frozenset({"users"})
-
-
-def checked(function: M) -> M:
-    """Decorate a function: check its arguments first. Raises ConfigError."""
-    check = argument_checker(function)
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        check(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return cast("M", call)
-
-
-def argument_checker(function: Callable[..., Any]) -> Callable[..., None]:
-    """Return a function that raises ConfigError for arguments that `function` can't take."""
-    signature = inspect.signature(function)
-    parameters = signature.parameters
-    rules = {name: rule for name in parameters if (rule := _rule(function, parameters[name]))}
-
-    def check(*args: Any, **kwargs: Any) -> None:
-        try:
-            arguments = signature.bind(*args, **kwargs).arguments
-        except TypeError:
-            return  # the call itself raises a better error
-        for name, (is_right, allowed) in rules.items():
-            if name not in arguments:
-                continue
-            is_several = parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-            for value in arguments[name] if is_several else [arguments[name]]:
-                if value is not parameters[name].default and not is_right(value):
-                    raise ConfigError(name, "..." if name in SECRET else value, allowed)
-
-    return check
-
-
-def _rule(function: Callable[..., Any], parameter: inspect.Parameter) -> Rule | None:
-    """Return the rule of a parameter, or None if it has no annotation or an unchecked one."""
-    if parameter.annotation is parameter.empty or parameter.kind is parameter.VAR_KEYWORD:
-        return None
-    annotation = str(parameter.annotation)
-    kind = annotation.removesuffix(" | None")
-    if kind == "int":
-        kind = "amount" if parameter.name.endswith("_ms") else NAMED.get(parameter.name, kind)
-    if kind in UNCHECKED:
-        return None
-    if kind not in RULES:
-        raise TypeError(
-            f"{function.__qualname__}: the annotation {annotation!r} of {parameter.name!r} has no rule; "
-            "add it to RULES or UNCHECKED of kproto.validation"
-        )
-    rule = RULES[kind]
-    if not annotation.endswith(" | None"):
-        return rule
-    is_right, allowed = rule
-    return (lambda value: value is None or is_right(value)), allowed
+FUNCTION: Final = Rule(callable, "a function")
+FUNCTION_WITHOUT_ARGUMENTS: Final = Rule(callable, "a function that takes nothing")
+PARTITION: Final = Rule(is_partition, 'a partition, as TopicPartition("flights", 0)')
+OFFSETS: Final = Rule(_is_offsets, 'partitions to offsets, as {TopicPartition("flights", 0): 7}')
+NAMES_TO_NUMBERS: Final = Rule(names_to(is_whole), 'names to whole numbers, as {"flights": 3}')
+NAMES_TO_TEXTS: Final = Rule(names_to(is_text), "names to texts")
+NAMES_TO_SETTINGS: Final = Rule(
+    names_to(lambda value: isinstance(value, str | int)), "names to texts and whole numbers"
+)

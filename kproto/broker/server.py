@@ -33,7 +33,22 @@ from typing import TYPE_CHECKING, Any, Final
 from ..error_codes import ErrorCode
 from ..errors import ConfigError, IllegalState
 from ..messages.index import API_NAMES, response_class
-from ..validation import checked
+from ..validation import (
+    FUNCTION,
+    NAMES_TO_NUMBERS,
+    NAMES_TO_SETTINGS,
+    NAMES_TO_TEXTS,
+    NUMBER,
+    PORT,
+    TEXT,
+    TEXTS,
+    WHOLE_NUMBER,
+    ZERO_OR_MORE,
+    Rule,
+    checked,
+    has_attributes,
+    secret,
+)
 from .apis.table import APIS, REFUSABLE, served
 from .broker import Broker
 from .call import Node
@@ -76,6 +91,10 @@ MAX_JWKS: Final = 1 << 20
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
 
 
+# Rules of arguments.
+_SSL_CONTEXT: Final = Rule(has_attributes("wrap_bio"), "an ssl.SSLContext")
+
+
 class Server:
     """An embedded broker that listens on `host` and `port` (0: any free port).
 
@@ -93,7 +112,17 @@ class Server:
     that was stopped can be started again, and keeps its records, offsets and groups.
     """
 
-    @checked
+    @checked(
+        topics=NAMES_TO_NUMBERS,
+        settings=NAMES_TO_SETTINGS,
+        host=TEXT,
+        port=PORT,
+        advertised_host=TEXT,
+        highest=NAMES_TO_NUMBERS,
+        listen=TEXTS,
+        users=secret(NAMES_TO_TEXTS),
+        tls=_SSL_CONTEXT,
+    )
     def __init__(
         self,
         topics: Mapping[str, int] | None = None,
@@ -268,7 +297,7 @@ class Server:
 
     # Operator calls, from any thread.
 
-    @checked
+    @checked(name=TEXT, partitions=WHOLE_NUMBER, configs=NAMES_TO_TEXTS)
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic. Raises ConfigError if that is not possible."""
         for config, value in (configs or {}).items():
@@ -281,7 +310,7 @@ class Server:
             lambda shell: shell.step(CreateTopic(name, partitions, uuid.uuid4(), dict(configs or {})))
         )
 
-    @checked
+    @checked(name=TEXT, partitions=WHOLE_NUMBER)
     def grow_topic(self, name: str, partitions: int) -> None:
         """Increase the partition count of a topic to `partitions`.
 
@@ -289,12 +318,12 @@ class Server:
         """
         self._operate(lambda shell: shell.step(GrowTopic(name, partitions)))
 
-    @checked
+    @checked(topic=TEXT, partition=WHOLE_NUMBER)
     def elect_leader(self, topic: str, partition: int) -> None:
         """Start a new leader epoch of a partition, as after an election."""
         self._operate(lambda shell: shell.step(ElectLeader(topic, partition)))
 
-    @checked
+    @checked(topic=TEXT, partition=WHOLE_NUMBER, offset=WHOLE_NUMBER)
     def truncate(self, topic: str, partition: int, offset: int) -> None:
         """Remove a partition's records from `offset` on, as an unclean election does.
 
@@ -303,7 +332,6 @@ class Server:
         """
         self._operate(lambda shell: shell.step(TruncateLog(topic, partition, offset)))
 
-    @checked
     def clean_logs(self) -> None:
         """Run retention and compaction on all logs now.
 
@@ -313,7 +341,7 @@ class Server:
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
 
-    @checked
+    @checked(api=TEXT, times=ZERO_OR_MORE)
     def fail(self, api: str, code: ErrorCode | str, times: int = 1) -> None:
         """Let the next requests of an API fail: `server.fail("Fetch", "NOT_LEADER_OR_FOLLOWER")`.
 
@@ -336,7 +364,7 @@ class Server:
             )
         self._operate(lambda shell: shell.step(FailRequests(FAILING[api], error, times)))
 
-    @checked
+    @checked(seconds=NUMBER)
     def slow(self, seconds: float) -> None:
         """Delay every response by so many seconds; 0 ends that, and sends the delayed responses.
 
@@ -350,7 +378,7 @@ class Server:
             raise ConfigError("seconds", seconds, "allowed: at least 0")
         self._operate(lambda shell: shell.delay_responses(delay))
 
-    @checked
+    @checked(api=TEXT, seconds=NUMBER)
     def throttle(self, api: str, seconds: float) -> None:
         """Throttle the clients of an API (KIP-219): `server.throttle("Fetch", 2.0)`.
 
@@ -370,7 +398,7 @@ class Server:
         event = ThrottleClients(throttled_apis[api], round(seconds * 1000))
         self._operate(lambda shell: shell.step(event))
 
-    @checked
+    @checked(place=TEXT)
     def advertise(self, place: str) -> None:
         """Advertise another HOST:PORT for the first listener, such as that of a proxy.
 
@@ -402,7 +430,7 @@ class Server:
         """Abort every connection, as a crash would; clients can reconnect immediately."""
         self._operate(Shell.abort_connections)
 
-    @checked
+    @checked(observer=FUNCTION)
     def observe(self, observer: Observer) -> None:
         """Call `observer(event, actions, now)` after each step of a coordinator.
 
@@ -444,7 +472,16 @@ class Server:
 
 
 @contextlib.contextmanager
-@checked
+@checked(
+    topics=NAMES_TO_NUMBERS,
+    settings=NAMES_TO_SETTINGS,
+    host=TEXT,
+    port=PORT,
+    highest=NAMES_TO_NUMBERS,
+    listen=TEXTS,
+    users=secret(NAMES_TO_TEXTS),
+    tls=_SSL_CONTEXT,
+)
 def running(
     topics: Mapping[str, int] | None = None,
     settings: Mapping[str, str | int] | None = None,

@@ -26,7 +26,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import AuthenticationFailed, ConfigError, KprotoError
-from ..validation import checked
+from ..validation import NAMES_TO_NUMBERS, NAMES_TO_TEXTS, TEXT, TEXTS, Rule, checked, names_to
 
 if sys.platform != "win32":
     import fcntl
@@ -72,6 +72,10 @@ _COMMON: Final = {
     "group.min.session.timeout.ms": "300",
     "auto.create.topics.enable": "false",
 }
+
+
+# Rules of arguments.
+_SECURITY_OPTIONS: Final = Rule(names_to(lambda _: True), "options of TLS and SASL by their names")
 
 
 class BrokerMissing(KprotoError):
@@ -123,7 +127,7 @@ def one_at_a_time(folder: Path) -> Generator[None]:
         yield
 
 
-@checked
+@checked(version=TEXT)
 def kafka_jars(version: str = KAFKA) -> str:
     """Return a class path with Kafka's broker, clients and tools.
 
@@ -138,7 +142,7 @@ def kafka_jars(version: str = KAFKA) -> str:
 
 
 @contextlib.contextmanager
-@checked
+@checked(bootstrap=TEXT, security=_SECURITY_OPTIONS)
 def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[str]:
     """Use a running broker. `security` are the client options to authenticate with.
 
@@ -155,7 +159,13 @@ def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[s
 
 
 @contextlib.contextmanager
-@checked
+@checked(
+    properties=NAMES_TO_TEXTS,
+    version=TEXT,
+    listeners=NAMES_TO_NUMBERS,
+    format_options=TEXTS,
+    java_options=TEXTS,
+)
 def jars(
     properties: Mapping[str, str] | None = None,
     *,
@@ -225,7 +235,7 @@ def ends_with_us(process: subprocess.Popen[Any], folder: str) -> Generator[None]
 
 
 @contextlib.contextmanager
-@checked
+@checked(properties=NAMES_TO_TEXTS, version=TEXT)
 def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Generator[str]:
     """Start the image apache/kafka in a container by testcontainers; `properties` as for `jars`."""
     try:

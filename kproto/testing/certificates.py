@@ -15,14 +15,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..broker.security.tls import server_context
 from ..errors import ConfigError, MissingExtra
-from ..validation import checked
+from ..validation import TEXTS, Rule, checked
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
 CLIENT_AUTH = ("none", "requested", "required")
+
+
+# Rules of arguments.
+_PATH: Final = Rule(lambda value: isinstance(value, Path), "a pathlib.Path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class Certificates:
             ) from None
 
 
-@checked
+@checked(folder=_PATH, hosts=TEXTS)
 def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = False) -> Certificates:
     """Create certificates in `folder`, which only this user should be able to read.
 

@@ -27,7 +27,7 @@ from types import TracebackType
 
 from ..broker.shell import stop_listening
 from ..errors import ConfigError, IllegalState
-from ..validation import checked
+from ..validation import NUMBER, WHOLE_NUMBER, checked
 from .broker_address import parse_broker_address
 
 CHUNK = 1 << 16
@@ -106,7 +106,7 @@ class Proxy:
 
         self._do(stop)
 
-    @checked
+    @checked(seed=WHOLE_NUMBER, seconds=NUMBER, longest=NUMBER)
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
         """Cause random faults for this time in seconds, at times that the seed determines.
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, get_args
 from ..errors import ConfigError, MissingExtra
 from ..security.jwks import signed
 from ..security.oauthbearer import Check
-from ..validation import checked
+from ..validation import FUNCTION_WITHOUT_ARGUMENTS, NAMES_TO_TEXTS, NUMBER, TEXT, checked, or_none
 
 Algorithm = Literal["RS256", "ES256"]
 AUDIENCE: Final = "kafka"
@@ -38,7 +38,7 @@ class Issuer:
     received.
     """
 
-    @checked
+    @checked(name=TEXT, audience=or_none(TEXT), clients=NAMES_TO_TEXTS, seconds=NUMBER)
     def __init__(
         self,
         name: str = "https://issuer.example",
@@ -82,7 +82,7 @@ class Issuer:
         """URL of the token endpoint."""
         return f"{self.url}/token"
 
-    @checked
+    @checked(now_ms=FUNCTION_WITHOUT_ARGUMENTS)
     def check(self, now_ms: Callable[[], int]) -> Check:
         """Return the token check of a broker. It uses the keys of the issuer at the time of the check."""
         audience = [] if self.audience is None else [self.audience]
@@ -106,7 +106,7 @@ class Issuer:
         self._keys.append({**public, "kid": self.kid, "use": "sig", "alg": self.algorithm})
         return self.kid
 
-    @checked
+    @checked(subject=TEXT, seconds=NUMBER)
     def token(self, subject: str, seconds: float | None = None, **claims: Any) -> str:
         """Return a token that is valid from now on for `seconds`.
 
@@ -127,7 +127,7 @@ class Issuer:
         )
         return token
 
-    @checked
+    @checked(path=TEXT, authorization=TEXT, form=NAMES_TO_TEXTS)
     def answer(self, path: str, authorization: str, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
         """Return the response of an endpoint: the HTTP status and the JSON body."""
         if path == "/jwks":

@@ -34,7 +34,7 @@ from consumer import ConsumerRecord, Group, RecordMetadata
 
 from ..errors import ConfigError, IllegalState, RequestTimedOut, UnknownTopic
 from ..group.subscription import TopicPartition
-from ..validation import checked
+from ..validation import FUNCTION_WITHOUT_ARGUMENTS, NAMES_TO_TEXTS, NUMBER, TEXT, WHOLE_NUMBER, checked
 
 if TYPE_CHECKING:
     from consumer import AsyncCluster
@@ -87,18 +87,18 @@ class Kafka:
                 self._cluster = Cluster(self._own, **self._security)
             return self._cluster
 
-    @checked
+    @checked(name=TEXT, partitions=WHOLE_NUMBER, configs=NAMES_TO_TEXTS)
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic. Returns when every partition has a leader."""
         self.cluster.create_topics({name: partitions}, configs=configs)
         self.created.append(name)
 
-    @checked
+    @checked(name=TEXT, partitions=WHOLE_NUMBER)
     def grow_topic(self, name: str, partitions: int) -> None:
         """Increase the number of partitions of a topic to `partitions`."""
         self.cluster.create_partitions({name: partitions})
 
-    @checked
+    @checked(topic=TEXT, partition=WHOLE_NUMBER, timestamp=WHOLE_NUMBER)
     def produce(
         self,
         topic: str,
@@ -127,7 +127,7 @@ class Kafka:
             ]
             return [delivery.result() for delivery in sent]
 
-    @checked
+    @checked(topic=TEXT, isolation_level=TEXT, timeout=NUMBER)
     def records(
         self, topic: str, *, isolation_level: str = "read_committed", timeout: float = 30.0
     ) -> list[ConsumerRecord]:
@@ -167,17 +167,17 @@ class Kafka:
                     raise RequestTimedOut("records", int(timeout * 1_000), _not_read(remaining, goals))
         return [record for partition in partitions for record in by_partition[partition]]
 
-    @checked
+    @checked(name=TEXT)
     def group(self, name: str) -> Group:
         """Return the group as it is now: its state, members, committed offsets and lag."""
         return self.cluster.group(name)
 
-    @checked
+    @checked(name=TEXT)
     def delete_group(self, name: str) -> None:
         """Delete a group without members, and its committed offsets."""
         self.cluster.delete_groups([name])
 
-    @checked
+    @checked(condition=FUNCTION_WITHOUT_ARGUMENTS, timeout=NUMBER, what=TEXT)
     def wait_until(
         self, condition: Callable[[], object], timeout: float = 10.0, what: str = "the condition"
     ) -> None:
@@ -287,17 +287,17 @@ class AsyncKafka:
         """The same as `Kafka.server`."""
         return self._kafka.server
 
-    @checked
+    @checked(name=TEXT, partitions=WHOLE_NUMBER, configs=NAMES_TO_TEXTS)
     async def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
         await asyncio.to_thread(self._kafka.create_topic, name, partitions, configs)
 
-    @checked
+    @checked(name=TEXT, partitions=WHOLE_NUMBER)
     async def grow_topic(self, name: str, partitions: int) -> None:
         await asyncio.to_thread(self._kafka.grow_topic, name, partitions)
 
-    @checked
+    @checked(topic=TEXT, partition=WHOLE_NUMBER, timestamp=WHOLE_NUMBER)
     async def produce(
         self,
         topic: str,
@@ -310,22 +310,22 @@ class AsyncKafka:
         produce = partial(self._kafka.produce, key=key, partition=partition, timestamp=timestamp)
         return await asyncio.to_thread(produce, topic, *values, headers=headers)
 
-    @checked
+    @checked(topic=TEXT, isolation_level=TEXT, timeout=NUMBER)
     async def records(
         self, topic: str, *, isolation_level: str = "read_committed", timeout: float = 30.0
     ) -> list[ConsumerRecord]:
         records = partial(self._kafka.records, isolation_level=isolation_level, timeout=timeout)
         return await asyncio.to_thread(records, topic)
 
-    @checked
+    @checked(name=TEXT)
     async def group(self, name: str) -> Group:
         return await asyncio.to_thread(self._kafka.group, name)
 
-    @checked
+    @checked(name=TEXT)
     async def delete_group(self, name: str) -> None:
         await asyncio.to_thread(self._kafka.delete_group, name)
 
-    @checked
+    @checked(condition=FUNCTION_WITHOUT_ARGUMENTS, timeout=NUMBER, what=TEXT)
     async def wait_until(
         self, condition: Callable[[], Any], timeout: float = 10.0, what: str = "the condition"
     ) -> None:

@@ -26,7 +26,17 @@ from typing import Any, Final
 
 from ..errors import ConfigError, KprotoError
 from ..group.subscription import TopicPartition
-from ..validation import checked
+from ..validation import (
+    BYTES,
+    FUNCTION_WITHOUT_ARGUMENTS,
+    OFFSETS,
+    WHOLE_NUMBER,
+    ZERO_OR_MORE,
+    Rule,
+    checked,
+    is_partition,
+    list_of,
+)
 from .invariants import InvariantBroken
 from .world.user_code import reject_awaitable
 
@@ -42,7 +52,15 @@ LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 _JUMPS: Final = frozenset((*dis.hasjrel, *dis.hasjabs))
 
 
-@checked
+# Rules of arguments.
+_FUNCTION_OF_BYTES: Final = Rule(callable, "a function that takes bytes")
+_PARTITIONS_WITH_OFFSETS: Final = Rule(
+    list_of(lambda pair: isinstance(pair, tuple) and len(pair) == 2 and is_partition(pair[0])),
+    "a list of partitions with offsets",
+)
+
+
+@checked(assign=FUNCTION_WITHOUT_ARGUMENTS, times=ZERO_OR_MORE, most_lines=WHOLE_NUMBER)
 def an_assignor_is_a_function(
     assign: Callable[[], object], *, times: int = 2, most_lines: int = MOST_LINES
 ) -> None:
@@ -56,7 +74,7 @@ def an_assignor_is_a_function(
             raise InvariantBroken(f"two calls with the same input returned {first!r} and {repeated!r}")
 
 
-@checked
+@checked(decode=_FUNCTION_OF_BYTES, data=BYTES)
 def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) -> None:
     """I18: check that `decode` returns or raises a KprotoError, for any bytes.
 
@@ -92,7 +110,7 @@ def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) ->
         )
 
 
-@checked
+@checked(start=OFFSETS, end=OFFSETS, rows=_PARTITIONS_WITH_OFFSETS)
 def a_batch_ends_where_its_rows_end(
     start: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],

@@ -23,7 +23,7 @@ from ..errors import IllegalState
 from ..group.subscription import TopicPartition
 from ..models.index import load_model
 from ..records import BatchBuilder
-from ..validation import checked
+from ..validation import TEXTS, WHOLE_NUMBER, ZERO_OR_MORE, Rule, checked, has_attributes
 from .invariants import AT_REST, GRACE_MS, InvariantBroken, check
 from .world import Consumer, Invariant, Member, World
 
@@ -59,7 +59,12 @@ SETTLE_MS: Final = 30_000
 SETTLE_WITH_MODELS_MS: Final = 150_000
 
 
-@checked
+# Rules of arguments.
+_INVARIANTS: Final = Rule(lambda value: isinstance(value, Iterable), "a list of functions")
+_WORLD: Final = Rule(has_attributes("heal", "alive_clients"), "a kproto.testing.world.World")
+
+
+@checked(seed=WHOLE_NUMBER, steps=WHOLE_NUMBER, watch=_INVARIANTS, others=TEXTS)
 def play(
     seed: int,
     *,
@@ -83,7 +88,7 @@ def play(
     return schedule.world
 
 
-@checked
+@checked(world=_WORLD, ms=ZERO_OR_MORE)
 def settle(world: World, ms: int = SETTLE_MS) -> None:
     """Let a world settle: heal all faults, start all brokers, and let all applications poll.
 
@@ -199,7 +204,7 @@ class Schedule:
         for _ in range(random.randint(1, 3)):
             self.join()
 
-    @checked
+    @checked(steps=WHOLE_NUMBER)
     def run(self, steps: int) -> None:
         """Make `steps` random moves, with random times between them."""
         weights, moves = zip(*self.moves, strict=True)

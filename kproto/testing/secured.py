@@ -26,7 +26,16 @@ from ..errors import ConfigError
 from ..messages.create_acls import AclCreation, CreateAclsRequest
 from ..messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ..security.oauthbearer import unsecured, unsecured_token
-from ..validation import checked
+from ..validation import (
+    NAMES_TO_SETTINGS,
+    NAMES_TO_TEXTS,
+    NUMBER,
+    TEXT,
+    Rule,
+    checked,
+    has_attributes,
+    secret,
+)
 from .certificates import Certificates
 from .issuer import Issuer
 from .kafka import Kafka
@@ -35,6 +44,11 @@ Protocol = Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SHOWN: Final = ("server", "expired", "elsewhere")
 _PLAIN: Final = "PLAINTEXT"
+
+
+# Rules of arguments.
+_CERTIFICATES: Final = Rule(has_attributes("context"), "what kproto.testing.certificates makes")
+_ISSUER: Final = Rule(has_attributes("check", "token"), "what kproto.testing.issuer makes")
 
 
 class SecuredKafka(Kafka):
@@ -61,7 +75,7 @@ class SecuredKafka(Kafka):
     def __repr__(self) -> str:
         return f"<SecuredKafka at {self.bootstrap} by {self.security}>"
 
-    @checked
+    @checked(user=TEXT, password=TEXT, mechanism=TEXT)
     def options(self, user: str = "", password: str = "", mechanism: str = "SCRAM-SHA-512") -> SecurityConfig:
         """Return the security options for kproto's clients.
 
@@ -81,7 +95,7 @@ class SecuredKafka(Kafka):
             client_options |= {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
         return client_options
 
-    @checked
+    @checked(user=TEXT, seconds=NUMBER)
     def token(self, user: str, seconds: float = 60.0) -> str:
         """Return an OAUTHBEARER token that the broker accepts for this time in seconds.
 
@@ -93,7 +107,7 @@ class SecuredKafka(Kafka):
 
     # ---- faults
 
-    @checked
+    @checked(user=TEXT, password=TEXT)
     def set_password(self, user: str, password: str) -> None:
         """Change the password of `user`.
 
@@ -102,7 +116,7 @@ class SecuredKafka(Kafka):
         """
         self.server.users.set(self._known(user), password)
 
-    @checked
+    @checked(user=TEXT)
     def remove_user(self, user: str) -> None:
         """Reject logins of `user` from now on. Open sessions stay, as with `set_password`."""
         self.server.users.remove(self._known(user))
@@ -180,7 +194,7 @@ class SecuredKafka(Kafka):
 
 
 @contextmanager
-@checked
+@checked(certificates=_CERTIFICATES, users=secret(NAMES_TO_TEXTS), settings=NAMES_TO_SETTINGS, issuer=_ISSUER)
 def secured(
     security: Protocol,
     certificates: Certificates,

@@ -31,12 +31,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from ..errors import ConfigError, MissingExtra
-from ..validation import checked
+from ..validation import Rule, checked, has_attributes
 
 try:
     from hypothesis import strategies as st
@@ -80,6 +80,12 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+# Rules of arguments.
+_MESSAGE_CLASS: Final = Rule(
+    has_attributes("__versions__", "__fields__"), "the class of a message, as FetchRequest"
+)
+
+
 def from_message(
     cls: type[M], version: int | None = None, *, unknown_tags: bool = False
 ) -> st.SearchStrategy[M]:
@@ -100,13 +106,13 @@ def _is_message(cls: object) -> bool:
     return isinstance(cls, type) and issubclass(cls, Message)
 
 
-@checked
+@checked(cls=_MESSAGE_CLASS)
 def versions(cls: type[Message]) -> st.SearchStrategy[int]:
     """The versions of a message. They shrink towards the oldest."""
     return st.integers(cls.__versions__.min, cls.__versions__.max)
 
 
-@checked
+@checked(cls=_MESSAGE_CLASS)
 def versioned(cls: type[M], *, unknown_tags: bool = False) -> st.SearchStrategy[tuple[int, M]]:
     """Pairs of a version and a message that the version can carry."""
     return versions(cls).flatmap(

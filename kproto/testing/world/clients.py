@@ -16,6 +16,7 @@ from consumer.engine.network.transport import Broken, Data, Open, Opened, Shut, 
 from ...broker.log import Log
 from ...group.subscription import TopicPartition
 from ...messages.api_versions import ApiVersion
+from ...validation import ZERO_OR_MORE, checked
 from ...wire.frame import Frames
 from .journal import kept, knob
 from .user_code import reject_awaitable
@@ -210,6 +211,7 @@ class Client:
             return
         function(*args)
 
+    @checked(ms=ZERO_OR_MORE)
     @kept
     def freeze(self, ms: int) -> None:
         """Stop the process for `ms` (SIGSTOP): it reads nothing and no timer fires, while the world

@@ -18,7 +18,7 @@ from consumer.records import GroupChange
 
 from ...errors import IllegalState
 from ...group.subscription import TopicPartition
-from ...validation import checked
+from ...validation import OFFSETS, PARTITION, TEXT, WHOLE_NUMBER, ZERO_OR_MORE, checked
 from .clients import ClientWorld, EngineClient
 from .journal import kept, knob
 from .user_code import reject_awaitable
@@ -357,6 +357,7 @@ class Consumer(EngineClient):
 
     # ---- calls of the application; each is journaled, see `kept`
 
+    @checked(topics=TEXT, pattern=TEXT)
     @kept
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
         """Subscribe to topics, or to all topics that match `pattern`, and start to poll."""
@@ -364,6 +365,7 @@ class Consumer(EngineClient):
         self.observe("subscribed")
         self.resume_polling()
 
+    @checked(partitions=OFFSETS)
     @kept
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         """Assign partitions manually and start to poll.
@@ -397,6 +399,7 @@ class Consumer(EngineClient):
         if not self.polling:
             self._schedule_poll(0)
 
+    @checked(ms=ZERO_OR_MORE)
     @kept
     def wait_in_poll(self, ms: int) -> None:
         """Poll with timeout `ms` for `ms`, as an iteration over the consumer does. Then stop polling."""
@@ -404,6 +407,7 @@ class Consumer(EngineClient):
         self.resume_polling()
         self.world.push(self.world.now + ms, self.run_when_awake, self.pause_polling)
 
+    @checked(partition=PARTITION, offset=WHOLE_NUMBER)
     @kept
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Seek to an offset of a partition."""
@@ -413,6 +417,7 @@ class Consumer(EngineClient):
         if partition in self.world.partitions() and self.world.log(partition).end_offset < offset:
             self.observe("beyond", (partition,))
 
+    @checked(partitions=PARTITION)
     @kept
     def seek_to(self, where: str | int, *partitions: TopicPartition) -> None:
         """Seek to "earliest", "latest", "committed" or a timestamp in ms, in all partitions by default."""
@@ -421,16 +426,19 @@ class Consumer(EngineClient):
             self.positions.pop(partition, None)
         self.observe("sought", partitions, where if isinstance(where, str) else f"{where} ms")
 
+    @checked(partitions=PARTITION)
     @kept
     def pause(self, *partitions: TopicPartition) -> None:
         self.do(ev.Pause(frozenset(partitions)))
         self.observe("paused", partitions)
 
+    @checked(partitions=PARTITION)
     @kept
     def resume(self, *partitions: TopicPartition) -> None:
         self.do(ev.Resume(frozenset(partitions)))
         self.observe("resumed", partitions)
 
+    @checked(offsets=OFFSETS, timeout_ms=ZERO_OR_MORE)
     @kept
     def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout_ms: int | None = None
@@ -456,10 +464,12 @@ class Consumer(EngineClient):
             raise
         return token
 
+    @checked(reason=TEXT)
     @kept
     def rejoin(self, reason: str = "the test says so") -> None:
         self.do(ev.Rejoin(reason))
 
+    @checked(timeout_ms=ZERO_OR_MORE)
     @kept
     def close(self, *, leave: bool = True, timeout_ms: int = 30_000) -> object:
         """Close the consumer; callbacks are served meanwhile. Returns the token that `done` will contain."""
@@ -491,6 +501,7 @@ class Consumer(EngineClient):
             self.observe(kind)
         return token
 
+    @checked(timeout_ms=ZERO_OR_MORE)
     @kept
     def run(self, plan: Any, *, timeout_ms: int = 60_000) -> object:
         """Run an admin plan of `consumer.engine.admin`. Returns the token that `done` will contain."""
@@ -514,7 +525,7 @@ class Consumer(EngineClient):
         """Return the reported group changes of this kind."""
         return [change for change in self.changes if change.kind == kind]
 
-    @checked
+    @checked(partition=PARTITION)
     def position(self, partition: TopicPartition) -> int | None:
         """Return the position, or None while it is unknown or the partition is not owned."""
         state = self.engine.partitions.get(partition)

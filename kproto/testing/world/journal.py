@@ -26,7 +26,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 from ...errors import ConfigError, IllegalState
 from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
-from ...validation import argument_checker
 
 M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -57,13 +56,11 @@ class ClientName(NamedTuple):
 def kept(method: M) -> M:
     """Journal the calls of a method of World or Client that come from outside of a run.
 
-    Arguments are validated before.
+    `checked` stands above it, so that a call with wrong arguments is not journaled.
     """
-    check = argument_checker(method)
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        check(self, *args, **kwargs)
         world = getattr(self, "world", self)
         reject_replayed_world(world, f"{method.__name__}() is called")
         if not world.is_outside_run:

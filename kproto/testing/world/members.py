@@ -14,6 +14,7 @@ from ...messages.index import response_class
 from ...messages.join_group import JoinGroupResponse
 from ...models import contract
 from ...models.index import Model
+from ...validation import OFFSETS, PARTITION, TEXT, WHOLE_NUMBER, ZERO_OR_MORE, checked
 from ...wire.frame import Frames, frame
 from .clients import Client, ClientWorld, Wire
 from .consumers import CALLBACK_BEGIN_KINDS, Listener
@@ -299,6 +300,7 @@ class Member(Client):
 
     # ---- calls of the application
 
+    @checked(topics=TEXT, pattern=TEXT)
     @kept
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
         """Subscribe to topics, or to all topics that match `pattern`, and start to poll."""
@@ -312,6 +314,7 @@ class Member(Client):
         self.do(contract.UnsubscribeCalled())
         self.observe("unsubscribed")
 
+    @checked(partitions=OFFSETS)
     @kept
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         """Assign partitions manually and start to poll, from these offsets (None: as the client decides)."""
@@ -319,6 +322,7 @@ class Member(Client):
         self.owned = set(partitions)
         self.resume_polling()
 
+    @checked(timeout_ms=ZERO_OR_MORE, limit=WHOLE_NUMBER)
     @kept
     def poll_once(self, timeout_ms: int, limit: int = 1, *, patient: bool = False) -> None:
         """Poll once, for an application that does not poll by itself; `polling` until the poll ends."""
@@ -341,21 +345,25 @@ class Member(Client):
         self._keeps_polling = True
         self.world.push(self.world.now, self.run_when_awake, self._loop)
 
+    @checked(partition=PARTITION, offset=WHOLE_NUMBER)
     @kept
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.do(contract.SeekCalled(partition, offset))
         self.observe("sought", (partition,), offset)
 
+    @checked(partitions=PARTITION)
     @kept
     def pause(self, *partitions: TopicPartition) -> None:
         self.do(contract.PauseCalled(partitions))
         self.observe("paused", partitions)
 
+    @checked(partitions=PARTITION)
     @kept
     def resume(self, *partitions: TopicPartition) -> None:
         self.do(contract.ResumeCalled(partitions))
         self.observe("resumed", partitions)
 
+    @checked(offsets=OFFSETS)
     @kept
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, wait: bool = True) -> object:
         """Commit these offsets, or the positions of all partitions. Returns the token for `committed`."""
@@ -372,6 +380,7 @@ class Member(Client):
         """Java's `wakeup`: interrupt the call that waits, or else the next one."""
         self.do(contract.WakeupCalled())
 
+    @checked(reason=TEXT)
     @kept
     def rejoin(self, reason: str = "") -> None:
         self.do(contract.RebalanceCalled(reason))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ...broker import machine
 from ...broker.log import Log
@@ -21,10 +21,13 @@ from ...messages.index import response_class
 from ...messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ...records import BatchBuilder, assign_offsets, encode_batch
 from ...records.record import Record
-from ...validation import checked
+from ...validation import BYTES, PARTITION, TEXT, WHOLE_NUMBER, ZERO_OR_MORE, Rule, checked, has_attributes
 from ...wire.message import Message
 from .exchange import Exchange
 from .journal import kept
+
+# Rules of arguments.
+_REQUEST: Final = Rule(has_attributes("__api_key__", "encode"), "a request, as FetchRequest(...)")
 
 
 class Operator(Exchange):
@@ -32,12 +35,14 @@ class Operator(Exchange):
 
     # ---- topics and records
 
+    @checked(name=TEXT, partitions=WHOLE_NUMBER)
     @kept
     def create(self, name: str, partitions: int, configs: dict[str, str] | None = None) -> None:
         """Create a topic. Raises ConfigError if the broker rejects it."""
         event = machine.CreateTopic(name, partitions, self.random_id(), configs or {})
         self.step(self._first_broker_up(), event)
 
+    @checked(name=TEXT, partitions=WHOLE_NUMBER)
     @kept
     def grow(self, name: str, partitions: int) -> None:
         """Increase the number of partitions to `partitions`. Raises ConfigError if the topic has more."""
@@ -46,6 +51,7 @@ class Operator(Exchange):
         new = [tp for tp in self.partitions() if tp.topic == name and tp not in before]
         self.observe("operator", "grown", new)
 
+    @checked(topic=TEXT, partition=WHOLE_NUMBER, values=TEXT)
     @kept
     def write(self, topic: str, partition: int, *values: str, **batch: Any) -> None:
         """Write one batch of records with these values, as another producer would.
@@ -59,6 +65,7 @@ class Operator(Exchange):
             builder.append(self.now, None, value.encode())
         self.append(topic, partition, builder.build(**batch))
 
+    @checked(topic=TEXT, partition=WHOLE_NUMBER, data=BYTES)
     @kept
     def append(self, topic: str, partition: int, data: bytes) -> None:
         """Write encoded batches, as another producer would. Raises ConfigError if the broker rejects them."""
@@ -72,6 +79,7 @@ class Operator(Exchange):
                 result.error_code, "data", f"{len(data)} bytes for {topic}-{partition}", result.error_message
             )
 
+    @checked(topic=TEXT, partition=WHOLE_NUMBER, offset=WHOLE_NUMBER)
     @kept
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete the records before `offset`, as retention does.
@@ -90,6 +98,7 @@ class Operator(Exchange):
                 answer.topics[0].partitions[0].error_code, "offset", f"{offset} of {topic}-{partition}"
             )
 
+    @checked(name=TEXT)
     @kept
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises ConfigError if it does not exist."""
@@ -98,6 +107,7 @@ class Operator(Exchange):
         self.disturbed.update(partition for partition in self.partitions() if partition.topic == name)
         self._request(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._first_broker_up())
 
+    @checked(topic=TEXT, partition=WHOLE_NUMBER, offset=WHOLE_NUMBER)
     @kept
     def truncate(self, topic: str, partition: int, offset: int) -> None:
         """Remove the records from `offset` on, as an unclean leader election does.
@@ -108,6 +118,7 @@ class Operator(Exchange):
         self.disturbed.add(TopicPartition(topic, partition))
         self.step(node, machine.TruncateLog(topic, partition, offset))
 
+    @checked(topic=TEXT, partition=WHOLE_NUMBER, batch=WHOLE_NUMBER)
     @kept
     def corrupt_batch(self, topic: str, partition: int, *, batch: int) -> None:
         """Corrupt the last byte of a stored batch, as a bad disk would. `batch` is its index, from 0."""
@@ -119,6 +130,7 @@ class Operator(Exchange):
         self.disturbed.add(partition_id)
         log.corrupt(batch)
 
+    @checked(topic=TEXT, partition=WHOLE_NUMBER)
     @kept
     def write_marker(self, topic: str, partition: int) -> None:
         """Write a transaction's commit marker: an offset without a record."""
@@ -133,7 +145,7 @@ class Operator(Exchange):
         if self.brokers:
             self.step(self._leader(partition_id), machine.LogChanged(topic, partition))
 
-    @checked
+    @checked(request=_REQUEST, version=WHOLE_NUMBER)
     def send_as_operator(self, request: Message, version: int) -> None:
         """Send a request on a separate connection; the response is ignored.
 
@@ -149,6 +161,7 @@ class Operator(Exchange):
 
     # ---- leaders, coordinators, brokers
 
+    @checked(topic=TEXT, partition=WHOLE_NUMBER, node=WHOLE_NUMBER)
     @kept
     def elect(self, topic: str, partition: int, node: int | None = None) -> None:
         """Elect broker `node` (None: the same broker) as the leader of a partition, in a new leader epoch."""
@@ -157,6 +170,7 @@ class Operator(Exchange):
         leader = self._leader(TopicPartition(topic, partition))
         self.step(leader, machine.ElectLeader(topic, partition, node))
 
+    @checked(group=TEXT, node=WHOLE_NUMBER, loading_ms=ZERO_OR_MORE)
     @kept
     def move_coordinator(self, group: str, node: int | None = None, *, loading_ms: int = 0) -> None:
         """Move the coordinator of a group to broker `node` (None: the same broker loads the group again).
@@ -170,6 +184,7 @@ class Operator(Exchange):
         former = current if current in self.brokers else self._first_broker_up()
         self.step(former, machine.MoveCoordinator(group, former if node is None else node, loading_ms))
 
+    @checked(node=WHOLE_NUMBER)
     @kept
     def stop_broker(self, node: int = 1) -> None:
         """Stop a broker: its connections break, its partitions and groups move to the next broker that is up.
@@ -188,6 +203,7 @@ class Operator(Exchange):
         if self.brokers:
             self._move_leaders_and_groups_from(node)
 
+    @checked(node=WHOLE_NUMBER, loading_ms=ZERO_OR_MORE)
     @kept
     def start_broker(self, node: int = 1, *, loading_ms: int = 0) -> None:
         """Start a broker with its logs, and without its old connections and fetch sessions."""
@@ -248,7 +264,7 @@ class Operator(Exchange):
 
     # ---- queries
 
-    @checked
+    @checked(partition=PARTITION)
     def log(self, partition: TopicPartition) -> Log:
         """Return the log of a partition. Raises ConfigError if the partition does not exist."""
         state = self.partition(partition)
@@ -256,7 +272,7 @@ class Operator(Exchange):
             raise ConfigError("partition", str(partition), "an existing partition")
         return state.log
 
-    @checked
+    @checked(group=TEXT, partition=PARTITION)
     def committed(self, group: str, partition: TopicPartition) -> int | None:
         """Return the offset that the group has committed, or None."""
         group_state = self.cluster.classic_coordinator.groups.get(group)

@@ -13,6 +13,7 @@ from consumer.engine.producer.batches import ProducerBatch
 from consumer.options import producer_options
 from consumer.records import GroupChange
 
+from ...validation import TEXT, WHOLE_NUMBER, checked
 from .clients import ClientWorld, EngineClient
 from .consumers import NETWORK_EVENTS
 from .journal import kept
@@ -58,6 +59,7 @@ class Producer(EngineClient):
                     pass
         self.plan()
 
+    @checked(topic=TEXT, partition=WHOLE_NUMBER)
     @kept
     def send(
         self, topic: str, value: str | bytes, key: str | bytes | None = None, partition: int | None = None

@@ -26,7 +26,22 @@ from ...errors import ConfigError
 from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
 from ...models.index import Model
-from ...validation import checked
+from ...validation import (
+    FUNCTION,
+    FUNCTION_WITHOUT_ARGUMENTS,
+    NAMES_TO_NUMBERS,
+    NAMES_TO_SETTINGS,
+    NUMBER,
+    TEXT,
+    WHOLE_NUMBER,
+    ZERO_OR_MORE,
+    Rule,
+    checked,
+    has_attributes,
+    is_text,
+    is_whole,
+    list_of,
+)
 from . import journal as journals
 from . import trace as traces
 from .clients import Client
@@ -46,6 +61,18 @@ Invariant = Callable[["World"], object]
 C = TypeVar("C", bound=Client)
 
 
+# Rules of arguments.
+_CLASS: Final = Rule(lambda value: isinstance(value, type), "a class")
+_CLIENT: Final = Rule(
+    lambda value: is_text(value) or hasattr(value, "name"), "a client of this world, or its name"
+)
+_FILE_NAME: Final = Rule(
+    lambda value: (is_text(value) and bool(value)) or isinstance(value, os.PathLike), "a file's name"
+)
+_LATENCY: Final = Rule(list_of(is_whole, 2), "two whole numbers")
+_MODEL: Final = Rule(has_attributes("start", "step", "next_deadline"), "a module such as kproto.models.java")
+
+
 class Stuck(AssertionError):
     """Raised when turns repeat without end and virtual time does not advance."""
 
@@ -62,7 +89,14 @@ class World(Operator):
     All times are virtual milliseconds. Raises ConfigError for settings that are not allowed.
     """
 
-    @checked
+    @checked(
+        topics=NAMES_TO_NUMBERS,
+        settings=NAMES_TO_SETTINGS,
+        seed=WHOLE_NUMBER,
+        brokers=WHOLE_NUMBER,
+        latency=_LATENCY,
+        highest=NAMES_TO_NUMBERS,
+    )
     def __init__(
         self,
         topics: Mapping[str, int] | None = None,
@@ -101,7 +135,9 @@ class World(Operator):
         self, name: str, model: Model | None, /, *, topics: Iterable[str] = (), **options: Any
     ) -> Consumer | Member: ...
 
-    @kept  # type: ignore[misc] # `name` may be a keyword, but pyright cannot resolve the overloads then
+    # mypy: `name` may be a keyword, but pyright cannot resolve the overloads then.
+    @checked(name=TEXT, model=_MODEL)  # type: ignore[misc]
+    @kept
     def join(
         self, name: str, model: Model | None = None, *, topics: Iterable[str] = (), **options: Any
     ) -> Any:
@@ -143,6 +179,7 @@ class World(Operator):
         """Start one of kproto's producers, named by its client_id, or "producer-1" and so on."""
         return self._add_client(Producer(self, self._choose_name("producer", options), **options))
 
+    @checked(client=_CLIENT)
     @kept
     def kill(self, client: Client | str) -> None:
         """Kill the process of a client: its connections close, and it sends nothing more."""
@@ -190,7 +227,7 @@ class World(Operator):
 
     # ---- time
 
-    @checked
+    @checked(ms=ZERO_OR_MORE, until=FUNCTION_WITHOUT_ARGUMENTS)
     def run(self, ms: int = 10_000, until: Callable[[], bool] | None = None) -> bool:
         """Let at most `ms` pass. With `until`, stop as soon as it returns true.
 
@@ -253,7 +290,7 @@ class World(Operator):
             error.add_note(f"in turn {self.turns} at {self.now} ms of World(seed={self.seed})")
             raise
 
-    @checked
+    @checked(wait=ZERO_OR_MORE, what=FUNCTION_WITHOUT_ARGUMENTS)
     def call_later(self, wait: int, what: Callable[[], object]) -> None:
         """Call `what()` in `wait` ms.
 
@@ -271,7 +308,7 @@ class World(Operator):
 
     # ---- replay
 
-    @checked
+    @checked(turn=ZERO_OR_MORE)
     def replay(self, turn: int | None = None) -> World:
         """Return a new world that replays this one up to `turn` (None: all turns).
 
@@ -287,12 +324,12 @@ class World(Operator):
         finally:
             self.is_being_replayed = False
 
-    @checked
+    @checked(turns=ZERO_OR_MORE)
     def rewind(self, turns: int = 1) -> World:
         """Return a new world in the state of this one `turns` turns ago, at least in its initial state."""
         return self.replay(max(0, self.turns - turns))
 
-    @checked
+    @checked(path=_FILE_NAME)
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the journal to `path` as JSON lines, for `World.load`.
 
@@ -342,7 +379,7 @@ class World(Operator):
         for invariant in self.watched_invariants:
             check_invariant(invariant, self)
 
-    @checked
+    @checked(invariants=FUNCTION)
     def watch(self, *invariants: Invariant) -> None:
         """Check these invariants after each observation; see `kproto.testing.invariants`."""
         for invariant in invariants:
@@ -354,7 +391,7 @@ class World(Operator):
                 )
         self.watched_invariants += invariants
 
-    @checked
+    @checked(client=_CLIENT, kind=_CLASS)
     def requests_of(self, client: Client | str, kind: type[Any]) -> list[Any]:
         """Return the requests of class `kind` that the client sent so far. Needs `trace=True`."""
         sender = self.client(client)
@@ -362,7 +399,7 @@ class World(Operator):
             request for origin, request, _ in self.requests if origin is sender and isinstance(request, kind)
         ]
 
-    @checked
+    @checked(group=TEXT)
     def is_stable(self, group: str) -> bool:
         """Return whether the group exists and is in the state Stable."""
         description = self.cluster.coordinator.describe(group)
@@ -370,6 +407,7 @@ class World(Operator):
 
     # ---- the network
 
+    @checked(kind=TEXT, client=_CLIENT, node=WHOLE_NUMBER, ms=ZERO_OR_MORE, chance=NUMBER, lasts=ZERO_OR_MORE)
     @kept
     def fault(
         self,
@@ -411,7 +449,7 @@ class World(Operator):
         for active in list(self.network.faults):
             self.network.heal(active)
 
-    @checked
+    @checked(client=_CLIENT)
     def cut(self, client: Client | str) -> None:
         """Close all connections of a client."""
         self.fault("cut", client)
