@@ -1,6 +1,6 @@
 """Record batches, the payload of Produce and Fetch, as rows.
 
-`kproto.records.columns` reads them as columns.
+The module `kproto.records.columns` reads record batches as columns.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The memory into which batches are decompressed.
 
-Arenas are kept in a pool and taken from it, so threads may decode at the same time.
+Arenas come from a pool and return to it, so threads may decode at the same time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _shelf: list[NDArray[np.uint8]] = []
 
 
 class Arena:
-    """One block of memory that holds all batches. It is reused, as allocating takes longer than decoding."""
+    """One block of memory that holds all batches. It is reused, because allocating takes longer than
+    decoding.
+    """
 
     __slots__ = ("_view", "bytes", "used")
 
@@ -38,7 +40,7 @@ class Arena:
         self._view = _view(self.bytes)
 
     def _reserve(self, more: int) -> None:
-        """Grow the arena so that `more` bytes fit behind the used ones."""
+        """Grow the arena so that `more` bytes fit behind the used bytes."""
         size = self.used + more + SLACK
         if size <= len(self.bytes):
             return
@@ -67,7 +69,9 @@ class Arena:
                 raise RecordError("RecordBatch", 2, "records", start, detail) from None
             stop.append(self.used)
             if self.used > most:
-                raise IllegalState(f"{self.used} bytes of records are too many for one call: hand it fewer")
+                raise IllegalState(
+                    f'f"{self.used} bytes of records are too many for one call: pass fewer record sets"'
+                )
         table[AT] = at
         table[STOP] = stop
 

@@ -14,7 +14,7 @@ from .windows import Bools
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
-_INLINE = 12  # Arrow's views hold values of up to 12 bytes themselves.
+_INLINE = 12  # Arrow stores values of up to 12 bytes in the view itself.
 
 
 def gather(
@@ -22,7 +22,7 @@ def gather(
 ) -> Any:
     """Copy the bytes between each `wanted` place and the next into a BinaryArray.
 
-    Arrow copies them once. All places, which must be ascending, become the offsets of one array whose
+    Arrow copies the bytes once: all places, which must be ascending, become the offsets of one array whose
     elements include the gaps between values. `null` says which wanted elements are null; their places are
     empty.
     """

@@ -41,7 +41,7 @@ HEADER_SIZE = HEADER.size  # 61
 CRC_AT = 17
 # The CRC covers everything from here on, so brokers can set the offset and the leader epoch in front.
 CRC_FROM = 21
-OVERHEAD = 12  # The bytes of the offset and the size field, which the size does not count.
+OVERHEAD = 12  # The size of the base offset and of the size field, which the size does not count.
 
 CODEC_BITS = 0x07
 APPEND_TIME = 0x08
@@ -122,7 +122,7 @@ class Batch:
 
     @property
     def crc_ok(self) -> bool:
-        """Whether the CRC in the header is the CRC of the bytes; for batches that were read unchecked."""
+        """Whether the CRC in the header matches the bytes; for batches that were read without this check."""
         if self.magic < 2:
             return zlib.crc32(self.data[16:]) == int.from_bytes(self.data[12:16], "big")
         return crc32c(self.data[CRC_FROM:]) == int.from_bytes(self.data[CRC_AT:CRC_FROM], "big")

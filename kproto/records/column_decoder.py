@@ -45,7 +45,7 @@ class BatchArrays:
     count: Int64s
     base_offset: Int64s
     base_timestamp: Int64s
-    # Whether there are as many records as offsets. Starts are guessed only then.
+    # Whether there are as many records as offsets. Record starts are guessed only in this case.
     gapless: Bools
 
 
@@ -120,7 +120,7 @@ def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
 
 
 def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
-    """Find the starts of records in long runs of one size; None if runs are short or wrong.
+    """Find the starts of records in long runs of one size; None if runs are short or the guess is wrong.
 
     A run is accepted if its first length also stands where the last record would be. `_slice` checks the
     lengths in between.
@@ -172,7 +172,7 @@ def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number:
     run, beyond = look(_SHORTEST_RUN)
     if 2 * np.count_nonzero(run < np.minimum(most, _SHORTEST_RUN)) > len(run):
         return None
-    # Lengths mostly change where the offset delta takes one byte more. Otherwise the end is found by
+    # Lengths usually change where the offset delta takes one byte more. Otherwise the end is found by
     # bisection.
     wider = np.where(number <= _ONE_BYTE, _ONE_BYTE + 1, _TWO_BYTES + 1) - number
     run, beyond = look(wider)

@@ -63,7 +63,10 @@ from .record import Headers, Record
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
 
-_CHUNK = 1024  # Objects made at a time, while their data is in the cache.
+# Objects are made in chunks of this size, while their data is in the cache. With fewer records, reading row
+# by row is faster. From this size of a value in bytes, values are copied by way of views. Arrow's binary
+# arrays have offsets of 32 bits.
+_CHUNK = 1024
 _FEW = 150  # With fewer records, reading row by row is faster.
 _LARGE = 200  # Bytes of a value, from which on values are copied by way of views.
 MOST = (1 << 31) - (1 << 20)  # Arrow's binary arrays have offsets of 32 bits.
@@ -103,7 +106,7 @@ class Columns:
 
     @property
     def has_headers(self) -> bool:
-        """Whether some row may have headers."""
+        """Whether any row may have headers."""
         return self._tails is not None or any(self._headers or ())
 
     @property
@@ -263,7 +266,7 @@ def columns_of(
         columns = _read_columns(parts, [part.data for part in parts], table, max_decompressed, lent, most)
         if columns is not None:
             return columns
-    # It finds the first error, and reads message sets.
+    # The row reader finds the first error, and reads message sets.
     return _read_rows(parts, check_crc, control, max_decompressed)
 
 
@@ -320,7 +323,8 @@ def _read_columns(
         arena.fill(sources, table, max_decompressed, most)
         columns = _decode(parts, arena.bytes, table, lent, arena if lent else None)
     except IndexError:
-        columns = None  # A length led out of the arena.
+        # The chain of lengths led out of the arena. The rows are read next, and need the memory.
+        columns = None
     if columns is not None and not lent:  # Otherwise the rows are read next, which needs the memory.
         arena.release()
     return columns
@@ -422,7 +426,7 @@ def _gather_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any
 def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
     """Copy as `_gather_chosen` does, but large values by way of views.
 
-    For views Arrow adds up the sizes first, which is 1.3 times as fast for large values.
+    With views, Arrow adds up the sizes first, which is 1.3 times as fast for large values.
     """
     if int((places[1::2] - places[::2]).sum()) < _LARGE * len(null):
         return _gather_chosen(data, places, null, chosen)

@@ -40,10 +40,10 @@ ALLOWED_RATIO = 16
 # max.message.bytes. gzip and zstd reach this ratio on the most repetitive logs.
 MOST = 1 << 30
 
-# How many of the first bytes `begins` gets.
+# The number of first bytes that `begins` receives.
 LOOK = 64 << 10
 
-# Checks whether bytes start as the expected content does; gets at most the first `LOOK` bytes.
+# A check whether bytes start as the expected content does. It gets at most the first `LOOK` bytes.
 Begins = Callable[[memoryview], bool]
 
 _FIRST_STEP = 64 << 10  # The first guess at an unknown size: four times Kafka's batch.size.
@@ -102,7 +102,7 @@ def decompress(
     if codec == 1:
         return _gunzip(data, limit, most, begins)
     size = size_hint(codec, source)
-    if codec == 2:  # Only snappy's size is exact, and the input justifies it.
+    if codec == 2:  # Only snappy's size is exact, and justified by the input.
         limit = _snappy_allowed(source, size, limit, most, begins)
     size = min(size, limit)
     while True:
@@ -130,7 +130,8 @@ def decompress_into(
 ) -> int | None:
     """Decompress to the start of `out`; return the number of bytes, None if `out` is too small.
 
-    For readers that keep one arena for many batches. Arguments and errors are those of `decompress`.
+    This function is for readers that keep one arena for many batches. Arguments and errors are those of
+    `decompress`.
     """
     limit = allowance(len(data), max_decompressed)
     most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
@@ -204,7 +205,7 @@ _COMPRESSORS: dict[int, Callable[[bytes | bytearray | memoryview, int | None], b
 }
 
 
-# Each fills the start of `out` and returns the number of bytes, or raises `Full`.
+# Each function fills the start of `out` and returns the number of bytes, or raises `Full`.
 _READERS: dict[int, Callable[[memoryview, memoryview], int]] = {
     1: gzip.decompress_into,
     2: snappy.decompress_into,

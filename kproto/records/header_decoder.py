@@ -93,7 +93,7 @@ class HeaderColumns:
         try:
             read = _read(Windows(data), places[:-1].astype(np.int64), places[1:].astype(np.int64))
         except IndexError:
-            return False  # A length led out of the data.
+            return False  # A length leads out of the data.
         if read is None:
             return False
         self._first, spots, null = read

@@ -34,7 +34,7 @@ _LZ4 = 3
 
 
 def crc_ok(data: bytes, start: int, end: int) -> bool:
-    """Return whether the CRC of the message from `start` to `end` is right."""
+    """Return whether the CRC of the message from `start` to `end` is correct."""
     return zlib.crc32(memoryview(data)[start + 16 : end]) == int.from_bytes(
         data[start + 12 : start + 16], "big"
     )
@@ -43,7 +43,7 @@ def crc_ok(data: bytes, start: int, end: int) -> bool:
 def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompressed: int | None) -> Batch:
     """Read the outer message from `at` to `stop` as a batch.
 
-    A wrapper is decompressed immediately, because its offsets are needed.
+    A wrapper is decompressed immediately, because the offsets of its inner messages are needed.
     """
     record, codec, attributes = _read(data, at, stop, check_crc, "offset")
     magic = data[at + 16]

@@ -1,8 +1,8 @@
 """Encode the rows of a whole batch from lists, by loops that run in C.
 
-The bytes are those that `BatchBuilder` makes of the same rows, in a third of its time: a producer keeps the
-lists and encodes them when it sends. Rows with numbers beyond the tables of small varints are encoded by the
-builder.
+The result has the same bytes as `BatchBuilder` makes of the same rows, in a third of its time: a producer
+keeps the lists and encodes them when it sends. Rows with numbers beyond the tables of small varints are
+encoded by the builder.
 
 An alternative was slower: laying out all pieces of all records in one list, column by column, and joining
 once. It took 0.28 µs per record in batches of 2,500, as this does, but 0.38 µs in batches of 600 and 0.87 µs
@@ -121,7 +121,9 @@ def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[by
 
 
 def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> bool:
-    """Return whether there are no keys, one length of values, ascending times and many per ms."""
+    """Return whether the rows have no keys, one length of values, ascending times, and many rows per
+    millisecond.
+    """
     count = len(timestamps)
     if keys.count(None) < count or not 1 < count <= _MOST:
         return False
@@ -130,7 +132,7 @@ def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Se
     try:
         if len(set(map(length_of_bytes, values))) > 1:  # type: ignore[arg-type]
             return False
-    except TypeError:  # A null, or not bytes.
+    except TypeError:  # The value is null, or is not of type bytes.
         return False
     return list(timestamps) == sorted(timestamps)
 
@@ -138,8 +140,8 @@ def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Se
 def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> list[bytes | bytearray]:
     """Encode values of one length without keys, many of them per millisecond.
 
-    Everything in front of a value is then constant, except the offset delta, which is written into all
-    records by slices.
+    The bytes in front of each value are then constant, except for the offset delta. Slices write the offset
+    deltas into all records.
     """
     varints, deltas = small_varints()
     count, base, length = len(timestamps), timestamps[0], len(values[0])
@@ -173,9 +175,9 @@ _FAR = 1 << 41  # The ms that six bytes of a varint hold: 69 years.
 
 @cache
 def _pieces() -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
-    """Return tables of two bytes of a varint by their 14 bits: complete, first, middle, last.
+    """Return four tables of two varint bytes by their 14 bits: complete, first, middle and last bytes.
 
-    The first two tables include the attributes in front.
+    An entry of the first two tables begins with the record's attributes byte.
     """
     last = [bytes((bits,)) if bits < 128 else bytes((bits & 127 | 128, bits >> 7)) for bits in range(1 << 14)]
     middle = [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]

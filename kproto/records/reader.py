@@ -93,7 +93,8 @@ def spans(data: Data) -> Iterator[BatchSpan | Batch]:
 def has_many_records(*fields: Data) -> bool:
     """Return whether the headers announce so many records that decoding to columns is faster.
 
-    Only magic 2 counts, as others are not decoded to columns. A batch counts for at most one record per byte.
+    Only batches of magic 2 are counted, because others are not decoded to columns. A batch is counted with at
+    most one record per byte.
     """
     count = 0
     for data in fields:
@@ -143,7 +144,8 @@ class AbortedTransactions:
 def is_abort_marker(batch: Batch) -> bool:
     """Return whether a control batch aborts a transaction: its key is int16 version, int16 0.
 
-    It returns False if compaction removed the record. Raises `RecordError` for an invalid key, as in Java.
+    The result is False if compaction removed the marker's record. Raises `RecordError` for an invalid key, as
+    in Java.
     """
     records = batch.records()
     if not records:

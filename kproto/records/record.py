@@ -61,8 +61,7 @@ def parse_records(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from `at`; return them and their end, which the caller checks.
 
-    One pass: varints of one or two bytes are read in line, longer ones by `_varint`. A small record takes 1
-    µs.
+    Varints of one or two bytes are read in this loop, longer ones by `_varint`. A small record takes 1 µs.
     """
     records: list[Record] = []
     add = records.append
@@ -162,7 +161,7 @@ def begins_records(start: memoryview) -> bool:
         except MalformedRecord:
             return False
         except IndexError:
-            break  # The remaining bytes are not in `start`.
+            break  # The remaining bytes of the record are not in `start`.
         if raw & 1 or raw < 2 * _SHORTEST:
             return False
         at += raw >> 1
@@ -222,7 +221,9 @@ def decode_header_key(raw: bytes) -> str:
 
 
 def _replacement(error: UnicodeError) -> tuple[str, int]:
-    """Replace as "replace" does, but one surrogate is one malformed character, as in Java."""
+    """Replace malformed bytes as the handler "replace" does, but count one surrogate as one character, as in
+    Java.
+    """
     assert isinstance(error, UnicodeDecodeError)
     sequence = error.object[error.start : error.start + 3]
     if sequence[0] == 0xED and b"\xa0" <= sequence[1:2] < b"\xc0":
@@ -269,7 +270,8 @@ def zigzag(value: int) -> bytes:
     if 0 <= value < _SHORT:
         return _SHORT_VARINTS[value]
     unsigned = (value << 1 ^ -(value >> 63 & 1)) & 0xFFFFFFFFFFFFFFFF
-    if 1 << 14 <= unsigned < 1 << 21:  # The timestamps and offsets of large batches.
+    # The deltas of timestamps and offsets in large batches take three bytes.
+    if 1 << 14 <= unsigned < 1 << 21:
         return _continued()[unsigned & 0x3FFF] + _LAST_BYTES[unsigned >> 14]
     out = bytearray()
     while unsigned > 127:

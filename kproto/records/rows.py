@@ -37,8 +37,9 @@ def rows(
 
     A truncated last batch is ignored, as brokers cut responses at a number of bytes (`batches`). Control
     records are left out unless `control` is set. `aborted` are the pairs (producer id, first offset) of a
-    fetch response: their records are left out (isolation level read_committed). Brokers send whole batches,
-    so the first may begin below the requested offset: records below `from_offset` are left out.
+    fetch response: the records of these transactions are left out (isolation level read_committed). Brokers
+    send whole batches, so the first batch may begin below the requested offset: records below `from_offset`
+    are left out.
 
     With numpy and pyarrow installed, thousands of records are decoded to columns first, which is 2 to 4 times
     as fast.
@@ -67,7 +68,7 @@ def row_lists(
     control: bool = False,
     max_decompressed: int | None = None,
 ) -> Iterator[list[Record]]:
-    """Decode as `rows` does, into lists of at most `size` records; other arguments as there.
+    """Decode as `rows` does, into lists of at most `size` records; the other arguments are those of `rows`.
 
     This is twice as fast as one long list if each list is dropped before the next. Records in front of a
     malformed batch are returned before its `RecordError` is raised. Raises `ConfigError` for a `size` below
@@ -91,7 +92,7 @@ def row_lists(
 def _as_columns(
     data: Data, max_decompressed: int | None, wanted: _Wanted
 ) -> tuple[Columns | None, RecordError | None]:
-    """Decode to columns if that is faster; or return the error, whose place the row reader finds."""
+    """Decode to columns if that is faster. Return an error, whose place the row reader then finds."""
     if (read := _columns(data)) is None:
         return None, None
     try:
@@ -120,8 +121,8 @@ def _row_by_row(
 ) -> Iterator[list[Record]]:
     """Iterate over the records to return, batch by batch.
 
-    `known` is an error that decoding reaches at the latest, so a decompression bomb is not decompressed
-    twice.
+    `known` is an error that column decoding has found: the iteration ends there at the latest, so that a
+    decompression bomb is not decompressed twice.
     """
     transactions = AbortedTransactions(aborted)
     for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):

@@ -36,7 +36,7 @@ class Windows:
     def twos(self, place: Int64s) -> Int64s:
         """Return the two bytes at each place.
 
-        They are combined from single bytes, because unaligned windows take twice as long.
+        The two bytes are combined from single bytes, because reading unaligned windows takes twice as long.
         """
         window: Int64s = self._next[place].astype(np.int64)
         window <<= _EIGHT

@@ -1,7 +1,7 @@
 """The codecs of record batches, one module each, for all forms that topics contain.
 
-Each has `compress(data, level)` and `decompress_into(data, out)`, which fills the start of `out` and returns
-the number of bytes, or raises `Full`. `kproto.records.compression` sets the limits.
+Each codec has `compress(data, level)` and `decompress_into(data, out)`. The latter fills the start of `out`
+and returns the number of bytes, or raises `Full`. `kproto.records.compression` sets the limits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ class CodecError(ValueError):
 
 
 class Full(Exception):
-    """The output buffer is too small, whether the input is valid or not. It has the first bytes."""
+    """The output buffer is too small for the input, which may be invalid. The buffer has the first bytes of
+    output.
+    """
 
 
 @cache

@@ -22,9 +22,9 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     """Decompress all members of a gzip file. Trailing bytes are ignored, as in Java.
 
-    An unpacker copies the bytes that it was passed and did not use: at each step, and those after its member.
-    So it gets pieces. Only the first piece, usually of the only member, is large: one megabyte can hold 50
-    thousand empty members. See Java's GZIPInputStream.
+    A decompressor copies the bytes that it was passed and did not use, at each step and at the end of its
+    member. It therefore receives the input in pieces. Only the first piece is large, because one megabyte may
+    hold 50,000 empty members. See Java's GZIPInputStream.
     """
     parts: list[bytes] = []
     remaining = limit

@@ -69,8 +69,8 @@ def with_old_header(frame: bytes) -> bytes:
 def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
     """Parse the frame header; return start of blocks, block size, checksum bytes and linkage.
 
-    That is: the offset of the first block, the size of the largest block, the bytes of checksum after each
-    block, and whether blocks depend on earlier ones.
+    The four values are: the offset of the first block, the size of the largest block, the number of checksum
+    bytes after each block, and whether blocks depend on earlier blocks.
     """
     if len(head) < 7 or not head.startswith(_MAGIC):
         raise CodecError("no lz4 frame")
@@ -86,14 +86,14 @@ def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
 def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int:
     """Decompress one frame. Independent blocks are read here, which is up to twice as fast.
 
-    Checksums of blocks and content are not checked: the batch's CRC covers the same bytes.
+    Checksums of blocks and content are not checked, because the batch's CRC covers the same bytes.
     """
     head = bytes(data[:15] if len(data) > 5 and data[4] & 0x08 else data[:7])
     at, largest, extra, linked = _read_header(head, old)
     module = cramjam("lz4")
     if not linked or _is_one_block(data, at, extra):
         return _decompress_blocks(data, at, out, largest, extra, module.decompress_block_into)
-    if old:  # A checksum that cramjam accepts.
+    if old:  # Replace the wrong checksum by the one that cramjam accepts.
         data = memoryview(head[: at - 1] + bytes((header_checksum(head[4 : at - 1]),)) + bytes(data[at:]))
     return into(module.decompress_into, data, out)
 
@@ -128,7 +128,7 @@ def _decompress_blocks(
             continue
         most = min(largest, _RATIO * size + 16)
         target = out[written : written + most]
-        try:  # Without a size, cramjam would take the first four bytes for one.
+        try:  # Without `size`, cramjam would read the first four bytes of the block as its size.
             written += unpack(block, target, len(target))
         # cramjam.DecompressionError, for malformed input and for a buffer that is too small.
         except Exception as error:

@@ -1,6 +1,6 @@
 """snappy, in both forms that topics contain: xerial's framing (Java) and one raw block (librdkafka).
 
-It is written with xerial's framing: see `SnappyOutputStream`.
+The writer uses xerial's framing: see `SnappyOutputStream`.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def size_of(block: memoryview) -> int:
 
 
 def start_of(block: memoryview, most: int) -> bytes:
-    """Return the first bytes of a raw block, at most `most`: the literal with which it begins.
+    """Return the literal with which a raw block begins, at most `most` bytes of it.
 
-    Returns nothing if the block is truncated.
+    The result is empty if the block is truncated.
     """
     at = 0
     while block[at] > 127:  # The size, which was read before.

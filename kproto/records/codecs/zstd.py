@@ -1,6 +1,6 @@
 """zstd, by zstandard if installed and the frame has a size, otherwise by cramjam.
 
-zstandard keeps its context, which is up to 1.6 times as fast.
+A zstandard context is kept for the next batch, which is up to 1.6 times as fast.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
                     if reader.readinto(out[: size + 1]) == size:
                         return size
             except package.ZstdError:
-                pass  # cramjam reports what is wrong.
+                pass  # cramjam reports what is wrong with the frame.
             finally:
                 _contexts.append(context)
     return into(cramjam("zstd").decompress_into, data, out)
