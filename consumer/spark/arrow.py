@@ -24,7 +24,7 @@ from .offsets import Range
 from .values import ERROR, BadValue, ColumnFormat, Decode, module_of
 from .values.arrow_types import arrow_type
 
-# pyarrow has no types.
+# pyarrow has no type stubs.
 pa: Any = pyarrow
 RecordBatch: TypeAlias = Any
 Column: TypeAlias = Any
@@ -32,9 +32,9 @@ Column: TypeAlias = Any
 # The aborted transactions of a fetch response: (producer id, first offset).
 Aborted: TypeAlias = tuple[tuple[int, int], ...]
 
-# Rows per Arrow batch. Between 2,000 and 65,000 rows the JVM is equally fast, and small batches cost Python
-# more. A million rows of 100 bytes through mapInArrow take 0.69 CPU seconds in batches of 2,000 rows, 0.58 of
-# 20,000 and 0.55 of 50,000 (medians of five runs on a busy machine).
+# Rows per Arrow batch. Between 2,000 and 65,000 rows the JVM is equally fast, and small batches cost more CPU
+# in Python. A million rows of 100 bytes through mapInArrow take 0.69 CPU seconds in batches of 2,000 rows,
+# 0.58 of 20,000 and 0.55 of 50,000 (medians of five runs on a busy machine).
 ROWS = 50_000
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -56,8 +56,8 @@ TYPES: dict[str, Any] = {
 def batches_before(records: Data, end: int) -> tuple[Data, int | None]:
     """Return the batches that begin before `end`, and the next offset to read.
 
-    The next offset is None if there is no batch at all. A gap at the end of a batch counts as read: no record
-    will ever be there.
+    Without any batch, no next offset is known: it is returned as None. A gap at the end of a batch counts as
+    read: no record will ever have those offsets.
     """
     next_offset: int | None = None
     size = 0
@@ -71,16 +71,16 @@ def batches_before(records: Data, end: int) -> tuple[Data, int | None]:
 
 # Compressed batches are decompressed in pieces of at most this many bytes and `ROWS` rows, because log lines
 # may expand a hundredfold. For 600,000 lines of 600 bytes, a worker's memory fell from 866 MB for a whole
-# fetch to 245 MB, and its CPU time to 40 %. With an aborted transaction in the fetch it fell from 839 MB to
-# 193 MB.
+# fetch to 245 MB, and its CPU time to 40 %. With an aborted transaction in the fetch, the memory fell from
+# 839 MB to 193 MB.
 PIECE_BYTES = 1024 * 1024
 
 
 def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted]]:
-    """Split batches into pieces: of compressed ones at most `PIECE_BYTES` and `ROWS` rows, at least one
-    batch.
+    """Split batches into pieces. A piece of compressed batches has at most `PIECE_BYTES` and `ROWS` rows.
 
-    Each piece comes with the aborted transactions of the response that are still open at its start.
+    A piece has at least one batch. Each piece comes with the aborted transactions of the response that are
+    still open at its start.
     """
     transactions, open_ = AbortedTransactions(aborted), aborted
     begin = end = size = rows = 0
@@ -90,11 +90,12 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
             yield records[begin:end], open_
             open_ = tuple(transactions.pairs)
             begin, size, rows = end, 0, 0
-        if isinstance(batch, Batch):  # A span: no transaction was aborted.
+        if isinstance(batch, Batch):  # A span is not decoded: no transaction was aborted.
             try:
                 transactions.skips(batch)
             except RecordError:
-                break  # The marker is malformed: decoding the piece reports where.
+                # The marker is malformed. The error is raised when the piece is decoded, with the place.
+                break
         end, size, rows = batch.end, size + length, rows + count
     yield records[begin:], open_
 
@@ -177,21 +178,23 @@ class Builder:
         topic, partition = self._range.topic, self._range.partition
         match name:
             case "key":
-                return lambda found, a, b: found.key.slice(a, b - a)
+                return lambda records, a, b: records.key.slice(a, b - a)
             case "value":
-                return lambda found, a, b: found.value.slice(a, b - a)
+                return lambda records, a, b: records.value.slice(a, b - a)
             case "topic":
                 return lambda _, a, b: _constant(topic, pa.string(), b - a)
             case "partition":
                 return lambda _, a, b: _constant(partition, pa.int32(), b - a)
             case "offset":
-                return lambda found, a, b: pa.array(found.offset[a:b])
+                return lambda records, a, b: pa.array(records.offset[a:b])
             case "timestamp":
-                return lambda found, a, b: pa.array(self._microseconds(found, a, b)).view(TYPES["timestamp"])
+                return lambda records, a, b: pa.array(self._microseconds(records, a, b)).view(
+                    TYPES["timestamp"]
+                )
             case "_error":
                 return lambda _, a, b: pa.nulls(b - a, pa.string())
             case "timestamptype":
-                return lambda found, a, b: pa.array(found.timestamp_type[a:b].astype(np.int32))
+                return lambda records, a, b: pa.array(records.timestamp_type[a:b].astype(np.int32))
             case _:
                 return _headers
 
@@ -206,14 +209,14 @@ class Builder:
                 -1,
                 "timestamp",
                 first + row,
-                f"{place} has the timestamp {times[row]} ms, and Spark's timestamps end at {_MOST_MS}: leave "
-                'the column out to read on, as with .schema("key BINARY, value BINARY")',
+                f"{place} has the timestamp {times[row]} ms, and Spark's timestamps end at {_MOST_MS} ms: to "
+                'read it, omit the column timestamp, as with .schema("key BINARY, value BINARY")',
             )
         return times * 1000
 
 
 def _decode_non_null(decode: Decode, values: Column) -> tuple[Column, Mapping[int, str]]:
-    """Decode the values that are not null. Null stays null."""
+    """Decode the values that are not null. Nulls stay null."""
     if not values.null_count:
         return decode(values)
     rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))

@@ -1,4 +1,4 @@
-"""Spark's own worker daemon with the filters of `worker_output`; `session` sets it."""
+"""Spark's own worker daemon with the filters of `worker_output`. `session` configures it."""
 
 from __future__ import annotations
 

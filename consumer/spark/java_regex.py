@@ -1,15 +1,16 @@
 r"""Translate Java's regular expressions for topic names (``subscribePattern``) to Python's `re`.
 
 Spark's users write Java's syntax: ``\p{Digit}+``, ``[a-z&&[^q]]``, ``\Q..\E``, possessive quantifiers, inline
-flags. Python's `re` supports only some of it, and silently gives some of it another meaning.
+flags. Python's `re` supports only some of it. Some of the syntax has another meaning in Python, without an
+error.
 
 Rules:
 
 * A topic name consists of ``a-z A-Z 0-9 . _ -``. Every character class, whatever its syntax, is therefore
-  reduced to those 65 characters, and line ends, spaces and other alphabets never match.
+  reduced to those 65 characters. Line ends, spaces and other alphabets never match.
 * The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source:
   `flights` also selects `my-flights-2`, and `^flights$` only `flights`.
-* Whatever is not supported here, or rejected by Java, is a ConfigError with the position. No syntax is
+* Syntax that is not supported here, or that Java rejects, raises ConfigError with the position. No syntax is
   interpreted differently from Java.
 
 It follows the documentation of java.util.regex.Pattern (Java 17).
@@ -40,7 +41,7 @@ _GROUP_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 
 
 def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], bool]:
-    """Return a function that returns whether Java's `pattern` matches somewhere in a topic name.
+    """Return a predicate: whether Java's `pattern` matches somewhere in a topic name.
 
     Raises ConfigError, with the position, for patterns that Java rejects or Python cannot express.
     """
@@ -50,7 +51,7 @@ def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], b
         expression = compiled(translated)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(
-            option, pattern, f"a regular expression in Java's syntax that Python supports ({error})"
+            option, pattern, f"allowed: a regular expression in Java's syntax that Python supports ({error})"
         ) from None
     return lambda name: expression.search(name) is not None
 
@@ -68,16 +69,17 @@ class _Reader:
         self.names: set[str] = set()
 
     def error_at(self, why: str, at: int | None = None) -> ConfigError:
+        """Return a ConfigError for the text at position `at`, by default the current position."""
         where = self.at if at is None else at
         shown = self.pattern[where : where + 8]
-        what = f"a regular expression in Java's syntax; at {where}, {shown!r} {why}"
-        return ConfigError(self.option, self.pattern, what)
+        allowed = f"allowed: a regular expression in Java's syntax; at {where}, {shown!r} {why}"
+        return ConfigError(self.option, self.pattern, allowed)
 
     def peek(self) -> str:
         return self.pattern[self.at : self.at + 1]
 
     def accept(self, text: str) -> bool:
-        """Skip `text` and return true if it comes next."""
+        """Skip `text` if it comes next. Return whether it does."""
         if not self.pattern.startswith(text, self.at):
             return False
         self.at += len(text)
@@ -96,7 +98,7 @@ class _Reader:
     # ---- structure
 
     def alternatives(self, *, inside: bool) -> str:
-        """Translate the text up to the closing parenthesis, or all of it. Flags apply up to its end."""
+        """Translate the text up to the closing parenthesis, or all of it. Flags inside apply up to it."""
         flags = self.ignore_case, self.comments
         branches = [self.branch(inside=inside)]
         while self.accept("|"):
@@ -119,17 +121,17 @@ class _Reader:
         at = self.at
         atom = self.atom()
         self.skip_comments()
-        found = _QUANTIFIER.match(self.pattern, self.at)
-        if found is None or not atom:
+        quantifier = _QUANTIFIER.match(self.pattern, self.at)
+        if quantifier is None or not atom:
             if not atom and self.peek() in ("*", "+", "?"):
                 raise self.error_at("has nothing to repeat")
             return atom
-        self.at = found.end()
+        self.at = quantifier.end()
         self.skip_comments()
-        least, _, most = found.groups()
+        least, _, most = quantifier.groups()
         if least and not int(least) <= int(most or least) <= _MOST_TIMES:
-            raise self.error_at("is an illegal repetition", found.start())
-        times = found[0]
+            raise self.error_at("is an illegal repetition", quantifier.start())
+        times = quantifier[0]
         for kind in ("?", "+"):
             if self.accept(kind):
                 times += kind
@@ -175,9 +177,11 @@ class _Reader:
                 if self.accept("<"):
                     name = _GROUP_NAME.match(self.pattern, self.at)
                     if name is None or self.pattern[name.end() : name.end() + 1] != ">":
-                        raise self.error_at("is no name of a group, which is letters and digits")
+                        raise self.error_at(
+                            "is not a group name; a name has letters and digits, and begins with a letter"
+                        )
                     if name[0] in self.names:
-                        raise self.error_at(f"names a second group {name[0]}")
+                        raise self.error_at(f"defines the group name {name[0]} a second time")
                     self.at = name.end() + 1
                     self.names.add(name[0])
                     self.groups += 1
@@ -229,7 +233,7 @@ class _Reader:
         self.at += 1
         match char:
             case "b" if self.pattern.startswith("{g}", self.at):
-                raise self.error_at("is a boundary that isn't supported here", at)
+                raise self.error_at("is a boundary that is not supported here", at)
             case "b" | "B":
                 return f"\\{char}"
             case "A" | "G":
@@ -244,9 +248,9 @@ class _Reader:
                 return self.named_reference()
             case _:
                 self.at = at
-                found = self.class_escape()
-                if found is not None:
-                    return self.one_of(found)
+                characters = self.class_escape()
+                if characters is not None:
+                    return self.one_of(characters)
                 return self.literal(self.character())
 
     def quoted(self) -> str:
@@ -257,11 +261,13 @@ class _Reader:
         return "".join(map(self.literal, text))  # A following quantifier applies to the last character only.
 
     def reference(self) -> str:
-        """Translate a reference: one digit, and further ones as long as a group of that number exists."""
+        """Translate a reference to a group. Further digits belong to it if a group of that number exists."""
         number = int(self.peek())
         self.at += 1
         if number > self.groups:
-            raise self.error_at(f"means group {number}, which is not complete there", self.at - 2)
+            raise self.error_at(
+                f"refers to group {number}, which is not complete at this position", self.at - 2
+            )
         while self.peek().isdigit() and number * 10 + int(self.peek()) <= self.groups:
             number = number * 10 + int(self.peek())
             self.at += 1
@@ -270,7 +276,7 @@ class _Reader:
     def named_reference(self) -> str:
         name = _GROUP_NAME.match(self.pattern, self.at + 1) if self.peek() == "<" else None
         if name is None or name[0] not in self.names or self.pattern[name.end() : name.end() + 1] != ">":
-            raise self.error_at("names no group that was defined before")
+            raise self.error_at("does not name a group that was defined before")
         self.at = name.end() + 1
         return f"(?i:(?P={name[0]}))" if self.ignore_case else f"(?P={name[0]})"
 
@@ -288,12 +294,12 @@ class _Reader:
             else:
                 name = self.peek()
                 self.at += 1
-            found = self.property(name, at)
-            return NAME_CHARACTERS - found if char == "P" else found
+            members = self.property(name, at)
+            return NAME_CHARACTERS - members if char == "P" else members
         if char and char.lower() in _CLASSES:
             self.at += 2
-            found = _CLASSES[char.lower()]
-            return found if char.islower() else NAME_CHARACTERS - found
+            members = _CLASSES[char.lower()]
+            return members if char.islower() else NAME_CHARACTERS - members
         return None
 
     def property(self, name: str, at: int) -> frozenset[str]:
@@ -308,10 +314,10 @@ class _Reader:
                 name = f"In{value}"
             else:
                 raise self.error_at(f"is an unknown property {name!r}", at)
-        found = property_named(name, self.ignore_case)
-        if found is None:
-            raise self.error_at(f"is a property {name!r} that isn't known for topics' names", at)
-        return found
+        members = property_named(name, self.ignore_case)
+        if members is None:
+            raise self.error_at(f"is a property {name!r} that is not supported for topic names", at)
+        return members
 
     def character(self) -> str:
         """Read one character, which may be escaped."""
@@ -326,8 +332,8 @@ class _Reader:
             return _CONTROLS[char]
         match char:
             case "0":
-                found = re.compile(r"[0-3][0-7]{2}|[0-7]{1,2}").match(self.pattern, self.at)
-                return self.number(found, 0, 8, at)
+                match = re.compile(r"[0-3][0-7]{2}|[0-7]{1,2}").match(self.pattern, self.at)
+                return self.number(match, 0, 8, at)
             case "x" if self.peek() == "{":
                 return self.number(re.compile(r"\{([0-9a-fA-F]+)\}").match(self.pattern, self.at), 1, 16, at)
             case "x":
@@ -342,11 +348,11 @@ class _Reader:
             case _:
                 raise self.error_at("is an illegal or unsupported escape sequence", at)
 
-    def number(self, found: re.Match[str] | None, group: int, base: int, at: int) -> str:
-        if found is None or int(found[group], base) > 0x10FFFF:
-            raise self.error_at("is an illegal escape of a character's number", at)
-        self.at = found.end()
-        return chr(int(found[group], base))
+    def number(self, match: re.Match[str] | None, group: int, base: int, at: int) -> str:
+        if match is None or int(match[group], base) > 0x10FFFF:
+            raise self.error_at("is an illegal escape of a character number", at)
+        self.at = match.end()
+        return chr(int(match[group], base))
 
     # ---- classes
 
@@ -366,13 +372,13 @@ class _Reader:
                 break
             if self.accept("&&"):
                 if self.peek() == "&":
-                    raise self.error_at("is an intersection with one & too many")
+                    raise self.error_at("is an intersection with more than two &")
                 if present is not None:
                     sets.append(present)
                     present = None
                 continue
-            found = self.member()
-            present = found if present is None else present | found
+            members = self.member()
+            present = members if present is None else present | members
         if present is not None:
             sets.append(present)
         whole = sets[0]
@@ -388,8 +394,8 @@ class _Reader:
             text = self.pattern[self.at + 2 :] if end < 0 else self.pattern[self.at + 2 : end]
             self.at = len(self.pattern) if end < 0 else end + 2
             return self.cased(frozenset(text))
-        if self.peek() == "\\" and (found := self.class_escape()) is not None:
-            return found
+        if self.peek() == "\\" and (members := self.class_escape()) is not None:
+            return members
         at = self.at
         first = self.character()
         self.skip_comments()
@@ -403,10 +409,10 @@ class _Reader:
             raise self.error_at("is an illegal range: it ends before it begins", at)
         return self.cased(frozenset(c for c in _ALL_ASCII if first <= c <= last))
 
-    def cased(self, found: frozenset[str]) -> frozenset[str]:
+    def cased(self, characters: frozenset[str]) -> frozenset[str]:
         if self.ignore_case:
-            found = found | {c.swapcase() for c in found if c in LETTERS}
-        return found & NAME_CHARACTERS
+            characters = characters | {c.swapcase() for c in characters if c in LETTERS}
+        return characters & NAME_CHARACTERS
 
     # ---- writing
 
@@ -415,10 +421,10 @@ class _Reader:
             return self.one_of(frozenset((char.lower(), char.upper())))
         return re.escape(char)
 
-    def one_of(self, found: frozenset[str]) -> str:
-        if found == NAME_CHARACTERS:
+    def one_of(self, characters: frozenset[str]) -> str:
+        if characters == NAME_CHARACTERS:
             return "."
-        return f"[{''.join(map(re.escape, sorted(found)))}]" if found else "(?!)"
+        return f"[{''.join(map(re.escape, sorted(characters)))}]" if characters else "(?!)"
 
 
 _ALL_ASCII = tuple(map(chr, range(128)))

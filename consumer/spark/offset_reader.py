@@ -2,8 +2,8 @@
 
 Rules:
 
-* A topic or partition is missing in a `View` only if the cluster says that it does not exist, several times
-  if it existed before. All other failures are retried (``fetchOffset.numRetries``,
+* A topic or partition is missing in a `View` only if the cluster says that it does not exist, and says so
+  several times if it existed before. All other failures are retried (``fetchOffset.numRetries``,
   ``fetchOffset.retryIntervalMs``) and then raised.
 * Every wait has a timeout. A driver that hangs while planning shows no error at all (SPARK-32032).
 * An unreachable cluster is retried, as in Java's clients: for ``kafka.default.api.timeout.ms`` if it has
@@ -44,8 +44,8 @@ from .selection import Assigned, Bound, GlobalTimestamp, LogEdge, Pattern, Speci
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-# How often, and how many seconds apart, a missing topic is requested before it counts as deleted. Metadata
-# spreads among brokers with a delay: a broker may not know a new topic for a moment.
+# How often, and how many seconds apart, a missing topic is requested before it counts as deleted. Brokers
+# learn of a new topic with a delay: one of them may not know it for a moment.
 METADATA_TRIES = 5
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
@@ -59,13 +59,13 @@ API_TIMEOUT_MS = 60_000
 class ResolvedBound(NamedTuple):
     """The offsets that a bound refers to.
 
-    For the partitions in `edges` it is an edge of the log, which moves. For those in `given` it is an
-    explicit offset of the options. For all others it was found by a timestamp.
+    For the partitions in `edges`, the offset is an edge of the log, which moves. For those in `explicit`, it
+    is a number in the options. For all others, it was found by a timestamp.
     """
 
     positions: dict[TopicPartition, int]
     edges: Set[TopicPartition] = frozenset()
-    given: Set[TopicPartition] = frozenset()
+    explicit: Set[TopicPartition] = frozenset()
 
 
 def report_losses(losses: Collection[str], options: Options) -> None:
@@ -109,8 +109,8 @@ class OffsetReader:
     ) -> tuple[list[TopicPartition], dict[str, str]]:
         """Return the partitions to read now, in order, and the ids of their topics.
 
-        A missing topic in `sought` (None: every topic named in the options) is requested several times. With
-        `strict`, at the start of a query, a missing topic or partition raises UnknownTopic.
+        A missing topic in `expected` (None: every topic named in the options) is requested several times.
+        With `strict`, at the start of a query, a missing topic or partition raises UnknownTopic.
         """
         choice = self.options.choice
         wanted: list[str] | None = None
@@ -132,21 +132,23 @@ class OffsetReader:
             for name in wanted or ():
                 if name not in topics:
                     detail = (
-                        f"topic {name!r}: it does not exist, or this client may not describe it; "
-                        "reading does not create topics"
+                        f"topic {name!r} does not exist, or this client is not authorized to describe it; "
+                        "create it first: reading does not create topics"
                     )
                     raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
             for topic, partition in sorted(needed - partitions):
                 detail = f"topic {topic!r} has no partition {partition}"
                 if not partitions:
                     raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
-                log.warning("assign: %s; the others are read, and it is read once it exists", detail)
+                log.warning(
+                    "assign: %s; the other partitions are read now, and this one as soon as it exists", detail
+                )
         names = {p.topic for p in partitions}
         ids = {name: str(view.id) for name, view in topics.items() if view.id is not None and name in names}
         return sorted(partitions), ids
 
     def _topics(self, wanted: list[str] | None, expected: Iterable[str]) -> dict[str, TopicView]:
-        """Return the existing topics among `wanted`, or all topics if it is None."""
+        """Return the existing topics among `wanted`. With None, return all topics."""
         expected, existing = set(expected), dict[str, TopicView]()
         for attempt in range(METADATA_TRIES):
             if attempt:
@@ -154,8 +156,8 @@ class OffsetReader:
             view = self.cluster.metadata(wanted, timeout=self._timeout)
             names = list(view.topics) if wanted is None else wanted
             if wanted is None and (unlisted := expected.difference(names)):
-                # A request for all topics omits those that may not be described. A request by name returns
-                # the error.
+                # A request for all topics omits topics that the client is not authorized to describe. A
+                # request by name returns the error.
                 view = self.cluster.metadata(unlisted, timeout=self._timeout)
                 names = [*names, *unlisted]
             topics = {name: view.topics[name] for name in names if name in view.topics}
@@ -175,25 +177,25 @@ class OffsetReader:
         """Return the current ends of all logs to read. The arguments are the same as of `partitions`."""
         partitions, ids = self.partitions(expected, strict=strict)
         try:
-            return self.look(partitions, ids)
+            return self.view_of(partitions, ids)
         except UnknownTopic:
             # The topic was deleted, or re-created with fewer partitions, between the two requests.
             partitions, ids = self.partitions(expected, strict=strict)
-            return self.look(partitions, ids)
+            return self.view_of(partitions, ids)
 
-    def look(self, partitions: Iterable[TopicPartition], ids: Mapping[str, str]) -> View:
+    def view_of(self, partitions: Iterable[TopicPartition], ids: Mapping[str, str]) -> View:
         """Return the current ends and leader epochs of these logs."""
         offsets = self._list_offsets(dict.fromkeys(partitions, "latest"), self.isolation)
         epochs = {p: offset.leader_epoch for p, offset in offsets.items() if offset.leader_epoch is not None}
         return View({p: offset.offset or 0 for p, offset in offsets.items()}, ids, epochs)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return where each leader epoch ends. Partitions whose end is unknown are left out."""
+        """Return where each leader epoch ends. Partitions whose end is unknown are omitted."""
         try:
             ends = self._retry(
                 lambda: self.cluster.run(epoch_ends(self.cluster.view, epochs, now), self._timeout)
             )
-        except (UnknownTopic, UnsupportedVersion):  # UnknownTopic is reported by the next metadata request.
+        except (UnknownTopic, UnsupportedVersion):  # The next metadata request reports UnknownTopic.
             return {}
         return {p: end for p, end in ends.items() if end is not None}
 
@@ -208,10 +210,11 @@ class OffsetReader:
         return self._offsets(dict.fromkeys(partitions, "earliest"))
 
     def resolve(self, bound: Bound, end: Literal["starting", "ending"], ends: Positions) -> ResolvedBound:
-        """Return the offsets that `bound` refers to. `ends` are the current ends of the logs.
+        """Return the offsets that `bound` refers to. `ends` has the current ends of the logs.
 
-        Explicit offsets are returned as given, even if they are outside of the log. Raises ConfigError if the
-        option does not name exactly the partitions of `ends`, or if no record is as new as a given time.
+        Explicit offsets are returned unchanged, even if they are outside of the log. Raises ConfigError if
+        the option does not name exactly the partitions of `ends`. Also raises it if no record is as new as a
+        starting timestamp, unless the options allow it.
         """
         if isinstance(bound, LogEdge):
             return ResolvedBound(dict(ends) if bound.edge == "latest" else self.starts(ends), set(ends))
@@ -223,8 +226,8 @@ class OffsetReader:
                 p: offset if isinstance(offset, int) else first[p] if offset == "earliest" else ends[p]
                 for p, offset in each.items()
             }
-            given = {p for p, offset in each.items() if isinstance(offset, int)}
-            return ResolvedBound(positions, positions.keys() - given, given)
+            explicit = {p for p, offset in each.items() if isinstance(offset, int)}
+            return ResolvedBound(positions, positions.keys() - explicit, explicit)
         if isinstance(bound, GlobalTimestamp):
             option, times = f"{end}Timestamp", dict.fromkeys(ends, bound.timestamp_ms)
         else:
@@ -235,6 +238,7 @@ class OffsetReader:
     def _since(
         self, option: str, times: Mapping[TopicPartition, int], ends: Positions, *, strict: bool
     ) -> ResolvedBound:
+        """Return the offset of the first record of each partition that is not older than its timestamp."""
         offsets = self._retry(
             lambda: self.cluster.list_offsets(times, isolation=self.isolation, timeout=self._timeout)
         )
@@ -244,7 +248,8 @@ class OffsetReader:
             if offset.offset is None and strict and self.options.starting_without_match == "error":
                 name = f"{partition.topic}-{partition.partition}"
                 reason = (
-                    f'{name} has no record that new; startingOffsetsByTimestampStrategy="latest" allows it'
+                    f"{name} has no record at or after it; to start at the end of the log, set "
+                    "startingOffsetsByTimestampStrategy=latest"
                 )
                 raise ConfigError(option, times[partition], reason)
             positions[partition] = ends[partition] if offset.offset is None else offset.offset
@@ -256,8 +261,8 @@ class OffsetReader:
         """Return where a new query begins in each partition."""
         starts, _, numbers = self.resolve(bound, "starting", view.ends)
         if numbers:
-            given = {p: starts[p] for p in numbers}
-            clamped, losses = clamp_starts("startingOffsets", given, self.starts(given), view.ends)
+            explicit = {p: starts[p] for p in numbers}
+            clamped, losses = clamp_starts("startingOffsets", explicit, self.starts(explicit), view.ends)
             report_losses(losses, self.options)
             starts.update(clamped)
         return starts
@@ -294,15 +299,15 @@ class OffsetReader:
             lambda: self.cluster.list_offsets(wants, isolation=isolation, timeout=self._timeout)
         )
 
-    def _retry(self, ask: Callable[[], T]) -> T:
+    def _retry(self, request: Callable[[], T]) -> T:
         timeout, option = self._unreachable_limit
         for retries_left in reversed(range(self.options.fetch_offset_retries + 1)):
             try:
-                result = retry_while_unreachable(ask, timeout, option)
+                result = retry_while_unreachable(request, timeout, option)
             except (RequestTimedOut, Retriable) as error:
                 if not retries_left:
                     error.add_note(f"It was retried {self.options.fetch_offset_retries} times; {_RETRIES}.")
-                    # Our own frames do not help the user.
+                    # The stack frames of kproto do not help the user.
                     raise error.with_traceback(None) from None
                 time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
             else:
@@ -311,15 +316,15 @@ class OffsetReader:
         raise AssertionError("the last try returns or raises")
 
 
-def retry_while_unreachable(ask: Callable[[], T], seconds: float, option: str) -> T:
-    """Return the result of `ask`, retried for `seconds` while the cluster is unreachable.
+def retry_while_unreachable(request: Callable[[], T], seconds: float, option: str) -> T:
+    """Return the result of `request`, retried for `seconds` while the cluster is unreachable.
 
     `option` is the option that sets the time. Raises ConnectionFailed after it.
     """
     end, pause = time.monotonic() + seconds, PAUSE_S
     for tries in count():
         try:
-            return ask()
+            return request()
         except ConnectionFailed as error:
             if time.monotonic() + pause >= end:
                 error.add_note(f"It was tried for {seconds:g} s; see {option}.")
@@ -332,7 +337,7 @@ def retry_while_unreachable(ask: Callable[[], T], seconds: float, option: str) -
 
 
 def connect(options: Options) -> Cluster:
-    """Return a client of the cluster in these options. It connects at its first request."""
+    """Return a client of the cluster that the options name. It connects at its first request."""
     timeout_ms = request_timeout_ms(options)
     return Cluster(
         options.bootstrap_servers,

@@ -1,35 +1,37 @@
 """Compute what a query reads next, what it has lost, and how the work is divided. No I/O, no clock.
 
-An offset is the *next* record to read. Its JSON, which Spark writes to the checkpoint and shows in a query's
-progress, has Kafka's form topic -> partition -> offset, as in Spark's own source:
+An offset of a query has the *next* record to read of each partition. Spark writes its JSON to the checkpoint,
+and shows it in the query's progress. The JSON has the form topic -> partition -> offset, as in Spark's own
+source:
 
     {"@flights id=c0ff… began=2:0": {}, "@flights epochs=0:3,1:3,2:5": {},
      "flights": {"0": 17, "1": 9, "2": 4}}
 
-The checkpoint stores nothing else of a source. Whatever else must survive a crash is therefore stored in keys
-that cannot be topic names, each with an empty object, so that other readers see topics without partitions.
-They contain the topic's id, the first offsets of new partitions (``began=``), and the leader epoch of each
-log. (Before the first release the keys were "@ids" and "@began" with values, which are still read.)
+The checkpoint stores nothing else of a source. Everything else that must survive a crash is therefore stored
+in keys that cannot be topic names, each with an empty object. Other readers see them as topics without
+partitions. The keys contain the topic's id, the first offsets of new partitions (``began=``), and the leader
+epoch of each log. (Before the first release the keys were "@ids" and "@began" with values, which are still
+read.)
 
 Rules:
 
 * Spark compares offsets as *text*. `Offsets.to_json` is therefore deterministic: topics by name, partitions
   by number. Another key order would be a "new" offset, and cause an endless series of empty batches.
 * The end of a batch contains the first offset of each partition that is new in it. ``partitions(start, end)``
-  needs nothing else. After a crash the batch is therefore repeated with the same range, including the first
-  batch, although Spark does not store an initial offset.
+  needs nothing else. After a crash the batch is therefore repeated with the same range. This includes the
+  first batch, although Spark does not store an initial offset.
 * The first end of a new query contains the first offset of every partition, even if there is nothing to read.
   Spark runs a batch up to that end in any case, and the options are not evaluated again.
-* A query that has begun stays begun. Without any partition its offset is `{"@": {}}` (Spark's own source
-  writes `{}`), and the offset of a new query is `{"@new": {}}`. A topic that appears later is read from its
-  start, whatever `startingOffsets` says.
+* A query that has begun without any partition is not a new query. Its offset is `{"@": {}}` (Spark's own
+  source writes `{}`), and the offset of a new query is `{"@new": {}}`. A topic that appears later is read
+  from its start, whatever `startingOffsets` says.
 * A position moves back only to where a log was truncated, or to the start of a re-created log. Both are data
   loss and require failOnDataLoss=false.
 * Truncation is detected by leader epochs, because the log may have grown beyond the position since. Records
   that were read under epoch 3 lie below the end of epoch 3, or were truncated there. Without epochs (an older
   checkpoint or broker), truncation is detected only while the log is shorter than the position.
-* Gaps are no loss: compaction and transaction markers leave offsets without a record. Only the start and end
-  of a log and the id of its topic matter.
+* Gaps in the offsets are not data loss: compaction and transaction markers leave offsets without a record.
+  Only the start and end of a log and the id of its topic matter.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ _EPOCHS = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")
 
 
 class DataLoss(KprotoError):
-    """Records that the query should have read are no longer in the log.
+    """Records that the query should have read have been deleted or truncated.
 
     `losses` describes each loss in one line.
     """
@@ -85,7 +87,7 @@ class Offsets:
 
     @property
     def new(self) -> bool:
-        """Return whether the query has not begun, not even without partitions."""
+        """Return whether the query is new. A query that has begun without partitions is not new."""
         return not (self.positions or self.begun)
 
     @classmethod
@@ -117,7 +119,7 @@ class Offsets:
             topic_id = f" id={self.ids[topic]}" if topic in self.ids else ""
             starts = f" began={began[topic]}" if topic in began else ""
             json[f"@{topic}{topic_id}{starts}"] = {}
-        # In keys of their own, which a release that does not know epochs ignores.
+        # A release that does not know epochs ignores these keys, because they are separate.
         json.update({f"@{topic} epochs={epochs[topic]}": {} for topic in sorted(epochs)})
         json.update(_nested(self.positions))
         return json
@@ -128,7 +130,7 @@ class View:
     """The ends of all logs to read and the ids of their topics at one moment.
 
     An end is the high watermark, or the last stable offset under read_committed. `ids` lacks topics of
-    brokers without topic ids (before Kafka 2.8), and `epochs` lacks partitions of brokers that do not return
+    brokers without topic ids (before Kafka 2.8). `epochs` lacks partitions of brokers that do not return
     leader epochs (before 2.1). `truncations` has the offsets at which logs were truncated below the query's
     position, as far as known.
     """
@@ -143,7 +145,7 @@ class View:
 class Range:
     """The records of one partition from `start` to `end`, exclusive.
 
-    If a bound is an edge of the log and `open`, the edge at the time of reading counts, because it may have
+    A bound that is `open` is an edge of the log. The edge at the time of reading applies, because it may have
     moved.
     """
 
@@ -164,8 +166,8 @@ class Range:
 class Changes:
     """What happened to the logs since the offset `start`.
 
-    Partitions in `new` were never read. Those in `recreated` belong to a topic that was deleted and
-    re-created. Logs in `truncated` were truncated below the position, and partitions in `removed` no longer
+    Partitions in `new` were never read. Partitions in `recreated` belong to a topic that was deleted and
+    re-created. Logs in `truncated` were truncated below the position. Partitions in `removed` no longer
     exist.
     """
 
@@ -177,11 +179,12 @@ class Changes:
 
 
 def find_changes(
-    start: Offsets, view: View, asked: Callable[[TopicPartition], bool] | None = None
+    start: Offsets, view: View, is_selected: Callable[[TopicPartition], bool] | None = None
 ) -> Changes:
     """Compare the progress of a query with the current logs. `losses` describes every loss.
 
-    `selected` returns whether the options select a partition: one that they do not select was not deleted.
+    `is_selected` returns whether the options select a partition. A partition that they no longer select was
+    not deleted.
     """
     new = tuple(sorted(set(view.ends) - set(start.positions)))
     recreated: list[TopicPartition] = []
@@ -193,7 +196,7 @@ def find_changes(
         topic, partition_number = partition
         known_id, current_id = start.ids.get(topic), view.ids.get(topic)
         if known_id is not None and current_id is not None and known_id != current_id:
-            if position and topic not in reported_topics:  # At position 0 no record is known to be lost.
+            if position and topic not in reported_topics:  # At position 0, no record is known to be lost.
                 losses.append(
                     f"topic {topic} was deleted and re-created (its id was {known_id}, and is {current_id})"
                 )
@@ -201,8 +204,10 @@ def find_changes(
             (recreated if partition in view.ends else removed).append(partition)
         elif partition not in view.ends:
             removed.append(partition)
-            is_selected = asked is None or asked(partition)
-            reason = "was deleted" if is_selected else "is no longer selected by the query of this checkpoint"
+            if is_selected is None or is_selected(partition):
+                reason = "was deleted"
+            else:
+                reason = "is no longer selected by the query of this checkpoint"
             losses.append(f"partition {topic}-{partition_number} {reason}; it was read up to {position}")
         elif partition in view.truncations:
             truncated.append(partition)
@@ -244,7 +249,7 @@ def advance(
 
     `starts` has the first position of every partition that needs one (see `find_changes`): new, re-created or
     truncated. `limit` is the largest number of offsets in the batch, divided in proportion to the backlog of
-    each partition. `ceiling` has ends that must not be passed.
+    each partition. `ceiling` has ends that must not be exceeded.
     """
     ends = dict(view.ends)
     if ceiling is not None:
@@ -291,18 +296,18 @@ def describe_trimmed(new: Positions) -> list[str]:
 def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
     """Divide `limit` offsets in proportion to each partition's backlog.
 
-    Each share is rounded down, and is at least one, so that no partition starves. The numbers are those of
-    Spark's own source.
+    Each share is rounded down, and is at least one, so that every partition makes progress. Spark's own
+    source computes the same numbers.
     """
     total = sum(backlog.values())
     return {p: min(waiting, max(1, int(limit * (waiting / total)))) for p, waiting in backlog.items()}
 
 
 def should_wait(waiting: int, least: int | None, since_last_ms: int | None, longest_ms: int) -> bool:
-    """Return whether a batch of `waiting` offsets is delayed by minOffsetsPerTrigger and maxTriggerDelay.
+    """Return whether minOffsetsPerTrigger and maxTriggerDelay delay a batch of `waiting` offsets.
 
-    `since_last_ms` is the time since the last batch of this run. It is None before the first batch, which is
-    never delayed.
+    `since_last_ms` is the time since the last batch of this run. The first batch of a run, which has no such
+    time, is never delayed.
     """
     return least is not None and since_last_ms is not None and waiting < least and since_last_ms < longest_ms
 
@@ -313,7 +318,7 @@ def waiting(start: Offsets, end: Offsets) -> int:
 
 
 def ranges(start: Offsets, end: Offsets) -> list[Range]:
-    """Return the ranges of the batch from `start` to `end`, in order. It depends on its arguments only."""
+    """Return the ranges of the batch from `start` to `end`, in order. They depend on the arguments only."""
     result: list[Range] = []
     for partition, stop in sorted(end.positions.items()):
         begin = end.began.get(partition, start.positions.get(partition))
@@ -322,8 +327,8 @@ def ranges(start: Offsets, end: Offsets) -> list[Range]:
             raise ConfigError(
                 "checkpointLocation",
                 name,
-                "the start in the checkpoint lacks this partition: it was edited, or its last batch was "
-                'planned by format("kafka"), which must finish that batch',
+                "the start in the checkpoint lacks this partition: the checkpoint was edited, or its last "
+                'batch was planned by format("kafka"), which must finish that batch',
             )
         if begin < stop:
             result.append(
@@ -337,8 +342,8 @@ def split(
 ) -> list[Range]:
     """Cut ranges into at least `least` pieces of at most `most_records` offsets each.
 
-    The longest pieces are cut first, into equal parts. A single offset cannot be cut, so that short ranges
-    may result in fewer pieces.
+    The longest pieces are cut first, into equal parts. A single offset cannot be cut. Short ranges may
+    therefore give fewer pieces.
     """
     ranges = [r for r in ranges if r.size > 0 or r.open_end]
     parts = [1 if most_records is None else max(1, -(-r.size // most_records)) for r in ranges]
@@ -362,7 +367,7 @@ def check_partitions(
 ) -> None:
     """Raise ConfigError unless an option's JSON names exactly the assigned partitions.
 
-    Of `topics` each must have an assigned partition. The error shows both sets.
+    Each topic in `topics` must have an assigned partition. The error shows both sets.
     """
     named_set, assigned_set = set(named), set(assigned)
     unread_topics = set(topics) - {p.topic for p in assigned_set}
@@ -370,7 +375,7 @@ def check_partitions(
         raise ConfigError(
             option,
             ", ".join(sorted(unread_topics)),
-            f"no partition of it is read; those read are {_names(assigned_set)}",
+            f"no partition of it is read; the query reads {_names(assigned_set)}",
         )
     if named_set != assigned_set:
         raise ConfigError(
@@ -383,7 +388,7 @@ def check_partitions(
 def clamp_starts(
     option: str, starts: Positions, log_starts: Positions, log_ends: Positions
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Move starts that are outside of their logs to the log's edge. Return each as a loss."""
+    """Move starts that are outside of their logs to the log's edge. Describe each of them as a loss."""
     losses: list[str] = []
     for (topic, partition_number), start in sorted(starts.items()):
         log_start, log_end = (at[TopicPartition(topic, partition_number)] for at in (log_starts, log_ends))
@@ -404,20 +409,20 @@ def batch_ranges(
     *,
     open_starts: Collection[TopicPartition] = (),
     open_ends: Collection[TopicPartition] = (),
-    given_starts: Collection[TopicPartition] = (),
-    given_ends: Collection[TopicPartition] = (),
+    explicit_starts: Collection[TopicPartition] = (),
+    explicit_ends: Collection[TopicPartition] = (),
 ) -> tuple[list[Range], list[str]]:
     """Return the ranges of a batch query, and the losses.
 
     An explicit bound outside of the log is moved to the log's edge and is a loss. A bound that was looked up
-    may be outside as well, because logs grow and shrink between the requests, but is no loss.
+    may be outside of the log as well, because logs grow and shrink between the requests. That is not a loss.
     """
     result: list[Range] = []
     losses: list[str] = []
     for partition, start in sorted(starts.items()):
         name, end = f"{partition.topic}-{partition.partition}", ends[partition]
         log_start, log_end = log_starts[partition], log_ends[partition]
-        if partition in given_starts:
+        if partition in explicit_starts:
             if start < log_start:
                 losses.append(f"the log of {name} begins at {log_start}, after the requested start, {start}")
             elif start > log_end:
@@ -425,10 +430,10 @@ def batch_ranges(
                     f"startingOffsets says {start} for {name}, whose log is from {log_start} to {log_end}"
                 )
             start = min(start, log_end)
-        if partition in given_ends:
+        if partition in explicit_ends:
             if end > log_end:
                 losses.append(f"the log of {name} ends at {log_end}, before the requested end, {end}")
-            elif 0 < end < log_start and partition not in given_starts:
+            elif 0 < end < log_start and partition not in explicit_starts:
                 losses.append(f"the log of {name} begins at {log_start}, after the requested end, {end}")
         start = max(start, log_start)
         end = max(start, min(end, log_end))
@@ -453,7 +458,7 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _texts(numbers: Positions) -> dict[str, str]:
-    """Return topic -> ``0:17,1:9``, as in the keys that begin with ``@``."""
+    """Return topic -> ``0:17,1:9``, the form of the keys that begin with ``@``."""
     pairs: dict[str, list[str]] = {}
     for (topic, partition), number in sorted(numbers.items()):
         pairs.setdefault(topic, []).append(f"{partition}:{number}")
@@ -478,7 +483,7 @@ def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
         if not isinstance(partitions, Mapping):
             raise _broken({topic: partitions})
         for number, position in cast("Mapping[str, object]", partitions).items():
-            # Neither a bool nor a number that would be rounded. Brokers have 64-bit offsets.
+            # A bool is rejected, and so is a number that would be rounded. Brokers have 64-bit offsets.
             is_offset = type(position) is int and 0 <= position < 1 << 63
             if not (is_offset and number.isascii() and number.isdigit()):
                 raise _broken({topic: {number: position}})

@@ -1,6 +1,7 @@
 """Parse option values from the text that Spark passes.
 
-Each parser takes the option's name and its text. It raises ConfigError with both and with what is allowed.
+Each parser takes the name and the text of an option. It raises ConfigError with both, and with what is
+allowed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def parse_timestamp_ms(name: str, value: str) -> int:
 
 
 def one_of(*allowed: str) -> Callable[[str, str], str]:
-    """Return a parser of some words, in any case."""
+    """Return a parser that accepts these words, in any case."""
 
     def read(name: str, value: str) -> str:
         if value.strip().lower() in allowed:
@@ -55,7 +56,7 @@ def text(name: str, value: str) -> str:
     """Parse a text that is not blank, and strip it."""
     if value.strip():
         return value.strip()
-    raise ConfigError(name, value, "it must not be empty")
+    raise ConfigError(name, value, "set it to a text that is not blank")
 
 
 _UNITS_US = {
@@ -73,7 +74,7 @@ def duration_ms(name: str, value: str) -> int:
 
 
 def json_object(name: str, value: str, shape: str) -> dict[str, object]:
-    """Parse a JSON object in which no name appears twice. `shape` is an example for the error."""
+    """Parse a JSON object in which no name appears twice. `shape` is an example for errors."""
     try:
         value_read: object = json.loads(value, object_pairs_hook=_without_duplicates)
     except ValueError as error:
@@ -87,6 +88,6 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result: dict[str, object] = {}
     for name, value in pairs:
         if name in result:
-            raise ValueError(f"{name!r} is there twice")
+            raise ValueError(f"{name!r} appears twice")
         result[name] = value
     return result

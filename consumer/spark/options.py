@@ -1,18 +1,18 @@
 """Parse and check the options of ``format("kproto")`` before anything is planned.
 
-The names are the same as of Spark's own Kafka source, so that a query is moved by changing one word.
+The names are the same as in Spark's own Kafka source. To migrate a query, change only the name of the format.
 
 Rules:
 
 * Spark passes option names in lower case. Names are compared case-insensitively, and shown as documented.
-* Everything is checked in `parse`, which the data source calls in its constructor. A wrong value therefore
-  fails at ``load()``, with the option, the value and what is allowed. `Options.for_batch`,
-  `Options.for_stream` and `Options.for_sink` check what is specific to a batch, a stream or a sink.
+* `parse`, which the data source calls in its constructor, checks every option. A wrong value therefore fails
+  at ``load()``, with the option, the value and what is allowed. `Options.for_batch`, `Options.for_stream` and
+  `Options.for_sink` check what is specific to a batch, a stream or a sink.
 * An unknown option is rejected, with the most similar known name. If a misspelt ``maxOffsetPerTrigger`` were
   ignored, the query would have no limit.
 * Options that Spark's own source ignores are ignored with a warning, such as a stream's limits in a batch, or
   options for reading in a sink. A program can therefore be moved unchanged.
-* ``kafka.*`` options are passed to our own client, and those for TLS and SASL to `security`. Options that
+* ``kafka.*`` options are passed to kproto's client, and those for TLS and SASL to `security`. Options that
   would change the meaning of a read (``auto.offset.reset``, deserializers, ``enable.auto.commit``) are
   rejected. Options for group membership, which this source does not use, are accepted and have no effect.
 """
@@ -51,13 +51,13 @@ log = logging.getLogger(__name__)
 class Options:
     """The parsed options. They can be pickled, and are the same in every process that Spark starts.
 
-    `given` are the documented names of the options that were set, so that a mode can reject options that it
-    does not support.
+    `names` has the documented names of the options that were set. A batch, stream or sink rejects some of
+    them.
     """
 
     bootstrap_servers: str
     client: Mapping[str, object]
-    given: frozenset[str]
+    names: frozenset[str]
     access: SecurityProperties = PLAINTEXT
     choice: Choice | None = None
     starting: Bound | None = None
@@ -81,7 +81,7 @@ class Options:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return what distinguishes the connections of one query from those of another in this process."""
+        """Return the key under which this process shares connections between the slices of one query."""
         return (os.getpid(), self.bootstrap_servers, self.access, *sorted(self.client.items()))
 
     def text(self, name: str, default: str) -> str:
@@ -103,16 +103,18 @@ class Options:
     def for_batch(self) -> Options:
         """Return these options, checked for ``spark.read``."""
         self.for_reading()
-        self._refuse("commitGroupId", "it is for streams (spark.readStream)")
+        self._refuse("commitGroupId", "it is for streams (spark.readStream); remove it")
         for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
-            if name in self.given:
+            if name in self.names:
                 log.warning("%s is ignored: it is for streams (spark.readStream), and this is a batch", name)
         if isinstance(self.starting, LogEdge) and self.starting.edge == "latest":
             raise ConfigError(
-                "startingOffsets", "latest", 'a batch would read nothing; use "earliest" or JSON'
+                "startingOffsets", "latest", 'a batch from there would read nothing; use "earliest" or JSON'
             )
         if isinstance(self.ending, LogEdge) and self.ending.edge == "earliest":
-            raise ConfigError("endingOffsets", "earliest", 'a batch would read nothing; use "latest" or JSON')
+            raise ConfigError(
+                "endingOffsets", "earliest", 'a batch up to there would read nothing; use "latest" or JSON'
+            )
         check_bound_edge("startingOffsets", self.starting, "latest", -1)
         check_bound_edge("endingOffsets", self.ending, "earliest", -2)
         check_bound_order(self.starting, self.ending)
@@ -127,48 +129,50 @@ class Options:
 
     def for_sink(self) -> Options:
         """Return these options, checked for ``df.write`` and ``df.writeStream``."""
-        for name in sorted(self.given & _SOURCE_ONLY):
+        for name in sorted(self.names & _SOURCE_ONLY):
             if name in _OURS:
-                self._refuse(name, "it is for reading, not for writing")
+                self._refuse(name, "it is for reading, not for writing; remove it")
             log.warning("%s is ignored: it is for reading, and this writes", name)
         if self.transactional_id_prefix is None and "transaction.timeout.ms" in self.client:
             timeout = self.client["transaction.timeout.ms"]
-            raise ConfigError("kafka.transaction.timeout.ms", timeout, "it needs transactionalIdPrefix")
+            raise ConfigError(
+                "kafka.transaction.timeout.ms", timeout, "it works only with transactionalIdPrefix"
+            )
         return self
 
     def for_reading(self) -> None:
         """Check what batches and streams have in common."""
         if self.choice is None:
-            self._refuse("topic", "it is for writing; topics to read are given with subscribe")
-            self._refuse("path", "load() takes no name; topics to read are given with subscribe")
-            raise ConfigError(
-                "subscribe", None, "one of subscribe, subscribePattern and assign must be given"
-            )
+            self._refuse("topic", "it is for writing; set subscribe to the topics to read")
+            self._refuse("path", "load() takes no name; set subscribe to the topics to read")
+            raise ConfigError("subscribe", None, "set one of subscribe, subscribePattern and assign")
         if self.topic is not None:
             log.warning("topic is ignored: it is for writing, and this reads")
         smallest, largest = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if smallest is not None and largest is not None and smallest > largest:
             raise ConfigError(
-                "minOffsetsPerTrigger", smallest, f"at most maxOffsetsPerTrigger, which is {largest}"
+                "minOffsetsPerTrigger",
+                smallest,
+                f"it must be at most maxOffsetsPerTrigger, which is {largest}",
             )
-        self._refuse("transactionalIdPrefix", "it is for writing")
+        self._refuse("transactionalIdPrefix", "it is for writing; remove it")
         decoded = {column_format.column for column_format in self.formats}
-        for name in sorted(self.given & decoding.NAMES):
+        for name in sorted(self.names & decoding.NAMES):
             column = name.partition(".")[0]
             if column in decoding.COLUMNS and column not in decoded:
-                raise ConfigError(name, "(given)", f"it says how to decode: give {column}.format, too")
+                raise ConfigError(name, "(given)", f"it works only with {column}.format; set that as well")
 
     def _refuse(self, name: str, reason: str) -> None:
-        if name in self.given:
+        if name in self.names:
             raise ConfigError(name, "(given)", reason)
 
 
 def parse(options: Mapping[str, str]) -> Options:
     """Parse the options that Spark passes. Raises ConfigError for the first wrong one."""
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     client: dict[str, str] = {}
     if not options:
-        raise ConfigError("kafka.bootstrap.servers", None, f"no option came. {_NO_TABLES}")
+        raise ConfigError("kafka.bootstrap.servers", None, f"no options were passed. {_NO_TABLES}")
     for key, value in options.items():
         lower = key.lower()
         if lower == "provider":
@@ -176,17 +180,17 @@ def parse(options: Mapping[str, str]) -> Options:
         if lower.startswith("kafka."):
             client[lower[len("kafka.") :]] = value
         elif lower in _NAMES:
-            given[_NAMES[lower]] = value
+            values[_NAMES[lower]] = value
         elif lower not in _SPARKS_OWN and not lower.startswith(_SPARKS):
-            raise ConfigError(key, shown(key, value), f"there is no such option; {_hint(lower)}")
+            raise ConfigError(key, shown(key, value), f"the option does not exist; {_hint(lower)}")
     servers = client.pop("bootstrap.servers", "")
     if not servers.strip():
         raise ConfigError(
-            "kafka.bootstrap.servers", servers, "give HOST:PORT, or several with commas between"
+            "kafka.bootstrap.servers", servers, "set it to HOST:PORT; separate several addresses by commas"
         )
 
-    values: dict[str, Any] = {
-        attribute: read(name, given[name]) for name, (attribute, read) in _PLAIN.items() if name in given
+    parsed: dict[str, Any] = {
+        attribute: read(name, values[name]) for name, (attribute, read) in _PLAIN.items() if name in values
     }
     security = SecurityProperties.read(
         {name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)}
@@ -195,17 +199,17 @@ def parse(options: Mapping[str, str]) -> Options:
         addresses(servers, security)
     except ConfigError as error:
         raise config_error_with_kafka_names(error, ("bootstrap_servers", "security_protocol")) from None
-    choice = read_choice(given)
+    choice = read_choice(values)
     return Options(
         bootstrap_servers=servers.strip(),
         client=_client(client),
         access=security,
-        given=frozenset([*given, *(["path"] if "path" in map(str.lower, options) else [])]),
+        names=frozenset([*values, *(["path"] if "path" in map(str.lower, options) else [])]),
         choice=choice,
-        formats=decoding.read_formats(given, choice.names if isinstance(choice, Topics) else ()),
-        starting=read_bound(given, "starting"),
-        ending=read_bound(given, "ending"),
-        **values,
+        formats=decoding.read_formats(values, choice.names if isinstance(choice, Topics) else ()),
+        starting=read_bound(values, "starting"),
+        ending=read_bound(values, "ending"),
+        **parsed,
     )
 
 
@@ -216,25 +220,25 @@ def _hint(name: str) -> str:
         return f"did you mean kafka.{dotted}?"
     if dotted.startswith(PREFIXES):
         names = "kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config, kafka.ssl.*"
-        return f"how to get in is said as in Java: {names}"
+        return f"the names of security options are Java's: {names}"
     if name == "mode":
-        return "value.onError says what becomes of a value that can't be decoded"
+        return "for values that cannot be decoded, set value.onError"
     similar = difflib.get_close_matches(name, _NAMES, n=1)
     if similar:
         return f"did you mean {_NAMES[similar[0]]}?"
-    return f"allowed: {', '.join(sorted(_NAMES.values()))}, and Kafka's own with kafka. before them"
+    return f"allowed: {', '.join(sorted(_NAMES.values()))}, and Kafka's own options with the prefix kafka."
 
 
-# kafka.*: our own client -----------------------------------------------------------------------------
+# kafka.*: options of kproto's client ------------------------------------------------------------------
 
 
-def _client(given: Mapping[str, str]) -> dict[str, object]:
+def _client(options: Mapping[str, str]) -> dict[str, object]:
     """Parse the ``kafka.*`` options under Kafka's dotted names.
 
     Raises ConfigError for options that cannot be honoured.
     """
     client: dict[str, object] = {}
-    for key, value in given.items():
+    for key, value in options.items():
         name = f"kafka.{key}"
         if key in _REFUSED:
             raise ConfigError(name, value, _REFUSED[key])
@@ -247,24 +251,25 @@ def _client(given: Mapping[str, str]) -> dict[str, object]:
             hint = (
                 f"did you mean kafka.{similar[0]}?" if similar else f"allowed: {', '.join(sorted(_CLIENT))}"
             )
-            raise ConfigError(name, shown(name, value), f"kproto's client has no such option; {hint}")
+            raise ConfigError(name, shown(name, value), f"kproto's client does not have the option; {hint}")
     return client
 
 
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets and failOnDataLoss",
-    "enable.auto.commit": "the checkpoint keeps the position; commitGroupId shows it to lag tools",
+    "enable.auto.commit": "the checkpoint stores the position; set commitGroupId to show it to lag tools",
     "key.deserializer": "keys are read as binary; key.format decodes them",
     "value.deserializer": "values are read as binary; value.format decodes them",
     "key.serializer": "keys are written as they are, string or binary",
     "value.serializer": "values are written as they are, string or binary",
-    "interceptor.classes": "there is no Java client here that could run them",
-    "metric.reporters": "there is no Java client here that could run them",
-    "config.providers": "there is no Java client here that could run them; put the value itself",
-    "partitioner.class": "there is no Java here that could run it; give the rows a column partition",
-    "partitioner.ignore.keys": "murmur2 of the key decides; give the rows a column partition",
-    "transactional.id": "each task has an id of its own: give transactionalIdPrefix",
-    "transaction.two.phase.commit.enable": "each task commits by itself; give transactionalIdPrefix",
+    "interceptor.classes": "kproto has no Java client that could run them; remove it",
+    "metric.reporters": "kproto has no Java client that could run them; remove it",
+    "config.providers": "kproto has no Java client that could run them; set the values themselves",
+    "partitioner.class": "kproto does not run Java classes; add a column partition to the rows",
+    "partitioner.ignore.keys": "the partition is chosen by murmur2 of the key; add a column partition to "
+    "the rows",
+    "transactional.id": "each task needs its own id; set transactionalIdPrefix",
+    "transaction.two.phase.commit.enable": "each task commits its own transaction; set transactionalIdPrefix",
 }
 
 # Options for group membership, which neither Spark's source nor this one uses, and for the Java client's own
@@ -335,7 +340,7 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
     "max.in.flight.requests.per.connection": integer(1, _INT32),
 }
 
-# Our own options: documented name -> (attribute of Options, reader) ---------------------------------------
+# Options of Spark's source and of kproto: documented name -> (attribute of Options, parser) ---------------
 
 _PLAIN: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "startingOffsetsByTimestampStrategy": ("starting_without_match", one_of("error", "latest")),
@@ -363,14 +368,15 @@ _SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "transactionalIdPrefix", "includeHe
 # groupIdPrefix names the temporary groups of Spark's own source. It is accepted and has no effect.
 _NAMES = {name.lower(): name for name in [*_PLAIN, *_SOURCE_ONLY, "groupIdPrefix"]}
 
-# Spark passes only the provider when it creates a table, and no option at all when the table is read (4.3.0).
+# Spark passes only the provider when it creates a table, and no option when the table is read (4.3.0).
 _NO_TABLES = (
-    "Spark forgets the options of a table; make a view: CREATE TEMPORARY VIEW ... USING kproto OPTIONS ..."
+    "Spark does not keep the options of a table; create a view: CREATE TEMPORARY VIEW ... USING kproto "
+    "OPTIONS ..."
 )
 
 # Options that Spark's own source and sink do not have: no existing program uses them.
 _OURS = frozenset({"commitGroupId", *decoding.NAMES})
 
-# Options that Spark adds by itself, or that users set for all formats.
+# Options that Spark adds, or that users set for all formats.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
 _SPARKS = ("spark.", "_", "asyncprogresstracking")

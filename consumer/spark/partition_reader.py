@@ -2,19 +2,19 @@
 
 Rules:
 
-* If a range is open at the end of its log, it ends where the log ends when reading begins, unless the batch
-  was planned for the action that reads it.
-* Reading stops by offset, not by count: compaction, transaction markers and aborted transactions leave gaps,
-  so that a slice may have fewer records than offsets. Brokers send whole batches, so both edges are trimmed
-  here.
+* A range that is open at the end of its log ends where the log ends when reading begins. If the batch was
+  planned for the action that reads it, the planned end applies.
+* Reading stops by offset, not by count. Compaction, transaction markers and aborted transactions leave gaps,
+  so that a slice may have fewer records than offsets. Brokers send whole batches, which are cut at both ends
+  of the slice.
 * A slice that cannot be read completely is an error (DataLoss, or a timeout that names the partition). With
-  failOnDataLoss=false, only records that are no longer in the log may be missing.
+  failOnDataLoss=false, only deleted or truncated records may be missing.
 * The records of a topic that was re-created after the slice was planned are different records: topics are
-  compared by id. Only a later action that reads whole logs identifies them by name.
+  compared by id. Only a later action that reads whole logs identifies topics by name.
 * Every wait has a timeout: kafkaConsumer.pollTimeoutMs without progress raises.
 * One fetch is always in flight while the previous one is decoded and passed to the JVM.
 * Connections live as long as the worker process, which Spark uses for many slices. A forked process opens its
-  own.
+  own connections.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ T = TypeVar("T")
 FETCH_BYTES = 16 * 1024 * 1024
 
 # A fetch for the last records of a slice requests about their size, because the records after them belong to
-# another slice. This is the assumed size of a record before any was read. A broker sends whole batches
-# anyway.
+# another slice. The fetch uses this size of a record in bytes until some records were read. Brokers send
+# whole batches in any case.
 GUESSED_RECORD_BYTES = 200
 LEAST_FETCH_BYTES = 64 * 1024
 
@@ -105,9 +105,10 @@ def _freeze_imported_objects() -> None:
     """Exclude the objects that exist now from garbage collection.
 
     Spark's workers collect garbage after every task and traverse everything that was imported. For a small
-    task this takes ten times the CPU of the rest.
+    task this takes ten times the CPU of the rest of the task.
     """
-    # gc.get_freeze_count() would traverse the frozen objects as well, so the process is remembered here.
+    # gc.get_freeze_count() would traverse the frozen objects as well. The ids of the frozen processes are
+    # stored instead.
     if "pyspark.worker" in sys.modules and os.getpid() not in _frozen:
         _frozen.add(os.getpid())
         gc.collect()
@@ -115,7 +116,7 @@ def _freeze_imported_objects() -> None:
 
 
 class _Fetches:
-    """The fetches of one slice, one ahead of what is being decoded."""
+    """The fetches of one slice. One fetch is always ahead of the records that are being decoded."""
 
     def __init__(self, range_: Range, options: Options) -> None:
         self.range = range_
@@ -126,9 +127,10 @@ class _Fetches:
         self.isolation = options.text("isolation.level", "read_uncommitted")
         self.most_bytes = options.number("max.partition.fetch.bytes", FETCH_BYTES)
 
-    def ask(self, position: int) -> Future[FetchedBytes]:
-        """Fetch at `position` in the background. The result has records, or an error that retries do not
-        resolve.
+    def start(self, position: int) -> Future[FetchedBytes]:
+        """Start a fetch at `position` in the background.
+
+        The result has records, or an error that remains after all retries.
         """
         return self.worker.fetcher.submit(self._fetch, position)
 
@@ -136,10 +138,10 @@ class _Fetches:
         deadline = time.monotonic() + self.options.poll_timeout_ms / 1000
         size = self.worker.record_bytes.get(self.partition, GUESSED_RECORD_BYTES)
         most = min(self.most_bytes, max(LEAST_FETCH_BYTES, int((self.range.end - position) * size * 1.1)))
-        why = "no time to ask"
-        while (left := deadline - time.monotonic()) > 0:
+        why = "the timeout is too short for a request"
+        while (remaining_s := deadline - time.monotonic()) > 0:
             try:
-                answer = self._fetch_once(position, most, left)
+                answer = self._fetch_once(position, most, remaining_s)
                 if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (
                     why := self._contradiction(position)
                 ):
@@ -157,7 +159,7 @@ class _Fetches:
             if answer.error_code:
                 why = f"the broker answers with error {answer.error_code}"
                 time.sleep(PAUSE_S)
-        detail = f"{self.name} at offset {position}, of a slice up to {self.range.end}: {why}"
+        detail = f"{self.name} at offset {position}, in a slice up to {self.range.end}: {why}"
         timeout_ms = self.options.poll_timeout_ms
         raise RequestTimedOut("Fetch", timeout_ms, f"{detail}; see kafkaConsumer.pollTimeoutMs")
 
@@ -181,14 +183,16 @@ class _Fetches:
         if self._topic_id() not in (None, self.range.topic_id):
             ids = f"its id was {self.range.topic_id}, and is {self._topic_id()}"
             raise LogDeleted(f"topic {topic} was deleted and re-created ({ids})")
-        raise Retriable(ErrorCode.UNKNOWN_TOPIC_ID, "Fetch", f"{self.name} isn't known yet")
+        raise Retriable(
+            ErrorCode.UNKNOWN_TOPIC_ID, "Fetch", f"the leader of {self.name} does not know the topic id yet"
+        )
 
     def _contradiction(self, position: int) -> str:
         """Describe how the log contradicts an OFFSET_OUT_OF_RANGE error, or return an empty text."""
         first = _log_edge(self.range, "earliest", self.options)
         last = _log_edge(self.range, "latest", self.options, "read_uncommitted")
-        told = f"the broker reports OFFSET_OUT_OF_RANGE, although the log is from {first} to {last}"
-        return told if first <= position < last else ""
+        contradiction = f"the broker reports OFFSET_OUT_OF_RANGE, although the log is from {first} to {last}"
+        return contradiction if first <= position < last else ""
 
     def _topic_id(self) -> str | None:
         id_ = self.worker.cluster.view.topic_id(self.range.topic)
@@ -196,12 +200,12 @@ class _Fetches:
 
 
 class LogDeleted(KprotoError):
-    """The log for which the slice was planned no longer exists. The text says why."""
+    """The log for which the slice was planned does not exist any more. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Whole record batches. Records below `position` were read before, or deleted, and are skipped."""
+    """Whole record batches. Records below `position` were read before or deleted, and are skipped."""
 
     records: Data
     aborted: Aborted
@@ -218,15 +222,21 @@ def _current_range(slice_: Slice, options: Options) -> Range:
             range_ = _range_of_recreated_topic(range_, options)
         end = _log_edge(range_, "latest", options)
     except UnknownTopic:
-        return range_  # The fetch will find out what happened to the topic.
+        return range_  # The fetch determines what happened to the topic.
     if end < range_.end:
         name = f"{range_.topic}-{range_.partition}"
-        report_losses([f"the log of {name} ends at {end}, and reached to {range_.end} before"], options)
+        report_losses(
+            [f"the log of {name} ends at {end}, and reached to {range_.end} when the batch was planned"],
+            options,
+        )
     return replace(range_, end=end)
 
 
 def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
-    """Return the range, or an empty one at the start of the re-created topic, since it was the whole log."""
+    """Return an empty range at the start of the topic if the topic was re-created, else `range_`.
+
+    The range must have been the whole log.
+    """
     cluster = _worker(options).cluster
     view = _retry_while_unreachable(
         lambda timeout: cluster.metadata([range_.topic], timeout=timeout), options
@@ -249,19 +259,19 @@ def _log_edge(range_: Range, which: str, options: Options, isolation: str | None
     return answer[partition].offset or 0
 
 
-def _retry_while_unreachable(ask: Callable[[float], T], options: Options) -> T:
-    """Call `ask` with a timeout in seconds, again while the cluster is unreachable."""
+def _retry_while_unreachable(request: Callable[[float], T], options: Options) -> T:
+    """Call `request` with a timeout in seconds. Call it again while the cluster is unreachable."""
     timeout = options.poll_timeout_ms / 1000
-    return retry_while_unreachable(lambda: ask(timeout), timeout, "kafkaConsumer.pollTimeoutMs")
+    return retry_while_unreachable(lambda: request(timeout), timeout, "kafkaConsumer.pollTimeoutMs")
 
 
 def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
-    """Yield the record batches that contain a slice, in order."""
+    """Yield the record batches that contain the records of a slice, in order."""
     if range_.size <= 0:
         return
     fetches = _Fetches(range_, options)
     position = range_.start
-    under_way = fetches.ask(position)
+    under_way = fetches.start(position)
     while position < range_.end:
         try:
             chunk = under_way.result()
@@ -271,16 +281,22 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
         if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             position = _resume_position(fetches, position)
             if position < range_.end:
-                under_way = fetches.ask(position)
+                under_way = fetches.start(position)
             continue
         if chunk.error_code:
             raise broker_error(chunk.error_code, "Fetch", f"{fetches.name} at offset {position}")
         records, reached = batches_before(chunk.records, range_.end)
         if reached is None or reached <= position:
-            raise RecordError("FetchResponse", -1, "records", 0, f"nothing for {fetches.name} at {position}")
+            raise RecordError(
+                "FetchResponse",
+                -1,
+                "records",
+                0,
+                f"the response has no records for {fetches.name} at {position}",
+            )
         fetches.worker.record_bytes[fetches.partition] = len(records) / (reached - position)
         if reached < range_.end:
-            under_way = fetches.ask(reached)
+            under_way = fetches.start(reached)
         if records:
             yield _Chunk(records, chunk.aborted, position)
         position = reached
@@ -291,10 +307,10 @@ def _resume_position(fetches: _Fetches, position: int) -> int:
     range_ = fetches.range
     first = _log_edge(range_, "earliest", fetches.options)
     if first <= position:
-        what = f"the log of {fetches.name} ends before {position}, which is still to be read"
-        report_losses([what], fetches.options)
+        loss = f"the log of {fetches.name} ends before {position}, which was not read yet"
+        report_losses([loss], fetches.options)
         return range_.end
     if not (range_.open_start and position == range_.start):
-        what = f"the log of {fetches.name} begins at {first}, after {position}, which is still to be read"
-        report_losses([what], fetches.options)
+        loss = f"the log of {fetches.name} begins at {first}, after {position}, which was not read yet"
+        report_losses([loss], fetches.options)
     return min(first, range_.end)

@@ -1,9 +1,9 @@
 """Monitor queries: how far a query is behind, and one log line per batch.
 
 Spark has no metrics interface for Python sources. A query's progress contains the offsets where a batch began
-and ended and those of the logs' ends (`startOffset`, `endOffset`, `latestOffset`), and Spark's UI shows the
-rows and bytes that came from Python. The metrics of Spark's own source follow from the offsets. They are
-computed here, for its progress and for ours.
+and ended, and the ends of the logs (`startOffset`, `endOffset`, `latestOffset`). Spark's UI shows the rows
+and bytes that came from Python. The metrics of Spark's own source follow from the offsets. They are computed
+here from the progress of either source.
 
     for source in behind(query.lastProgress):
         print(source.metrics)          # {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "7", ...}
@@ -36,7 +36,7 @@ _NAMED = 4
 class Behind:
     """The lag of one source of a query after a batch that read from `start` to `end`.
 
-    `latest` are the ends of the logs when the batch was planned. Offsets are those of the next record.
+    `latest` has the ends of the logs when the batch was planned. An offset is the offset of the next record.
     `rows_per_second` is the speed of the batch.
     """
 
@@ -48,7 +48,7 @@ class Behind:
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """Return how many offsets of each partition the query is behind."""
+        """Return the lag of each partition: how many offsets the query is behind."""
         return {p: max(0, latest - self.end.get(p, 0)) for p, latest in sorted(self.latest.items())}
 
     @property
@@ -86,10 +86,10 @@ class Behind:
 
 
 def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
-    """Return how far each Kafka source of a query is behind, from ``query.lastProgress``.
+    """Return the lag of each Kafka source of a query, from ``query.lastProgress``.
 
-    Before the first batch the progress is None and the result empty. Sources of other kinds are left out. The
-    progress may also be a parsed JSON object, as in Spark Connect.
+    Without a progress, as before the first batch, the result is empty. Sources of other kinds are omitted.
+    The progress may also be a parsed JSON object, as in Spark Connect.
     """
     result: list[Behind] = []
     if progress is None:
@@ -100,7 +100,7 @@ def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
             continue
         previous: Positions = {} if begin is None else begin.positions
         start = {p: end.began.get(p, previous.get(p, 0)) for p in end.positions}
-        # The JSON lacks the field if it is not a finite number.
+        # The JSON lacks the field if its value is not a finite number.
         speed = float(source.get("processedRowsPerSecond") or 0)
         result.append(Behind(int(source["numInputRows"]), start, end.positions, latest.positions, speed))
     return result
@@ -142,7 +142,10 @@ def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[
 
 
 def _offsets(text: object) -> Offsets | None:
-    """Return the offsets in a progress, as text or parsed; None if they are not Kafka's."""
+    """Return the offsets in a progress, or None if they are not offsets of this source.
+
+    They are text or parsed JSON.
+    """
     try:
         value: object = json.loads(text) if isinstance(text, str) else text
         return Offsets.from_json(cast("dict[str, object]", value)) if isinstance(value, dict) else None

@@ -2,12 +2,12 @@
 
 Spark plans a batch once per ``load()``, at the first action, and reuses the plan for later actions: the
 second `count`, or the next micro-batch of a stream that is joined with it. The action for which the plan was
-made reads exactly the planned ranges, however often Spark recomputes them (`slices` describes how a task
-knows its action).
+made reads exactly the planned ranges, however often Spark recomputes them. `slices` describes how a task
+knows its action.
 
-In later actions, a bound that is an edge of the log is looked up again by each task. Such an action therefore
-reads the current records, as with Spark's own source, also of a re-created topic. It does not read partitions
-that were added since the first action, and a task that is repeated reads to the end of the log at that time.
+In later actions, each task looks up a bound that is an edge of the log again. Such an action therefore reads
+the current records, as with Spark's own source, also of a re-created topic. It does not read partitions that
+were added since the first action. A task that is repeated reads to the end of the log at that time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class KprotoReader(DataSourceReader):
     """Reads from startingOffsets (earliest) to endingOffsets (latest).
 
-    `loaded` is the time in ms at which ``load()`` requested the columns. It is 0 if the user gave a schema.
+    `loaded` is the time in ms at which ``load()`` requested the columns, or 0 if the user gave a schema.
     """
 
     def __init__(self, schema: StructType, options: Options, loaded: int = 0) -> None:
@@ -62,8 +62,8 @@ class KprotoReader(DataSourceReader):
                 view.ids,
                 open_starts=starts.edges,
                 open_ends=ends.edges,
-                given_starts=starts.given,
-                given_ends=ends.given,
+                explicit_starts=starts.explicit,
+                explicit_ends=ends.explicit,
             )
             report_losses(losses, self.options)
         max_records = self.options.max_records_per_partition

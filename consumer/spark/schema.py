@@ -1,8 +1,8 @@
 """The columns of a Kafka record in Spark, with the names and types of Spark's own source.
 
-Spark's Python sources are not told which columns a query needs. A schema given by the user (``.schema("value
-BINARY")``) therefore selects the columns: the others are never built, and not sent to the JVM. This halves
-the JVM's work.
+Spark does not pass the columns that a query needs to a Python source. A schema given by the user
+(``.schema("value BINARY")``) therefore selects the columns. The others are not built and not sent to the JVM,
+which halves the JVM's work.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ COLUMNS: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
 }
-# The columns, in lower case, that are present in every record.
+# The columns, in lower case, that have a value in every record.
 NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestamptype"})
-_NULLS = "what others write may be null: leave NOT NULL out"
+_NULLS = "records of other producers may have null in it; remove NOT NULL"
 
 
 def full_schema(options: Options) -> StructType:
     """Return all columns, with keys and values as bytes, whatever their format.
 
-    Includes `headers` if includeHeaders is true, and ``_error`` if bad values become null.
+    It has `headers` if includeHeaders is true, and ``_error`` if bad values become null.
     """
     fields = [StructField(name, kind) for name, kind in COLUMNS.items()]
     if options.include_headers:
@@ -81,7 +81,7 @@ def checked(schema: StructType, options: Options) -> StructType:
     for field in schema.fields:
         if field.name.lower() in names_seen:
             duplicates = f"{names_seen[field.name.lower()]}, {field.name}"
-            raise ConfigError("schema", duplicates, "they are the same column; remove one")
+            raise ConfigError("schema", duplicates, "they name the same column; remove one")
         names_seen[field.name.lower()] = field.name
         if not field.nullable and field.name.lower() not in NEVER_NULL:
             raise ConfigError("schema", f"{field.name} NOT NULL", _NULLS)
@@ -90,12 +90,12 @@ def checked(schema: StructType, options: Options) -> StructType:
             continue  # The decoder rejects a type that its format cannot produce.
         kind = allowed.get(field.name.lower())
         if kind is None:
-            hint = " (with includeHeaders)" if field.name.lower() == "headers" else ""
+            hint = " without includeHeaders" if field.name.lower() == "headers" else ""
             names = ", ".join(full_schema(options).fieldNames())
-            raise ConfigError("schema", field.name, f"there is no such column{hint}; allowed: {names}")
+            raise ConfigError("schema", field.name, f"the column does not exist{hint}; allowed: {names}")
         if kind.simpleString() != field.dataType.simpleString():
             column = f"{field.name} {field.dataType.simpleString()}"
-            raise ConfigError("schema", column, f"it is {kind.simpleString()}; cast it after load()")
+            raise ConfigError("schema", column, f"its type is {kind.simpleString()}; cast it after load()")
         if field.dataType != kind:
             raise ConfigError("schema", f"NOT NULL in {field.name}", _NULLS)
     return schema
@@ -105,7 +105,7 @@ def _check_decodable(option: str, data_type: DataType, place: str) -> None:
     """Raise ConfigError for types that Spark accepts in DDL, but rejects in a task."""
     if isinstance(data_type, (CharType, VarcharType)):
         column = f"{place} {data_type.simpleString()}".strip()
-        raise ConfigError(option, column, "take STRING: what others write is as long as it is")
+        raise ConfigError(option, column, "use STRING; decoded values may have any length")
     if isinstance(data_type, ArrayType):
         _check_decodable(option, data_type.elementType, f"{place}.element".strip("."))
     elif isinstance(data_type, MapType):
@@ -115,5 +115,5 @@ def _check_decodable(option: str, data_type: DataType, place: str) -> None:
         for field in data_type.fields:
             inner = f"{place}.{field.name}".strip(".")
             if names.count(field.name) > 1:
-                raise ConfigError(option, inner, "it is there twice")
+                raise ConfigError(option, inner, "the field appears twice; remove one")
             _check_decodable(option, field.dataType, inner)

@@ -7,7 +7,7 @@ Rules:
 * Spark pickles the options for the executors. `SecurityProperties` can therefore be pickled, unlike
   `consumer.security.Security`. Its repr, and every plan, log and error, shows at most the protocol.
 * Files, such as trust stores, must exist under the same path on the driver and on every executor. PEM text
-  (``kafka.ssl.truststore.certificates``) is sent with the options. A token provider is named
+  (``kafka.ssl.truststore.certificates``) is sent with the options. A token provider is set by its name
   (``kafka.sasl.oauth.token.provider`` = ``package.module:function``), and each process imports it.
 """
 
@@ -51,7 +51,7 @@ def config_error_with_kafka_names(error: ConfigError, names: Iterable[str]) -> C
 
 
 def with_kafka_names(text: str, names: Iterable[str]) -> str:
-    """Return `text` with the client's options, such as `max_request_size`, under Kafka's names."""
+    """Return `text` with Kafka's names instead of the client's names, such as `max_request_size`."""
     words = re.compile(rf"\b({'|'.join(sorted((n for n in names if '_' in n), key=len, reverse=True))})\b")
     return words.sub(lambda match: _kafka_name(match[1]), text)
 
@@ -60,7 +60,7 @@ def _kafka_name(name: str) -> str:
     return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
 
 
-# Phrases about options that Java spells in another form. They are replaced as a whole.
+# Phrases with options that have another form in Java. Each phrase is replaced as a whole.
 _PHRASES: Final[Mapping[str, str]] = {
     "are sasl_username and sasl_password right": (
         "are the username and the password in kafka.sasl.jaas.config right"
@@ -71,7 +71,7 @@ _PHRASES: Final[Mapping[str, str]] = {
 
 @contextmanager
 def kafka_option_names_in_errors() -> Generator[None]:
-    """Name the query's options in errors, and hide our own frames from Spark's tracebacks.
+    """Use the query's option names in errors, and hide kproto's stack frames from Spark's tracebacks.
 
     Authentication, connection and timeout errors are raised again as the same class, with Kafka's option
     names. Wrap every function that Spark calls.
@@ -105,21 +105,21 @@ def _reword(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SecurityProperties:
-    """Security options under Java's names, in order. Without any, the protocol is PLAINTEXT."""
+    """Security options under Java's names, sorted by name. Without any, the protocol is PLAINTEXT."""
 
-    given: tuple[tuple[str, str], ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def read(cls, given: Mapping[str, str]) -> SecurityProperties:
-        """Check the options that Spark passes, without their prefix ``kafka.``.
+    def read(cls, options: Mapping[str, str]) -> SecurityProperties:
+        """Check the options that Spark passes. The prefix ``kafka.`` is removed from their names.
 
         Raises ConfigError, MissingExtra.
         """
-        if not given or (len(given) == 1 and given.get("security.protocol", "").upper() == "PLAINTEXT"):
-            return cls()  # Do not import what only the other protocols need.
+        if not options or (len(options) == 1 and options.get("security.protocol", "").upper() == "PLAINTEXT"):
+            return cls()  # The modules below are needed for the other protocols only.
         from ..security.options import security_options
 
-        properties = cls(tuple(sorted(given.items())))
+        properties = cls(tuple(sorted(options.items())))
         try:
             security_options(properties.options)
         except ConfigError as error:
@@ -129,19 +129,19 @@ class SecurityProperties:
     @property
     def options(self) -> SecurityConfig:
         """Return keyword arguments for a client. They contain the secrets in clear text."""
-        if not self.given:
+        if not self.properties:
             return {}
         from ..security.properties import from_java
 
-        return from_java(dict(self.given))
+        return from_java(dict(self.properties))
 
     @property
     def protocol(self) -> str:
         """Return the security protocol, by default ``PLAINTEXT``."""
-        return dict(self.given).get("security.protocol", "PLAINTEXT").upper()
+        return dict(self.properties).get("security.protocol", "PLAINTEXT").upper()
 
     def __repr__(self) -> str:
-        return f"Access({dict(self.given).get('security.protocol', 'PLAINTEXT')})"
+        return f"SecurityProperties({self.protocol})"
 
 
 PLAINTEXT: Final = SecurityProperties()

@@ -1,7 +1,8 @@
 """Select what a query reads: its partitions, where it starts and where it ends.
 
-The forms are those of Spark's own source. Partitions are selected by topic names, by a pattern or one by one.
-Bounds are an edge of the log, offsets or timestamps, for all partitions or for each.
+The options and their forms are the same as in Spark's own source. Partitions are selected by topic names, by
+a pattern or one by one. A bound is an edge of the log, an offset or a timestamp, for all partitions or for
+each.
 """
 
 from __future__ import annotations
@@ -30,27 +31,30 @@ class LogEdge:
 class SpecificOffsets:
     """An offset or an edge of the log for each partition, and an edge for all partitions of some topics.
 
-    It must name exactly the partitions that are read.
+    Together they must name exactly the partitions that are read.
     """
 
     offsets: Mapping[TopicPartition, int | Edge]
     topics: Mapping[str, Edge] = field(default_factory=dict[str, Edge])
 
     def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | Edge]:
-        """Return the bound of each partition. Those of `topics` are taken from `partitions`."""
+        """Return the bound of each partition. A bound of a topic applies to all of its partitions."""
         return {**{p: self.topics[p.topic] for p in partitions if p.topic in self.topics}, **self.offsets}
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalTimestamp:
-    """For every partition the first record that is not older than a timestamp, in ms since 1970."""
+    """The first record of every partition that is not older than a timestamp, in ms since 1970."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificTimestamps:
-    """As `GlobalTimestamp`, with a timestamp for each partition. It must name exactly those that are read."""
+    """As `GlobalTimestamp`, but with a timestamp for each partition.
+
+    It must name exactly the partitions that are read.
+    """
 
     timestamps_ms: Mapping[TopicPartition, int]
 
@@ -93,7 +97,7 @@ def read_choice(options: Mapping[str, str]) -> Choice | None:
     set_options = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
     if len(set_options) > 1:
         raise ConfigError(
-            set_options[1], options[set_options[1]], f"only one of {' and '.join(set_options)} may be given"
+            set_options[1], options[set_options[1]], f"set only one of {' and '.join(set_options)}"
         )
     if not set_options:
         return None
@@ -101,7 +105,7 @@ def read_choice(options: Mapping[str, str]) -> Choice | None:
     if name == "subscribe":
         names = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
         if not names:
-            raise ConfigError(name, value, "give at least one topic, several with commas between")
+            raise ConfigError(name, value, "name at least one topic; separate several topics by commas")
         return Topics(names)
     if name == "subscribePattern":
         pattern = text(name, value)
@@ -121,12 +125,12 @@ def _assigned(name: str, value: str) -> tuple[TopicPartition, ...]:
                 raise ConfigError(name, value, f"allowed: JSON such as {shape}")
             result.add(TopicPartition(topic, partition))
     if not result:
-        raise ConfigError(name, value, f"give at least one partition, such as {shape}")
+        raise ConfigError(name, value, f"name at least one partition, such as {shape}")
     return tuple(sorted(result))
 
 
 def partition_filter(choice: Choice) -> Callable[[TopicPartition], bool]:
-    """Return a function that returns whether a partition is selected."""
+    """Return a predicate: whether the options select a partition."""
     if isinstance(choice, Assigned):
         return set(choice.partitions).__contains__
     if isinstance(choice, Topics):
@@ -140,9 +144,9 @@ def partition_filter(choice: Choice) -> Callable[[TopicPartition], bool]:
 
 
 def read_bound(options: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
-    """Return the bound that the options set, or None. All of them are checked.
+    """Return the bound that the options set, or None. All options of the bound are checked.
 
-    As in Spark's own source, a global timestamp takes precedence over timestamps of partitions, and these
+    As in Spark's own source, a global timestamp takes precedence over timestamps of partitions, and those
     over offsets.
     """
     bounds: list[Bound] = []
@@ -200,7 +204,7 @@ def _numbers(bound: SpecificOffsets) -> dict[TopicPartition, int]:
 def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:
     """Raise ConfigError if the bound of a batch is the wrong edge of some partition's log."""
     if isinstance(bound, SpecificOffsets):
-        reason = f"a batch can't {'start' if name.startswith('start') else 'end'} at {edge}"
+        reason = f"a batch cannot {'start' if name.startswith('start') else 'end'} at {edge}"
         for topic, topic_edge in bound.topics.items():
             if topic_edge == edge:
                 raise ConfigError(name, f"{topic}: {edge}", reason)
@@ -228,7 +232,11 @@ def _each_partition(
         if edges is not None and isinstance(partitions, str):
             edge = partitions.strip().lower()
             if edge not in ("earliest", "latest"):
-                raise ConfigError(name, value, f"allowed: JSON such as {shape}; {partitions!r} is no word")
+                raise ConfigError(
+                    name,
+                    value,
+                    f"allowed: JSON such as {shape}; {partitions!r} is neither earliest nor latest",
+                )
             edges[topic] = "earliest" if edge == "earliest" else "latest"
             continue
         if not isinstance(partitions, dict):
@@ -239,7 +247,7 @@ def _each_partition(
                 raise ConfigError(name, value, f"allowed: JSON such as {shape}")
             topic_partition = TopicPartition(topic, int(partition))
             if topic_partition in result:
-                reason = f"partition {topic_partition.partition} of {topic} is there twice"
+                reason = f"partition {topic_partition.partition} of {topic} appears twice"
                 raise ConfigError(name, value, f"allowed: JSON such as {shape}; {reason}")
             result[topic_partition] = number
     return result

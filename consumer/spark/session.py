@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Python prints errors, so that the JVM's own log is redundant. At any other level than `warn`, Spark prints
-# that it changes the level.
+# Python prints errors: the JVM's own log would repeat them. At any other level than `warn`, Spark prints that
+# it changes the level.
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -50,8 +50,8 @@ appender.stderr.filter.fatal.type = ThresholdFilter
 appender.stderr.filter.fatal.level = fatal
 """
 
-# Spark puts a zipped copy of PySpark first on its workers' path. The installed one has compiled files and is
-# imported a second faster, in each of the five processes that a first query starts.
+# Spark puts a zipped copy of PySpark first on its workers' path. The installed PySpark has compiled files and
+# is imported a second faster, in each of the five processes that a first query starts.
 _PYTHON = """\
 #!/bin/sh
 PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -v '/pyspark\\.zip$' | paste -sd : -)
@@ -60,7 +60,7 @@ exec {python} "$@"
 """
 
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
-# Arbitrary state (transformWithState) requires this provider, given in the `settings` of `session`.
+# Arbitrary state (transformWithState) requires this provider. Set it in the `settings` of `session`.
 ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _RAW_FILES = "spark.hadoop.fs.file.impl"
@@ -72,10 +72,10 @@ SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
-    # Rows come through a Unix socket instead of TCP, which saves about 40 ms per micro-batch.
+    # A Unix socket instead of TCP saves about 40 ms per micro-batch.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Without this, Spark prints an error when a worker's connection closes, and `worker_output` cannot
-    # suppress it.
+    # Without this, Spark prints an error when a worker's connection closes. `worker_output` cannot suppress
+    # it.
     "spark.python.daemon.killWorkerOnFlushFailure": "false",
     DAEMON: f"{__package__}.daemon",
     # Writing the checkpoint takes half the time of a small micro-batch. Plain files are safe on one machine.
@@ -89,7 +89,10 @@ SETTINGS: Mapping[str, str] = {
 
 
 def settings_of(version: str) -> dict[str, str]:
-    """Return `SETTINGS` for a version of PySpark: 4.0 has the class that writes checkpoints elsewhere."""
+    """Return `SETTINGS` for a version of PySpark.
+
+    In 4.0, the class that writes checkpoints is in another package.
+    """
     package = ".streaming." if version.startswith("4.0.") else ".streaming.checkpointing."
     return {name: value.replace(".streaming.checkpointing.", package) for name, value in SETTINGS.items()}
 
@@ -120,11 +123,10 @@ def _temporary_folder() -> Path:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kproto")`` available in a session, also one from ``newSession()``.
+    """Make ``format("kproto")`` available in a session, also in one from ``newSession()``.
 
     The workers of a local session run this Python, unless PYSPARK_PYTHON or spark.pyspark.python names
-    another one, because the python3 on the PATH may not have kproto. Warns if the workers cannot import this
-    package.
+    another one: the python3 on the PATH may not have kproto. Warns if the workers cannot import this package.
 
     On a cluster, a job with one task per slot checks the executors. Raises MissingOnExecutors if they lack a
     package, and MissingExtra if PySpark has no Python data sources.
@@ -160,13 +162,13 @@ def session(
 ) -> SparkSession:
     """Return a local session that has the source and prints little.
 
-    It finds a Java, and works from a source checkout. `quick` starts sooner and uses less memory, but runs
-    slower: for tests and demos. `settings` are added to `SETTINGS` or replace them. A RocksDB state store
-    must be chosen there. Options of `spark-submit` take precedence over `SETTINGS` and `cores`, and if they
-    name a cluster, none of our settings apply.
+    It finds a Java, and works from a source checkout. With `quick` it starts sooner and uses less memory, but
+    runs slower: for tests and demos. `settings` are added to `SETTINGS` or replace them. A RocksDB state
+    store must be chosen there. Options of `spark-submit` take precedence over `SETTINGS` and `cores`. If they
+    name a cluster, kproto sets nothing.
 
-    An existing session is returned unchanged, with the source registered, and a warning if its settings
-    differ from `settings`. Raises MissingExtra, with what to install.
+    If a session exists, it is returned unchanged, with the source registered. A warning names the settings
+    whose values differ from `settings`. Raises MissingExtra, with what to install.
     """
     try:
         from pyspark import __version__ as version
@@ -188,7 +190,7 @@ def session(
             # Through TCP, workers that are still running at the end do not print an error.
             defaults["spark.python.unix.domain.socket.enabled"] = "false"
         if "RocksDB" in (settings or {}).get(STATE_STORE, ""):
-            # RocksDB requests a file system of another class from Hadoop, and fails.
+            # RocksDB requests a file system of another class from Hadoop, and would fail.
             del defaults[_RAW_FILES]
         defaults = {"spark.master": f"local[{cores}]", **defaults}
         submitted = _submitted_settings()
@@ -220,7 +222,7 @@ def _warn_of_differing_settings(spark: SparkSession, settings: Mapping[str, str]
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Return the settings given to spark-submit, except the name, or nothing outside of it."""
+    """Return the settings passed to spark-submit, except the name. Without spark-submit, return nothing."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext
@@ -259,8 +261,11 @@ def _without_pandas_warning() -> Generator[None]:
 
 
 def _choose_python(spark: SparkSession) -> None:
-    """Let local workers run this Python, unless the user chose one. A venv need not be activated."""
-    # None with Spark Connect, whose server chooses its own Python.
+    """Let local workers run this Python, unless the user chose another one.
+
+    A virtual environment need not be activated.
+    """
+    # With Spark Connect, this process has no context: the server chooses its own Python.
     context: Any = getattr(spark, "_sc", None)
     if context is None or not str(context.master).startswith("local"):
         return
@@ -273,7 +278,7 @@ def _choose_python(spark: SparkSession) -> None:
     python = shutil.which(str(context.pythonExec))
     if python is None or python in _launchers or Path(python).samefile(sys.executable):
         return
-    # The other Python searches only the paths that the JVM passes on, not those of this Python.
+    # The other Python searches only the paths that the JVM passes on. This Python may have more.
     result = subprocess.run(
         [python, "-c", f"import {', '.join(_NEEDED)}"],
         env={**os.environ, "PYTHONPATH": _jvm_python_path(spark)},
@@ -284,7 +289,7 @@ def _choose_python(spark: SparkSession) -> None:
         reason = result.stderr.strip().rpartition("\n")[2]
         warnings.warn(
             f"Spark's workers run {python} (PYSPARK_PYTHON or spark.pyspark.python), which cannot import "
-            f"{__package__}: {reason}. Install kproto there, or set it to {sys.executable}",
+            f"{__package__}: {reason}. Install kproto there, or set the variable to {sys.executable}",
             stacklevel=3,
         )
 
@@ -296,9 +301,9 @@ def _check_executors(spark: SparkSession) -> None:
         return
     slots = int(context.defaultParallelism)
     packages = [name for name in _NEEDED for _ in range(slots)]
-    # Only functions of the standard library: ours would have to be imported on the executors.
-    is_found = context.parallelize(packages, len(packages)).map(find_spec).map(bool).collect()
-    missing = dict.fromkeys(name for name, found in zip(packages, is_found, strict=True) if not found)
+    # Only functions of the standard library are used, because the executors would have to import any other.
+    results = context.parallelize(packages, len(packages)).map(find_spec).map(bool).collect()
+    missing = dict.fromkeys(name for name, is_found in zip(packages, results, strict=True) if not is_found)
     if missing:
         raise MissingOnExecutors(", ".join(missing), str(context.pythonExec))
 
@@ -336,7 +341,7 @@ def _is_importable(spark: SparkSession) -> bool:
         return True
     jvm = getattr(getattr(spark, "sparkContext", None), "_jvm", None)
     if jvm is None:
-        return True  # Spark Connect: its server has its own environment
+        return True  # Spark Connect: its server has its own environment.
     return any(Path(path).resolve() == ROOT for path in _jvm_python_path(spark).split(os.pathsep) if path)
 
 

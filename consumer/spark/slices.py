@@ -1,7 +1,7 @@
 """The work of one task, planned on the driver and pickled for an executor.
 
-Spark plans a batch once, at its first action, and reuses the plan for later ones. If a batch ends with its
-logs, a task must know whether the plan was made for its action. In that case the planned ends count, so that
+Spark plans a batch once, at its first action, and reuses the plan for later actions. If a batch ends with its
+logs, a task must know whether the plan was made for its action. If it was, the planned ends apply, so that
 ranges which Spark recomputes after losing an executor give the same rows. (If the rows of a shuffle change,
 Spark 4.2 fails the job, and older versions lose and duplicate rows.) In Spark 4.2 and newer, the id of an
 action is a UUID that begins with its time.
@@ -22,27 +22,27 @@ EXECUTION, QUERY = "spark.sql.execution.id", "spark.sql.execution.query.id"
 
 
 class Plan(NamedTuple):
-    """When a batch was loaded and when its ends were looked up, in ms since 1970 by the driver's clock."""
+    """The times of `load()` and of planning, in ms since 1970 by the driver's clock."""
 
     loaded: int
-    made: int
+    planned: int
 
     def is_of_this_action(self) -> bool:
         """Return whether the current task's action began between `load()` and the plan.
 
-        Collecting the very DataFrame that `load()` returned is an action that began before the plan. It looks
-        up the ends again, which is safe because it has no shuffle. A job on `df.rdd` has no id. Before Spark
-        4.2 actions have no time, and the plan applies to all of them.
+        An action on the very DataFrame that `load()` returned begins before the plan is made. It looks up the
+        ends again, which is safe because it has no shuffle. A job on `df.rdd` has no id. Before Spark 4.2
+        actions have no time, and the plan applies to all of them.
         """
         context = TaskContext.get()
         if context is None or context.getLocalProperty(EXECUTION) is None:
             return False
         began = _uuid7_time(context.getLocalProperty(QUERY))
-        return began is None or self.loaded < began <= self.made
+        return began is None or self.loaded < began <= self.planned
 
 
 class Slice(InputPartition):
-    """One task's part of a batch. `plan` is None for a stream."""
+    """One task's part of a batch. A stream has no `plan`."""
 
     def __init__(self, range_: Range, plan: Plan | None = None) -> None:
         super().__init__(range_)
@@ -54,7 +54,7 @@ class Slice(InputPartition):
 
 
 def _uuid7_time(id_: str | None) -> int | None:
-    """Return the time in a UUID of version 7, in ms since 1970."""
+    """Return the time in a UUID of version 7 in ms since 1970, or None for any other id."""
     try:
         uuid = UUID(id_ or "")
     except ValueError:

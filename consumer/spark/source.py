@@ -1,7 +1,8 @@
 """``format("kproto")``: Kafka in Spark without a jar.
 
 The options are in `options`, the columns in `schema`. Spark starts a process for each function of a data
-source. Each imports only what it needs, because the start of a stream waits for it.
+source, and the start of a stream waits for each process. This module therefore imports only what all
+functions need.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def _requires_pyspark(version: str, feature: str) -> Generator[None]:
 class FailedStreamReader(DataSourceStreamReader):
     """A stream reader that raises an error as soon as it is used.
 
-    An error before there is a reader is replaced in the process that plans streams by one of its own
-    (``cannot access local variable 'reader'``).
+    An error raised by `streamReader` itself would be hidden: the process that plans streams replaces it by
+    its own (``cannot access local variable 'reader'``).
     """
 
     def __init__(self, error: KprotoError) -> None:
@@ -80,7 +81,7 @@ class KprotoDataSource(DataSource):
         try:
             self.parsed = parse(options)
         except ConfigError as error:
-            # Spark would print our frames, which are longer than the error.
+            # Spark would print kproto's stack frames, which are longer than the error.
             hide_traceback()
             raise error.with_traceback(None) from None
 
@@ -111,8 +112,8 @@ class KprotoDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KprotoStreamReader | FailedStreamReader:
         """Return the reader of ``spark.readStream``.
 
-        Wrong options end the query when it starts, as does a Spark before 4.2, whose sources are not given a
-        start (MissingExtra).
+        Wrong options fail the query when it starts, and so does Spark before 4.2 (MissingExtra): it does not
+        pass a start offset to Python sources.
         """
         try:
             with _requires_pyspark("4.2", "a stream of kproto"):

@@ -6,7 +6,7 @@ Spark runs the reader in one process per run of a query. Its contract, and the c
   ``partitions(start, end)`` alone, without ``latestOffset``. `partitions` therefore sends no request and
   depends only on its arguments. `offsets` describes how an end contains the start of new partitions.
 * The initial offset is requested twice, and again if batch 0 is repeated, and Spark does not store it. It is
-  therefore always the same one, and ``startingOffsets`` is evaluated for the first end.
+  therefore always the same offset, and ``startingOffsets`` is evaluated for the first end.
 * ``commit(end)`` is called one batch late, and never for the last batch. ``stop()`` is usually not called.
   ``latestOffset(start)`` is also called after the last batch, with the completed offset as `start`. The
   group's offsets are therefore committed there as well (`commitGroupId`).
@@ -14,10 +14,10 @@ Spark runs the reader in one process per run of a query. Its contract, and the c
   commits to a group are for lag tools only. A failed commit is logged and retried later, and takes at most
   two seconds.
 * An idle query calls ``latestOffset`` about every 11 ms and relies on its result: ``processAllAvailable()``
-  must see all records written before, and new partitions. The cluster is therefore asked on every call, which
-  costs less than a millisecond of CPU. Only with many partitions is the list of topics cached.
-* ``pushFilters`` is never implemented: Spark 4.3 applies the filters of one query to other queries, and only
-  in batches.
+  must include all records written before, and new partitions. The ends are therefore requested on every call,
+  which costs less than a millisecond of CPU. Only with many partitions is the list of topics cached.
+* ``pushFilters`` is not implemented: Spark 4.3 applies the filters of one query to other queries, and only in
+  batches.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Maximum age of the list of topics if there are many partitions, unless kafka.metadata.max.age.ms sets it.
-# Such a request takes milliseconds, and new partitions are read that much later. Re-created topics are
-# detected at once by the executors, which fetch by topic id.
+# Maximum age of the list of topics if there are many partitions, unless kafka.metadata.max.age.ms sets it. A
+# request for the list takes milliseconds. New partitions are detected with this delay. Re-created topics are
+# detected immediately by the executors, which fetch by topic id.
 MANY_PARTITIONS = 1_000
 TOPICS_MAX_AGE_MS = 1_000
 
@@ -94,8 +94,9 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offsets().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return maxOffsetsPerTrigger, else minOffsetsPerTrigger, else no limit: Spark passes only one of
-        them.
+        """Return maxOffsetsPerTrigger, else minOffsetsPerTrigger, else no limit.
+
+        Spark passes only one of them.
         """
         if self.options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self.options.max_offsets_per_trigger)
@@ -104,14 +105,15 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take the current ends of the logs as the end of this run."""
+        """Use the current ends of the logs as the end of this run."""
         with kafka_option_names_in_errors():
             self.planner.stop_at_present_ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch, or `start` itself if there is nothing to read.
 
-        Raises DataLoss unless failOnDataLoss=false, and errors of the cluster that retries do not resolve.
+        Raises DataLoss unless failOnDataLoss=false. Also raises errors of the cluster that remain after all
+        retries.
         """
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with kafka_option_names_in_errors():
@@ -125,7 +127,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.planner.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the slices of the batch from `start` to `end`. It depends on its arguments only."""
+        """Return the slices of the batch from `start` to `end`. They depend on the arguments only."""
         with kafka_option_names_in_errors():
             batch = ranges(Offsets.from_json(start), Offsets.from_json(end))
         max_records = self.options.max_records_per_partition
@@ -141,7 +143,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self.schema, self.options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the offset `end`, which Spark has completed, for lag tools."""
+        """Commit the offset `end`, which Spark has completed, to the group for lag tools."""
         with kafka_option_names_in_errors():
             self.planner.commit(Offsets.from_json(end))
 
@@ -155,7 +157,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Planner:
-    """The state of a stream's driver between the micro-batches of one run. It does not outlive the run."""
+    """The state of a stream's driver between the micro-batches of one run. The next run begins without it."""
 
     def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
         self.options = options
@@ -167,16 +169,16 @@ class Planner:
         self._topics_at = float("-inf")
         self._ceiling: View | None = None
         self._reported_losses: set[str] = set()
-        self._asked = None if options.choice is None else partition_filter(options.choice)
+        self._is_selected = None if options.choice is None else partition_filter(options.choice)
         self._batch_at: float | None = None
-        # Logs that are complete although they have a new leader: (epoch then, epoch now, position).
+        # Logs with a new leader that were not truncated: (epoch before, epoch now, position).
         self._untruncated: dict[TopicPartition, tuple[int, int, int]] = {}
         self._group = LagGroup(self.logs, options.commit_group_id, clock)
 
     def next_end(self, start: Offsets, max_offsets: int | None, *, patient: bool) -> Offsets:
-        """Return the end of the next batch, or the very object `start` if there is none.
+        """Return the end of the next batch, or the very object `start` if no batch follows.
 
-        `patient` applies minOffsetsPerTrigger.
+        `patient` applies minOffsetsPerTrigger and maxTriggerDelay.
         """
         view, starts = self._view_and_starts(start)
         end = advance(start, view, starts, limit=max_offsets, ceiling=self._ceiling)
@@ -188,8 +190,7 @@ class Planner:
                 self.options.min_offsets_per_trigger,
                 self.options.max_trigger_delay_ms,
             )
-            # All available offsets count: the shares of a limit are rounded down, and might never be
-            # sufficient.
+            # All available offsets count. The shares of a limit are rounded down, and might never be enough.
             available = end if max_offsets is None else advance(start, view, starts)
             if should_wait(waiting(start, available), min_offsets, since_last_ms, max_delay_ms):
                 return start
@@ -197,7 +198,10 @@ class Planner:
         return end
 
     def _view_and_starts(self, start: Offsets) -> tuple[View, dict[TopicPartition, int]]:
-        """Return the logs, and the first positions of partitions that need one, despite changing topics."""
+        """Return the logs, and the first position of each partition that needs one.
+
+        The requests are repeated if topics change between them.
+        """
         for retries_left in reversed(range(METADATA_TRIES)):
             try:
                 view, found_changes = self._changes(start)
@@ -206,14 +210,14 @@ class Planner:
                 if not retries_left or start.new:
                     raise
                 self._topics_at = float("-inf")
-        raise AssertionError("the last look returns or raises")
+        raise AssertionError("the last try returns or raises")
 
     def stop_at_present_ends(self) -> None:
         """Do not read records that arrive after this moment."""
         self._ceiling = self.logs.view(strict=False)
 
     def report(self) -> dict[str, object] | None:
-        """Return the last known ends in the form of an offset."""
+        """Return the last known ends of the logs in the form of an offset."""
         return None if self._view is None else Offsets(self._view.ends, begun=True).to_json()
 
     def commit(self, completed: Offsets) -> None:
@@ -224,7 +228,7 @@ class Planner:
         """Close the connections."""
         self.logs.close()
 
-    def _look(self, start: Offsets, *, afresh: bool = False) -> View:
+    def _current_view(self, start: Offsets, *, afresh: bool = False) -> View:
         """Return the current ends of the logs. For a new query, every selected topic must exist.
 
         The list of topics is requested again if it is too old or `afresh` is true.
@@ -232,7 +236,7 @@ class Planner:
         view = None
         if self._clock() - self._topics_at < self._topics_max_age and not afresh:
             with suppress(UnknownTopic):  # If a topic is unknown, the list of topics is requested again.
-                view = self.logs.look(self._partitions, self._ids)
+                view = self.logs.view_of(self._partitions, self._ids)
         if view is None:
             if start.new:
                 view = self.logs.view()
@@ -248,35 +252,38 @@ class Planner:
         return self.options.number("metadata.max.age.ms", 0 if few else TOPICS_MAX_AGE_MS) / 1000
 
     def _changes(self, start: Offsets) -> tuple[View, Changes]:
-        """Return the logs and what happened to them. Raises DataLoss unless it is allowed."""
-        view = self._with_truncations(start, self._look(start))
-        found_changes = find_changes(start, view, self._asked)
+        """Return the logs and what happened to them. Raises DataLoss unless failOnDataLoss=false."""
+        view = self._with_truncations(start, self._current_view(start))
+        found_changes = find_changes(start, view, self._is_selected)
         if found_changes.losses:
-            # A log that seems truncated may belong to a topic that was re-created since the list of topics
-            # was requested.
-            view = self._with_truncations(start, self._look(start, afresh=True))
-            found_changes = find_changes(start, view, self._asked)
+            # A log that seems truncated may belong to a topic that was re-created since the last request for
+            # the list of topics.
+            view = self._with_truncations(start, self._current_view(start, afresh=True))
+            found_changes = find_changes(start, view, self._is_selected)
         ahead = [p for p in found_changes.truncated if p not in view.truncations]
         if ahead and self.logs.isolation == "read_committed":
-            # An earlier run read uncommitted records. The logs are not truncated: the query waits until the
-            # transactions end.
+            # The position comes from a run that read uncommitted records. The logs are not truncated: the
+            # query waits until the transactions end.
             high_watermarks = self.logs.ends(ahead, isolation="read_uncommitted")
             ends = {
                 p: max(view.ends[p], min(start.positions[p], high_watermark))
                 for p, high_watermark in high_watermarks.items()
             }
             view = replace(view, ends={**view.ends, **ends})
-            found_changes = find_changes(start, view, self._asked)
+            found_changes = find_changes(start, view, self._is_selected)
         self._lose(found_changes.losses)
         return view, found_changes
 
     def _lose(self, losses: tuple[str, ...]) -> None:
-        """Raise DataLoss, or log losses that are allowed, each of them once."""
+        """Raise DataLoss, or log each allowed loss once."""
         report_losses([loss for loss in losses if loss not in self._reported_losses], self.options)
         self._reported_losses.update(losses)
 
     def _with_truncations(self, start: Offsets, view: View) -> View:
-        """Add where logs were truncated below the position. Each new leader is asked once."""
+        """Add where logs were truncated below the position.
+
+        The end of an epoch is requested once for each new leader.
+        """
         led = {p: (epoch, view.epochs[p], start.positions[p]) for p, epoch in moved(start, view).items()}
         unknown = {p: state[0] for p, state in led.items() if self._untruncated.get(p) != state}
         if not unknown:
@@ -287,7 +294,7 @@ class Planner:
         return replace(view, truncations=truncations)
 
     def _starts(self, start: Offsets, view: View, found_changes: Changes) -> dict[TopicPartition, int]:
-        """Return a first position for every partition that needs one."""
+        """Return the first position of each partition that needs one."""
         if start.new:
             return self.logs.begin(self.options.starting or LogEdge("latest"), view)
         starts: dict[TopicPartition, int] = {p: view.ends[p] for p in found_changes.truncated}
@@ -299,8 +306,8 @@ class Planner:
                     for p, truncated_at in view.truncations.items()
                 }
             )
-        # Added and re-created partitions are read from their start, whatever startingOffsets says: none of
-        # their records was read yet.
+        # Added and re-created partitions are read from their start, whatever startingOffsets says: the query
+        # has not read any of their records.
         added = [p for p in [*found_changes.new, *found_changes.recreated] if p not in starts]
         if added:
             added_starts = self.logs.starts(added)
@@ -312,9 +319,10 @@ class Planner:
 
 
 class LagGroup:
-    """Commits a consumer group's offsets for lag tools. Never raises."""
+    """Commits a consumer group's offsets for lag tools. Failures are logged, and not raised."""
 
-    # Sufficient for a coordinator that is available. The query does not wait longer for one that is not.
+    # An available coordinator answers within this time. The query does not wait longer for one that is not
+    # available.
     TIMEOUT_S = 2.0
     FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
@@ -327,7 +335,10 @@ class LagGroup:
         self._not_before = float("-inf")
 
     def commit(self, completed: Offsets) -> None:
-        """Commit what changed since the last success. After a failure, wait for a pause that doubles."""
+        """Commit what changed since the last success.
+
+        After each failure, the pause before the next try doubles.
+        """
         changed = {p: n for p, n in completed.positions.items() if self._done.get(p) != n}
         if self._name is None or not changed or self._clock() < self._not_before:
             return
@@ -337,7 +348,10 @@ class LagGroup:
             self._pause = min(self.LONGEST_PAUSE_S, self._pause * 2 or self.FIRST_PAUSE_S)
             self._not_before = self._clock() + self._pause
             log.warning(
-                "offsets of group %s could not be committed, and the query continues: %s", self._name, error
+                "offsets of group %s could not be committed; the query continues, and the commit is "
+                "retried later: %s",
+                self._name,
+                error,
             )
         else:
             self._done = completed.positions

@@ -1,28 +1,28 @@
 """Write the rows of each task exactly once: in one transaction, together with a marker.
 
-Consumers that read committed records (``isolation.level=read_committed``) see the rows of each task of each
-batch of a stream all together or not at all, and once. This holds even if the task runs again: by
-speculation, after an executor was lost, or by a driver that restarts from its checkpoint. It requires that
-Spark gives a partition of a repeated batch the same rows. It does, as long as the query depends only on its
-input and is partitioned in the same way: by ``spark.sql.shuffle.partitions``, minPartitions,
-maxRecordsPerPartition and the query itself. The tasks of a batch commit one by one, so that some may be
-visible before others.
+Consumers that read committed records (``isolation.level=read_committed``) see the rows of each task of a
+batch all together and once, or not at all. This holds even if the task runs again: by speculation, after an
+executor was lost, or by a driver that restarts from its checkpoint. It requires that Spark gives a partition
+of a repeated batch the same rows. Spark does so as long as the query depends only on its input and is
+partitioned in the same way: by ``spark.sql.shuffle.partitions``, minPartitions, maxRecordsPerPartition and
+the query itself. The tasks of a batch commit one by one. Some may therefore be visible before others.
 
 Rules:
 
 * The transactional id is PREFIX-QUERY-PARTITION: one for each task of a query. A task that begins fences an
-  earlier attempt, so that of two attempts that write the same rows one fails.
-* The marker is a committed offset of the group of the same name, for partition 0 of the topic. The offset is
-  the batch's number, committed in the same transaction. It is looked up inside the transaction, after the
-  earlier attempt was fenced, and is therefore final.
-* The marker's metadata contains the number of rows. If a repeated batch has another number, the requirement
-  above did not hold, and a warning is logged. It is not an error, because a query may select rows at random.
+  earlier attempt. Of two attempts that write the same rows, one therefore fails.
+* The marker is a committed offset of the group whose name is the transactional id, for partition 0 of the
+  topic. The offset is the number of the batch, committed in the same transaction. It is read inside the
+  transaction, after the earlier attempt was fenced, and is therefore final.
+* The marker's metadata contains the number of rows. If a repeated batch has another number of rows, the
+  requirement above did not hold, and a warning is logged. It is not an error, because a query may select rows
+  at random.
 * A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix,
   because the batches that it would write again are marked as written.
 * Markers expire with the group's offsets, ``offsets.retention.minutes`` (a week) after the last one. If a
   query is killed within a batch and restarts later than that, it writes the rows of that batch again.
 * A batch query counts as a query with one batch. The rows of each of its tasks are written together and once.
-  The tasks of a job that failed stay written.
+  If the job fails, the rows of its finished tasks are not removed.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ log = logging.getLogger(__name__)
 OPTION = "transactionalIdPrefix"
 # StreamExecution.QUERY_ID_KEY and MicroBatchExecution.BATCH_ID_KEY, which the driver sets for each batch.
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-# Kafka's transaction.max.timeout.ms, instead of its client's default of a minute: a task may compute for
-# long.
+# 15 minutes, the brokers' default of transaction.max.timeout.ms. The default of Kafka's producer is one
+# minute, but a task may compute for longer.
 TIMEOUT_MS = 15 * 60_000
 
 
@@ -69,7 +69,7 @@ def task(prefix: str, job: str | None) -> Task:
     """
     context = TaskContext.get()
     if context is None:
-        raise ConfigError(OPTION, prefix, "it needs one of Spark's tasks, and this is outside of a task")
+        raise ConfigError(OPTION, prefix, "it works only in a task of Spark, and this is not a task")
     if job is not None:
         return Task(f"{prefix}-{job}-{context.partitionId()}", 0)
     query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
@@ -77,7 +77,8 @@ def task(prefix: str, job: str | None) -> Task:
         raise ConfigError(
             OPTION,
             prefix,
-            f"this Spark does not give its tasks the ids of their query ({QUERY}) and batch ({BATCH})",
+            f"this version of Spark does not give its tasks the ids of their query ({QUERY}) and batch "
+            f"({BATCH})",
         )
     return Task(f"{prefix}-{query}-{context.partitionId()}", int(batch))
 
@@ -89,8 +90,7 @@ def write(
     batches: Iterator[RecordBatch],
     send: Callable[[Producer, RecordBatch], None],
 ) -> bool:
-    """Write the rows of a task, unless a marker says that they are written. Return whether they were written
-    now.
+    """Write the rows of a task, unless a marker says that they are written. Return whether it wrote them.
 
     `send` sends one Arrow batch.
     """
@@ -125,7 +125,7 @@ def write(
 
 
 def _find_marker(task: Task, options: Options, marker_partition: TopicPartition) -> CommittedOffset | None:
-    """Return the marker of this batch or of a later one."""
+    """Return the marker of this batch or of a later one, or None."""
     with connect(options) as cluster:
         marker = cluster.committed_offsets(task.id, [marker_partition])[marker_partition]
     return marker if marker is not None and marker.offset >= task.batch else None

@@ -5,9 +5,10 @@ Rules, as in Spark's own sink:
 * `value` is required. `key`, `topic`, `partition` and `headers` are written if they exist, and other columns
   are ignored. A name with capitals is accepted if no other column has the exact name (Spark's own sink
   ignores it). Keys and values are strings or binary. A null value is a tombstone.
-* The option `topic` takes precedence over the column. A null `partition` leaves the choice to the
-  partitioner: murmur2 of the key.
-* Whatever can be rejected is rejected before anything is written: columns, types, modes, a missing topic.
+* The option `topic` takes precedence over the column. If `partition` is null, the partitioner chooses the
+  partition: murmur2 of the key.
+* Errors that can be found before writing are raised before anything is written: columns, types, modes, a
+  missing topic.
 * Delivery is at least once: a repeated task writes its rows again, and the rows of a failed task stay. A task
   ends when every record was acknowledged. With ``transactionalIdPrefix`` delivery is exactly once, see
   `transactions`.
@@ -41,7 +42,7 @@ from .security import config_error_with_kafka_names, kafka_option_names_in_error
 from .transactions import OPTION, TIMEOUT_MS, task
 from .transactions import write as write_once
 
-pa: Any = pyarrow  # pyarrow has no types.
+pa: Any = pyarrow  # pyarrow has no type stubs.
 pc: Any = import_module("pyarrow.compute")
 Table: TypeAlias = Any
 
@@ -53,16 +54,16 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     "headers": (HEADERS,),
 }
 
-# The producer's options among ``kafka.*``, by Kafka's names. Ours have underscores.
+# Kafka's names of the ``kafka.*`` options that the producer has. The producer's own names have underscores.
 _PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annotations__)
 
 _IN_FLIGHT = "max_in_flight_requests_per_connection"
 
-# What to do if the topic or the partition does not exist.
+# Notes on errors: what to do if the topic or the partition does not exist.
 _TOPIC = "Create it first, or let the brokers do so: kafka.allow.auto.create.topics=true."
-_PARTITION = "The column partition selects the partition; with null the key does."
+_PARTITION = "The column partition selects the partition. Where it is null, the key does."
 
-_DELIVERY = "A record is retried for kafka.delivery.timeout.ms; acknowledged records stay."
+_DELIVERY = "A record is retried for kafka.delivery.timeout.ms. Acknowledged records stay in the topic."
 
 # Number of open deliveries at which they are checked for failures.
 _OPEN = 1_000
@@ -73,8 +74,8 @@ class KprotoWriter(DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigError("mode", "overwrite", 'a topic can only be added to: .mode("append")')
-        # A unique name for this job, which all attempts of its tasks receive.
+            raise ConfigError("mode", "overwrite", 'kproto can only append to a topic; use .mode("append")')
+        # A unique name for this job. All attempts of its tasks have the same name.
         self.rows = RowWriter(schema, options.for_sink(), job=uuid4().hex)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
@@ -94,7 +95,7 @@ class KprotoStreamWriter(DataSourceStreamArrowWriter):
 
 
 class RowWriter:
-    """Converts the rows of a schema to records. Raises ConfigError if the schema does not allow it."""
+    """Converts the rows of a schema to records. Raises ConfigError for a schema that cannot be written."""
 
     def __init__(self, schema: StructType, options: Options, job: str | None = None) -> None:
         self.options = options
@@ -107,22 +108,24 @@ class RowWriter:
             if allowed is None or (name == "topic" and options.topic is not None):
                 continue
             if column.name != name and name in exact:
-                continue  # Ignored, as another column.
+                continue  # Another column has the exact name.
             if name in self.columns:
-                both = f"{schema.fields[self.columns[name]].name}, {column.name}"
-                raise ConfigError("schema", both, f"only one of them can be {name}: drop or rename")
+                column_names = f"{schema.fields[self.columns[name]].name}, {column.name}"
+                raise ConfigError(
+                    "schema", column_names, f"only one column can be {name}; drop or rename the other"
+                )
             kinds = [kind.simpleString() for kind in allowed]
             if column.dataType.simpleString() not in kinds:
-                given = f"{column.name} {column.dataType.simpleString()}"
-                raise ConfigError("schema", given, f"it must be {' or '.join(kinds)}")
+                shown = f"{column.name} {column.dataType.simpleString()}"
+                raise ConfigError("schema", shown, f"its type must be {' or '.join(kinds)}")
             self.columns[name] = index
         if "value" not in self.columns:
             names = ", ".join(schema.fieldNames())
-            raise ConfigError("schema", names, "a column named value, string or binary, is needed")
+            raise ConfigError("schema", names, "add a column named value, of type string or binary")
         if options.topic is None and "topic" not in self.columns:
-            raise ConfigError("topic", None, "give the option topic, or a column of that name")
+            raise ConfigError("topic", None, "set the option topic, or add a column named topic")
         if options.transactional_id_prefix is not None and options.topic is None:
-            why = "give the option topic as well: the marker of written batches belongs to a topic"
+            why = "set the option topic as well: the marker of written batches belongs to a topic"
             raise ConfigError(OPTION, options.transactional_id_prefix, why)
         try:
             producer_options({**self.config, "transactional_id": options.transactional_id_prefix})
@@ -132,18 +135,22 @@ class RowWriter:
     @property
     def config(self) -> ProducerConfig:
         """Return the producer's options."""
-        given = {k.replace(".", "_"): v for k, v in self.options.client.items() if k in _PRODUCER}
-        level = self.options.client.get(f"compression.{given.get('compression_type', 'none')}.level")
+        producer_config = {k.replace(".", "_"): v for k, v in self.options.client.items() if k in _PRODUCER}
+        level = self.options.client.get(
+            f"compression.{producer_config.get('compression_type', 'none')}.level"
+        )
         if level is not None:
-            given["compression_level"] = level
-        if "enable_idempotence" not in given and given.get("acks", "all") == "all":
-            # With more requests in flight, Java's producer disables idempotence. Here the order of records is
-            # preserved.
-            given[_IN_FLIGHT] = min(5, self.options.number("max.in.flight.requests.per.connection", 5))
+            producer_config["compression_level"] = level
+        if "enable_idempotence" not in producer_config and producer_config.get("acks", "all") == "all":
+            # With more than 5 requests in flight, Java's producer disables idempotence. Here the order of
+            # records is preserved.
+            producer_config[_IN_FLIGHT] = min(
+                5, self.options.number("max.in.flight.requests.per.connection", 5)
+            )
         if self.options.transactional_id_prefix is not None:
-            given.setdefault("transaction_timeout_ms", TIMEOUT_MS)
+            producer_config.setdefault("transaction_timeout_ms", TIMEOUT_MS)
         access = self.options.access.options
-        return cast(ProducerConfig, {"client_id": "kproto-spark", **given, **access})
+        return cast(ProducerConfig, {"client_id": "kproto-spark", **producer_config, **access})
 
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task until all are acknowledged. Raises the first failure."""
@@ -175,7 +182,7 @@ class RowWriter:
                 error.add_note(
                     _PARTITION if "partition" in self.columns and error.request == "Produce" else _TOPIC
                 )
-            # Records that are still buffered belong to a failed task and must not be sent with the next one.
+            # Records that are still buffered belong to a failed task and must not be sent with the next task.
             _producers.pop(self.options.key, None)
             producer.kill()
             raise
@@ -186,7 +193,7 @@ class RowWriter:
         self._send(producer, batch, [])
 
     def _send(self, producer: Producer, batch: RecordBatch, waiting: list[Delivery]) -> None:
-        """Send a batch as columns."""
+        """Send a batch as columns. Add the deliveries to `waiting`."""
         named = {name: batch.column(index) for name, index in self.columns.items() if name != "topic"}
         for topic, rows in self._topics(batch, pa.table(named)):
             waiting += producer.send_columns(topic, rows)
@@ -200,14 +207,16 @@ class RowWriter:
             return
         topics = batch.column(self.columns["topic"]).dictionary_encode()
         if topics.null_count:
-            raise ConfigError("topic", None, "a row has no topic; the option topic is for all rows")
+            raise ConfigError(
+                "topic", None, "a row has no topic; fill the column, or set the option topic for all rows"
+            )
         names = topics.dictionary.to_pylist()
         for number, name in enumerate(names):
             yield name, rows if len(names) == 1 else rows.filter(pc.equal(topics.indices, number))
 
 
 def _drop_finished(waiting: list[Delivery]) -> None:
-    """Remove finished deliveries from `waiting`. Raises the error of one that failed."""
+    """Remove finished deliveries from `waiting`. Raises the error of a delivery that failed."""
     still: list[Delivery] = []
     for delivery in waiting:
         if not delivery.done():
@@ -221,7 +230,7 @@ _producers: dict[tuple[object, ...], Producer] = {}
 
 
 def _producer(options: Options, config: ProducerConfig) -> Producer:
-    """Return this process's producer, which is reused by later tasks of the worker."""
+    """Return this process's producer. Later tasks of the worker use it again."""
     if options.key not in _producers:
         _producers[options.key] = Producer(options.bootstrap_servers, **config)
     return _producers[options.key]

@@ -55,8 +55,8 @@ def test_a_stream_is_written_and_read_back_once(spark: Any, kafka: Kafka, tmp_pa
     ("query", "extra", "text"),
     [
         ("select 'k' as key", {}, "a column named value"),
-        ("select 1 as value", {}, "value int' is not allowed; it must be string or binary"),
-        ("select 'v' as value", {"topic": " "}, "it must not be empty"),
+        ("select 1 as value", {}, "value int' is not allowed; its type must be string or binary"),
+        ("select 'v' as value", {"topic": " "}, "set it to a text that is not blank"),
         ("select 'v' as value", {"commitGroupId": "lag"}, "it is for reading"),
     ],
 )

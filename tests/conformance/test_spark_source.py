@@ -111,13 +111,13 @@ def test_a_topic_without_records_is_an_empty_frame(spark: Any, kafka: Kafka) -> 
 @pytest.mark.parametrize(
     ("extra", "text"),
     [
-        ({"maxOffsetPerTrigger": "5"}, "there is no such option; did you mean maxOffsetsPerTrigger?"),
+        ({"maxOffsetPerTrigger": "5"}, "the option does not exist; did you mean maxOffsetsPerTrigger?"),
         ({"startingOffsets": "newest"}, "startingOffsets='newest' is not allowed; "),
-        ({"startingOffsets": "latest"}, "a batch would read nothing"),
-        ({"subscribe": " , "}, "give at least one topic"),
+        ({"startingOffsets": "latest"}, "a batch from there would read nothing"),
+        ({"subscribe": " , "}, "name at least one topic"),
         ({"subscribe": "nowhere"}, "topic 'nowhere'"),
         ({"kafka_enable_auto_commit": "true"}, "the checkpoint keeps the position"),
-        ({"startingTimestamp": HOUR + 99}, "has no record that new"),
+        ({"startingTimestamp": HOUR + 99}, "has no record at or after it"),
     ],
 )
 def test_invalid_options_are_rejected(spark: Any, kafka: Kafka, extra: dict[str, Any], text: str) -> None:

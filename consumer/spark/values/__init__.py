@@ -1,13 +1,13 @@
-"""Decoded columns: the options ``value.format`` and ``key.format``.
+"""Decode keys and values into columns: the options ``value.format`` and ``key.format``.
 
-Each format is a row of `FORMATS`: a module that returns the type of its column (on the driver, without Arrow)
+Each format is a row of `FORMATS`. Its module returns the type of the column (on the driver, without Arrow),
 and decodes whole batches of values into it (on an executor).
 
 Rules:
 
-* A null key or value is null, and not an error.
-* A value that cannot be decoded is bad. ``value.onError`` says whether it ends the task, or becomes null with
-  the reason in the column ``_error``. It never moves or changes another value.
+* A null key or value stays null. It is not an error.
+* A value that cannot be decoded is a bad value. With ``value.onError=fail`` it ends the task. With ``null``
+  it becomes null, and the column ``_error`` has the reason. Other values are never affected.
 * Wrong options and errors of the registry always end the query.
 """
 
@@ -61,7 +61,7 @@ def _protobuf() -> Format:
     return protobuf
 
 
-# Imported at first use: the process that plans a stream needs none of them.
+# The modules are imported at first use: the process that plans a stream needs none of them.
 FORMATS: Final[Mapping[str, Callable[[], Format]]] = {
     "string": _string,
     "json": _json,
@@ -69,7 +69,7 @@ FORMATS: Final[Mapping[str, Callable[[], Format]]] = {
     "protobuf": _protobuf,
 }
 
-# Option behind ``key.`` or ``value.`` -> attribute of ColumnFormat.
+# Name of an option after ``key.`` or ``value.`` -> attribute of ColumnFormat.
 _OPTIONS: Final = {"schema": "schema", "message": "message", "subject": "subject", "onError": "on_error"}
 
 # The full names of all options of the formats.
@@ -90,8 +90,8 @@ def module_of(column_format: ColumnFormat) -> Format:
 def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[ColumnFormat, ...]:
     """Return the formats of the columns that `options` decode.
 
-    `topics` are the names in ``subscribe``: with a single one, its subject in the registry is the default.
-    Raises ConfigError for a value that is not allowed.
+    `topics` are the names in ``subscribe``. If there is only one, it determines the default subject in the
+    registry. Raises ConfigError for a value that is not allowed.
     """
     if not NAMES & options.keys():
         return ()
@@ -125,7 +125,7 @@ def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[C
 
 
 def _schema_text(column_format: ColumnFormat) -> str | None:
-    """Return the schema of the options. If it is a path, the driver reads the file for all executors."""
+    """Return the schema in the options. If it is a path, read the file here, on the driver."""
     schema = column_format.schema
     if schema is None or not schema.strip() or column_format.format not in ("avro", "protobuf"):
         return schema
@@ -136,7 +136,9 @@ def _schema_text(column_format: ColumnFormat) -> str | None:
     except (OSError, ValueError) as error:
         shape = "an Avro schema in JSON" if column_format.format == "avro" else "a descriptor set in base64"
         raise ConfigError(
-            column_format.option("schema"), schema, f"{shape}, or the path of one ({error})"
+            column_format.option("schema"),
+            schema,
+            f"allowed: {shape}, or the path of a file with it ({error})",
         ) from None
     if column_format.format == "avro":
         return content.decode()
@@ -146,7 +148,7 @@ def _schema_text(column_format: ColumnFormat) -> str | None:
 
 
 class BadValue(KprotoError, ValueError):
-    """A key or value does not have the format that its options name."""
+    """A key or value cannot be decoded in the format that the options name."""
 
     def __init__(self, column: str, partition: str, offset: int, reason: str) -> None:
         super().__init__(column, partition, offset, reason)
@@ -155,5 +157,6 @@ class BadValue(KprotoError, ValueError):
     def __str__(self) -> str:
         return (
             f"the {self.column} at offset {self.offset} of {self.partition} cannot be decoded: "
-            f"{self.reason}; {self.column}.onError=null makes it null, with the reason in the column {ERROR}"
+            f"{self.reason}; with {self.column}.onError=null it becomes null, and the column {ERROR} has "
+            "the reason"
         )

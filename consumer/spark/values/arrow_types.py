@@ -1,4 +1,4 @@
-"""Spark's types as Arrow types, exactly as Spark compares them."""
+"""Spark's types as the Arrow types that Spark requires for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SCALARS: dict[type[spark.DataType], Kind] = {
 
 
 def arrow_type(option: str, kind: spark.DataType, place: str = "") -> Kind:
-    """Return the Arrow type of a decoded column. Raises ConfigError for one that no format produces."""
+    """Return the Arrow type of a decoded column. Raises ConfigError for a type that no format produces."""
     if type(kind) in _SCALARS:
         return _SCALARS[type(kind)]
     if isinstance(kind, spark.DecimalType):
@@ -60,5 +60,5 @@ def arrow_type(option: str, kind: spark.DataType, place: str = "") -> Kind:
 
 
 def _reject_not_null(option: str, place: str) -> None:
-    """Raise ConfigError for NOT NULL."""
-    raise ConfigError(option, f"{place} NOT NULL", "what others write may be null: leave NOT NULL out")
+    """Raise ConfigError for a column that is NOT NULL."""
+    raise ConfigError(option, f"{place} NOT NULL", "decoded values may be null; remove NOT NULL")

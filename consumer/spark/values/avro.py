@@ -1,9 +1,9 @@
 """``value.format=avro``: decode Avro, with or without a registry's header, column by column.
 
-All values of a batch are read in parallel, field by field (`lanes`). The writer's schema determines how. The
-reader's (``value.schema``, or the registry's latest) determines the columns. As Avro specifies, fields are
-matched by name and alias, missing ones have the reader's default, and numbers are widened. Fields that are
-not selected are skipped.
+All values of a batch are read in parallel, field by field (`lanes`). The writer's schema determines how the
+bytes are read. The reader's schema (``value.schema``, or the registry's latest) determines the columns. As
+Avro specifies, fields are matched by name and alias, missing fields get the reader's default, and numbers are
+widened. Fields that are not selected are skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def column_type(column_format: ColumnFormat) -> str:
-    """Return the type of the reader's schema in DDL."""
+    """Return the DDL type of the column: the type of the reader's schema."""
     return _reader(column_format).ddl
 
 
@@ -47,16 +47,16 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
 
 
 def _reader(column_format: ColumnFormat) -> Node:
-    """Return the reader's schema. Raises ConfigError if there is none."""
+    """Return the reader's schema. Raises ConfigError if the options name no schema."""
     option = column_format.option("schema")
     if column_format.schema is not None:
         return parse(option, column_format.schema)
     if column_format.registry is None:
         raise ConfigError(
-            option, None, f"avro needs it: a schema in JSON, the path of one, or {REGISTRY_URL}"
+            option, None, f"avro needs a schema: JSON, or the path of a file with it, or set {REGISTRY_URL}"
         )
     if column_format.subject is None:
-        why = f"name it, or give {option}: there is more than one topic"
+        why = f"the query reads several topics: set the subject, or {option}"
         raise ConfigError(column_format.option("subject"), None, why)
     latest = column_format.with_latest_schema().latest
     assert latest is not None
@@ -64,9 +64,13 @@ def _reader(column_format: ColumnFormat) -> Node:
 
 
 def _parsed(column_format: ColumnFormat, schema: Schema) -> Node:
-    """Parse a schema of the registry, after the schemas that it refers to."""
+    """Parse a schema of the registry after the schemas that it refers to."""
     if schema.kind != "AVRO":
-        raise ConfigError(column_format.option("format"), "avro", f"the registry has {schema.kind} there")
+        raise ConfigError(
+            column_format.option("format"),
+            "avro",
+            f"the registry has a {schema.kind} schema for this subject or id",
+        )
     references: dict[str, None] = {}
 
     def add(referring: Schema) -> None:
@@ -107,7 +111,7 @@ class _Registered:
         return _merge(columns, owners, len(values), self.target), bad
 
     def _read(self, number: int) -> _Read | str:
-        """Return how the values of a writer's schema are decoded, or why they cannot be."""
+        """Return a decoder for the values of a writer's schema, or the reason why they cannot be decoded."""
         if number not in self.reads:
             assert self.column_format.registry is not None
             try:
@@ -116,7 +120,7 @@ class _Registered:
             except NoSuchSchema as error:
                 self.reads[number] = str(error)
             except Mismatch as error:
-                self.reads[number] = f"schema {number} of its writer doesn't fit: {error}"
+                self.reads[number] = f"schema {number} of its writer does not fit: {error}"
         return self.reads[number]
 
 
@@ -146,7 +150,10 @@ class _Read:
             merged = _common_type(writer)
             if merged is None:
                 if not _has_same_branches(writer, reader):
-                    raise Mismatch(f"{place or 'it'} is a union of several types, and another one")
+                    raise Mismatch(
+                        f"{place or 'the value'} is written as a union of several types, and "
+                        "the reader's union has other types"
+                    )
                 for number, branch in enumerate(writer.branches):
                     index = target.get_field_index(f"member{number}") if pa.types.is_struct(target) else -1
                     if index >= 0:
@@ -157,7 +164,8 @@ class _Read:
             return
         reader = _common_type(reader) or reader
         mismatch = (
-            f"{place or 'it'} is {writer.kind} as written, {reader.kind} as read, {target} as asked for"
+            f"{place or 'the value'} is written as {writer.kind}, its schema to read is {reader.kind}, "
+            f"and its column is {target}"
         )
         if writer.kind in ("record", "array", "map") and reader.kind != writer.kind:
             raise Mismatch(mismatch)
@@ -168,12 +176,12 @@ class _Read:
                 inside = f"{place}.{field.name}".strip(".")
                 read = _field_named(reader, field.name)
                 if read is None:
-                    raise Mismatch(f"there is no field {inside}")
+                    raise Mismatch(f"the schema has no field {inside}")
                 written = _written_field(writer, read)
                 if written is not None:
                     self._check(written.node, read.node, field.type, inside)
                 elif read.default is ABSENT:
-                    raise Mismatch(f"{inside} is not in what was written, and has no default")
+                    raise Mismatch(f"{inside} is not in the writer's schema, and has no default")
                 else:
                     _default(read, field.type)
         elif writer.kind == "array":
@@ -230,7 +238,7 @@ class _Read:
         branch = lanes.zigzag(at, place)
         count = len(writer.branches) + (writer.null >= 0)
         lanes.fail(
-            at, (branch < 0) | (branch >= count), f"{place} names a branch that its union doesn't have"
+            at, (branch < 0) | (branch >= count), f"{place} has a branch number that its union does not have"
         )
         merged = _common_type(writer)
         members = [n for n in range(count) if n != writer.null]
@@ -276,7 +284,7 @@ class _Read:
                     count[sized] = -count[sized]
                 room = lanes.end[at[empty]] - lanes.at[at[empty]]
                 wrong = (count < 0) | (count > room)
-                lanes.fail(at[empty], wrong, f"{place} has more items than there are bytes")
+                lanes.fail(at[empty], wrong, f"{place} has more items than the remaining bytes can contain")
                 count[wrong] = 0
                 remaining[empty] = count
                 more[empty[count == 0]] = False
@@ -315,7 +323,7 @@ class _Read:
     def _read_few_lanes(
         self, lanes: Lanes, at: Ints, counts: Ints, writer: Node, reader: Node, target: Any, place: str
     ) -> tuple[Ints, tuple[Column, Column]]:
-        """Read many items of a few lanes, whose places are found one by one.
+        """Read many items of a few lanes, and find the positions of the items one by one.
 
         Return the lane of each item, and the columns of keys and values.
         """
@@ -335,7 +343,7 @@ class _Read:
                     stop.append(position)
             except ValueError:
                 del start[before:], stop[before:]
-                lanes.fail(np.array([lane]), np.array([True]), f"it ends in the middle of {place}")
+                lanes.fail(np.array([lane]), np.array([True]), f"the bytes end in the middle of {place}")
             else:
                 lanes.at[lane] = position
             owner += [lane] * (len(start) - before)
@@ -353,7 +361,7 @@ class _Read:
 
 
 def _member(target: Any, number: int) -> Any:
-    """Return the type of a union's member, or None if it is not selected."""
+    """Return the type of a union's member, or None if the member is not selected."""
     if target is None:
         return None
     types: dict[str, Any] = {field.name: field.type for field in target}
@@ -382,7 +390,9 @@ def _leaf(lanes: Lanes, at: Ints, writer: Node, target: Any, place: str) -> Colu
                 return None
             if pa.types.is_timestamp(target):
                 if writer.logical.endswith("millis"):
-                    lanes.fail(at, np.abs(value) > _MOST_MS, f"{place} is a time beyond what Spark has")
+                    lanes.fail(
+                        at, np.abs(value) > _MOST_MS, f"{place} is outside of the range of Spark's timestamps"
+                    )
                     value = value * 1000
                 return pa.array(value).view(target)
             narrow = np.int32 if writer.kind == "int" else np.int64
@@ -398,7 +408,7 @@ def _leaf(lanes: Lanes, at: Ints, writer: Node, target: Any, place: str) -> Colu
         case "enum":
             number = lanes.zigzag(at, place)
             wrong = (number < 0) | (number >= len(writer.symbols))
-            lanes.fail(at, wrong, f"{place} names a symbol that its enum doesn't have")
+            lanes.fail(at, wrong, f"{place} has a symbol number that its enum does not have")
             if target is None:
                 return None
             indices = pa.array(np.where(wrong, 0, number).astype(np.int32))
@@ -454,7 +464,7 @@ _MOST_MS = (2**63 - 1) // 1000
 
 
 def _common_type(node: Node) -> Node | None:
-    """Return the common type of a union's values, if there is one."""
+    """Return the type that all values of a union can have, or None."""
     return node.merged if node.kind == "union" else None
 
 
@@ -471,7 +481,7 @@ def _field_named(node: Node, name: str) -> Field | None:
 
 
 def _written_field(writer: Node, read: Field) -> Field | None:
-    """Return the written field for a field to read, by its name or an alias."""
+    """Return the writer's field that is read as the field `read`: it has the name or an alias of `read`."""
     for name in read.names:
         field = _field_named(writer, name)
         if field is not None:
@@ -489,7 +499,7 @@ _WIDER = {
 
 
 def _widens(writer: Node, reader: Node) -> bool:
-    """Return whether Avro converts the writer's type to the reader's."""
+    """Return whether Avro's schema resolution converts the writer's type to the reader's."""
     if reader.kind == writer.kind:
         # If only the logical types differ, the reader's applies.
         return reader.logical == writer.logical == "decimal" and reader.scale == writer.scale
@@ -515,7 +525,7 @@ def _scalar(node: Node) -> Any:
 
 
 def _default(field: Field, target: Any, count: int = 0) -> Column:
-    """Return a column of a field's default. Raises Mismatch if the target cannot hold it."""
+    """Return a column that repeats a field's default. Raises Mismatch if the target cannot hold it."""
     value: Any = field.default
     if isinstance(value, str) and field.node.kind in ("bytes", "fixed"):
         value = value.encode("latin-1")
@@ -524,4 +534,4 @@ def _default(field: Field, target: Any, count: int = 0) -> Column:
     try:
         return pa.repeat(pa.scalar(value, target), count)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise Mismatch(f"the default of {field.names[0]} is no {target}: {error}") from None
+        raise Mismatch(f"the default of {field.names[0]} is not a {target}: {error}") from None

@@ -1,4 +1,4 @@
-"""Parse Avro schemas, and map them to Spark's types as Spark's own from_avro does."""
+"""Parse Avro schemas, and map their types to Spark's types as Spark's own from_avro does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from kproto.errors import ConfigError
 
-ABSENT: Final = object()  # The default of a field without a default.
+ABSENT: Final = object()  # Marks a field that has no default.
 
 _PRIMITIVES: Final = {
     "boolean": "BOOLEAN",
@@ -33,7 +33,7 @@ _LOGICAL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a record. `names` are its name and its aliases. `default` has its JSON form."""
+    """A field of a record. `names` are its name and its aliases. `default` is the default as in the JSON."""
 
     names: tuple[str, ...]
     node: Node
@@ -44,8 +44,8 @@ class Field:
 class Node:
     """An Avro type.
 
-    `kind` is Avro's name of it. `inner` is the type of an array's items or a map's values, or the types of a
-    union except null.
+    `kind` is Avro's name of the type. `inner` has the type of an array's items or of a map's values, or the
+    types of a union except null.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Node:
     size: int = 0
     precision: int = 0
     scale: int = 0
-    null: int = -1  # Position of null among a union's branches, or -1 without null.
+    null: int = -1  # Position of null among a union's branches, or -1 if the union has no null.
 
     @property
     def branches(self) -> tuple[Node, ...]:
@@ -106,11 +106,11 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def parse(option: str, text: str, others: Iterable[str] = ()) -> Node:
-    """Parse a schema in JSON after the schemas `others` to which it refers. Raises ConfigError."""
+def parse(option: str, text: str, references: Iterable[str] = ()) -> Node:
+    """Parse a schema in JSON after the schemas `references`, to which it refers. Raises ConfigError."""
     names: dict[str, Node] = {}
-    for other in others:
-        _Reader(option, names).read(_load(option, other), "", "")
+    for reference in references:
+        _Reader(option, names).read(_load(option, reference), "", "")
     return _Reader(option, names).read(_load(option, text), "", "")
 
 
@@ -136,14 +136,14 @@ class _Reader:
         return ConfigError(self.option, json.dumps(part)[:200], reason)
 
     def read(self, part: Any, space: str, place: str) -> Node:
-        """Parse a type. `space` is the enclosing namespace, and `place` its path for errors."""
+        """Parse a type. `space` is the enclosing namespace. `place` names the enclosing field in errors."""
         if isinstance(part, str):
             return self.named(part, space)
         if isinstance(part, list):
             return self.union(cast(Any, part), space, place)
         if not isinstance(part, dict) or "type" not in part:
             raise self.wrong(
-                cast("object", part), f"it is no Avro type{place}: a name, a list or an object with a type"
+                cast("object", part), f"the Avro type{place} must be a name, a list, or an object with a type"
             )
         definition = cast("dict[str, Any]", part)
         kind: Any = definition["type"]
@@ -154,7 +154,7 @@ class _Reader:
         if kind in ("array", "map"):
             word = "items" if kind == "array" else "values"
             if word not in definition:
-                raise self.wrong(definition, f"an Avro {kind} has {word}")
+                raise self.wrong(definition, f"an Avro {kind} needs the attribute {word}")
             return Node(kind, inner=(self.read(definition[word], space, f"{place}[]"),))
         return self.logical(self.named(kind, space), definition)
 
@@ -164,19 +164,19 @@ class _Reader:
             return Node(name)
         full = name if "." in name or not space else f"{space}.{name}"
         if full in self.open or name in self.open:
-            raise self.wrong(name, "Spark has no type that holds itself; leave the field out")
+            raise self.wrong(name, "Spark has no recursive types; remove the field")
         node = self.names.get(full) or self.names.get(name)
         if node is None:
             known = ", ".join([*_PRIMITIVES, "null", *self.names])
-            raise self.wrong(name, f"there is no such Avro type; known here: {known}")
+            raise self.wrong(name, f"the Avro type is not defined; the defined types are {known}")
         return node
 
     def union(self, parts: list[Any], space: str, place: str) -> Node:
         """Parse a union, which may contain null once."""
-        branches = [self.read(one, space, place) for one in parts]
-        null = [n for n, one in enumerate(branches) if one.kind == "null"]
+        branches = [self.read(part, space, place) for part in parts]
+        null = [n for n, branch in enumerate(branches) if branch.kind == "null"]
         if len(null) > 1 or len(null) == len(branches):
-            raise self.wrong(parts, "a union has null at most once, and something else")
+            raise self.wrong(parts, "a union needs another type than null, and null at most once")
         types = tuple(branch for branch in branches if branch.kind != "null")
         return Node("union", inner=types, null=null[0] if null else -1)
 
@@ -184,7 +184,7 @@ class _Reader:
         """Parse the definition of a record, enum or fixed type."""
         name = definition.get("name")
         if not isinstance(name, str) or not name:
-            raise self.wrong(definition, f"an Avro {kind} has a name")
+            raise self.wrong(definition, f"an Avro {kind} needs a name")
         space = name.rpartition(".")[0] if "." in name else str(definition.get("namespace") or space)
         full = name if "." in name or not space else f"{space}.{name}"
         node_defined = Node("record" if kind == "error" else kind, name=full)
@@ -193,18 +193,18 @@ class _Reader:
         elif kind == "fixed":
             size = definition.get("size")
             if not isinstance(size, int) or size < 0:
-                raise self.wrong(definition, "a fixed type has a size")
+                raise self.wrong(definition, "a fixed type needs a size of at least 0")
             node_defined = self.logical(replace(node_defined, size=size), definition)
         else:
             self.open.add(full)
             fields: list[Field] = []
             for field in cast("list[dict[str, Any]]", definition.get("fields") or ()):
                 if not {"name", "type"} <= set(field):
-                    raise self.wrong(field, "a record's field has a name and a type")
+                    raise self.wrong(field, "a field of a record needs a name and a type")
                 names = (str(field["name"]), *map(str, field.get("aliases") or ()))
                 node = self.read(field["type"], space, f" of field {place}{names[0]}")
                 if node.kind == "null":
-                    raise self.wrong(field, "a column that is always null has no type")
+                    raise self.wrong(field, "a field of the type null cannot be a column; remove it")
                 fields.append(Field(names, node, field.get("default", ABSENT)))
             self.open.discard(full)
             node_defined = replace(node_defined, fields=tuple(fields))
@@ -212,7 +212,7 @@ class _Reader:
         return node_defined
 
     def logical(self, node: Node, definition: Mapping[str, Any]) -> Node:
-        """Return the type with its logical type, if Spark knows it."""
+        """Return the type with its logical type, if Spark supports the logical type."""
         word = definition.get("logicalType")
         if word == "decimal" and node.kind in ("bytes", "fixed"):
             precision, scale = definition.get("precision"), definition.get("scale", 0)

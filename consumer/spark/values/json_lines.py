@@ -1,12 +1,13 @@
 """``value.format=json``: decode JSON objects with a schema in DDL by Arrow's reader of JSON lines.
 
-The values of a batch are joined with line feeds and read at once. No value can affect another: each begins
-with ``{`` and ends with ``}``, so that an unclosed object cannot continue in the next value, and a string
-cannot contain a line feed. Each value therefore yields at least one object. As many objects as values mean
-one object each. If a batch fails, msgspec checks each value with the same types.
+The values of a batch are joined with line feeds and read in one call. No value can affect another value. Each
+begins with ``{`` and ends with ``}``, so that an unclosed object cannot continue in the next value. A string
+cannot contain a line feed. Each value therefore yields at least one object. If the number of objects is the
+number of values, each value is exactly one object. If a batch fails, msgspec checks each value with the same
+types.
 
-Arrow's reader cannot read an object as a map. Columns that contain a MAP are split by msgspec into parts
-without maps, which Arrow reads. They cost one Python object per item.
+Arrow's reader cannot read an object as a map. For columns that contain a MAP, msgspec splits the values into
+parts without maps, which Arrow reads. Such a column costs one Python object per item.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ reader: Any = import_module("pyarrow.json")
 
 
 def column_type(column_format: ColumnFormat) -> str:
-    """Return the column's type: a STRUCT of the schema's columns."""
+    """Return the DDL type of the column: a STRUCT of the schema's columns."""
     if not (column_format.schema or "").strip():
         shape = "columns in DDL, such as id BIGINT, name STRING"
-        raise ConfigError(column_format.option("schema"), column_format.schema, f"json needs it: {shape}")
+        raise ConfigError(
+            column_format.option("schema"), column_format.schema, f"json needs a schema: {shape}"
+        )
     _check_ddl(column_format.option("schema"), column_format.schema or "")
     return f"STRUCT<{column_format.schema}>"
 
@@ -59,10 +62,10 @@ _TYPES = frozenset(
 def _check_ddl(option: str, ddl: str) -> None:
     """Raise ConfigError for a column whose type is unknown to Spark.
 
-    Spark's own error does not name the option. Nested types are checked by Spark.
+    Spark's own error does not name the option. Spark checks nested types.
     """
     if "'" in ddl or '"' in ddl:
-        return  # The text contains a comment or a default, whose commas do not separate columns.
+        return  # The text contains a comment or a default: its commas may not separate columns.
     depth, columns = 0, [""]
     for character in ddl:
         depth += (character in "<(") - (character in ">)")
@@ -73,14 +76,16 @@ def _check_ddl(option: str, ddl: str) -> None:
     for column in columns:
         match = _FIELD.match(column)
         if match is None or match[1].lower() not in _TYPES:
-            raise ConfigError(option, ddl, f"{column.strip()!r} is no name and type, such as id BIGINT")
+            raise ConfigError(option, ddl, f"{column.strip()!r} is not a name and a type, such as id BIGINT")
 
 
 def decoder(column_format: ColumnFormat, kind: spark.DataType) -> Decode:
     """Return a decoder. Raises ConfigError for a type that JSON cannot contain."""
     option = column_format.option("schema")
     if not isinstance(kind, spark.StructType) or not kind.fields:
-        raise ConfigError(option, kind.simpleString(), "json makes a STRUCT of at least one column")
+        raise ConfigError(
+            option, kind.simpleString(), "the column of the format json is a STRUCT of at least one column"
+        )
     _check(option, kind)
     decode = _Objects(arrow_type(option, kind), kind).decode
     return decode if column_format.registry is None else skip_schema_ids(decode)
@@ -95,10 +100,10 @@ def _check(option: str, kind: spark.DataType, place: str = "") -> None:
         _check(option, kind.elementType, f"{place}[]")
     elif isinstance(kind, spark.MapType):
         if not isinstance(kind.keyType, spark.StringType):
-            raise ConfigError(option, f"{place} {kind.simpleString()}", "a key of JSON is a STRING")
+            raise ConfigError(option, f"{place} {kind.simpleString()}", "a key in JSON is a STRING")
         _check(option, kind.valueType, f"{place}{{}}")
     elif type(kind) not in (*_PYTHON, *_BITS):
-        raise ConfigError(option, f"{place} {kind.simpleString()}", "JSON has nothing like it; take STRING")
+        raise ConfigError(option, f"{place} {kind.simpleString()}", "JSON has no such type; use STRING")
 
 
 class _Objects:
@@ -126,7 +131,7 @@ class _Objects:
         return good.take(pa.array(places, mask=places < 0)), bad
 
     def _accepted_rows(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
-        """Return those of the rows that msgspec accepts."""
+        """Return the rows that msgspec accepts. Add the others to `bad`."""
         good: list[int] = []
         for row, value in zip(rows.tolist(), values.take(pa.array(rows)).to_pylist(), strict=True):
             try:
@@ -138,7 +143,7 @@ class _Objects:
         return np.array(good, np.int64)
 
     def _pieces(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
-        """Yield the objects of the rows. Halve rows that Arrow rejects, to find the bad ones."""
+        """Yield the objects of the rows. Halve rows that Arrow rejects until the bad ones are found."""
         if not len(rows):
             return
         objects = self._read_all(values.take(pa.array(rows)))
@@ -152,7 +157,7 @@ class _Objects:
             yield from self._pieces(values, rows[half:], bad)
 
     def _read_all(self, values: Column) -> Column | None:
-        """Return all objects, or None and set `why`."""
+        """Return all objects. If that fails, set `why` and return None."""
         if not len(values):
             return pa.nulls(0, self.kind)
         joined = pc.binary_join_element_wise(_stripped(values), b"", b"\n")
@@ -172,7 +177,7 @@ class _Objects:
         data = np.frombuffer(lines, np.uint8)
         empty = bool((np.diff(offsets) < 3).any())
         if empty or (data[offsets[:-1]] != ord("{")).any() or (data[offsets[1:] - 2] != ord("}")).any():
-            raise pa.ArrowInvalid("it isn't an object")
+            raise pa.ArrowInvalid("the text is not a JSON object")
 
 
 _NULL = msgspec.Raw(b"null")
@@ -200,15 +205,15 @@ class _Parsed:
         options = reader.ReadOptions(use_threads=False, block_size=len(lines) + 64)
         table = reader.read_json(pa.BufferReader(lines), options, self.parse)
         if table.num_rows != count:
-            raise pa.ArrowInvalid("it isn't one object")
+            raise pa.ArrowInvalid("the text is more than one JSON object")
         columns: dict[str, Column] = {}
-        for name, one in zip(table.column_names, table.combine_chunks().columns, strict=True):
-            columns[name] = pa.concat_arrays(one.chunks) if one.num_chunks else one
+        for name, field in zip(table.column_names, table.combine_chunks().columns, strict=True):
+            columns[name] = pa.concat_arrays(field.chunks) if field.num_chunks else field
         if self.apart:
             objects = self.raw.decode_lines(lines)
             for n, (name, read) in enumerate(self.apart.items()):
                 columns[name] = read([getattr(object_, f"f{n}") for object_ in objects])
-        arrays = [_cast(columns[one.name], one.type) for one in self.kind]
+        arrays = [_cast(columns[field.name], field.type) for field in self.kind]
         return pa.StructArray.from_arrays(arrays, fields=list(self.kind))
 
 
@@ -226,45 +231,47 @@ def _part_reader(kind: Kind) -> Callable[[Raws], Column]:
         objects = _Parsed(kind)
 
         def structs(raws: Raws) -> Column:
-            there = [n for n, raw in enumerate(raws) if raw != _NULL]
-            lines = pa.py_buffer(b"".join(part for n in there for part in (bytes(raws[n]), b"\n")))
-            found = objects.read(lines, len(there)) if there else pa.nulls(0, kind)
-            return scatter(found, np.array(there, np.int64), len(raws))
+            rows = [n for n, raw in enumerate(raws) if raw != _NULL]
+            lines = pa.py_buffer(b"".join(part for n in rows for part in (bytes(raws[n]), b"\n")))
+            objects_read = objects.read(lines, len(rows)) if rows else pa.nulls(0, kind)
+            return scatter(objects_read, np.array(rows, np.int64), len(raws))
 
         return structs
     if pa.types.is_list(kind):
         items, inner = msgspec.json.Decoder(list[msgspec.Raw] | None), _part_reader(kind.value_type)
 
         def lists(raws: Raws) -> Column:
-            found: list[list[msgspec.Raw] | None] = [items.decode(raw) for raw in raws]
-            values = inner([one for each in found if each for one in each])
-            return pa.ListArray.from_arrays(_offsets(found), values, type=kind, mask=_missing(found))
+            lists_read: list[list[msgspec.Raw] | None] = [items.decode(raw) for raw in raws]
+            values = inner([item for each in lists_read if each for item in each])
+            return pa.ListArray.from_arrays(
+                _offsets(lists_read), values, type=kind, mask=_missing(lists_read)
+            )
 
         return lists
     entries, values_of = msgspec.json.Decoder(dict[str, msgspec.Raw] | None), _part_reader(kind.item_type)
 
     def maps(raws: Raws) -> Column:
         """Convert objects to maps."""
-        found: list[dict[str, msgspec.Raw] | None] = [entries.decode(raw) for raw in raws]
-        keys = pa.array([key for each in found if each for key in each], pa.string())
-        values = values_of([one for each in found if each for one in each.values()])
-        return pa.MapArray.from_arrays(_offsets(found), keys, values, type=kind, mask=_missing(found))
+        maps_read: list[dict[str, msgspec.Raw] | None] = [entries.decode(raw) for raw in raws]
+        keys = pa.array([key for each in maps_read if each for key in each], pa.string())
+        values = values_of([item for each in maps_read if each for item in each.values()])
+        return pa.MapArray.from_arrays(_offsets(maps_read), keys, values, type=kind, mask=_missing(maps_read))
 
     return maps
 
 
 def _offsets(lists: Sequence[Sized | None]) -> Column:
-    """Return the offsets of lists of these lengths."""
+    """Return the offsets of lists with these lengths."""
     return pa.array(np.cumsum([0, *(len(list_ or ()) for list_ in lists)]), pa.int32())
 
 
 def _missing(values: Sequence[object]) -> Column:
-    """Return a mask of the missing values."""
+    """Return a mask of the values that are None."""
     return pa.array([value is None for value in values], pa.bool_())
 
 
 def _stripped(values: Column) -> Column:
-    """Return the values without the white space around objects that JSON allows."""
+    """Return the values without white space before and after the object."""
     text = values.view(pa.string())
     is_framed = pc.all(pc.starts_with(text, "{")).as_py() and pc.all(pc.ends_with(text, "}")).as_py()
     return values if is_framed else pc.ascii_trim(text, " \t\r\n").view(pa.binary())
@@ -281,12 +288,12 @@ def _is_binary(kind: Kind) -> bool:
 
 
 def _holds(kind: Kind, matches: Callable[[Kind], bool]) -> bool:
-    """Return whether `what` is true of a type or of any type inside it."""
+    """Return whether `matches` is true of a type or of any type inside it."""
     return matches(kind) or any(_holds(kind.field(n).type, matches) for n in range(kind.num_fields))
 
 
 def _arrow_read_type(kind: Kind) -> Kind:
-    """Return the type that Arrow reads: dates are text that is cast, and binary is base64 text."""
+    """Return the type that Arrow reads. Dates are read as text and then cast, and binary is base64 text."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _arrow_read_type(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -324,7 +331,7 @@ def _from_base64(column: Column) -> Column:
         padding[sizes > 0] = pad[last - 1] * (1 + pad[last - 2].astype(np.int64))
     sixes = _SIXES[data]
     if not fits or padding.sum() != pad.sum() or (sixes == 255).any():
-        raise pa.ArrowInvalid("it isn't base64")
+        raise pa.ArrowInvalid("the text of a BINARY is not base64")
     fours = sixes.reshape(-1, 4).astype(np.uint32)
     words = fours[:, 0] << 18 | fours[:, 1] << 12 | fours[:, 2] << 6 | fours[:, 3]
     triples = np.stack([words >> 16, words >> 8, words], axis=1).astype(np.uint8).reshape(-1)

@@ -1,9 +1,9 @@
-"""Read many short encodings in parallel: each step reads the next field of all of them.
+"""Read many encoded values in parallel: each step reads the next field of all of them.
 
-Each value is a lane with a position, which advances, and an end, which it never passes. An error ends its
-lane: the position is set to the end, where only padding is read and discarded, and the first error of the
-lane is stored. Other lanes are not affected. Steps are numpy operations on the lanes that take part, given by
-their numbers in ascending order.
+Each value is a lane. A lane has a position, which advances, and an end, which it never passes. An error ends
+its lane: the position is set to the end, where only padding is read and discarded. The first error of each
+lane is stored. Other lanes are not affected. Each step is a numpy operation on some lanes, given by their
+numbers in ascending order.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class Lanes:
 
     @property
     def view(self) -> memoryview:
-        """Return all bytes for access one by one."""
-        data: Any = self.data  # A numpy array is a buffer, although its types do not say so.
+        """Return a view of all bytes, to access them one by one."""
+        # A numpy array supports the buffer protocol, although its type stubs do not say so.
+        data: Any = self.data
         return memoryview(data)
 
     def all(self) -> Ints:
@@ -60,26 +61,29 @@ class Lanes:
         return np.arange(len(self), dtype=np.int64)
 
     def windows(self, kind: str) -> NDArray[Any]:
-        """Return an overlapping view with one number per byte."""
+        """Return an overlapping view: the number of type `kind` that begins at each byte."""
         size = np.dtype(kind).itemsize
         return np.ndarray((len(self.data) - size + 1,), kind, self.data, strides=(1,))
 
     def fail(self, lanes: Ints, wrong: Bools, reason: str) -> None:
-        """End the lanes for which `wrong` is true."""
+        """Record `reason` for the lanes in which `wrong` is true, and end them."""
         if wrong.any():
             for lane in lanes[wrong].tolist():
                 self.bad.setdefault(lane, reason)
             self.at[lanes[wrong]] = self.end[lanes[wrong]]
 
     def _advance(self, lanes: Ints, positions: Ints, name: str) -> Bools:
-        """Move the lanes to new positions. Return which of them end before."""
+        """Move the lanes to new positions. Return which lanes end before their position."""
         beyond: Bools = positions > self.end[lanes]
         self.at[lanes] = positions
-        self.fail(lanes, beyond, f"it ends in the middle of {name}")
+        self.fail(lanes, beyond, f"the bytes end in the middle of {name}")
         return beyond
 
-    def varint(self, lanes: Ints, what: str) -> Ints:
-        """Read the next unsigned varint of each lane as 64 bits. Bad ones are 0."""
+    def varint(self, lanes: Ints, name: str) -> Ints:
+        """Read the next unsigned varint of each lane as 64 bits. A bad varint is read as 0.
+
+        `name` is the name of the field in errors.
+        """
         at = self.at[lanes]
         window = self._numbers[at]
         value = window & 127
@@ -99,36 +103,36 @@ class Lanes:
             value[wide] |= (window & 127) << 56 | (window >> 8 & 1 & last) << 63
             width[wide] += last
             long[wide] = (last & ((window >> 8 & 0xFF) > 127)) != 0
-        wrong = self._advance(lanes, at + width, what)
-        self.fail(lanes, long & ~wrong, f"{what} has more than 64 bits")
+        wrong = self._advance(lanes, at + width, name)
+        self.fail(lanes, long & ~wrong, f"{name} has more than 64 bits")
         value[wrong | long] = 0
         return value
 
-    def zigzag(self, lanes: Ints, what: str) -> Ints:
+    def zigzag(self, lanes: Ints, name: str) -> Ints:
         """Read the next signed varint of each lane, in Avro's zigzag encoding."""
-        raw = self.varint(lanes, what)
+        raw = self.varint(lanes, name)
         return (raw >> 1 & (1 << 63) - 1) ^ -(raw & 1)
 
-    def fixed(self, lanes: Ints, kind: str, what: str) -> NDArray[Any]:
+    def fixed(self, lanes: Ints, kind: str, name: str) -> NDArray[Any]:
         """Read the next little-endian number of each lane. `kind` is its numpy type."""
         at = self.at[lanes]
         numbers = self.windows(kind)[at]
-        self._advance(lanes, at + np.dtype(kind).itemsize, what)
+        self._advance(lanes, at + np.dtype(kind).itemsize, name)
         return numbers
 
-    def skip(self, lanes: Ints, sizes: Ints, what: str) -> tuple[Ints, Ints]:
+    def skip(self, lanes: Ints, sizes: Ints, name: str) -> tuple[Ints, Ints]:
         """Skip `sizes` bytes in each lane. Return their starts and ends, which are equal in bad lanes."""
         at = self.at[lanes]
         wrong = (sizes < 0) | (sizes > self.end[lanes] - at)
-        self.fail(lanes, wrong, f"{what} is longer than what is there")
+        self.fail(lanes, wrong, f"{name} is longer than the remaining bytes")
         stop = np.where(wrong, self.at[lanes], at + sizes)
         start = np.where(wrong, stop, at)
         self.at[lanes] = stop
         return start, stop
 
-    def binary(self, lanes: Ints, sizes: Ints, what: str) -> Any:
+    def binary(self, lanes: Ints, sizes: Ints, name: str) -> Any:
         """Read the next `sizes` bytes of each lane as a BinaryArray."""
-        return self.cut(*self.skip(lanes, sizes, what))
+        return self.cut(*self.skip(lanes, sizes, name))
 
     def cut(self, start: Ints, stop: Ints) -> Any:
         """Copy the bytes between these ascending offsets into a BinaryArray."""
@@ -140,28 +144,28 @@ class Lanes:
         )
         return pc.take(every, pa.array(np.arange(0, 2 * len(start), 2), pa.int32()), boundscheck=False)
 
-    def text(self, lanes: Ints, sizes: Ints, what: str) -> Any:
+    def text(self, lanes: Ints, sizes: Ints, name: str) -> Any:
         """Read the next `sizes` bytes of each lane as a StringArray. They must be UTF-8."""
-        return self.as_text(lanes, self.binary(lanes, sizes, what), what)
+        return self.as_text(lanes, self.binary(lanes, sizes, name), name)
 
-    def as_text(self, lanes: Ints, values: Any, what: str) -> Any:
+    def as_text(self, lanes: Ints, values: Any, name: str) -> Any:
         """Convert the bytes of these lanes to a StringArray. They must be UTF-8."""
         try:
             return values.cast(pa.string())
         except pa.ArrowInvalid:
             good, bad = _texts(values)
-            self.fail(lanes, np.isin(np.arange(len(lanes)), list(bad)), f"{what} isn't UTF-8")
+            self.fail(lanes, np.isin(np.arange(len(lanes)), list(bad)), f"{name} is not UTF-8")
             return pc.fill_null(good, "")  # Keys of maps cannot be null.
 
-    def finish(self, what: str) -> None:
-        """End the lanes that have bytes left, which is an error."""
+    def finish(self, name: str) -> None:
+        """End the lanes in which bytes remain: it is an error."""
         lanes = self.all()
         remaining = self.end - self.at
-        self.fail(lanes, remaining > 0, f"there are bytes behind {what}")
+        self.fail(lanes, remaining > 0, f"there are bytes after the end of {name}")
 
 
 def _texts(values: Any) -> Any:
-    """Decode texts one by one to find the bad ones."""
+    """Decode texts one by one to find those that are not UTF-8."""
     from .strings import decode
 
     return decode(values)
@@ -177,14 +181,15 @@ def scatter(column: Any, places: Ints, count: int) -> Any:
 
 
 def skip_schema_ids(decode: Decode) -> Decode:
-    """Return a decoder for values in the registry's wire format, which ignores their schema ids."""
+    """Return a decoder of values in the registry's wire format that ignores their schema ids."""
 
     def registered(values: Any) -> tuple[Any, Bad]:
         bad: dict[int, str] = {}
-        every = [rows for _, rows in rows_by_schema_id(values, bad)]
-        there = np.sort(np.concatenate([np.zeros(0, np.int64), *every]))
-        column, wrong = decode(strip_header(values if not bad else values.take(pa.array(there)), HEADER))
-        bad.update({int(there[row]): reason for row, reason in wrong.items()})
-        return scatter(column, there, len(values)), bad
+        groups = [rows for _, rows in rows_by_schema_id(values, bad)]
+        good_rows = np.sort(np.concatenate([np.zeros(0, np.int64), *groups]))
+        encoded = strip_header(values.take(pa.array(good_rows)) if bad else values, HEADER)
+        column, wrong = decode(encoded)
+        bad.update({int(good_rows[row]): reason for row, reason in wrong.items()})
+        return scatter(column, good_rows, len(values)), bad
 
     return registered

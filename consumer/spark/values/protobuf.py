@@ -1,8 +1,8 @@
 """``value.format=protobuf``: decode messages with a descriptor set, column by column.
 
 All messages of a batch are read in parallel (`lanes`). Each step selects the smallest tag at any lane's
-position, and reads the field in all lanes that are at this tag. Serializers write fields in order, so that
-there are about as many steps as fields. Fields that are not selected or unknown are skipped.
+position, and reads its field in all lanes that are at this tag. Serializers write fields in order. The number
+of steps is therefore about the number of fields. Fields that are not selected or unknown are skipped.
 
 Unsigned numbers never become negative: uint32 is BIGINT, uint64 is DECIMAL(20, 0). A missing field without
 presence has protobuf's default. Other missing fields are null.
@@ -48,7 +48,7 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
 
 
 def _column(lanes: Lanes, message: Any, target: Any) -> tuple[Column, Bad]:
-    """Read messages into a column, in which bad ones are null."""
+    """Read messages into a column. Bad messages become null."""
     column = _read(lanes, message, target)
     if lanes.bad:
         column = column.take(pa.array(lanes.all(), mask=np.isin(lanes.all(), list(lanes.bad))))
@@ -58,12 +58,16 @@ def _column(lanes: Lanes, message: Any, target: Any) -> tuple[Column, Bad]:
 def _check(message: Any, target: Any, place: str) -> None:
     """Raise ConfigError if a message cannot be converted to a column of this type."""
     if not pa.types.is_struct(target) or not len(target):
-        raise ConfigError("schema", f"{place} {target}", f"{message.full_name} makes a STRUCT")
+        raise ConfigError(
+            "schema", f"{place} {target}", f"{message.full_name} is a message: its column is a STRUCT"
+        )
     for target_field in target:
         field = message.fields_by_name.get(target_field.name)
         if field is None:
             names = ", ".join(message.fields_by_name)
-            raise ConfigError("schema", f"{place}.{target_field.name}", f"{message.full_name} has: {names}")
+            raise ConfigError(
+                "schema", f"{place}.{target_field.name}", f"{message.full_name} has the fields {names}"
+            )
         _check_field(field, target_field.type, f"{place}.{target_field.name}")
 
 
@@ -71,14 +75,14 @@ def _check_field(field: Any, target: Any, place: str) -> None:
     """Raise ConfigError if a field cannot be converted to this type."""
     if is_map(field):
         if not pa.types.is_map(target):
-            raise ConfigError("schema", f"{place} {target}", "it is a MAP")
+            raise ConfigError("schema", f"{place} {target}", "the field is a MAP")
         entry = field.message_type.fields_by_name
         _check_field(entry["key"], target.key_type, f"{place}.key")
         _check_field(entry["value"], target.item_type, f"{place}.value")
     elif repeated(field) and pa.types.is_list(target):
         _check_one(field, target.value_type, f"{place}[]")
     elif repeated(field):
-        raise ConfigError("schema", f"{place} {target}", "it is an ARRAY")
+        raise ConfigError("schema", f"{place} {target}", "the field is repeated: its column is an ARRAY")
     else:
         _check_one(field, target, place)
 
@@ -88,7 +92,7 @@ def _check_one(field: Any, target: Any, place: str) -> None:
     if field.type == MESSAGE and not known(field.message_type):
         _check(field.message_type, target, place)
     elif target != _arrow(field):
-        raise ConfigError("schema", f"{place} {target}", f"it is {_arrow(field)}")
+        raise ConfigError("schema", f"{place} {target}", f"the field has the type {_arrow(field)}")
 
 
 def _arrow(field: Any) -> Any:
@@ -106,9 +110,13 @@ def _arrow(field: Any) -> Any:
 
 
 def _skip_message_indexes(lanes: Lanes) -> None:
-    """Skip the message indexes after the schema id: a count and that many numbers, where 0 means [0]."""
+    """Skip the message indexes after the schema id: a count and that many numbers. The count 0 means [0]."""
     remaining = lanes.zigzag(lanes.all(), "the message's index")
-    lanes.fail(lanes.all(), (remaining < 0) | (remaining > 32), "it isn't in the registry's wire format")
+    lanes.fail(
+        lanes.all(),
+        (remaining < 0) | (remaining > 32),
+        "the bytes are not in the registry's wire format: the message indexes are invalid",
+    )
     remaining[list(lanes.bad)] = 0
     while (remaining > 0).any():
         lanes_left = np.flatnonzero(remaining > 0)
@@ -117,13 +125,13 @@ def _skip_message_indexes(lanes: Lanes) -> None:
 
 
 class _FieldReader:
-    """The values of one field read so far, in parts, each with the lanes of its values."""
+    """Collects the values of one field in parts. Each part has the lanes of its values."""
 
     def __init__(self, field: Any, target: Any) -> None:
         self.field, self.target = field, target
         self.wire = KINDS[field.type][1]
         self.rows: list[Ints] = []
-        self.parts: list[tuple[Any, Any]] = []  # Numbers twice, or the starts and ends of bytes.
+        self.parts: list[tuple[Any, Any]] = []  # Numbers, each part twice, or the starts and ends of bytes.
 
     def add(self, lanes: Lanes, rows: Ints, packed: bool) -> None:
         """Read the field in these lanes."""
@@ -162,7 +170,7 @@ class _FieldReader:
         last = np.flatnonzero(np.append(rows[1:] != rows[:-1], True)) if len(rows) else rows
         if len(last) < len(rows) and self.field.type == MESSAGE:
             twice = np.bincount(rows, minlength=count) > 1
-            lanes.fail(lanes.all(), twice, f"the message {self.field.name} is there in pieces")
+            lanes.fail(lanes.all(), twice, f"the message {self.field.name} occurs several times in one value")
         rows, starts, ends = rows[last], starts[last], ends[last]
         if len(rows) < count and (whole or not self.field.has_presence):
             first, until = np.zeros(count, starts.dtype), np.zeros(count, starts.dtype)
@@ -216,7 +224,7 @@ def _moments(lanes: Lanes, rows: Ints, messages: Column, target: Any, name: str)
     """Convert Timestamp or Duration messages to microseconds."""
     seconds, nanos = (messages.field(n).to_numpy(zero_copy_only=False) for n in (0, 1))
     far = np.abs(seconds) > (2**63 - 1) // 1_000_000 - 1
-    lanes.fail(rows, far, f"{name} is a time beyond what Spark has")
+    lanes.fail(rows, far, f"{name} is outside of the range of Spark's times")
     micros = np.where(far, 0, seconds) * 1_000_000 + nanos // 1000
     return pa.array(micros).view(target)
 
@@ -235,7 +243,7 @@ def _number(lanes: Lanes, rows: Ints, field: Any) -> Any:
 
 
 def _packed(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Any]:
-    """Read packed numbers. Return the lane of each, and the numbers."""
+    """Read packed numbers. Return the lane of each number, and the numbers."""
     sizes = lanes.varint(rows, f"the size of {field.name}")
     start, stop = lanes.skip(rows, sizes, field.name)
     _, wire, kind = KINDS[field.type]
@@ -273,7 +281,7 @@ def _read_consecutive(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Ints,
         while True:
             size, begin = _size(view, at, end)
             if size < 0 or begin + size > end:
-                reason = f"{field.name} is longer than what is there"
+                reason = f"{field.name} is longer than the remaining bytes"
                 lanes.fail(np.array([lane]), np.array([True]), reason)
                 break
             values.append((lane, begin, begin + size))
@@ -288,7 +296,7 @@ def _read_consecutive(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Ints,
 
 
 def _size(view: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Return a varint and the offset after it; -1 if it is incomplete."""
+    """Return a varint and the offset after it. An incomplete varint is -1."""
     value = shift = 0
     while at < end and shift < 70:
         byte = view[at]
@@ -301,7 +309,7 @@ def _size(view: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def _places(start: Ints, counts: Ints, step: int) -> Ints:
-    """Return `counts` offsets from each start, `step` apart."""
+    """Return `counts` offsets from each start, `step` bytes apart."""
     before = np.cumsum(counts) - counts
     within: Ints = np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(before, counts)
     return np.repeat(start, counts) + within * step
@@ -309,12 +317,14 @@ def _places(start: Ints, counts: Ints, step: int) -> Ints:
 
 def _read(lanes: Lanes, message: Any, target: Any, *, whole: bool = False) -> Column:
     """Read messages as structs of the target's fields. With `whole`, no missing value is null."""
-    taken = {column.name: _FieldReader(message.fields_by_name[column.name], column.type) for column in target}
-    numbers = {found.field.number: found for found in taken.values()}
+    readers = {
+        column.name: _FieldReader(message.fields_by_name[column.name], column.type) for column in target
+    }
+    numbers = {reader.field.number: reader for reader in readers.values()}
     begin = lanes.at.copy()
     tags = np.full(len(lanes), _NO_TAG, np.int64)
 
-    def look(rows: Ints) -> None:
+    def read_tags(rows: Ints) -> None:
         """Read the next tag of these lanes."""
         has_more = lanes.at[rows] < lanes.end[rows]
         tags[rows] = _NO_TAG
@@ -322,24 +332,24 @@ def _read(lanes: Lanes, message: Any, target: Any, *, whole: bool = False) -> Co
         if len(rows):
             tag = lanes.varint(rows, "a tag")
             wrong = (tag >> 3 == 0) | (tag < 0) | (tag >= _NO_TAG)
-            lanes.fail(rows, wrong, "it has a field of no number")
+            lanes.fail(rows, wrong, "a tag has no valid field number")
             tags[rows] = np.where(wrong | (lanes.at[rows] > lanes.end[rows]), _NO_TAG, tag)
 
-    look(lanes.all())
+    read_tags(lanes.all())
     while True:
         tag = int(tags.min(initial=_NO_TAG))
         if tag == _NO_TAG:
             break
         rows = np.flatnonzero(tags == tag)
-        found, wire = numbers.get(tag >> 3), tag & 7
-        if found is not None and wire == found.wire:
-            found.add(lanes, rows, packed=False)
-        elif found is not None and wire == 2 and found.wire != 2 and repeated(found.field):
-            found.add(lanes, rows, packed=True)
+        reader, wire = numbers.get(tag >> 3), tag & 7
+        if reader is not None and wire == reader.wire:
+            reader.add(lanes, rows, packed=False)
+        elif reader is not None and wire == 2 and reader.wire != 2 and repeated(reader.field):
+            reader.add(lanes, rows, packed=True)
         else:
             _skip_field(lanes, rows, tag)
-        look(rows)
-    columns = [column.column(lanes, begin, whole) for column in taken.values()]
+        read_tags(rows)
+    columns = [column.column(lanes, begin, whole) for column in readers.values()]
     return pa.StructArray.from_arrays(columns, fields=list(target))
 
 
@@ -359,5 +369,7 @@ def _skip_field(lanes: Lanes, rows: Ints, tag: int) -> None:
         case 2:
             lanes.skip(rows, lanes.varint(rows, f"the size of {name}"), name)
         case wire:
-            reason = "groups aren't read" if wire in (3, 4) else f"there is no wire type {wire}"
+            reason = (
+                "protobuf groups are not supported" if wire in (3, 4) else f"there is no wire type {wire}"
+            )
             lanes.fail(rows, np.ones(len(rows), bool), f"{name}: {reason}")

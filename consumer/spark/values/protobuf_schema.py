@@ -42,7 +42,7 @@ KINDS: dict[int, tuple[str, int, str]] = {
 
 
 def column_type(column_format: ColumnFormat) -> str:
-    """Return the type of the message in DDL."""
+    """Return the DDL type of the column: the type of the message."""
     return _ddl(column_format, message(column_format), ())
 
 
@@ -62,26 +62,32 @@ def message(column_format: ColumnFormat) -> Any:
         except (binascii.Error, ValueError, messages.DecodeError) as error:
             raise ConfigError(option, column_format.schema[:40], f"{_SHAPE} ({error})") from None
     elif column_format.registry is None:
-        raise ConfigError(option, None, f"protobuf needs it: {_SHAPE}; or give {REGISTRY_URL}")
+        raise ConfigError(option, None, f"protobuf needs a schema: {_SHAPE}; or set {REGISTRY_URL}")
     elif column_format.subject is None:
         raise ConfigError(
-            column_format.option("subject"), None, f"name it, or give {option}: there are several topics"
+            column_format.option("subject"),
+            None,
+            f"the query reads several topics: set the subject, or {option}",
         )
     else:
         _registered(column_format, column_format.with_latest_schema().latest, files, "")
     pool = pools.DescriptorPool()
-    left = {one.name: one for one in files.file}
-    _add(column_format, pool, left)
-    names = [f"{one.package}.{m.name}".strip(".") for one in files.file for m in one.message_type]
+    remaining = {file.name: file for file in files.file}
+    _add(column_format, pool, remaining)
+    names = [f"{file.package}.{m.name}".strip(".") for file in files.file for m in file.message_type]
     name = column_format.message or (names[-1] if column_format.schema is None and names else None)
     if name is None:
         raise ConfigError(
-            column_format.option("message"), None, f"a message's full name; there are: {', '.join(names)}"
+            column_format.option("message"),
+            None,
+            f"set it to the full name of a message; the schema has {', '.join(names)}",
         )
     try:
         return pool.FindMessageTypeByName(name)
     except KeyError:
-        raise ConfigError(column_format.option("message"), name, f"there are: {', '.join(names)}") from None
+        raise ConfigError(
+            column_format.option("message"), name, f"the schema has the messages {', '.join(names)}"
+        ) from None
 
 
 _SHAPE = "a descriptor set (protoc --include_imports --descriptor_set_out), its path or its bytes in base64"
@@ -90,21 +96,25 @@ _SHAPE = "a descriptor set (protoc --include_imports --descriptor_set_out), its 
 def _registered(column_format: ColumnFormat, schema: Any, files: Any, name: str) -> None:
     """Add a schema of the registry to `files`, after those that it refers to."""
     if schema.kind != "PROTOBUF":
-        raise ConfigError(column_format.option("format"), "protobuf", f"the registry has {schema.kind} there")
+        raise ConfigError(
+            column_format.option("format"),
+            "protobuf",
+            f"the registry has a {schema.kind} schema for this subject or id",
+        )
     for reference, inner in schema.names.items():
         _registered(column_format, inner, files, reference)
     file = files.file.add()
     try:
         file.ParseFromString(base64.b64decode(schema.text, validate=True))
-    except Exception as error:  # DecodeError or an error of base64: the registry ignores format=serialized.
+    except Exception as error:  # DecodeError, or base64: format=serialized is ignored.
         files.file.pop()
-        reason = f"the registry has no descriptor of it ({error}); give one"
+        reason = f"the registry sends no descriptor ({error}); set this option to a descriptor set"
         raise ConfigError(column_format.option("schema"), None, reason) from None
     file.name = name or file.name or "latest.proto"
 
 
 def _add(column_format: ColumnFormat, pool: Any, remaining: dict[str, Any]) -> None:
-    """Add all files to the pool, each after its imports. Well-known types come from the library."""
+    """Add all files to the pool, each after its imports. Well-known types come from the protobuf package."""
     own: Any = import_module("google.protobuf.descriptor_pool").Default()
     pb: Any = import_module("google.protobuf.descriptor_pb2")
     for known in ("timestamp", "duration", "any", "wrappers", "struct", "empty", "field_mask"):
@@ -131,7 +141,8 @@ def _add(column_format: ColumnFormat, pool: Any, remaining: dict[str, Any]) -> N
                         pool.Add(proto)
                     except KeyError:
                         reason = (
-                            f"{file.name} imports {imported}, which isn't there: protoc --include_imports"
+                            f"{file.name} imports {imported}, which the descriptor set lacks; create it "
+                            "with protoc --include_imports"
                         )
                         raise ConfigError(column_format.option("schema"), file.name, reason) from None
             try:
@@ -139,13 +150,13 @@ def _add(column_format: ColumnFormat, pool: Any, remaining: dict[str, Any]) -> N
                 pool.FindFileByName(file.name)
             except Exception as error:  # TypeError or KeyError: the pool rejects the file.
                 raise ConfigError(
-                    column_format.option("schema"), file.name, f"it isn't valid: {error}"
+                    column_format.option("schema"), file.name, f"the file is not valid: {error}"
                 ) from None
             del remaining[stack.pop()]
 
 
 def repeated(field: Any) -> bool:
-    """Return whether a field is repeated, in any version of protobuf."""
+    """Return whether a field is repeated. It works with every version of the protobuf package."""
     return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
 
 
@@ -155,9 +166,9 @@ def is_map(field: Any) -> bool:
 
 
 def _ddl(column_format: ColumnFormat, message: Any, within: tuple[str, ...]) -> str:
-    """Return the type of a message in DDL. `within` has the enclosing messages."""
+    """Return the DDL type of a message. `within` has the names of the enclosing messages."""
     if message.full_name in within:
-        reason = "Spark has no type that holds itself; name the columns: .schema('value STRUCT<...>')"
+        reason = "Spark has no recursive types; name the columns to read: .schema('value STRUCT<...>')"
         raise ConfigError(column_format.option("message"), message.full_name, reason)
     inner = (*within, message.full_name)
     fields = (f"{quoted(field.name)}: {_field_ddl(column_format, field, inner)}" for field in message.fields)
@@ -165,12 +176,14 @@ def _ddl(column_format: ColumnFormat, message: Any, within: tuple[str, ...]) -> 
 
 
 def _field_ddl(column_format: ColumnFormat, field: Any, within: tuple[str, ...]) -> str:
-    """Return the type of a field in DDL."""
+    """Return the DDL type of a field."""
     if is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         return f"MAP<{_field_ddl(column_format, key, within)}, {_field_ddl(column_format, value, within)}>"
     if field.type not in KINDS:
-        raise ConfigError(column_format.option("message"), field.full_name, "groups can't be read")
+        raise ConfigError(
+            column_format.option("message"), field.full_name, "protobuf groups are not supported"
+        )
     type_ = KINDS[field.type][0]
     if field.type == MESSAGE:
         type_ = known(field.message_type) or _ddl(column_format, field.message_type, within)
@@ -178,5 +191,5 @@ def _field_ddl(column_format: ColumnFormat, field: Any, within: tuple[str, ...])
 
 
 def known(message: Any) -> str:
-    """Return Spark's type of a well-known message, or an empty text."""
+    """Return Spark's type of a well-known message, or an empty text for any other message."""
     return {TIMESTAMP: "TIMESTAMP", DURATION: "INTERVAL DAY TO SECOND"}.get(message.full_name, "")

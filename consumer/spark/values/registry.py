@@ -1,6 +1,6 @@
 """A client of Confluent's schema registry: schemas by id (`wire_format`) or by subject.
 
-The schema of an id never changes, so that each is requested once per process.
+The schema of an id never changes. Each process therefore requests it once.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ TRIES, PAUSE_S, TIMEOUT_S = 4, 0.5, 10.0
 
 
 class RegistryFailed(KprotoError, OSError):
-    """The registry cannot be reached, or lacks what is needed."""
+    """The registry cannot be reached, or rejects a request. `schema` names what was requested."""
 
-    def __init__(self, what: str, why: str) -> None:
-        super().__init__(what, why)
-        self.what, self.why = what, why
+    def __init__(self, schema: str, reason: str) -> None:
+        super().__init__(schema, reason)
+        self.schema, self.reason = schema, reason
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}; see {REGISTRY_URL}"
+        return f"{self.schema}: {self.reason}; check {REGISTRY_URL} and {REGISTRY_USER}"
 
 
 class NoSuchSchema(RegistryFailed):
     """The registry does not have the schema."""
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}; see {REGISTRY_URL}, and value.subject or key.subject"
+        return f"{self.schema}: {self.reason}; check {REGISTRY_URL}, and value.subject or key.subject"
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A registered schema. `names` has the schemas that it refers to, by the names that it uses for them."""
+    """A registered schema. `names` maps the names that it uses for other schemas to those schemas."""
 
     text: str
     kind: str
@@ -51,7 +51,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Registry:
-    """The addresses and the user of a registry. No repr and no error contains the password."""
+    """The addresses of a registry, and NAME:PASSWORD. No repr and no error contains the password."""
 
     urls: tuple[str, ...]
     user: str | None = None
@@ -63,28 +63,28 @@ class Registry:
         """Return the schema of an id. Raises NoSuchSchema, RegistryFailed."""
         key = (self.urls, number, form)
         if key not in _known:
-            answer = self._ask(f"schemas/ids/{number}{_format(form)}", f"schema {number}")
+            answer = self._get(f"schemas/ids/{number}{_format(form)}", f"schema {number}")
             _known[key] = self._read(answer, form)
         return _known[key]
 
     def latest(self, subject: str, form: str = "") -> Schema:
         """Return the newest schema of a subject. Raises NoSuchSchema, RegistryFailed."""
         path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
-        return self._read(self._ask(path, f"the latest schema of {subject}"), form)
+        return self._read(self._get(path, f"the latest schema of {subject}"), form)
 
     def _read(self, answer: dict[str, Any], form: str) -> Schema:
-        """Return the schema of an answer, with those that it refers to."""
+        """Return the schema in an answer, with the schemas that it refers to."""
         names: dict[str, Schema] = {}
         for reference in cast("list[dict[str, Any]]", answer.get("references") or []):
             subject = quote(reference["subject"], safe="")
             path = f"subjects/{subject}/versions/{reference['version']}{_format(form)}"
             names[reference["name"]] = self._read(
-                self._ask(path, f"{reference['subject']} {reference['version']}"), form
+                self._get(path, f"{reference['subject']} {reference['version']}"), form
             )
         return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO").upper(), names)
 
-    def _ask(self, path: str, what: str) -> dict[str, Any]:
-        """Request from every address in turn, several times, in case the registry restarts."""
+    def _get(self, path: str, schema: str) -> dict[str, Any]:
+        """Send a request to each address in turn, and repeat it, because the registry may be restarting."""
         reason = ""
         for attempt in range(TRIES):
             if attempt:
@@ -102,19 +102,19 @@ class Registry:
                 except urllib.error.HTTPError as error:
                     reason = f"{url} answers {error.code} {error.reason}{_reason(error)}"
                     if error.code == 404:
-                        raise NoSuchSchema(what, reason) from None
+                        raise NoSuchSchema(schema, reason) from None
                     if error.code < 500 and error.code != 429:
-                        raise RegistryFailed(what, reason) from None
+                        raise RegistryFailed(schema, reason) from None
                 except (OSError, ValueError) as error:
                     reason = f"{url}: {error}"
-        raise RegistryFailed(what, reason)
+        raise RegistryFailed(schema, reason)
 
 
 _known: dict[tuple[tuple[str, ...], int, str], Schema] = {}
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """Return the registry's own message of an error."""
+    """Return the registry's own message in an error."""
     try:
         return f": {json.loads(error.read(10_000))['message']}"
     except (OSError, ValueError, LookupError, TypeError):
@@ -122,7 +122,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 
 def _format(form: str) -> str:
-    """Return the query string for a form of the schema."""
+    """Return the query string that requests a form of the schema."""
     return f"?format={form}" if form else ""
 
 
@@ -131,20 +131,22 @@ def registry(options: Mapping[str, str]) -> Registry | None:
     text, user = options.get(REGISTRY_URL), options.get(REGISTRY_USER)
     if text is None:
         if user is not None:
-            raise ConfigError(REGISTRY_USER, "(given)", f"give {REGISTRY_URL}, too")
+            raise ConfigError(REGISTRY_USER, "(given)", f"set {REGISTRY_URL} as well")
         return None
     urls: list[str] = []
     for url in (address.strip().rstrip("/") for address in text.split(",")):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
-                REGISTRY_URL, url, "allowed: http://HOST:PORT or https, several with commas between"
+                REGISTRY_URL,
+                url,
+                "allowed: http://HOST:PORT or https://HOST:PORT, several separated by commas",
             )
         if parts.username is not None:
             raise ConfigError(
                 REGISTRY_URL,
                 f"{parts.scheme}://...@{parts.hostname}",
-                f"name and password go into {REGISTRY_USER}",
+                f"put the name and the password into {REGISTRY_USER}",
             )
         urls.append(url)
     if user is not None and ":" not in user:

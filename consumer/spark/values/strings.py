@@ -22,13 +22,15 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
     """Return a decoder. Raises ConfigError if the column is not a STRING."""
     if kind.simpleString() != "string":
         raise ConfigError(
-            "schema", f"{column_format.column} {kind.simpleString()}", "the format string makes STRING"
+            "schema",
+            f"{column_format.column} {kind.simpleString()}",
+            "the column of the format string has the type STRING",
         )
     return decode
 
 
 def decode(values: Column) -> tuple[Column, Bad]:
-    """Decode UTF-8. Other values are bad."""
+    """Decode UTF-8. Values that are not UTF-8 are bad."""
     pa: Any = import_module("pyarrow")
     try:
         return values.cast(pa.string()), {}
@@ -40,5 +42,5 @@ def decode(values: Column) -> tuple[Column, Bad]:
                 texts.append(value.decode())
             except UnicodeDecodeError as error:
                 texts.append(None)
-                bad[row] = f"it isn't UTF-8: {error.reason} at byte {error.start}"
+                bad[row] = f"the bytes are not UTF-8: {error.reason} at byte {error.start}"
         return pa.array(texts, pa.string()), bad

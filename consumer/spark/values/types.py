@@ -1,4 +1,4 @@
-"""The types that the formats share: the options of one column, and what a format's module provides."""
+"""The types that the formats share: the options of one column, and the functions of a format's module."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 # An Arrow array: pyarrow has no types.
 Column: TypeAlias = Any
-# Row -> why its value cannot be decoded.
+# Row -> reason why its value cannot be decoded.
 Bad: TypeAlias = Mapping[int, str]
-# Decodes a BinaryArray without nulls into a column of the same length, with null for each bad value.
+# Decodes a BinaryArray without nulls into a column of the same length. Each bad value becomes null.
 Decode: TypeAlias = Callable[[Column], tuple[Column, Bad]]
 
-# Format -> the form in which the registry sends its schemas, as its parameter `format`.
+# Format -> the form in which the registry sends its schemas: the value of the parameter `format`.
 _SCHEMA_FORMS: Final[Mapping[str, str]] = {"avro": "", "protobuf": "serialized"}
 
 
@@ -26,19 +26,19 @@ class Format(Protocol):
     """The functions of a format's module."""
 
     def column_type(self, column_format: ColumnFormat) -> str:
-        """Return the column's type in DDL. Raises ConfigError if the options do not determine it."""
+        """Return the DDL type of the column. Raises ConfigError if the options do not determine it."""
         ...
 
     def decoder(self, column_format: ColumnFormat, kind: DataType) -> Decode:
-        """Return a decoder of values into a column of type `kind`. Raises ConfigError if there is none."""
+        """Return a decoder of values into a column of type `kind`. Raises ConfigError if they do not fit."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFormat:
-    """The options of one of the columns `key` and `value`.
+    """The options of one column, `key` or `value`.
 
-    `latest` is the registry's schema to read with, once `with_latest_schema` has requested it.
+    `latest` is the registry's latest schema, which the values are read with. `with_latest_schema` sets it.
     """
 
     column: str
@@ -55,10 +55,10 @@ class ColumnFormat:
         return f"{self.column}.{name}"
 
     def with_latest_schema(self) -> ColumnFormat:
-        """Return the same format with the registry's latest schema, if the options give none.
+        """Return the same format with the registry's latest schema, if the options contain no schema.
 
-        The schema is requested once per query: the query's columns stay the same while the registry changes.
-        Raises NoSuchSchema, RegistryFailed.
+        The schema is requested once per query, so that the query's columns stay the same while the registry
+        changes. Raises NoSuchSchema, RegistryFailed.
         """
         if self.registry is None or self.subject is None or self.format not in _SCHEMA_FORMS:
             return self

@@ -1,4 +1,4 @@
-"""Confluent's wire format: a byte 0, the schema id as a big-endian int32, and the encoded value."""
+"""Confluent's wire format: the byte 0, the schema id as a big-endian int32, and the encoded value."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 pa: Any = import_module("pyarrow")
 
-HEADER = 5  # Size in bytes of the magic byte and the schema id.
+HEADER = 5  # Size in bytes of the first byte and the schema id.
 
 
 def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[int, Any]]:
-    """Yield each schema id in a BinaryArray with its rows. Values without an id are added to `bad`."""
+    """Yield each schema id in a BinaryArray with the rows that have it. Add rows without an id to `bad`."""
     data, offsets = data_and_offsets(values)
     size = np.diff(offsets)
     short = size < HEADER
@@ -22,8 +22,9 @@ def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[int, A
     room = np.concatenate([data, np.zeros(HEADER, np.uint8)])
     wrong = ~short & (room[begins] != 0)
     for row in np.flatnonzero(short | wrong).tolist():
-        reason = "it is too short" if short[row] else f"it begins with byte {room[begins[row]]}, not 0"
-        bad[row] = f"it isn't in the registry's wire format: {reason}"
+        first = room[begins[row]]
+        reason = f"there are fewer than {HEADER} bytes" if short[row] else f"the first byte is {first}, not 0"
+        bad[row] = f"the bytes are not in the registry's wire format: {reason}"
     number = np.zeros(len(size), np.int64)
     for byte in range(1, HEADER):
         number = number << 8 | room[begins + byte]

@@ -432,17 +432,19 @@ def test_a_batch_reads_from_its_start_to_its_end() -> None:
 
 
 def test_a_start_before_the_logs_start_is_a_loss_and_moves_there() -> None:
-    found = batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, given_starts=[A0])
+    found = batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, explicit_starts=[A0])
     assert found == ([Range("a", 0, 3, 5)], ["the log of a-0 begins at 3, after the requested start, 2"])
 
 
 def test_a_range_deleted_completely_is_empty_and_a_loss() -> None:
-    found, losses = batch_ranges({A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, given_starts=[A0], given_ends=[A0])
+    found, losses = batch_ranges(
+        {A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, explicit_starts=[A0], explicit_ends=[A0]
+    )
     assert (found, len(losses)) == ([], 1)
 
 
 def test_an_end_after_the_logs_end_is_a_loss() -> None:
-    found = batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, given_ends=[A0])
+    found = batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, explicit_ends=[A0])
     assert found == ([Range("a", 0, 2, 9)], ["the log of a-0 ends at 9, before the requested end, 12"])
 
 

@@ -144,7 +144,7 @@ def test_a_wrong_password_raises_at_once_and_is_shown_nowhere(
         (
             "sals.jaas.config",
             JAAS,
-            "kafka.sals.jaas.config='[hidden]' is not allowed; kproto's client has no",
+            "kafka.sals.jaas.config='[hidden]' is not allowed; kproto's client does not have",
         ),
         ("sasl.passwrod", PASSWORD, "kafka.sasl.passwrod='[hidden]'"),
         ("ssl.truststore.location", "/no/such/file", "kafka.ssl.truststore.location='/no/such/file'"),
@@ -163,7 +163,9 @@ def test_a_wrong_security_option_raises_at_load_under_its_given_name(
 
 
 def test_a_secret_without_its_prefix_is_rejected_and_not_shown(files: Certificates) -> None:
-    with pytest.raises(ConfigError, match=r"sasl.jaas.config='\[hidden\]' is not allowed; there is no such"):
+    with pytest.raises(
+        ConfigError, match=r"sasl.jaas.config='\[hidden\]' is not allowed; the option does not exist"
+    ):
         parse({**given("a:1", files), "sasl.jaas.config": JAAS})
 
 

@@ -84,4 +84,4 @@ def test_schemas_requested_by_load_are_passed_to_the_planner(filled: Filled) -> 
     assert isinstance(second, Slice)
     assert first.plan is not None
     assert second.plan is not None
-    assert first.plan.loaded == 0 < second.plan.loaded <= second.plan.made
+    assert first.plan.loaded == 0 < second.plan.loaded <= second.plan.planned

@@ -107,7 +107,7 @@ def test_a_time_per_partition(filled: Filled) -> None:
 
 def test_a_time_without_records_is_an_error_that_says_how_to_allow_it(filled: Filled) -> None:
     filled.topic("t", 5)
-    with pytest.raises(ConfigError, match=rf"startingTimestamp={HOUR + 5}.*Strategy=\"latest\""):
+    with pytest.raises(ConfigError, match=rf"startingTimestamp={HOUR + 5}.*Strategy=latest"):
         Run(filled, startingTimestamp=HOUR + 5).poll()
 
 
@@ -150,7 +150,7 @@ def test_the_latest_of_a_topic_is_settled_before_anything_is_read(filled: Filled
 def test_an_edge_for_a_topic_that_is_not_read_is_rejected(filled: Filled) -> None:
     filled.topic("t", 1)
     with pytest.raises(
-        ConfigError, match=r"startingOffsets='u'.*no partition of it is read; those read are t-0"
+        ConfigError, match=r"startingOffsets='u'.*no partition of it is read; the query reads t-0"
     ):
         Run(filled, startingOffsets='{"t": "earliest", "u": "earliest"}').poll()
 
@@ -199,7 +199,8 @@ def test_a_missing_assigned_partition_is_logged_and_read_once_it_exists(
     run = Run(filled, assign='{"t": [0, 1]}', startingOffsets="latest")
     assert run.batch() == {}
     assert caplog.messages == [
-        "assign: topic 't' has no partition 1; the others are read, and it is read once it exists"
+        "assign: topic 't' has no partition 1; the other partitions are read now, and "
+        "this one as soon as it exists"
     ]
     filled.cluster.create_partitions({"t": 2})
     filled.put("t", 1, 2)

@@ -63,10 +63,13 @@ def ddl_of(options: dict[str, str]) -> str:
     [
         ({"value.format": "xml"}, "value.format"),
         ({"value.format": "json", "value.onError": "skip"}, "allowed: fail, null"),
-        ({"value.schema": "a INT"}, "give value.format"),
+        ({"value.schema": "a INT"}, "set that as well"),
         ({"value.format": "json"}, "columns in DDL"),
         ({"value.format": "avro"}, "schema.registry.url"),
-        ({"value.format": "avro", "value.schema": '{"type": "recrod", "name": "a"}'}, "no such Avro type"),
+        (
+            {"value.format": "avro", "value.schema": '{"type": "recrod", "name": "a"}'},
+            "Avro type is not defined",
+        ),
         ({"value.format": "avro", "value.schema": "/there/is/none.avsc"}, "/there/is/none.avsc"),
         ({"value.format": "avro", "schema.registry.url": "localhost:8081"}, "http://HOST:PORT"),
         ({"schema.registry.basic.auth.user.info": "me:secret"}, "schema.registry.url"),
@@ -84,13 +87,13 @@ def test_a_wrong_option_is_named_with_what_is_allowed(options: dict[str, str], t
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        (StructType().add("a", VarcharType(3)), r"value\.schema='a varchar\(3\)'.*take STRING"),
+        (StructType().add("a", VarcharType(3)), r"value\.schema='a varchar\(3\)'.*use STRING"),
         (
             StructType().add("a", ArrayType(StructType().add("b", CharType(2)))),
             r"'a\.element\.b char\(2\)'",
         ),
         (StructType().add("a", MapType(StringType(), VarcharType(3))), r"'a\.value varchar\(3\)'"),
-        (StructType().add("a", LongType()).add("a", StringType()), r"value\.schema='a'.*there twice"),
+        (StructType().add("a", LongType()).add("a", StringType()), r"value\.schema='a'.*appears twice"),
     ],
     ids=str,
 )
@@ -259,7 +262,7 @@ def test_types_that_json_cannot_contain_are_rejected_by_name(kind: Any) -> None:
 def test_text_that_is_not_utf8_is_bad() -> None:
     found = decoded([b"a", b"\xff", None, "ä".encode()], StringType(), {"value.format": "string", **NULL})
     assert values(found) == ["a", None, None, "ä"]
-    assert found[1]["_error"] == "value: it isn't UTF-8: invalid start byte at byte 0"
+    assert found[1]["_error"] == "value: the bytes are not UTF-8: invalid start byte at byte 0"
 
 
 def test_keys_have_formats_too() -> None:
@@ -384,7 +387,7 @@ def test_a_missing_field_without_default_makes_values_bad_with_its_name() -> Non
         options = {"value.format": "avro", "schema.registry.url": url, **NULL}
         [row] = decoded([wired(11, one)], StructType().add("gate", StringType()), options)
     assert row["value"] is None
-    assert "gate is not in what was written, and has no default" in row["_error"]
+    assert "gate is not in the writer's schema, and has no default" in row["_error"]
 
 
 # ---- protobuf: the judge is protobuf's own library

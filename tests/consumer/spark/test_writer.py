@@ -197,7 +197,9 @@ def test_a_partition_that_does_not_exist_fails_the_task_and_names_the_column(fil
     schema = plain().add("partition", "integer")
     with pytest.raises(UnknownTopic, match="t-9: the topic has the partitions 0 to 1") as e:
         write(filled, schema, [{"value": "a", "partition": 9}], topic="t", kafka_max_block_ms="20000")
-    assert e.value.__notes__ == ["The column partition selects the partition; with null the key does."]
+    assert e.value.__notes__ == [
+        "The column partition selects the partition. Where it is null, the key does."
+    ]
 
 
 def test_a_missing_topic_is_created_if_that_is_allowed(filled: Filled) -> None:
@@ -313,9 +315,9 @@ def test_a_task_has_the_time_that_brokers_allow_unless_another_is_given() -> Non
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"transactionalIdPrefix": "etl"}, "give the option topic as well"),
+        ({"transactionalIdPrefix": "etl"}, "set the option topic as well"),
         ({"transactionalIdPrefix": "etl", "topic": "t", "kafka.acks": "1"}, "acks"),
-        ({"kafka.transaction.timeout.ms": "5000", "topic": "t"}, "it needs transactionalIdPrefix"),
+        ({"kafka.transaction.timeout.ms": "5000", "topic": "t"}, "it works only with transactionalIdPrefix"),
     ],
 )
 def test_options_that_prevent_transactions_are_rejected(given: dict[str, str], text: str) -> None:
@@ -337,21 +339,21 @@ def test_overwriting_is_refused() -> None:
 
 
 def test_without_a_value_column_is_refused() -> None:
-    assert "a column named value" in refused(StructType().add("key", "string"), topic="t")
+    assert "add a column named value" in refused(StructType().add("key", "string"), topic="t")
 
 
 def test_without_a_topic_is_refused() -> None:
-    assert "give the option topic, or a column" in refused(PLAIN)
+    assert "set the option topic, or add a column" in refused(PLAIN)
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "allowed"),
     [
-        ("value", "integer", "it must be string or binary"),
-        ("key", "long", "it must be string or binary"),
-        ("topic", "binary", "it must be string"),
-        ("partition", "long", "it must be int"),
-        ("headers", "string", "it must be array<struct<key:string,value:binary>>"),
+        ("value", "integer", "its type must be string or binary"),
+        ("key", "long", "its type must be string or binary"),
+        ("topic", "binary", "its type must be string"),
+        ("partition", "long", "its type must be int"),
+        ("headers", "string", "its type must be array<struct<key:string,value:binary>>"),
     ],
 )
 def test_a_wrong_type_is_refused(name: str, kind: str, allowed: str) -> None:
