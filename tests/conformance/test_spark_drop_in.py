@@ -15,8 +15,7 @@ import pytest
 from consumer.spark import behind, log_batches
 from tests.conformance import judges
 from tests.conformance.spark_session import Kafka, kafka, spark, sparks_own
-from tests.consumer.spark.behaviour.test_options_page import rows
-from tests.consumer.spark.stage import HOUR
+from tests.consumer.spark.stage import HOUR, option_rows
 
 pytestmark = pytest.mark.spark
 __all__ = ["kafka", "spark", "sparks_own"]
@@ -181,7 +180,7 @@ def test_the_program_uses_every_option_of_both_sources() -> None:
     used = {*READING, *WRITING, *words["reading"], "topic", "kafka.bootstrap.servers"}
     # Spark's own source has no options for Java's share consumers, static members and KIP-848.
     excluded = ("kafka.share.", "kafka.group.", "kafka.internal.", "kafka.metadata.recovery.rebootstrap")
-    supported = {row.option for row in rows() if row.verdict in ("same", "better", "no effect")}
+    supported = {row.option for row in option_rows() if row.verdict in ("same", "better", "no effect")}
     assert {option for option in supported - used if not option.startswith(excluded)} == set()
 
 
@@ -191,7 +190,7 @@ def test_the_options_page_has_every_option_of_javas_clients(kafka_jars: str, tmp
     run = [judges.java(), "-cp", kafka_jars, str(source)]
     names = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=True).stdout.split()
     access = ("security.", "ssl.", "sasl.")
-    of_the_page = {row.option for row in rows()}
+    of_the_page = {row.option for row in option_rows()}
     missing = {n for n in names if not n.startswith(access) and f"kafka.{n}" not in of_the_page}
     assert len(names) > 90
     assert missing == set()

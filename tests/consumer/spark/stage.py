@@ -1,9 +1,12 @@
-"""A broker with topics and records, and the options to read them."""
+"""A broker with topics and records, the options to read them, and the reference page of the options."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from consumer import Cluster
 from kproto.group.subscription import TopicPartition
@@ -50,12 +53,33 @@ class Filled:
         return {"kafka.bootstrap.servers": self.bootstrap, **given}
 
 
-def numbers(values: Sequence[int]) -> list[tuple[int, int]]:
+def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Return runs of consecutive numbers as (first, last), to compare many offsets briefly."""
-    runs: list[tuple[int, int]] = []
-    for value in values:
-        if runs and runs[-1][1] == value - 1:
-            runs[-1] = (runs[-1][0], value)
+    result: list[tuple[int, int]] = []
+    for number in numbers:
+        if result and result[-1][1] == number - 1:
+            result[-1] = (result[-1][0], number)
         else:
-            runs.append((value, value))
-    return runs
+            result.append((number, number))
+    return result
+
+
+OPTIONS_PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark-options.md"
+
+
+class OptionRow(NamedTuple):
+    """A row of the reference page of the options."""
+
+    option: str
+    example: str
+    verdict: str
+
+
+def option_rows() -> list[OptionRow]:
+    """Return the rows of the reference page of the options, one for each option."""
+    rows: list[OptionRow] = []
+    for line in OPTIONS_PAGE.read_text().splitlines():
+        if line.startswith("| `"):
+            names, example, verdict, _ = (cell.strip() for cell in line.strip("|").split("|"))
+            rows += [OptionRow(name, example.strip("`"), verdict) for name in re.findall(r"`([^`]+)`", names)]
+    return rows

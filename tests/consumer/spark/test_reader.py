@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import gc
-import pickle
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructType
@@ -24,47 +21,14 @@ from consumer.spark import partition_reader
 from consumer.spark.arrow import ROWS
 from consumer.spark.offsets import DataLoss, Range
 from consumer.spark.options import parse
-from consumer.spark.reader import KprotoReader
-from consumer.spark.schema import HEADERS, checked, full_schema
+from consumer.spark.schema import HEADERS, checked
 from consumer.spark.slices import Slice
-from kproto.errors import ConfigError, RecordError, RequestTimedOut, UnknownTopic
+from kproto.errors import ConfigError, RecordError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 from kproto.records import encode_batch
 from kproto.records.record import Record
-from tests.consumer.spark.stage import HOUR, Filled, numbers
-
-T0 = TopicPartition("t", 0)
-
-
-def reader(filled: Filled, /, schema: StructType | None = None, **more: Any) -> KprotoReader:
-    options = parse(filled.options(**more))
-    return KprotoReader(full_schema(options) if schema is None else schema, options)
-
-
-def table(filled: Filled, /, schema: StructType | None = None, **more: Any) -> pa.Table:
-    """Plan and read a batch. The reader is pickled for the executor, as in Spark."""
-    planned = reader(filled, schema, **more)
-    sent = pickle.loads(pickle.dumps(planned))
-    batches = [b for p in planned.partitions() for b in sent.read(pickle.loads(pickle.dumps(p)))]
-    return pa.Table.from_batches(batches, to_arrow_schema(planned.schema, timezone="UTC"))
-
-
-def offsets(filled: Filled, **more: Any) -> list[tuple[int, int, int]]:
-    """Return (partition, first, last) of every run of offsets that a batch reads."""
-    found = table(filled, **more).to_pydict()
-    rows = sorted(zip(found["partition"], found["offset"], strict=True))
-    return [
-        (p, first, last)
-        for p in sorted(set(found["partition"]))
-        for first, last in numbers([n for q, n in rows if q == p])
-    ]
-
-
-def failure(filled: Filled, **more: Any) -> Exception:
-    with pytest.raises((ConfigError, DataLoss, UnknownTopic)) as e:
-        table(filled, **more)
-    return e.value
-
+from tests.consumer.spark.reader_stage import T0, failure, offsets, read_offsets, reader, table
+from tests.consumer.spark.stage import HOUR, Filled
 
 # Columns -----------------------------------------------------------------------------------------------
 
@@ -236,13 +200,6 @@ def test_records_deleted_since_the_plan_are_data_loss(filled: Filled) -> None:
         list(planned.read(slice_))
 
 
-def again(planned: KprotoReader, slices: Sequence[InputPartition]) -> list[tuple[int, int]]:
-    """Return (partition, offset) of what an action reads by an earlier plan."""
-    sent = pickle.loads(pickle.dumps(planned))
-    found = [batch.to_pydict() for slice_ in slices for batch in sent.read(slice_)]
-    return sorted(at for b in found for at in zip(b["partition"], b["offset"], strict=True))
-
-
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_bounds_at_the_logs_edges_are_looked_up_at_every_action(filled: Filled, pieces: int) -> None:
     """Spark reuses the plan for a second action or a stream's next batch, and its own source looks up the
@@ -251,11 +208,11 @@ def test_bounds_at_the_logs_edges_are_looked_up_at_every_action(filled: Filled, 
     filled.topic("t", 4, 0)
     planned = reader(filled, minPartitions=pieces)
     slices = planned.partitions()
-    assert again(planned, slices) == [(0, n) for n in range(4)]
+    assert read_offsets(planned, slices) == [(0, n) for n in range(4)]
     filled.put("t", 0, 2)
     filled.put("t", 1, 1)
     filled.delete_before(T0, 1)
-    assert again(planned, slices) == [*((0, n) for n in range(1, 6)), (1, 0)]
+    assert read_offsets(planned, slices) == [*((0, n) for n in range(1, 6)), (1, 0)]
 
 
 def test_an_explicit_end_is_kept_by_every_action(filled: Filled) -> None:
@@ -264,7 +221,7 @@ def test_an_explicit_end_is_kept_by_every_action(filled: Filled) -> None:
     slices = planned.partitions()
     filled.put("t", 0, 2)
     filled.put("t", 1, 1)
-    assert again(planned, slices) == [*((0, n) for n in range(4)), (1, 0)]
+    assert read_offsets(planned, slices) == [*((0, n) for n in range(4)), (1, 0)]
 
 
 def test_an_ending_time_that_no_record_had_is_looked_up_by_every_action_as_the_logs_end(
@@ -274,7 +231,7 @@ def test_an_ending_time_that_no_record_had_is_looked_up_by_every_action_as_the_l
     planned = reader(filled, endingTimestamp=HOUR + 700)
     slices = planned.partitions()
     filled.put("t", 0, 2)
-    assert again(planned, slices) == [(0, n) for n in range(6)]
+    assert read_offsets(planned, slices) == [(0, n) for n in range(6)]
 
 
 def test_a_log_that_is_shorter_than_when_it_was_planned_is_data_loss_and_else_read(filled: Filled) -> None:
@@ -286,12 +243,12 @@ def test_a_log_that_is_shorter_than_when_it_was_planned_is_data_loss_and_else_re
         filled.cluster.delete_topics([fail])
         filled.topic(fail, 0)
         if fail == "false":
-            assert again(planned, slices) == []
+            assert read_offsets(planned, slices) == []
         else:
             with pytest.raises(
                 DataLoss, match="the log of true-0 ends at 0, and reached to 4 when the batch was planned"
             ):
-                again(planned, slices)
+                read_offsets(planned, slices)
 
 
 @pytest.mark.parametrize("count", [2, 9])
@@ -299,11 +256,11 @@ def test_a_later_action_reads_whole_logs_of_a_re_created_topic(filled: Filled, c
     filled.topic("t", 4, 4)
     planned = reader(filled)
     slices = planned.partitions()
-    assert len(again(planned, slices)) == 8
+    assert len(read_offsets(planned, slices)) == 8
     filled.delete_before(T0, 3)
     filled.cluster.delete_topics(["t"])
     filled.topic("t", count, 1, 1)
-    assert again(planned, slices) == [*((0, n) for n in range(count)), (1, 0)]
+    assert read_offsets(planned, slices) == [*((0, n) for n in range(count)), (1, 0)]
 
 
 def test_a_time_that_sparks_timestamps_cannot_hold_is_an_error_with_a_way_out(filled: Filled) -> None:

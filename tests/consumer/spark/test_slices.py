@@ -18,8 +18,8 @@ from consumer.clock import wall
 from consumer.spark.schema import full_schema
 from consumer.spark.slices import EXECUTION, QUERY, Plan, Slice
 from consumer.spark.source import KprotoDataSource
+from tests.consumer.spark.reader_stage import read_offsets, reader
 from tests.consumer.spark.stage import Filled
-from tests.consumer.spark.test_reader import again, reader
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def test_the_planned_action_always_reads_the_planned_ranges(
     action(wall())
     slices = planned.partitions()
     for _ in range(2):
-        assert again(planned, slices) == [(0, n) for n in range(4)]
+        assert read_offsets(planned, slices) == [(0, n) for n in range(4)]
         filled.put("t", 0, 1)
     action(wall() + 1)
-    assert again(planned, slices) == [(0, n) for n in range(6)]
+    assert read_offsets(planned, slices) == [(0, n) for n in range(6)]
 
 
 def test_a_plan_is_that_of_actions_between_load_and_plan(action: Callable[..., None]) -> None:

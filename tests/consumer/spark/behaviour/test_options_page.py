@@ -2,72 +2,57 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import NamedTuple
-
 import pytest
 
 from consumer.spark import options
 from consumer.spark.options import parse
 from kproto.errors import ConfigError
+from tests.consumer.spark.stage import OptionRow, option_rows
 
-PAGE = Path(__file__).parents[4] / "docs" / "reference" / "spark-options.md"
 VERDICTS = {"same", "better", "no effect", "ours", "refused"}
-# What an option is refused without.
+# Option -> the options without which it is rejected.
 NEEDED = {"schema.registry.basic.auth.user.info": {"schema.registry.url": "http://localhost:8081"}}
 
 
-class Row(NamedTuple):
-    option: str
-    example: str
-    verdict: str
-
-
-def rows() -> list[Row]:
-    found: list[Row] = []
-    for line in PAGE.read_text().splitlines():
-        if line.startswith("| `"):
-            names, example, verdict, _ = (cell.strip() for cell in line.strip("|").split("|"))
-            found += [Row(name, example.strip("`"), verdict) for name in re.findall(r"`([^`]+)`", names)]
-    return found
-
-
-def said(row: Row) -> str:
-    """Return the code's error for the option with the page's example, or nothing."""
-    beside = {"kafka.bootstrap.servers": "localhost:9092", **NEEDED.get(row.option, {})}
+def error_of(row: OptionRow) -> str:
+    """Return the code's error for the option with the page's example, or an empty text."""
+    required = {"kafka.bootstrap.servers": "localhost:9092", **NEEDED.get(row.option, {})}
     try:
-        parse({**beside, row.option: row.example})
+        parse({**required, row.option: row.example})
     except ConfigError as error:
         return str(error)
     return ""
 
 
-def known() -> set[str]:
+def known_options() -> set[str]:
+    """Return the options that the code knows, except those for security, which have another page."""
     kafka = {*options._CLIENT, *options._REFUSED, *options._WITHOUT_EFFECT, "bootstrap.servers"}
-    access = ("security.", "ssl.", "sasl.")  # a page of their own
-    return set(options._NAMES.values()) | {f"kafka.{name}" for name in kafka if not name.startswith(access)}
+    security = ("security.", "ssl.", "sasl.")
+    return set(options._NAMES.values()) | {f"kafka.{name}" for name in kafka if not name.startswith(security)}
 
 
-def test_every_option_that_the_code_knows_has_a_row_and_no_other_has_one() -> None:
-    assert {row.option for row in rows()} == known()
+def test_the_page_has_a_row_for_each_known_option_and_no_other_rows() -> None:
+    assert {row.option for row in option_rows()} == known_options()
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.option)
-def test_an_option_is_taken_or_refused_as_its_row_says(row: Row) -> None:
+@pytest.mark.parametrize("row", option_rows(), ids=lambda row: row.option)
+def test_an_option_is_accepted_or_rejected_as_its_row_says(row: OptionRow) -> None:
     assert row.verdict in VERDICTS
-    assert bool(said(row)) == (row.verdict == "refused"), said(row)
-
-
-@pytest.mark.parametrize("row", [row for row in rows() if row.verdict == "refused"], ids=lambda r: r.option)
-def test_each_rejected_option_is_rejected_with_a_reason(row: Row) -> None:
-    assert "no such option" not in said(row)
+    assert bool(error_of(row)) == (row.verdict == "refused"), error_of(row)
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in rows() if row.option.startswith("kafka.")], ids=lambda row: row.option
+    "row", [row for row in option_rows() if row.verdict == "refused"], ids=lambda row: row.option
 )
-def test_only_what_has_no_effect_is_left_out_of_what_the_client_is_told(row: Row) -> None:
+def test_each_rejected_option_is_rejected_with_a_reason(row: OptionRow) -> None:
+    assert "the option does not exist" not in error_of(row)
+    assert "does not have the option" not in error_of(row)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in option_rows() if row.option.startswith("kafka.")], ids=lambda row: row.option
+)
+def test_the_page_and_the_code_agree_on_the_options_without_effect(row: OptionRow) -> None:
     if row.verdict == "no effect" and row.option != "kafka.client.rack":
         assert row.option.removeprefix("kafka.") in options._WITHOUT_EFFECT
     else:

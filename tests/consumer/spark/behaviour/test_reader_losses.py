@@ -13,8 +13,8 @@ from consumer.spark.offset_reader import OffsetReader
 from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
+from tests.consumer.spark.reader_stage import T0, failure, offsets, table
 from tests.consumer.spark.stage import HOUR, Filled
-from tests.consumer.spark.test_reader import T0, failure, offsets, table
 
 
 def test_an_end_that_retention_has_passed_is_data_loss_and_else_empty(
