@@ -11,10 +11,11 @@ next `Tick`. The parts share a `ClientCore` and never read a clock: `network` (c
 `group` (membership, coordinator, commits), `positions` (start offsets, validation, topic changes), `fetch`
 (fetcher, collector), `admin` (plans) and `shutdown` (unsubscribe and close). Each file lists its rules.
 
-* An invalid call raises before anything has changed.
+* An invalid event raises before anything has changed.
 * Deadlines are handled before the event is applied. After a pause of the process (SIGSTOP, a closed laptop)
-  the member loses what has expired before one of its records is returned.
-* Parts only visit dirty partitions and what is due, so an event costs nothing for all others.
+  the member therefore loses expired partitions before any of their records is returned.
+* Each part only visits partitions that have changed or whose deadline has passed, so the cost of an event
+  does not depend on the number of the others.
 """
 
 from __future__ import annotations
@@ -106,14 +107,14 @@ class ConsumerEngine:
         self.shutdown = ConsumerShutdown(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
-        self._raised = False  # The last poll that had a result raised an error.
-        # No deadline comes before this time; 0 while that is unknown.
+        self._raised = False  # Whether the last poll with a result raised an error.
+        # The earliest deadline of all parts. 0 if it must be computed again, infinity if there is none.
         self.no_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
 
     @property
     def closed(self) -> bool:
-        """Whether the consumer has been closed."""
+        """Whether close has completed. Most events raise IllegalState then."""
         return self.shutdown.closed
 
     @property
@@ -127,11 +128,17 @@ class ConsumerEngine:
         return self.group.subscription.topics
 
     def assignment_deadline(self) -> int | None:
-        """Return when partitions are lost without a further event (ms); None for never."""
+        """Return when the partitions expire without a response of the group or a poll (ms).
+
+        The result is None if they do not expire.
+        """
         return self.group.assignment_deadline() if self.group_status.in_group else None
 
     def may_have_lost_partitions(self, now: int) -> bool:
-        """Return whether partitions are lost, or will be by the next step, unknown to the application."""
+        """Return whether the application does not know yet that partitions are lost.
+
+        This includes partitions whose deadline has passed and which the next step will lose.
+        """
         until = self.assignment_deadline()
         return self.group.has_unreported_loss or (until is not None and now >= until)
 
@@ -203,7 +210,7 @@ class ConsumerEngine:
         self._visit_dirty()
         if self._run_next_callback() or self.group.has_callbacks:
             return
-        # Errors and records take turns, so that neither hides the other.
+        # Errors and records alternate, so that a lasting error does not block the records.
         over = self.group_status.group_error is not None
         error = None if self._raised and not over else self._next_error(again=over)
         if error is None:
@@ -222,10 +229,10 @@ class ConsumerEngine:
             core.actions.append(Raise(error))
 
     def poll(self, event: ev.Poll, now: int) -> None:
-        """Return buffered records in one step, if nothing else is due: the usual poll.
+        """Return buffered records in one step if nothing else is due. Most polls take this path.
 
-        Only the fetcher is updated, since it may have room for more. No deadline moves forward by such a
-        poll.
+        Only the fetcher is updated, because its buffers may have space again. Such a poll moves no deadline
+        to an earlier time.
         """
         core, partitions = self.core, self.core.partitions
         if (
@@ -242,7 +249,7 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
-        if not records:  # transaction markers or a broken batch: left to the three events
+        if not records:  # only transaction markers, or a corrupt batch: the caller sends the three events
             self.no_deadline_before = 0
             return
         core.actions.append(Deliver(records, [], partitions.losses))
@@ -254,7 +261,7 @@ class ConsumerEngine:
             self.no_deadline_before = 0
 
     def _refill_buffers(self) -> None:
-        """Update the fetcher after buffers were emptied; settle if its targets change."""
+        """Update the fetcher after buffers were emptied, and settle if a partition needs more than that."""
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}
         try:
@@ -271,9 +278,9 @@ class ConsumerEngine:
             self.fetcher.pump()
 
     def _next_error(self, *, again: bool) -> KprotoError | None:
-        """Return the next error that poll must raise, if there is one.
+        """Return the next error that poll must raise, or None.
 
-        `again`: also an error that was raised before and still blocks a partition.
+        With `again` an error that was raised before counts if it still blocks a partition.
         """
         error = self.core.pop_error() or (self.group_status.group_error if again else None)
         return error or self.collector.error(again=again)
@@ -282,7 +289,7 @@ class ConsumerEngine:
         self._run_next_callback()
 
     def _run_next_callback(self) -> bool:
-        """Run the next rebalance callback, if one waits; return whether one does."""
+        """Start the next rebalance callback. Return False if none waits."""
         call = self.group.start_callback()
         if call is not None:
             self.core.actions.append(call)
@@ -299,7 +306,8 @@ class ConsumerEngine:
         for partition, offset in event.offsets.items():
             state = self.core.partitions.get(partition)
             if state is not None and state.has_position:
-                offset = max(offset, state.processed or 0)  # a commit may have confirmed more
+                # an explicit commit may have marked more records as processed
+                offset = max(offset, state.processed or 0)
                 if offset < state.position:
                     state.rewind(offset)
 
@@ -411,7 +419,7 @@ class ConsumerEngine:
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 
     def settle(self) -> None:
-        """Let every part do what it can, until nothing changes any more."""
+        """Run all parts until no finished call and no dirty partition is left."""
         core = self.core
         while not self.closed:
             if core.network.finished:  # responses come before deadlines
@@ -445,7 +453,7 @@ class ConsumerEngine:
         self.shutdown.complete_unsubscribe()
 
     def _visit_dirty(self) -> None:
-        """Let the parts visit the dirty partitions."""
+        """Let each part update its view of the dirty partitions, which have changed."""
         positions = self.core.partitions
         while positions.dirty:
             touched = positions.dirty
@@ -471,7 +479,7 @@ class ConsumerEngine:
         self.shutdown.end_if_late()
 
     def due(self) -> int | None:
-        """Return the next deadline of any part."""
+        """Return the earliest deadline of all parts (ms), or None."""
         if not self.no_deadline_before:
             due = self._earliest_deadline()
             self.no_deadline_before = inf if due is None else due
@@ -499,7 +507,7 @@ class ConsumerEngine:
         """Remove and return the actions of this step, with the network's."""
         core = self.core
         if core.network.actions:
-            # One assignment: if Ctrl-C came in between, requests would be written twice.
+            # One assignment: if Ctrl-C came between two, the requests would be sent twice.
             core.actions, core.network.actions = [*core.actions, *core.network.actions], []
         if self.runner.ended:
             core.actions.extend(self.runner.take())
@@ -577,8 +585,8 @@ QUIET = (Data, ev.PollBegan, ev.PollEnded)
 def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     """Apply `event` at `now` and return the actions to perform, in order.
 
-    Raises IllegalState for an event that is not allowed now, and ConfigError for invalid arguments. The event
-    has changed nothing then.
+    Raises IllegalState for an event that is not allowed now, and ConfigError for invalid arguments. An event
+    that raises has changed nothing.
     """
     core = engine.core
     if engine.shutdown.closed and not isinstance(event, AFTER_THE_END):

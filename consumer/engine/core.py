@@ -25,12 +25,12 @@ from .timing import Backoff
 
 Then = Callable[[Call], None]
 
-# How many partitions an error names; it counts the others.
+# Maximum number of partitions that an error message names. Further partitions are only counted.
 MAX_PARTITION_NAMES = 10
 
 
 class CommonOptions(Protocol):
-    """The options that every client has, as the shared parts need them."""
+    """The options of every kind of client that the shared parts of the engine read."""
 
     @property
     def retry_backoff_ms(self) -> int: ...
@@ -50,7 +50,7 @@ Options = TypeVar("Options", bound=CommonOptions)
 
 
 class ClientCore(Generic[Options]):
-    """The shared state of one client. Each part changes only what belongs to it."""
+    """The state that all parts of one client engine share."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ClientCore(Generic[Options]):
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
         self._retry_times: tuple[int, dict[int, int]] = (0, {})
         self.partitions = SubscriptionState()
-        # Topic -> the newest topic id that a broker named. A deleted topic keeps its last id.
+        # Topic -> the newest topic id that a broker has sent. A deleted topic keeps its last id.
         self.topic_ids: dict[str, UUID] = {}
         self.group_status = GroupStatus()
         self.actions: list[Action] = []
@@ -77,7 +77,7 @@ class ClientCore(Generic[Options]):
             network.request_timeout_ms + 2 * options.retry_backoff_max_ms,
         )
         network.on_throttled = lambda why: self.report("throttled", reason=why)
-        # Errors for the next poll to raise, each once.
+        # Errors that poll has not raised yet. Each poll raises one; equal errors are queued once.
         self.errors: OrderedDict[tuple[type[KprotoError], str], KprotoError] = OrderedDict()
 
     @property
@@ -88,9 +88,9 @@ class ClientCore(Generic[Options]):
         return self.now
 
     def next_retry_at(self, failures: int) -> int:
-        """Return when partitions retry after `failures` failures in a row.
+        """Return the time (ms) of the next attempt after `failures` failures in a row.
 
-        All that fail at the same moment get the same time, so that one request serves them together.
+        Partitions that fail at the same moment get the same time, so that one request retries them together.
         """
         at, times = self._retry_times
         if at != self.now:
@@ -121,12 +121,12 @@ class ClientCore(Generic[Options]):
         )
 
     def queue_error(self, error: KprotoError) -> None:
-        """Let the next poll raise `error`."""
+        """Queue `error` for the next poll to raise, and wake a poll that waits."""
         self.errors.setdefault((type(error), str(error)), error)
         self.wake_poll()
 
     def queue_errors(self, request: str, codes: Mapping[TopicPartition, int]) -> None:
-        """Queue one error for all partitions with the same error code, as Java does."""
+        """Queue one error per error code; it names all partitions with this code, as in Java."""
         for code in dict.fromkeys(codes.values()):
             names = [str(partition) for partition in sorted(codes) if codes[partition] == code]
             more = f" and {len(names) - MAX_PARTITION_NAMES} more" if len(names) > MAX_PARTITION_NAMES else ""
@@ -135,7 +135,7 @@ class ClientCore(Generic[Options]):
     def report_failure(
         self, request: str, why: str, partition: TopicPartition | None = None, *, again: bool
     ) -> None:
-        """Report that a request failed and will be retried; `again`: the previous attempt failed as well."""
+        """Report a failed request that will be retried. `again`: the previous attempt failed, too."""
         self.failure_reports.add_failure(request, why, self.now, partition, again=again)
 
     def pop_error(self) -> KprotoError | None:
@@ -143,7 +143,7 @@ class ClientCore(Generic[Options]):
         return self.errors.popitem(last=False)[1] if self.errors else None
 
     def wake_poll(self) -> None:
-        """Wake a waiting poll: it may find something now."""
+        """Wake a poll that waits: records, an error or a callback may be ready for it."""
         if not any(isinstance(action, Wake) for action in self.actions):
             self.actions.append(Wake())
 

@@ -1,7 +1,7 @@
-"""What each part of a client does about each error code.
+"""The reaction of each part of a client to each error code.
 
-Kafka marks codes as retriable and as a sign of stale metadata (`kproto.error_codes`). A request's own table
-only lists the codes that mean something else for it. Codes that this release does not know are raised.
+Kafka marks codes as retriable and as a sign of stale metadata (`kproto.error_codes`). The table of a request
+only lists the codes whose action does not follow from these marks. Unknown codes are raised.
 
     action_for(FETCH, code) is ErrorAction.REFRESH_METADATA
 """
@@ -18,7 +18,7 @@ E = ErrorCode
 
 
 class ErrorAction(Enum):
-    """What to do about an error code."""
+    """What a client does after an error code."""
 
     USE = "use"  # no error: use the response
     RETRY = "retry"  # send the same request to the same broker, after a backoff
@@ -35,7 +35,8 @@ class ErrorAction(Enum):
     )
     RENUMBER = "renumber"  # the broker does not know this sequence: assign new sequence numbers
     ABORT = "abort"  # the transaction can only be aborted; the next one can succeed
-    RAISE = "raise"  # the application must know; retries are slow, since only an operator can help
+    # raise the error; the next retry comes late, because usually only an operator can fix the cause
+    RAISE = "raise"
 
 
 Row = Mapping[int, ErrorAction]
@@ -43,15 +44,16 @@ Row = Mapping[int, ErrorAction]
 _GROUP: Row = {
     E.COORDINATOR_NOT_AVAILABLE: ErrorAction.FIND_COORDINATOR,
     E.NOT_COORDINATOR: ErrorAction.FIND_COORDINATOR,
-    # This is the right broker, still loading: a lookup would find the same one.
+    # The broker is the coordinator but is still loading the group's state. A lookup would return the same
+    # broker.
     E.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.RETRY,
 }
 
-# FetchCollector.handleInitializeErrors. Java cannot handle CORRUPT_MESSAGE either, and raises.
+# Fetch (FetchCollector.handleInitializeErrors). CORRUPT_MESSAGE is raised, as in Java.
 FETCH: Row = {
     E.OFFSET_OUT_OF_RANGE: ErrorAction.RESET_OFFSET,
     E.CORRUPT_MESSAGE: ErrorAction.RAISE,
-    # Not retriable by itself, but newer metadata will reach the client or the broker soon.
+    # Kafka does not mark this code as retriable, but the client or the broker soon gets newer metadata.
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
@@ -86,7 +88,7 @@ OFFSET_COMMIT: Row = {
 # Admin requests to coordinators: KafkaAdminClient.listGroups, Describe- and DeleteConsumerGroupsHandler.
 GROUPS: Row = _GROUP
 
-# AbstractCoordinator.FindCoordinatorResponseHandler: any other broker may know better.
+# FindCoordinator (AbstractCoordinator.FindCoordinatorResponseHandler): the retry may go to any broker.
 FIND_COORDINATOR: Row = {
     **_GROUP,
     E.COORDINATOR_NOT_AVAILABLE: ErrorAction.RETRY,
@@ -99,13 +101,14 @@ METADATA: Row = {
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
 }
 
-# Requests to the controller, such as CreateTopics. CreatePartitions for an unknown topic is a mistyped name.
+# Requests to the controller, such as CreateTopics. UNKNOWN_TOPIC_OR_PARTITION of CreatePartitions is raised,
+# because the name is probably mistyped.
 CONTROLLER: Row = {
     E.NOT_CONTROLLER: ErrorAction.REFRESH_METADATA,
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RAISE,
 }
 
-# Sender.completeBatch: refresh metadata wherever Kafka calls it stale.
+# Produce (Sender.completeBatch). The other codes follow Kafka's marks.
 PRODUCE: Row = {
     E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.USE,  # the log has the batch from an earlier attempt
     E.MESSAGE_TOO_LARGE: ErrorAction.SPLIT_BATCH,
@@ -120,7 +123,8 @@ PRODUCE: Row = {
 }
 INIT_PRODUCER_ID: Row = {}
 
-# TransactionManager's handlers. An error that is neither listed nor retriable ends the producer.
+# Requests of a transaction (TransactionManager's handlers). An error that is neither listed nor retriable is
+# fatal for the producer.
 TRANSACTION: Row = {
     **_GROUP,
     E.TRANSACTION_ABORTABLE: ErrorAction.ABORT,
@@ -129,7 +133,8 @@ TRANSACTION: Row = {
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.ABORT,
     E.GROUP_AUTHORIZATION_FAILED: ErrorAction.ABORT,
 }
-# In Java an unexpected error here ends the transaction, not the producer.
+# AddPartitionsToTxn. As in Java, an unexpected error aborts the transaction and is not fatal for the
+# producer.
 TXN_PARTITIONS: Row = {
     **TRANSACTION,
     E.OPERATION_NOT_ATTEMPTED: ErrorAction.ABORT,
@@ -158,10 +163,10 @@ def action_for(row: Row, code: int) -> ErrorAction:
 
 
 def ends_producer(error: KprotoError) -> bool:
-    """Return whether an error of a batch ends this producer (Sender.maybeTransitionToErrorState).
+    """Return whether an error of a batch is fatal for the producer.
 
-    INVALID_PRODUCER_EPOCH does not: a transaction that timed out also ends with it, and only the coordinator
-    knows which of the two it is.
+    Follows Sender.maybeTransitionToErrorState. INVALID_PRODUCER_EPOCH is not fatal: a transaction that timed
+    out and a newer producer both cause it, and only the coordinator can tell them apart.
     """
     fatal_codes = (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED)
     return isinstance(error, Fenced | UnsupportedVersion) or (

@@ -1,6 +1,7 @@
-"""The events and actions of a client engine, without those of connections (`network.transport`).
+"""The events and actions of a client engine. Those of connections are in `network.transport`.
 
-A token is any object of the caller's; it comes back in exactly one `Done`.
+A token is any object by which the caller recognizes its request. The engine returns it in exactly one `Done`,
+unless `Drop` has cancelled the request.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .network.transport import NetworkAction, NetworkEvent
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """The time that `next_deadline` named has come."""
+    """The time that `next_deadline` returned has been reached."""
 
 
 class Subscribe(msgspec.Struct, frozen=True):
@@ -33,35 +34,36 @@ class Subscribe(msgspec.Struct, frozen=True):
 class Assign(msgspec.Struct, frozen=True):
     """Assign partitions by hand, each with its start offset.
 
-    None starts at the committed offset, or where the reset policy says.
+    A partition with None starts at its committed offset, or where the reset policy says if it has none.
     """
 
     partitions: Mapping[TopicPartition, int | None]
 
 
 class Unsubscribe(msgspec.Struct, frozen=True):
-    """Revoke everything and leave the group. Done once the group is left."""
+    """Revoke all partitions and leave the group. `Done` follows when the member has left."""
 
     token: object
 
 
 class PollBegan(msgspec.Struct, frozen=True):
-    """The application entered poll: records that were returned before are processed.
+    """The application entered poll. The records that earlier polls returned count as processed.
 
-    The application counts as alive while poll waits. Follow with `Take` whenever something may have arrived,
-    and with `PollEnded` in any case.
+    max.poll.interval.ms does not expire while poll waits. The caller then sends `Take` whenever records may
+    have arrived, and finally `PollEnded`, even after an error.
     """
 
 
 class PollEnded(msgspec.Struct, frozen=True):
-    """The application left poll; max.poll.interval.ms starts now."""
+    """The application left poll. The interval max.poll.interval.ms starts."""
 
 
 class Take(msgspec.Struct, frozen=True):
-    """Return at most `limit` records, or with `columns` everything that is buffered. Valid inside a poll.
+    """Return at most `limit` records, or with `columns` all buffered records as columns.
 
-    The engine answers with `CallListener`, `Deliver` or `Raise`, or with nothing if there is nothing yet. A
-    callback is not part of the poll: max.poll.interval.ms counts while it runs, as in Java.
+    Valid between `PollBegan` and `PollEnded`. The engine returns a `CallListener`, `Deliver` or `Raise`, or
+    none of them if nothing is buffered. max.poll.interval.ms also runs during a rebalance callback, as in
+    Java.
     """
 
     limit: int
@@ -69,17 +71,17 @@ class Take(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """A whole poll in one step: PollBegan, Take and PollEnded, if nothing but buffered records is needed.
+    """A complete poll in one step, for the case that records are buffered and nothing else is due.
 
-    The engine answers with `Deliver`. Without an answer nothing has happened, and the three events must
-    follow.
+    The engine returns a `Deliver` if it could serve the poll. Otherwise the caller sends `PollBegan`, `Take`
+    and `PollEnded`.
     """
 
     limit: int
 
 
 class ServeListener(msgspec.Struct, frozen=True):
-    """Like `Take`, but only for a rebalance callback that waits: during close and unsubscribe."""
+    """Start the next rebalance callback during close or unsubscribe. Unlike `Take` it returns no records."""
 
 
 class ListenerReturned(msgspec.Struct, frozen=True):
@@ -87,9 +89,9 @@ class ListenerReturned(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Return the records from `offsets` on again: the application has not seen them.
+    """Rewind partitions to `offsets`: the application has not seen the records from there on.
 
-    Returned records below `held` are processed.
+    All other returned records count as processed, except those from the offsets in `held` on.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -97,19 +99,23 @@ class GiveBack(msgspec.Struct, frozen=True):
 
 
 class Processed(msgspec.Struct, frozen=True):
-    """An iteration advanced: returned records are processed, except those from `held` on."""
+    """The application advanced in its iteration over the returned records.
+
+    All returned records count as processed, except those from the offsets in `held` on.
+    """
 
     held: Mapping[TopicPartition, int]
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """The records of this poll did not reach the application (an interrupt, a cancelled task). Return them
-    again.
+    """Return the records of the current poll again: they did not reach the application.
+
+    The reason is an interrupt or a cancelled task.
     """
 
 
 class Seek(msgspec.Struct, frozen=True):
-    """Continue at `offset`. A seek to a partition that is not assigned yet waits for its assignment."""
+    """Set the position to `offset`. A seek in an unassigned partition waits for its assignment."""
 
     partition: TopicPartition
     offset: int
@@ -117,8 +123,9 @@ class Seek(msgspec.Struct, frozen=True):
 
 
 class SeekTo(msgspec.Struct, frozen=True):
-    """Continue at "earliest", "latest", "committed" or a timestamp in ms, looked up when the partition is
-    read.
+    """Set positions to "earliest", "latest", "committed" or a timestamp in ms since 1970.
+
+    The offset is looked up before the next fetch. Empty `partitions` means all assigned ones.
     """
 
     partitions: frozenset[TopicPartition]
@@ -134,9 +141,9 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Commit these offsets, or (None) everything that was returned, except records from `held` on.
+    """Commit `offsets`. None commits all returned records, except those from the offsets in `held` on.
 
-    Done with None or an error. `once`: with the result of the first attempt, without a retry.
+    The `Done` contains the error of the commit, or None. With `once` the commit is not retried.
     """
 
     token: object
@@ -147,7 +154,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Run a plan of `admin` over the consumer's connections. Done with its result."""
+    """Run a plan of `engine.admin` over the consumer's connections. The `Done` contains its result."""
 
     token: object
     plan: Any  # A Plan[R]; `Done` carries the R.
@@ -155,7 +162,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Cancel a plan: no `Done` follows."""
+    """Cancel the plan with this token. No `Done` follows."""
 
     token: object
 
@@ -165,9 +172,9 @@ class Rejoin(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Close: run callbacks, commit, leave the group, close the fetch sessions. Done within `timeout_ms`.
+    """Close the consumer: run callbacks, commit, leave the group, close the fetch sessions.
 
-    `processed`: the records that were returned last count as processed.
+    `Done` follows within `timeout_ms`. With `processed` the records of the last poll count as processed.
     """
 
     token: object
@@ -206,7 +213,7 @@ Event = (
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Return these records from poll. `losses`: how many partitions were released so far."""
+    """Return these records from poll. `losses` is the number of partitions released so far."""
 
     rows: list[ConsumerRecord]
     columns: list[ColumnBatch]
@@ -228,7 +235,7 @@ class CallListener(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The request with this token ended with a value, or with the error that ended it."""
+    """The result of the request with this token: its value, or the error with which it failed."""
 
     token: object
     value: Any
@@ -242,11 +249,11 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """A waiting poll may find something now."""
+    """Wake a poll that waits: records, an error or a callback may be ready for it."""
 
 
 class CallBack(msgspec.Struct, frozen=True):
-    """Call this function outside of all locks: a delivery has ended."""
+    """Call this function while no lock is held. It is a delivery callback of the producer."""
 
     callback: Callable[[], object]
 

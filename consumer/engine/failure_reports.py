@@ -4,11 +4,11 @@
 
 Rules:
 
-* Every request that is retried indefinitely reports each failed attempt here; `again` says whether the
-  previous attempt failed too. A request kind that stops reporting failures is considered recovered.
-* A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions: request, reason and
-  duration. It is reported again after growing intervals while it lasts.
-* It needs no timer: each retry that fails calls `add_failure` again.
+* Every request that is retried indefinitely reports each failed attempt here. `again` says whether the
+  previous attempt failed too. A request kind without further failures counts as recovered.
+* A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions, with request, reason
+  and duration. While the failure lasts, the report is repeated after growing intervals.
+* No timer is needed, because each retry that fails calls `add_failure` again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from .timing import FAILURE_REPORT_DELAY_MS, ReportIntervals
 class _Failure(msgspec.Struct, eq=False):
     """A request that keeps failing for one reason.
 
-    `since` has, for each partition (or None), when the failures began and when the last one was.
+    `since` maps each partition, or None for a request without one, to the times of its first and last
+    failure.
     """
 
     since: dict[TopicPartition | None, tuple[int, int]]
@@ -36,7 +37,8 @@ class _Failure(msgspec.Struct, eq=False):
 class FailureReports:
     """Collects failures and calls `send_report(partitions, reason)` for those that last.
 
-    `pause_ms` is the longest interval between two attempts; a failure that is older has ended.
+    `pause_ms` is the longest interval between two attempts. A failure counts as ended after a longer interval
+    without another one.
     """
 
     def __init__(self, send_report: Callable[[Iterable[TopicPartition], str], None], pause_ms: int) -> None:
@@ -47,7 +49,7 @@ class FailureReports:
     def add_failure(
         self, request: str, why: str, now: int, partition: TopicPartition | None = None, *, again: bool
     ) -> None:
-        """Note that an attempt of `request` failed just now and will be repeated."""
+        """Record a failed attempt of `request` that will be retried."""
         failure = self._failures.get((request, why))
         if failure is None or now - failure.last > self._pause_ms:
             self._forget(now)
@@ -56,7 +58,7 @@ class FailureReports:
         if not again:
             for (name, _), failure in self._failures.items():
                 if name == request:
-                    failure.since.pop(partition, None)  # it has succeeded in between
+                    failure.since.pop(partition, None)  # the partition has had a successful attempt since
         since, last = failure.since.get(partition, (now, now))
         if not again or now - last > self._pause_ms:
             since = now
@@ -65,7 +67,7 @@ class FailureReports:
             self._report(request, why, failure, now)
 
     def _report(self, request: str, why: str, failure: _Failure, now: int) -> None:
-        """Report all partitions that wait for the same request and reason."""
+        """Report all partitions for which `request` keeps failing for the same reason."""
         failure.since = {
             partition: at for partition, at in failure.since.items() if now - at[1] <= self._pause_ms
         }

@@ -1,7 +1,7 @@
-"""Requests in all their versions, and what their responses contain.
+"""Builders of requests in all versions, and functions that read the responses.
 
-Unknown offsets, epochs and timestamps are None; Kafka's -1, -2 and so on are only used in this file. Fetch
-requests are built by `fetch.sessions`, as their content is the session's.
+Unknown offsets, epochs and timestamps are None; only this file uses Kafka's -1 for them. `fetch.sessions`
+builds Fetch requests, because their content depends on the fetch session.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ _Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
-    """What a group committed for a partition."""
+    """The offset that a group has committed for a partition."""
 
     offset: int
     metadata: str
     leader_epoch: int | None
 
 
-# An offset to commit: alone, with metadata, or as it was read.
+# An offset to commit: alone, with metadata, or as OffsetFetch returned it.
 Offset = int | tuple[int, str] | CommittedOffset
 
 
 def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
-    """Return partition -> (offset, leader epoch, metadata), from any form of an offset."""
+    """Convert offsets of any accepted form to (offset, leader epoch, metadata) by partition."""
     committed: dict[TopicPartition, tuple[int, int | None, str]] = {}
     for partition, value in offsets.items():
         if isinstance(value, CommittedOffset):
@@ -89,7 +89,7 @@ def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tu
 
 
 def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False) -> Prepared:
-    """Request some topics, all topics (None), or only the brokers (an empty list)."""
+    """Build a Metadata request for `topics`, all topics (None), or only the brokers (an empty list)."""
     wanted = None if topics is None else sorted(set(topics))
 
     def build(version: int) -> MetadataRequest:
@@ -105,7 +105,7 @@ def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation:
 
 
 def coordinator_request(key: str, key_type: int = 0) -> Prepared:
-    """Look up the coordinator of a group or, with key type 1, of a transactional id."""
+    """Build a FindCoordinator for a group or, with key type 1, for a transactional id."""
 
     def build(version: int) -> FindCoordinatorRequest:
         if version >= 4:
@@ -141,7 +141,7 @@ PLACES = f"{', '.join(_SPECS)} or a time in ms since 1970, an integer of at leas
 def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) -> int:
     """Return the ListOffsets timestamp of "earliest", "latest", "max_timestamp" or a time in ms.
 
-    Raises ConfigError that calls the value `name`.
+    An invalid value raises a ConfigError that calls it `name`.
     """
     if isinstance(spec, str) and spec in _SPECS:
         return _SPECS[spec]
@@ -154,7 +154,7 @@ def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) ->
 def list_offsets_request(
     view: ClusterView, timestamps: Mapping[TopicPartition, int], isolation: int, timeout_ms: int
 ) -> Prepared:
-    """Build a ListOffsets for one leader; `timestamps` are Kafka's, -1 and -2 included."""
+    """Build a ListOffsets for one leader. `timestamps` may contain Kafka's special values, such as -1."""
 
     def build(version: int) -> ListOffsetsRequest:
         topics: list[ListOffsetsTopic] = []
@@ -182,7 +182,7 @@ def list_offsets_request(
 
 
 def topic_ids_of(view: ClusterView, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
-    """Return the ids of the partitions' topics, as far as they are known."""
+    """Return the ids of the partitions' topics, without the topics whose id is unknown."""
     names = {partition.topic for partition in partitions}
     return {name: topic_id for name in names if (topic_id := view.topic_id(name)) is not None}
 
@@ -198,7 +198,7 @@ def offset_commit_request(
 ) -> Prepared:
     """Build an OffsetCommit; `offsets` has (offset, leader epoch, metadata).
 
-    Topics are named up to v9, and have these ids from v10 on.
+    The request identifies topics by name up to version 9, and by the topic ids in `ids` from version 10 on.
     """
 
     def build(version: int) -> OffsetCommitRequest:
@@ -234,7 +234,7 @@ ValueT = TypeVar("ValueT")
 
 
 def consistent_values(entries: Iterable[tuple[TopicPartition, ValueT]]) -> dict[TopicPartition, ValueT]:
-    """Return the values by partition; a partition with contradicting values is left out."""
+    """Return the values by partition, without partitions that have contradicting values."""
     values: dict[TopicPartition, ValueT] = {}
     contradicted: set[TopicPartition] = set()
     for partition, value in entries:
@@ -250,7 +250,7 @@ def offset_commit_codes(
     version: int,
     requested: Mapping[TopicPartition, object],
 ) -> dict[TopicPartition, int]:
-    """Return the error codes of the requested partitions, by these topic ids."""
+    """Return the error code of each requested partition. `ids` are the topic ids of the request."""
     names = {topic_id: name for name, topic_id in ids.items()}
 
     def said() -> Iterator[tuple[TopicPartition, int]]:
@@ -265,7 +265,7 @@ def offset_commit_codes(
 
 
 def version_limit(view: ClusterView, topics: Iterable[str], last_with_names: int) -> int | None:
-    """Return the version limit if some topic id is unknown (brokers before 2.8 have none)."""
+    """Return `last_with_names` if the id of some topic is unknown, as before Kafka 2.8, else None."""
     return None if all(view.topic_id(topic) for topic in topics) else last_with_names
 
 
@@ -278,7 +278,7 @@ def offset_fetch_request(
     member_id: str | None = None,
     generation: int = -1,
 ) -> Prepared:
-    """Build an OffsetFetch for these partitions, or for all of the group (None, from v2)."""
+    """Build an OffsetFetch for `partitions`, or for all offsets of the group (None, from version 2)."""
     grouped = None if partitions is None else by_topic(partitions)
 
     def build(version: int) -> OffsetFetchRequest:
@@ -318,9 +318,10 @@ def offset_fetch_request(
 def offset_fetch_result(
     view: ClusterView, response: OffsetFetchResponse, version: int, group: str
 ) -> tuple[int, dict[TopicPartition, CommittedOffset | int | None]] | None:
-    """Return (group error code, partition -> committed offset, None, or the partition's error code).
+    """Return the group's error code, and the committed offset of each partition.
 
-    None if the response does not contain the group.
+    A partition without a commit has None, a failed one its error code. The whole result is None if the
+    response does not contain the group.
     """
 
     named: Iterable[tuple[str, Sequence[_Committed]]]
@@ -352,18 +353,18 @@ def offset_fetch_result(
     )
 
 
-# The last versions before transaction version 2 (KIP-890), as in Java's client. AddPartitionsToTxn from
-# version 4 on is for brokers.
+# The last request versions without transaction version 2 (KIP-890), as in Java's client. From version 4 on
+# only brokers send AddPartitionsToTxn.
 LAST_PRODUCE: Final = 11
 LAST_END: Final = 4
 LAST_OFFSETS: Final = 4
 LAST_PARTITIONS: Final = 3
-OWN_EPOCH_FROM: Final = 3  # KIP-360: a producer requests the next epoch of its own id
-MEMBERS_FROM: Final = 3  # KIP-447: the commit names the group member
+OWN_EPOCH_FROM: Final = 3  # KIP-360: InitProducerId may request the next epoch of the producer's own id
+MEMBERS_FROM: Final = 3  # KIP-447: TxnOffsetCommit identifies the group member
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """A producer id, and the epoch of a partition's batches."""
+    """A producer id and its epoch (Java's ProducerIdAndEpoch)."""
 
     producer_id: int
     epoch: int
@@ -376,7 +377,10 @@ Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 def init_producer_id_request(
     transactional_id: str, timeout_ms: int, own: ProducerIdAndEpoch | None
 ) -> Prepared:
-    """Request a producer id, which fences its previous owner, or the next epoch of one's `own` id."""
+    """Build an InitProducerId that requests an id, or with `own` the next epoch of that id.
+
+    A new id for the same transactional id fences the previous producer.
+    """
 
     def build(version: int) -> InitProducerIdRequest:
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
@@ -384,7 +388,7 @@ def init_producer_id_request(
             if version < OWN_EPOCH_FROM:
                 detail = f"a transaction of {transactional_id!r} failed: make a new producer"
                 raise UnsupportedVersion(
-                    "InitProducerId", version, f"{detail} (brokers from 2.5 on need none)"
+                    "InitProducerId", version, f"{detail} (brokers from 2.5 on do not need that)"
                 )
             request.producer_id, request.producer_epoch = own
         return request
@@ -395,7 +399,7 @@ def init_producer_id_request(
 def add_partitions_request(
     transactional_id: str, identity: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """Build the request for clients, up to version 3."""
+    """Build an AddPartitionsToTxn in the form for clients, up to version 3."""
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
@@ -428,7 +432,7 @@ def txn_offset_commit_codes(response: TxnOffsetCommitResponse) -> dict[TopicPart
 def txn_offset_commit_request(
     transactional_id: str, identity: ProducerIdAndEpoch, member: GroupMetadata, offsets: Offsets
 ) -> Prepared:
-    """Build a TxnOffsetCommit. Without a generation (-1) the group does not check the member."""
+    """Build a TxnOffsetCommit. The coordinator does not check the member if the generation is -1."""
 
     def build(version: int) -> TxnOffsetCommitRequest:
         topics: list[TxnOffsetCommitRequestTopic] = []

@@ -1,8 +1,9 @@
-"""The end of a consumer: `unsubscribe`, after which it may subscribe again, and `close`.
+"""Unsubscribe, after which a consumer may subscribe again, and close.
 
 * M98  Close leaves the group first, with its callbacks and commits. Then it closes the fetch sessions at the
   brokers, then the connections. It ends within its timeout, whatever it waits for.
-* Every call of unsubscribe and close completes exactly once. A commit that failed meanwhile is its error.
+* Every call of unsubscribe and close completes exactly once. If a commit failed during the call, the call
+  fails with its error.
 """
 
 from __future__ import annotations
@@ -49,15 +50,16 @@ class ConsumerShutdown:
         self._fetcher = fetcher
         self._runner = runner
         self.closed = False
-        # When close gives up (ms).
+        # Time (ms) at which close ends, even if its steps are incomplete.
         self.close_ends_at: int | None = None
         self._close_event: ev.Close | None = None
-        # The group, if any, has been left. The fetch sessions are being closed.
+        # Whether the group, if any, has been left and the fetch sessions are being closed.
         self._has_left = False
-        # The partitions that had a position when close was called. Other start offsets need no commit.
+        # The partitions that had a position when close was called. Positions that are looked up later need no
+        # commit.
         self._positioned: frozenset[TopicPartition] = frozenset()
         self._unsubscribe_tokens: list[Any] = []
-        # The processed offsets of manually assigned partitions are being committed.
+        # Whether the processed offsets of manually assigned partitions are being committed.
         self._is_committing_manual = False
 
     # ---- unsubscribe
@@ -89,7 +91,7 @@ class ConsumerShutdown:
     ) -> None:
         """Commit processed offsets of manually assigned partitions if auto commit is on, then proceed.
 
-        Waits for all earlier commits. With `policy="java"` only close commits (M99).
+        Earlier commits complete before `proceed` is called. With `policy="java"` only close commits (M99).
         """
         options, states = self._core.options, dict[TopicPartition, PartitionState]()
         if options.enable_auto_commit and not (options.as_java and not self._close_event):
@@ -161,7 +163,7 @@ class ConsumerShutdown:
     def _fail_commits(self) -> None:
         """Fail the commits in flight, and report processed offsets that were not sent.
 
-        This precedes the drop of the partitions, as no other member has taken them over.
+        The partitions must not have been dropped yet, because their processed offsets are read.
         """
         core = self._core
         self._committer.close()

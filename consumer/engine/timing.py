@@ -1,7 +1,7 @@
 """Backoff, report intervals, and every fixed timeout of the engine.
 
-Options set the other timeouts (`retry_backoff_ms`, `request_timeout_ms`, ...): their defaults stand in
-`consumer.options`, and the ones here serve clients without such an option.
+Options set all other timeouts, such as `retry_backoff_ms`. Their defaults are in `consumer.options`. The
+defaults in this module serve clients without such an option.
 """
 
 from __future__ import annotations
@@ -19,59 +19,62 @@ RECONNECT_BACKOFF_MS: Final = 50
 RECONNECT_BACKOFF_MAX_MS: Final = 1000
 CONNECTION_SETUP_TIMEOUT_MS: Final = 10_000
 REQUEST_TIMEOUT_MS: Final = 30_000
-# The broker's offsets.commit.timeout.ms: how long a coordinator waits for the replicas of a commit.
+# Default of the broker's offsets.commit.timeout.ms: how long a coordinator waits for the replicas of a
+# commit.
 OFFSETS_COMMIT_TIMEOUT_MS: Final = 5_000
 
 # Connections:
 
-# First timeout of a connection attempt, doubled by each attempt that times out. Two lost SYNs cost 3 s
-# (RFC 6298).
+# Timeout of the first attempt to connect; each attempt that times out doubles it. A handshake that loses two
+# SYNs takes 3 s (RFC 6298).
 FIRST_SETUP_TIMEOUT_MS: Final = 3_000
-# First timeout of a request that brokers answer from memory, doubled by each one that times out. Two lost
-# SYNs cost 3 s (RFC 6298).
+# Timeout of the first request whose response the broker does not delay; each timeout doubles it. A handshake
+# that loses two SYNs takes 3 s (RFC 6298).
 FIRST_RESPONSE_TIMEOUT_MS: Final = 5_000
-# A connection attempt that lasts longer is slow: a call for any broker then goes to another address. A
-# reachable address answers a SYN immediately, or after 1 s if the first SYN was lost.
+# After this time a connection attempt counts as slow, and requests that any broker can serve go to another
+# address. A reachable address answers a SYN immediately, or after 1 s if the first SYN was lost.
 SLOW_CONNECT_MS: Final = 1_500
-# Interval of metadata requests while a broker leaves a request unanswered that may take long.
+# Interval of Metadata requests that check whether a broker is alive while it works on a slow request.
 LIVENESS_CHECK_INTERVAL_MS: Final = 2_000
 
 # Metadata:
 
-# How long no bootstrap address may answer before the application gets an error; kafka-python's
-# `bootstrap_timeout_ms`.
+# Time without a response from any bootstrap address after which the application gets an error (kafka-python's
+# `bootstrap_timeout_ms`).
 BOOTSTRAP_REPORT_DELAY_MS: Final = 2_000
 # Longest interval between requests for a topic that does not exist: it may be created at any time.
 MISSING_TOPIC_BACKOFF_MAX_MS: Final = 10_000
 
 # Fetching:
 
-# How long a leader gets no rack after a follower failed, so that it does not send the client there again;
-# doubled by each further failure.
+# Time for which a leader gets no rack in fetches after a follower has failed (KIP-392). With a rack the
+# leader would name the same follower again. Each further failure doubles the time.
 REPLICA_BACKOFF_MS: Final = 10_000
 
 # Producer:
 
-# How long no further connection to a broker is opened after one broke: each attempt may delay the partitions
-# of that connection by seconds.
+# Time for which a producer opens no second connection to a broker after one has failed. Each attempt may
+# delay the partitions of that connection by seconds.
 EXTRA_CONNECTION_BACKOFF_MS: Final = 60_000
-# TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS: the previous transaction is about to be completed.
+# Backoff of AddPartitionsToTxn while the coordinator completes the previous transaction
+# (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS).
 ADD_PARTITIONS_RETRY_BACKOFF_MS: Final = 20
 # While more than half of buffer.memory is in use, a partition without progress for this long accepts no
 # records.
 STALLED_PARTITION_MS: Final = 1000
-# A blocked sender wakes within this time of a failure; a later call is a new sender.
+# Age up to which the error of a topic's metadata is raised to a send that waited for the metadata. A later
+# send requests the metadata again.
 SENDER_WAKEUP_MS: Final = 1000
 
 # Reports:
 
-# A failure that lasts this long is reported: a broker that restarts, or an election, fails requests for a
-# moment only.
+# A failure is reported once it has lasted this long. Broker restarts and leader elections usually take less
+# time.
 FAILURE_REPORT_DELAY_MS: Final = 5_000
 # First and longest interval between two reports of the same failure.
 FIRST_REPORT_INTERVAL_MS: Final = 30_000
 MAX_REPORT_INTERVAL_MS: Final = 600_000
-# Throttling for less than this is what quotas are for, and is not reported.
+# Shortest throttle time that is reported. Shorter ones are the normal effect of a quota.
 REPORTED_THROTTLE_MS: Final = 1_000
 
 JITTER: Final = 0.2  # CommonClientConfigs.RETRY_BACKOFF_JITTER
@@ -89,7 +92,7 @@ class Backoff(msgspec.Struct, frozen=True):
     random: Random
 
     def after(self, failures: int, first_ms: int | None = None) -> int:
-        """Return the ms to wait after a failure that followed `failures` earlier ones in a row."""
+        """Return the ms to wait after a failure that follows `failures` earlier ones without a success."""
         first_ms = self.first_ms if first_ms is None else first_ms
         wait = self.spread(first_ms << min(max(failures, 0), MAX_DOUBLINGS))
         return min(wait, max(self.max_ms, self.first_ms))
@@ -102,7 +105,7 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class ReportIntervals(msgspec.Struct):
-    """Decides when a lasting condition is reported again: after intervals that double."""
+    """The times at which a lasting condition is reported. The intervals between reports double."""
 
     next_at: int = 0
     interval_ms: int = FIRST_REPORT_INTERVAL_MS

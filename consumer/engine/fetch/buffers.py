@@ -1,16 +1,17 @@
-"""Fetched bytes: decoded when records are requested, and returned in pieces (Java's CompletedFetch).
+"""Fetched bytes, which are decoded when poll needs records (Java's CompletedFetch).
 
 Rules:
 
 * Offsets come from the batch headers. A batch whose records were compacted away still moves the position
   behind its last offset. So do control batches and aborted transactions, which are never returned.
 * The first batch may begin before the position; its earlier records are skipped.
-* An invalid batch raises RecordError every time it is reached, after the records before it. Invalid is also a
-  batch that does not begin after the previous one, a record outside of its batch, and a batch that contains
-  the last int64 offset. Their records would be returned twice, or move the position back. Java accepts them.
-  Within a batch, offsets may repeat or decrease, as brokers accept that from producers without compression.
-* Many records are decoded as columns, and turned into objects one poll at a time, which is twice as fast as
-  one by one. Few records, and invalid ones, are decoded batch by batch. Both ways return the same.
+* An invalid batch raises RecordError every time it is reached, after the records before it. A batch is also
+  invalid if it begins before the end of the previous one, has a record outside of its offsets, or contains
+  the last int64 offset. Its records would be returned twice, or move the position back. Java accepts such
+  batches. Within a batch, offsets may repeat or decrease, as brokers accept that from producers without
+  compression.
+* Many records are decoded as columns, and converted to objects one poll at a time, which is twice as fast as
+  one by one. Few records, and invalid ones, are decoded batch by batch. Both ways return the same records.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ from ...records import ConsumerRecord
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
 
-# A view of less than an eighth of a response is copied: it would keep the whole response in memory.
+# Bytes that are less than an eighth of their response are copied. A view of them would keep the whole
+# response in memory.
 MIN_VIEW_SHARE = 8
 
 # A fetch of up to 256 MiB of decompressed bytes is decoded as a whole, a larger one batch by batch.
 MAX_DECODED_BYTES = 256 << 20
 
-# Rows that are turned into records together if a poll asks for fewer: one costs as much as fifty.
+# Number of rows that are converted to records together even if a poll asks for fewer. Converting one row
+# takes as long as fifty.
 ROWS_AHEAD = 64
 
-# Fetches of one response are decoded together up to 4 MiB: the first record waits for all of them.
+# Fetches of one response are decoded together up to this size. The first record waits until all are decoded.
 MAX_JOINT_BYTES = 4 << 20
 
 _HEAD = struct.Struct(">qiib6xi").unpack_from  # base offset, size, leader epoch, magic, last offset delta
@@ -60,8 +63,8 @@ def _columns() -> Any:
 class CompletedFetch:
     """The records that one fetch returned for one partition.
 
-    `position` is the offset of the next record to return, `end` the offset of the next fetch. Raises
-    RecordError without a complete batch, or without one that reaches the position before an invalid one.
+    `position` is the offset of the next record to return, `end` the offset of the next fetch. The constructor
+    raises RecordError if no complete and valid batch reaches the position.
     """
 
     __slots__ = (
@@ -106,11 +109,11 @@ class CompletedFetch:
         if self._end_error is not None and self.end <= position:
             raise self._end_error
         self.data = data if self._end_error is None else data[: self._end_error.offset]
-        # None: read_uncommitted, no transaction is filtered.
+        # With None (read_uncommitted) no transaction is filtered.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
         self._columns: Columns | None = None
-        # Records of the columns, from this row on.
+        # Records that were converted before poll asked for them, and the row of the first one.
         self._ahead: list[ConsumerRecord] = []
         self._ahead_from = 0
         self._batches: Iterator[Batch] | None = None
@@ -122,7 +125,7 @@ class CompletedFetch:
         if isinstance(data, memoryview):
             self._siblings.append(
                 self
-            )  # last, since a fetch that raises above must not be known to the others
+            )  # last, because the other fetches must not refer to one that raised above
 
     @property
     def exhausted(self) -> bool:
@@ -170,11 +173,11 @@ class CompletedFetch:
         return records
 
     def _within(self, columns: Columns) -> bool:
-        """Return whether no record is behind the last batch."""
+        """Return whether all records lie before the end of the last batch."""
         return not len(columns.offset) or bool(columns.offset.max() < self.end)
 
     def _read(self, data: Data, *, lent: bool = False, max_bytes: int | None = None) -> Columns:
-        """Decode what is left of `data` as columns."""
+        """Decode the records of `data` from the position on as columns."""
         columns: Columns = _columns().columns(
             data,
             check_crc=self._check_crcs,
@@ -193,7 +196,7 @@ class CompletedFetch:
     def _decode_together(self, *, lent: bool) -> bool:
         """Decode the fetches of one response together; return False if that is not possible.
 
-        The first record costs as much as a thousand more.
+        Decoding the first record takes as long as decoding a thousand further ones.
         """
         size, siblings = 0, list[CompletedFetch]()
         for sibling in self._siblings:
@@ -290,16 +293,17 @@ class CompletedFetch:
         return None
 
     def discard_decoded(self) -> None:
-        """Discard what was decoded, to free memory; the rest is decoded again."""
+        """Free the decoded records. Those that have not been returned are decoded again later."""
         columns, self._columns, self._batches = self._columns, None, None
         if columns is not None and self._lent:
             columns.release()
         self._batch, self._rows, self._ahead = None, [], []
 
     def columns(self) -> Columns | None:
-        """Return what is left as columns, or None if no record is visible.
+        """Return the remaining records as columns, or None if no record is visible.
 
-        Uses up the whole fetch, or only its next batch if the whole would need too much memory.
+        This consumes the whole fetch, or only its next batch if decoding everything needs more than
+        `MAX_DECODED_BYTES`.
         """
         if self._end_error is not None and self.position >= self.end:
             raise self._end_error
@@ -330,14 +334,14 @@ class CompletedFetch:
         return columns if len(columns) else None
 
     def _detach(self) -> None:
-        """Let the other fetches of the response no longer refer to this one."""
+        """Remove this fetch from its siblings, so that its memory can be freed."""
         if self in self._siblings:
             self._siblings.remove(self)
 
     def _valid_part(self, *, first: bool = False) -> tuple[Data, int, RecordError | None]:
         """Return the data before the first invalid batch, the offset behind it, and the error.
 
-        With `first` only up to the end of the first batch that reaches the position.
+        With `first` the data ends after the first batch that reaches the position.
         """
         stop, end, why = 0, self.position, None
         transactions = AbortedTransactions(self._aborted)
@@ -380,7 +384,7 @@ def _rows_to_records(
 
 @cache
 def _kind_names() -> dict[int, str]:
-    """Return Kafka's number of each timestamp type -> its name."""
+    """Return the name of each timestamp type by Kafka's number."""
     from kproto.records.columns import TIMESTAMP_TYPES
 
     return {number: name for name, number in TIMESTAMP_TYPES.items()}
@@ -389,7 +393,7 @@ def _kind_names() -> dict[int, str]:
 def _end_of(data: Data) -> tuple[int, int, RecordError | None]:
     """Return (offset behind the last complete batch, its leader epoch, None) from the headers.
 
-    With an invalid offset: the same of the batch before it, and the error.
+    If a batch has an invalid offset, return the values of the batch before it, and the error.
     """
     stop, end = 0, len(data)
     last, leader_epoch = -INT64_MAX - 2, -1
@@ -410,7 +414,7 @@ def _end_of(data: Data) -> tuple[int, int, RecordError | None]:
 
 
 def _end_of_unusual(data: Data) -> tuple[int, int, RecordError | None]:
-    """Do the same for old message formats, and for invalid or missing batches."""
+    """Return the result of `_end_of` for old message formats, and for invalid or missing batches."""
     last: Batch | None = None
     try:
         for batch in batches(data, check_crc=False):

@@ -2,13 +2,14 @@
 
 Rules:
 
-* Each poll continues where the last one stopped, so that no partition starves behind a busy one.
-* Decoded records may need much more memory than fetched bytes. At most `MAX_OPEN_FETCHES` are being decoded
-  at a time, and take turns until they are used up. A paused one makes room, and is decoded again later.
+* Each poll continues with the partition after the last one, so that no partition starves behind a busy one.
+* Decoded records may need much more memory than fetched bytes. At most `MAX_OPEN_FETCHES` fetches are decoded
+  at a time, and records are returned from each in turn. If a further fetch needs a place, the records of a
+  paused partition are freed and decoded again later.
 * An error of a partition is raised once the records before it were returned, regardless of other partitions.
-  Every poll without records raises it again, until a seek. The other partitions are read on.
+  Every poll without records raises it again, until a seek. The other partitions are still read.
 * Ctrl-C may come between any two lines, most likely while decoding. `begun` is the partition whose records
-  were taken but not returned.
+  were taken from the buffer but not returned.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from ...records import ColumnBatch, ConsumerRecord
 from ..positions.partition_states import PartitionState
 from .buffers import MAX_DECODED_BYTES, CompletedFetch
 
-# Java's consumer decodes one fetch at a time, so a partition with few records waits for a busy one.
+# Maximum number of fetches that are decoded at a time. With one, as in Java's consumer, a partition with few
+# records waits for a busy one.
 MAX_OPEN_FETCHES = 8
 
 
@@ -31,13 +33,13 @@ class FetchCollector:
         self._ready: dict[TopicPartition, PartitionState] = {}
         self._errors: dict[TopicPartition, KprotoError] = {}
         self._unraised: dict[TopicPartition, KprotoError] = {}
-        # Partitions whose first fetch is being decoded, the last used one last.
+        # Partitions whose first fetch is being decoded, the most recently used one last.
         self._decoding: dict[TopicPartition, tuple[PartitionState, CompletedFetch]] = {}
         # The partition from which records are being taken.
         self.begun: PartitionState | None = None
 
     def visit(self, state: PartitionState) -> None:
-        """Visit a partition that has changed."""
+        """Update the ready partitions and the errors after a partition has changed."""
         partition = state.partition
         decoding = self._decoding.get(partition)
         if decoding is not None and (not state.fetches or state.fetches[0] is not decoding[1]):
@@ -53,7 +55,7 @@ class FetchCollector:
             self._errors[partition] = self._unraised[partition] = state.error
 
     def error(self, *, again: bool) -> KprotoError | None:
-        """Return an error of a partition that was not raised yet; with `again` also one that was."""
+        """Return a partition's error that was not raised yet; with `again` also one that was."""
         if self._unraised:
             return self._unraised.pop(next(iter(self._unraised)))
         return next(iter(self._errors.values()), None) if again else None
@@ -88,7 +90,7 @@ class FetchCollector:
         return bool(self._ready) and not self._unraised
 
     def _next(self) -> PartitionState:
-        """Return the partition whose turn it is, and move it to the end of the line."""
+        """Return the partition that has waited longest, and move it to the end of the order."""
         state = next(iter(self._ready.values()))
         if len(self._decoding) >= MAX_OPEN_FETCHES and state.partition not in self._decoding:
             state = self._make_room_for(state)
@@ -98,7 +100,7 @@ class FetchCollector:
         return state
 
     def _make_room_for(self, first: PartitionState) -> PartitionState:
-        """Return `first` if a paused partition can make room for it, else one that is being decoded."""
+        """Return `first` if a paused partition can free its decoded records, else one being decoded."""
         for partition, (_, fetch) in self._decoding.items():
             if partition not in self._ready:
                 fetch.discard_decoded()
@@ -109,7 +111,7 @@ class FetchCollector:
     def columns(self) -> list[ColumnBatch]:
         """Return the buffered records, one column batch per fetch, up to `MAX_DECODED_BYTES`.
 
-        Decompressed records may be a hundred times larger.
+        The limit is needed because decompressed records may be a hundred times larger than the fetched bytes.
         """
         batches: list[ColumnBatch] = []
         room = MAX_DECODED_BYTES

@@ -1,19 +1,19 @@
-"""Fetches ahead of the application.
+"""Fetches records before the application polls for them.
 
 Rules:
 
 * One fetch per broker is in flight. It is part of a fetch session and requests every partition that has room
-  in its buffer. While it waits at the broker, another fetch without a session may request a partition that it
-  does not contain (just assigned, sought or drained) and that has records. No partition therefore waits
-  fetch.max.wait.ms for the others.
+  in its buffer. While the broker delays its response, a second fetch without a session may request partitions
+  that the first one does not contain (just assigned, sought or drained) and that have records. No partition
+  therefore waits fetch.max.wait.ms for the others.
 * The next records of each partition are fetched while the application works on the last ones. The partitions
   of one broker are fetched together while each has records left: a response for many partitions costs little
   more than for one.
 * A broker gets another fetch while at most `fetch_max_bytes` of its partitions are buffered, so at most twice
-  that much is buffered. Paused partitions do not block the others: the same amount is kept for them, and the
-  rest is fetched again.
-* A response only counts for partitions whose epoch is unchanged: a partition that was sought, revoked or
-  reset in between ignores it.
+  that much is buffered. Paused partitions do not block the others: up to `fetch_max_bytes` of their records
+  stay buffered, and further ones are discarded and fetched again.
+* A response only counts for partitions whose epoch is unchanged. A partition that was sought, revoked or
+  reset since the request ignores it.
 * Errors of a partition are handled on arrival, but raised after the records before them.
 * A throttled broker gets no fetch. If a broker repeatedly responds immediately without records, the client
   backs off.
@@ -70,15 +70,15 @@ class Fetcher:
         self._requested_from: dict[TopicPartition, int] = {}
         # Partition -> the broker from which it is fetched once its buffer has room.
         self._full_on: dict[TopicPartition, int] = {}
-        # Partition -> the broker that its buffered bytes count for, and their number; the bytes of paused
-        # partitions.
+        # Partition -> (the broker for which its buffered bytes count, their number). Paused partitions count
+        # separately.
         self._buffered: dict[TopicPartition, tuple[BrokerFetches, int]] = {}
         self._paused: dict[TopicPartition, int] = {}
         self._paused_bytes = 0
         self.stopped = False
 
     def visit(self, state: PartitionState) -> None:
-        """Visit a partition that has changed: decide from where it is fetched."""
+        """Update from which broker and offset a partition is fetched, after it has changed."""
         partition = state.partition
         node = self._node_for(state)
         before = self._requested_from.get(partition)
@@ -111,7 +111,7 @@ class Fetcher:
             broker.added[partition] = state
 
     def on_records_returned(self, state: PartitionState) -> bool:
-        """Note an emptied buffer. False if what is fetched changes: call `visit` then."""
+        """Record that a partition's buffer is empty. Return False if the partition needs a `visit`."""
         partition = state.partition
         node = self._requested_from.get(partition)
         if node is None or state.fetches or partition in self._full_on or partition not in self._buffered:
@@ -164,11 +164,11 @@ class Fetcher:
             return None
         node = self._replicas.asked(state)
         if node is None:
-            self._metadata.need()  # its response marks the partitions dirty again
+            self._metadata.need()  # the Metadata response marks the partitions dirty again
         return node
 
     def due(self) -> int | None:
-        """Return when the backoff of a broker ends."""
+        """Return when the first backoff of a broker ends (ms), or None."""
         waiting = [
             broker.not_before
             for broker in self._nodes.values()
@@ -207,7 +207,7 @@ class Fetcher:
         try:
             broker.open = True
             self._send(node, FETCH_LANE, broker.session, answered, wait)
-        except BaseException:  # Ctrl-C: it was not sent
+        except BaseException:  # Ctrl-C: the fetch was not sent
             broker.open = False
             raise
         broker.added = {}
@@ -237,7 +237,7 @@ class Fetcher:
         try:
             broker.extra_open = True
             self._send(node, SIDE, session, answered, 0)
-        except BaseException:  # Ctrl-C: it was not sent
+        except BaseException:  # Ctrl-C: the fetch was not sent
             broker.extra_open = False
             raise
         for state, _ in states:
@@ -292,7 +292,7 @@ class Fetcher:
         broker.not_before = max(broker.not_before, quiet_until)
         if not session.accepts(response, call.version):
             if quiet_until > core.now and not response.error_code:
-                return  # the broker only asks for a pause (KIP-219)
+                return  # the broker only throttles the client (KIP-219)
             do = action_for(FETCH, response.error_code)
             if do is ErrorAction.RAISE:
                 core.queue_error(broker_error(response.error_code, "Fetch"))
@@ -325,14 +325,14 @@ class Fetcher:
         if brought or (session is broker.session and session.is_established):
             broker.failures = 0
         if not brought and session is broker.session:
-            broker.with_more_records.clear()  # the high watermarks were outdated
+            broker.with_more_records.clear()  # the high watermarks of the session were outdated
         if session is broker.session and not refused:
             self._count_empty_responses(broker, brought)
 
     def _count_empty_responses(self, broker: BrokerFetches, brought: bool) -> None:
         """Back off from a broker that keeps returning empty responses immediately.
 
-        The client waits as long as the fetch should have taken.
+        The client waits at most as long as the broker was allowed to wait for records.
         """
         core = self._core
         if brought or core.now - broker.asked_at >= broker.may_wait // 2:
@@ -355,7 +355,7 @@ class Fetcher:
         broker.failures += 1
 
     def _forget_replica(self, node: int) -> None:
-        """Go back to the leaders of the partitions that are fetched from this follower."""
+        """Fetch the partitions of a failed follower from their leaders again."""
         for partition in [partition for partition, at in self._requested_from.items() if at == node]:
             state = self._core.partitions.get(partition)
             if state is not None and state.replica == node:
@@ -370,13 +370,14 @@ class Fetcher:
             self._on_error(node, state, entry)
             return
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
-        # Brokers return it in read_uncommitted as well.
+        # Brokers return the last stable offset in read_uncommitted as well.
         stable = entry.last_stable_offset if self._committed_only else -1
         state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
         preferred = entry.preferred_read_replica
         if preferred >= 0 and preferred not in core.view.brokers:
-            # The replica is newer than the metadata; until those arrive the leader would only name it again.
+            # The metadata does not contain the replica yet. Before it does, the leader would only name the
+            # replica again.
             self._metadata.need()
             if not entry.records:
                 self._replicas.back(state)
@@ -453,24 +454,25 @@ class Fetcher:
                 self._metadata.need()
 
     def _on_leader_changed(self, node: int, state: PartitionState, entry: PartitionData, at: int) -> None:
-        """Fetch from the leader that the response names, or refresh metadata."""
+        """Fetch from the leader that the response names, or refresh metadata if it names none."""
         view = self._core.view
         leader = entry.current_leader
         if leader.leader_id >= 0:
             view.set_leader(state.partition, leader.leader_id, leader.leader_epoch)
         if view.leader(state.partition) in (None, node):
-            # The broker lags behind for a moment, or that epoch does not exist.
+            # Either the broker has outdated metadata, or the epoch in the request does not exist.
             if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > MAX_OLDER_RESPONSES:
                 view.forget_leader(state.partition)
             state.back_off_until(at)
         elif state.failures > 1:
-            state.back_off_until(at)  # The named leader rejected the fetch too: brokers that name each other.
+            # The named leader rejected the fetch, too: two brokers may keep naming each other.
+            state.back_off_until(at)
         else:
             state.mark_dirty()
         self._metadata.need()
 
     def close(self, then: Callable[[], None], timeout_ms: int) -> None:
-        """Close the fetch sessions at the brokers (M164), then call `then`; within `timeout_ms`."""
+        """Close the fetch sessions at the brokers (M164) within `timeout_ms`, then call `then`."""
         self.stopped = True
         open_ones = 0
 
@@ -480,7 +482,7 @@ class Fetcher:
             if not open_ones:
                 then()
 
-        # MAIN does not wait behind a fetch in flight.
+        # Requests on the MAIN connection do not wait behind a fetch in flight.
         requests = [
             (node, request)
             for node, broker in self._nodes.items()

@@ -1,13 +1,14 @@
-"""Preferred read replicas (KIP-392): which broker is asked for a partition, and which leaders get the rack.
+"""Preferred read replicas (KIP-392): the broker from which a partition is fetched, and the leaders that get
+the rack.
 
 Rules:
 
 * A leader that is given a rack names a follower in that rack and returns no records itself. The client
-  fetches from that follower for `metadata_max_age_ms`, then asks the leader again.
-* If the follower fails or does not answer, the client goes back to the leader (M154) and gives it no rack for
-  a while. Otherwise the leader would name the same follower again, and the partition would not be read.
-* That time is `REPLICA_BACKOFF_MS`, doubled by each failure until a follower returns records.
-* A rack is given for all partitions of a fetch, or for none.
+  fetches from that follower for `metadata_max_age_ms`, then fetches from the leader again.
+* If the follower fails or does not answer, the client returns to the leader (M154), and for a while sends it
+  no rack. Otherwise the leader would name the same follower again, and the partition would not be read.
+* The leader gets no rack for `REPLICA_BACKOFF_MS`, doubled by each failure until a follower returns records.
+* A fetch has a rack for all of its partitions, or none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class PreferredReplicas:
 
     def __init__(self, core: ClientCore[ConsumerOptions]) -> None:
         self._core = core
-        # Leader -> until when it gets no rack.
+        # Leader -> time (ms) until which its fetches have no rack.
         self._alone: dict[int, int] = {}
 
     def asked(self, state: PartitionState) -> int | None:
@@ -50,12 +51,12 @@ class PreferredReplicas:
         state.mark_dirty()
 
     def brought(self, state: PartitionState, node: int) -> None:
-        """Note that a broker returned records."""
+        """Reset the failure count of a follower that returned records."""
         if state.replica == node:
             state.replica_failures = 0
 
     def back(self, state: PartitionState) -> None:
-        """Go back to the leader: the follower failed."""
+        """Fetch from the leader again, because the follower failed."""
         state.replica = None
         wait = min(
             REPLICA_BACKOFF_MS << min(state.replica_failures, 16), self._core.options.metadata_max_age_ms

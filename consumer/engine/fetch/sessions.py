@@ -2,18 +2,18 @@
 
 Rules (Java's FetchSessionHandler, M160 to M163):
 
-* (id, epoch) is (0, 0) to request a session, then the broker's id with epochs 1, 2, ...; 2^31 - 1 is followed
-  by 1.
+* A request for a new session has session id 0 and epoch 0. Later requests have the broker's session id and
+  the epochs 1, 2 and so on. Epoch 2^31 - 1 is followed by 1.
 * A full request contains every partition. An incremental one contains new and changed partitions, and those
   to forget. A partition whose topic id changed is forgotten under the old id and added under the new one.
 * A response that does not fit the request is discarded, and the next request is full.
   FETCH_SESSION_ID_NOT_FOUND discards the session id; every other error closes the session and requests a new
   one.
-* Session id 0 in a response means that the broker keeps no session: its records count, the next request is
-  full.
+* Session id 0 in a response means that the broker keeps no session. The records are used, and the next
+  request is full.
 * Targets are set one by one (`set_target`, `forget`), so the cost of a request depends on what changed.
 
-Fetch requests of all versions are built here as well, since their content is that of the session.
+This module also builds the Fetch requests of all versions, because their content depends on the session.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOPIC_IDS_FROM = 13
 
 
 class FetchTarget(msgspec.Struct, frozen=True):
-    """What to fetch of one partition. Any difference makes it part of the next request.
+    """The fetch parameters of one partition. If they change, the next request contains the partition.
 
     `asked_in` is the partition's epoch; a response to an earlier epoch is ignored.
     """
@@ -51,7 +51,7 @@ class FetchTarget(msgspec.Struct, frozen=True):
 
 
 class FetchPlan(msgspec.Struct, frozen=True):
-    """One fetch, for whatever version it will be sent in."""
+    """The content of one fetch, independent of the request version."""
 
     session_id: int
     session_epoch: int
@@ -132,7 +132,7 @@ class FetchSession:
 
     @property
     def is_established(self) -> bool:
-        """Whether the broker has accepted a second request of the session, or keeps none."""
+        """Whether the broker has accepted a second request of the session, or keeps no session."""
         return self.epoch != FIRST_EPOCH
 
     def plan(self) -> FetchPlan:
@@ -211,7 +211,7 @@ class FetchSession:
         return True
 
     def on_failure(self) -> None:
-        """Start over: without a response it is unknown whether the broker accepted the request."""
+        """Make the next request full, because the broker may or may not have received the last one."""
         self.epoch = INITIAL_EPOCH
 
     def close_request(self) -> FetchRequest | None:
@@ -247,17 +247,17 @@ class BrokerFetches:
         self.full: set[TopicPartition] = set()
         # Buffered bytes of the broker's partitions.
         self.buffered_bytes = 0
-        # Requested partitions for which the broker has records; whether the fetch in flight may wait at the
-        # broker.
+        # Requested partitions for which the broker has more records, and whether it may delay the response to
+        # the fetch in flight.
         self.with_more_records: set[TopicPartition] = set()
         self.may_wait_at_broker = True
-        # When the last fetch was sent, how long it may wait, and the number of immediate empty responses in a
-        # row.
+        # When the last fetch was sent, how long the broker may delay its response, and the number of
+        # consecutive empty responses without a delay.
         self.asked_at = self.may_wait = self.empty_responses = 0
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether to fetch later, when several partitions have room: each has records buffered."""
+        """Whether to delay the next fetch: no buffer is empty, and a full one will soon have room."""
         return bool(self.full) and not self.drained
 
     def forget(self, partition: TopicPartition) -> None:
@@ -269,7 +269,7 @@ class BrokerFetches:
 
 
 def _name(partition: TopicPartition, target: FetchTarget) -> tuple[UUID, int]:
-    """Return what identifies a partition in responses with topic ids."""
+    """Return the (topic id, index) by which responses identify a partition."""
     return target.topic_id or NO_TOPIC_ID, partition.partition
 
 

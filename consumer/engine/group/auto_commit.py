@@ -2,7 +2,7 @@
 
 * A record counts as processed when poll is called again after poll has returned it. Nothing is sent if no
   offset has changed.
-* M123 Any error is reported once, and the next interval tries again. An error that is not retriable is also
+* M123 Any error is reported once, and the next interval commits again. An error that is not retriable is also
   raised by the next poll. Java logs errors, and retries a retriable one after retry.backoff.ms.
 """
 
@@ -40,7 +40,7 @@ class AutoCommit:
         self._last_error: str | None = None
 
     def start(self) -> None:
-        """Start the timer, unless it runs."""
+        """Start the timer if it is stopped."""
         if self._next_at is None:
             self.restart()
 

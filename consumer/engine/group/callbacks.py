@@ -1,4 +1,4 @@
-"""The rebalance callbacks that wait for the application, and the one that runs."""
+"""The rebalance callbacks that wait to be called, and the one that is running."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     kind: str
     partitions: tuple[TopicPartition, ...]
     reason: str
-    # The member waits for `Released` until the callback has returned and its commit is complete.
+    # Whether the member waits for `Released`, which follows when the callback has returned and its commit is
+    # complete.
     releases: bool = False
-    # The commit precedes the callback (Java).
+    # Whether the processed offsets are committed before the callback, as in Java.
     is_committed: bool = False
-    # The commit of the partitions has been requested. It reports its own failure.
+    # Whether the commit of the partitions has been requested. The commit reports its own failure.
     is_committing: bool = False
 
 
@@ -38,7 +39,7 @@ class CallbackQueue:
 
     @property
     def has_loss(self) -> bool:
-        """Whether the application has not been notified of a loss yet. Thread-safe."""
+        """Whether the application still has to learn of lost partitions. Thread-safe."""
         return any(
             callback is not None and callback.kind == "lost" for callback in (self.running, *self.waiting)
         )
@@ -53,13 +54,13 @@ class CallbackQueue:
             self.waiting.remove(callback)
 
     def start_next(self) -> RebalanceCallback | None:
-        """Start the next callback. Return None if the queue is empty or a callback runs."""
+        """Start and return the next callback; None if the queue is empty or a callback is running."""
         if self.running is not None or not self.waiting:
             return None
         self.running = self.waiting.popleft()
         return self.running
 
     def finish(self) -> RebalanceCallback | None:
-        """End the callback that runs, and return it."""
+        """Mark the running callback as returned, and return it; None if no callback is running."""
         callback, self.running = self.running, None
         return callback

@@ -26,18 +26,18 @@ class Commit(msgspec.Struct, eq=False):
     timeout_ms: int
     # Called exactly once.
     on_committed: OnCommitted
-    # Sent only while this client is a member of the group.
+    # Whether the commit may only be sent while this client is a member of the group.
     requires_membership: bool
     # The partition states at the time of the call. A partition that was revoked and reassigned has a new
     # state.
     states: Mapping[TopicPartition, PartitionState]
-    # Drop partitions that have been revoked since the call, without an error (auto commit).
+    # Whether partitions that were revoked since the call are dropped without an error (automatic commits).
     drops_revoked: bool = False
-    # Send only with this member id and generation: the commit before a member leaves or, in Java, rejoins.
+    # The only member id and generation to send with: the commit before a member leaves or, in Java, rejoins.
     required_identity: Identity | None = None
-    # An initial commit. Close does not wait for its second attempt.
+    # Whether this is an initial commit. Close does not wait for its second attempt.
     is_initial: bool = False
-    # commitAsync of Java: sent only once (M130).
+    # Whether the commit is sent only once, like Java's commitAsync (M130).
     is_single_attempt: bool = False
     retry_at: int = 0
     failures: int = 0
@@ -52,7 +52,7 @@ class Commit(msgspec.Struct, eq=False):
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
 
     def complete(self, error: KprotoError | None) -> None:
-        """Call `on_committed`, unless that has happened."""
+        """Call `on_committed`, unless it has been called before."""
         if not self.is_completed:
             self.is_completed = True
             self.on_committed(error)
@@ -78,7 +78,10 @@ class CommitQueue:
         return self._waiting[0] if self._waiting else None
 
     def add(self, commit: Commit) -> None:
-        """Add a new commit. One with a required identity precedes all others, which wait for a generation."""
+        """Add a new commit. One with a required identity goes to the front of the queue.
+
+        All other commits may have to wait for a generation.
+        """
         if commit.required_identity is None:
             self._waiting.append(commit)
         else:
@@ -91,7 +94,7 @@ class CommitQueue:
             heapq.heapify(self._deadlines)
 
     def add_again(self, commit: Commit) -> None:
-        """Add a commit that was sent back to the front, so that it is sent before newer ones."""
+        """Put a commit at the front of the queue, to send it again before newer ones."""
         self._waiting.appendleft(commit)
 
     def pop(self) -> Commit:
@@ -111,7 +114,7 @@ class CommitQueue:
             heapq.heappop(self._deadlines)
             if commit is in_flight and commit.call is not None:
                 if commit.call.deadline <= now:
-                    continue  # the request times out at the same moment, with a better error
+                    continue  # the request times out at the same moment, with a more specific error
                 commit.reason = commit.reason or "the coordinator has not answered yet"
             commit.complete(RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))
 

@@ -1,17 +1,17 @@
-"""Offset commits: one queue, in the order of the calls, safe in every phase of a rebalance.
+"""Offset commits: one queue, in the order of the calls, valid in every phase of a rebalance.
 
 * M130 Commits are sent one after the other. An older offset never overwrites a newer one.
-* M95  A commit of a member carries the member's identity at the time it is sent. During a rebalance it
-  waits, and goes out with the next generation if the member has kept all of its partitions; otherwise it
-  fails with CommitFailed. Java's consumer raises an error instead (`policy="java"`).
+* M95  A commit of a member carries the member's identity at the time it is sent. During a rebalance it waits.
+  It is sent in the next generation if the member has kept all partitions of the commit, and otherwise fails
+  with CommitFailed. Java's consumer raises an error instead (`policy="java"`).
 * M3   Commits and JoinGroup use different connections. The coordinator may receive a commit after the next
   generation has begun: ILLEGAL_GENERATION matters only if the member still has the identity that was sent.
-* An offset belongs to the topic id of its topic at the time of the call. If the topic is re-created
-  meanwhile, the offset is not committed (KIP-516).
-* Every commit completes: it succeeds, fails, times out, or fails when the consumer is closed. Committing
-  everything fails if partitions with uncommitted records have been lost.
-* M129 Retriable errors are retried with a growing backoff until the timeout of the commit. A lost
-  coordinator is looked up again.
+* An offset belongs to the topic id of its topic at the time of the call. If the topic is re-created before
+  the commit is sent, the offset is not committed (KIP-516).
+* Every commit completes: it succeeds, fails, times out, or fails when the consumer is closed. A commit of all
+  positions fails if partitions with uncommitted records have been lost.
+* M129 Retriable errors are retried with a growing backoff until the timeout of the commit. A lost coordinator
+  is looked up again.
 * The initial commits of partitions without a commit use the same queue (`initial_commits`), and so do
   automatic commits (`auto_commit`).
 """
@@ -40,22 +40,25 @@ from .commit_queue import Commit, CommitQueue
 from .coordinator import CoordinatorLookup
 from .initial_commits import InitialCommits, Offsets, OnCommitted
 
-# Java's classic consumer uses no version of OffsetCommit and OffsetFetch that identifies topics by id.
+# Last version of OffsetCommit and OffsetFetch that identifies topics by name. Java's classic consumer uses no
+# later one.
 LAST_WITH_NAMES = 9
 
-# The coordinator answers these codes while it cannot write offsets, such as with NOT_ENOUGH_REPLICAS.
+# Codes with which the coordinator answers while it cannot write offsets, for example for lack of replicas.
 CANNOT_WRITE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 REBALANCING = "a rebalance is in progress"
 
-# The coordinator removes the offsets of a group without members offsets.retention.minutes after the commit;
-# before Kafka 2.1 also the offsets of a group with members. So they are committed again once an hour.
+# Interval at which unchanged offsets are committed again. The coordinator removes the offsets of a group
+# without members offsets.retention.minutes after their commit. Before Kafka 2.1 this includes groups with
+# members.
 REFRESH_MS = 3_600_000
 
 
 class Committer:
     """The queue of commits.
 
-    `on_error(code, identity)` is called for each error of a member's commit: the member has to react to it.
+    `on_error(code, identity)` is called for each error of a member's commit, because the member has to react
+    to it.
     """
 
     def __init__(
@@ -123,9 +126,10 @@ class Committer:
         held: Mapping[TopicPartition, int],
         is_single_attempt: bool = False,
     ) -> None:
-        """Commit the positions of all partitions, or `held` where records are still processed.
+        """Commit the positions of all partitions, or of a partition in `held` the offset there.
 
-        Fails if partitions with uncommitted records have been lost since the last call (M95).
+        The application still processes the records from the offsets in `held` on. The commit fails if
+        partitions with uncommitted records have been lost and the application does not know it yet (M95).
         """
         if self._lost:
             lost = self._lost
@@ -144,9 +148,10 @@ class Committer:
     def states_to_commit(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions, all or only from `partitions`, that have something to commit.
+        """Return the partitions with processed records that are not committed.
 
-        With `policy="java"` all partitions with a position, whether it has changed or not.
+        `partitions` limits the result. With `policy="java"` it contains all partitions with a position,
+        changed or not.
         """
         now, positions = self._core.now, self._core.partitions
         if self._core.options.as_java:
@@ -168,7 +173,7 @@ class Committer:
     def commit_with_identity(
         self, identity: Identity, offsets: Offsets, timeout_ms: int, on_committed: OnCommitted
     ) -> None:
-        """Commit with this identity, before all other commits in the queue."""
+        """Commit with this member id and generation, before all other commits in the queue."""
         self._enqueue(offsets, timeout_ms, on_committed, required_identity=identity, drops_revoked=True)
 
     def _commit_initial(self, offsets: Offsets, on_committed: OnCommitted) -> None:
@@ -187,12 +192,12 @@ class Committer:
         self.initial_commits.is_closing = True
 
     def record_loss(self, state: PartitionState) -> None:
-        """Remember a partition that was lost before its records were committed."""
+        """Remember a partition that was lost before its records were committed, for `commit_all`."""
         if state.has_position and state.has_returned and not state.has_committed(state.position):
             self._lost[state.partition] = (state.position, state.committed)
 
     def forget_losses(self) -> None:
-        """Forget the lost partitions: the application has been notified of them."""
+        """Forget the lost partitions, because the application has been notified of them."""
         self._lost.clear()
 
     def _enqueue(
@@ -236,9 +241,10 @@ class Committer:
                     state.on_commit_sent(offset, commit)
 
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
-        """Return the topic id that a commit made now refers to.
+        """Return the topic id to which offsets of this partition belong now.
 
-        None if the topic is not tracked: its cached id may be that of a deleted topic.
+        The result is None if the topic's metadata is not kept up to date: a cached id may be that of a
+        deleted topic.
         """
         if (state := self._core.partitions.get(partition)) is not None:
             return state.topic_id
@@ -247,7 +253,7 @@ class Committer:
     # ---- sending
 
     def pump(self) -> None:
-        """Complete the commits that have timed out, and send the oldest one if nothing is in flight."""
+        """Complete the commits that have timed out, and send the oldest one unless one is in flight."""
         self._queue.expire(self._core.now, self._in_flight)
         if self._in_flight is not None:
             self._move_to_new_coordinator()
@@ -304,7 +310,7 @@ class Committer:
         return True
 
     def _drop_or_reject(self, commit: Commit) -> bool:
-        """Drop revoked or re-created partitions, or fail. Return whether there were any."""
+        """Drop revoked or re-created partitions from a commit, or fail it. Return whether it did."""
         checks_owner = commit.requires_membership and not self._fails_in_rebalance(commit)
         revoked = [p for p in commit.offsets if checks_owner and self._is_revoked(commit, p)]
         recreated = [p for p in commit.offsets if self._is_recreated(commit, p.topic)]
@@ -333,7 +339,7 @@ class Committer:
     def _is_recreated(self, commit: Commit, topic: str) -> bool:
         """Return whether `topic` was deleted and re-created since `commit` was requested (KIP-516).
 
-        Java's consumer does not notice: it commits by name.
+        Java's consumer commits by name and does not notice the change.
         """
         core, known_id = self._core, commit.topic_ids.get(topic)
         return not core.options.as_java and known_id is not None and core.topic_ids.get(topic) != known_id
@@ -353,8 +359,8 @@ class Committer:
             instance_id=None if identity is None else identity.group_instance_id,
         )
         has_all_ids = all(topic in commit.sent_topic_ids for topic, _ in commit.offsets)
-        # The request gets the full request timeout, however short that of the commit is: a request that
-        # times out closes its connection.
+        # The request gets the full request timeout, even if the timeout of the commit is shorter: a request
+        # that times out closes its connection.
         commit.call = core.send(
             request,
             lambda call: self._on_call_finished(commit, call),
@@ -379,7 +385,7 @@ class Committer:
             self._complete(commit, call.error)
 
     def _on_response(self, commit: Commit, call: Call, response: OffsetCommitResponse) -> None:
-        """Note the committed offsets; complete the commit, or retry it if an error allows that (M61)."""
+        """Record the committed offsets; complete the commit, or retry it after an error (M61)."""
         codes = offset_commit_codes(commit.sent_topic_ids, response, call.version, commit.offsets)
         self._mark_committed(commit, codes)
         errors = {partition: code for partition, code in codes.items() if code}
@@ -402,7 +408,7 @@ class Committer:
             self._complete(commit, None)
 
     def _mark_committed(self, commit: Commit, codes: Mapping[TopicPartition, int]) -> None:
-        """Note the offsets of partitions that the member has kept since the call."""
+        """Record the committed offsets of partitions that the member has kept since the call."""
         for partition, (offset, _, _) in commit.offsets.items():
             state = self._core.partitions.get(partition)
             is_same = state is not None and commit.states.get(partition, state) is state
@@ -412,7 +418,7 @@ class Committer:
                     state.await_committed_offset()
 
     def _on_partition_errors(self, commit: Commit, call: Call, errors: Mapping[TopicPartition, int]) -> None:
-        """Retry after the first error of the response, or fail with it (M61)."""
+        """Retry or fail the commit, according to the first error of the response (M61)."""
         partition, code = next(iter(errors.items()))
         reason = f"{partition} was answered with {describe(code)}"
         action = action_for(OFFSET_COMMIT, code)
@@ -460,18 +466,18 @@ class Committer:
         self._last_failed = True
 
     def _cannot_write(self, code: int) -> bool:
-        """Return whether the node is still the coordinator, and only cannot write offsets.
+        """Return whether the code means that the coordinator is unchanged but cannot write offsets.
 
-        Java looks the coordinator up again, and interrupts its heartbeats.
+        Java's consumer instead looks the coordinator up again, which interrupts the heartbeats.
         """
         return code in CANNOT_WRITE and not self._core.options.as_java
 
     def _fails_in_rebalance(self, commit: Commit) -> bool:
-        """Return whether this is a commit of Java's application, which fails during a rebalance (M95)."""
+        """Return whether the commit fails during a rebalance, as the application's do in Java (M95)."""
         return self._core.options.as_java and not commit.drops_revoked
 
     def _retry(self, commit: Commit, reason: str, error: KprotoError | None = None) -> None:
-        """Send the commit again after a backoff. One with a single attempt fails with `error`."""
+        """Send the commit again after a backoff. A commit with a single attempt fails with `error`."""
         if commit.is_completed:
             return
         if commit.is_single_attempt and error is not None:
@@ -488,7 +494,7 @@ class Committer:
         commit.complete(error)
 
     def close(self) -> None:
-        """Fail all commits that have not completed: nothing is sent any more."""
+        """Fail all commits that have not completed, because no request is sent any more."""
         in_flight = [self._in_flight] if self._in_flight is not None else []
         commits = [*in_flight, *self._queue.clear()]
         self.initial_commits.clear()

@@ -1,14 +1,13 @@
 """The coordinator of the group: one lookup at a time, with one backoff.
 
-* M28  The coordinator is looked up only when a part of the engine needs it. A consumer without a group never
-  does. The wait between two lookups grows with every failure. A lookup counts as a failure until the
-  coordinator that it found has answered a request, so that brokers which refer to each other are not asked
-  faster and faster.
-* M26  A broker remains the coordinator until it denies that or cannot be reached. Requests in flight on the
-  group's connection to it fail immediately then.
-* A coordinator that cannot write offsets at the moment is verified: another broker is asked who the
-  coordinator is. Only if that is a different one do the requests in flight fail. Heartbeats continue
-  meanwhile.
+* M28  The coordinator is looked up only when a part of the engine needs it, and never without a group. The
+  wait between two lookups grows with every failure. A lookup counts as a failure until the node that it
+  returned has answered a request. So the wait also grows if two brokers keep naming each other.
+* M26  A broker remains the coordinator until it denies that or cannot be reached. Then requests in flight on
+  the group's connection to it fail immediately.
+* A coordinator that cannot write offsets at the moment is verified: another broker is asked for the
+  coordinator. The requests in flight fail only if the response names another node. Heartbeats continue during
+  the verification.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from ..requests import coordinator_of, coordinator_request
 class CoordinatorLookup:
     """The node of this consumer's group coordinator, None while it is unknown.
 
-    `on_found(node)` and `on_lost(why)` are called when that changes, `on_unreachable()` when no broker
-    answers.
+    `on_found(node)` is called when the node becomes known, `on_lost(why)` when it is lost, and
+    `on_unreachable()` when no broker answers.
     """
 
     def __init__(
@@ -63,14 +62,14 @@ class CoordinatorLookup:
         return self.node
 
     def look_up_again(self, why: str) -> None:
-        """Forget the node and look it up again for the member, which is not notified."""
+        """Forget the node and look it up again. The member requested this and is not notified."""
         self._is_needed = True
         self._forget(why)
 
     def report_lost(self, node: int | None, why: str) -> None:
         """Look the coordinator up again: `node` denies that it is the coordinator, or does not respond."""
         if node is None or node != self.node:
-            return  # it has been replaced already
+            return  # another node has replaced it already
         self._is_needed = True
         self._forget(why)
         self._on_lost(why)
@@ -108,13 +107,13 @@ class CoordinatorLookup:
         if node is None:
             return
         self.node = None
-        # A coordinator that is lost after it has worked is looked up immediately.
+        # If the node had worked as the coordinator, the first lookup follows immediately.
         self._next_at = max(core.now, self._requested_at + core.backoff.after(self._failures))
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)
 
     def learn(self, node: int) -> None:
-        """Use the result of a lookup that another part of the client has made."""
+        """Use the node that another part of the client has looked up."""
         if self.node is None and self._call is None:
             self._set_node(node)
 

@@ -1,13 +1,13 @@
 """Initial commits: a partition without a commit gets one before its first record is returned.
 
-* M206 After a crash before the first commit of the application, "latest" would otherwise mean a later end,
-  and the records between would be skipped (M203). Start offsets that are found together are committed
+* M206 Without an initial commit, a crash before the application's first commit would skip records: "latest"
+  would then mean a later end of the log (M203). Start offsets that are looked up together are committed
   together.
 * A commit without a response, or with the identity of another generation, is retried with a growing backoff.
-  Until it succeeds no record of the partition is returned. After any other error the error is raised and the
-  partition is read.
-* Close does not wait for a second attempt. Then the start is reported as uncommitted, and the next owner of
-  the partition chooses it again.
+  Until it succeeds no record of the partition is returned. Any other error is raised, and then the records
+  are returned.
+* Close does not wait for a second attempt. It reports the start offset as uncommitted, and the next owner of
+  the partition looks up a start offset again.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..positions.partition_states import PartitionState
 
 # Partition -> offset, leader epoch, metadata.
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
-# Called once with None, or with the error of the commit.
+# A callback that is called once, with None or with the error of the commit.
 OnCommitted = Callable[[KprotoError | None], None]
 
-# These errors mean that the coordinator has not responded.
+# Errors after which it is unknown whether the coordinator has received the commit.
 NO_RESPONSE = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
 
 
 class InitialCommits:
-    """The partitions whose start offsets have to be committed. `commit(offsets, on_committed)` does that."""
+    """The partitions whose start offsets must be committed. `commit(offsets, on_committed)` sends them."""
 
     def __init__(
         self, core: ClientCore[ConsumerOptions], commit: Callable[[Offsets, OnCommitted], None]
@@ -43,11 +43,11 @@ class InitialCommits:
         self._retry_at = 0
         self._in_flight = False
         self._failures = 0
-        # Set by close: a commit that fails is not retried.
+        # Whether the consumer is being closed: a commit that fails is not retried.
         self.is_closing = False
 
     def add(self, state: PartitionState) -> None:
-        """Commit the position of this partition. Until that succeeds it returns no records."""
+        """Commit the position of a partition. Its records are not returned before."""
         state.start_uncommitted = True
         self._waiting[state.partition] = state
         state.mark_dirty()
@@ -57,7 +57,7 @@ class InitialCommits:
         return self._retry_at if self._waiting and not self._in_flight else None
 
     def pump(self) -> None:
-        """Commit the start offsets that wait, in one commit."""
+        """Send one commit with all start offsets that wait."""
         if not self._waiting or self._in_flight or self._retry_at > self._core.now:
             return
         waiting, self._waiting = self._waiting, {}
@@ -110,7 +110,7 @@ class InitialCommits:
         core.wake_poll()
 
     def clear(self) -> None:
-        """Drop everything: no commit can be sent any more."""
+        """Drop all start offsets that wait, because no commit can be sent any more."""
         self._waiting.clear()
 
 

@@ -1,8 +1,8 @@
 """Group membership of the consumer: the member's actions, rebalance callbacks, owned partitions.
 
 * M79  Callbacks run one at a time, in the order of the rebalances that caused them, and only while the
-  application is in poll, close or unsubscribe. The member waits for a callback to return. Heartbeats
-  continue meanwhile.
+  application is in poll, close or unsubscribe. The member waits for a callback to return, and heartbeats
+  continue.
 * M112 A call to poll counts as progress for as long as it lasts. A callback counts for
   `max.poll.interval.ms`.
 * M75  Revoked: records of the partitions are no longer returned, and the callback runs. Then processed
@@ -11,8 +11,8 @@
   and is reported. Retained partitions are read throughout.
 * M76  Lost: the partitions are dropped immediately, nothing is committed, then the callback runs.
 * M97  A member that leaves during a rebalance loses its partitions: their owner in the next generation is
-  unknown. It commits before, because the coordinator accepts commits of the previous generation until the
-  next one begins.
+  unknown. It commits first, because the coordinator accepts commits of the previous generation until the next
+  one begins.
 * M89  Assigned: positions are looked up and fetching starts immediately. Records are returned only after the
   callback has returned, so that a seek inside the callback takes effect first.
 * M99  With `policy="java"` processed offsets are committed before a revoked callback, before each JoinGroup
@@ -49,7 +49,7 @@ from .subscription import TopicSubscription
 
 # The errors of a commit that arrives after the next generation has begun.
 NEXT_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
-# The name under which assignments that the member cannot use are reported as failures.
+# The request name in failure reports about assignments that the member cannot use.
 ASSIGNMENT = "Assignment"
 
 
@@ -75,7 +75,7 @@ class Membership:
         self._on_left = on_left
         self._group_protocol = group_protocol
         self.subscription = TopicSubscription(core, metadata, self.apply_event)
-        # Why the last commit before a revocation or the end failed. Close and unsubscribe raise it.
+        # The error of the last commit before a revocation or before leaving. Close and unsubscribe raise it.
         self.commit_error: KprotoError | None = None
         self._callbacks = CallbackQueue()
         # The callback after which the member expects `Released`.
@@ -89,9 +89,9 @@ class Membership:
         # The kinds of requests whose last attempt failed, and ASSIGNMENT.
         self._failing: set[str] = set()
         self._seeks = PendingSeeks(core.options.max_poll_interval_ms)
-        # The application has unsubscribed from a manual assignment before it ever subscribed.
+        # Whether the application has unsubscribed from a manual assignment before its first subscribe.
         self._has_unsubscribed = False
-        # A commit is in flight after which the member leaves.
+        # Whether a commit is in flight after which the member leaves.
         self._commits_before_leaving = False
 
     @property
@@ -138,11 +138,11 @@ class Membership:
         )
 
     def note_manual_unsubscribe(self) -> None:
-        """Remember that the application has unsubscribed without a group: the first JoinGroup says so."""
+        """Remember an unsubscribe without a group: as in Java, the first JoinGroup mentions it."""
         self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
-        """Start to release all partitions and to leave; `is_settled` says when that is finished."""
+        """Start to release all partitions and to leave the group. Then `is_settled` is true."""
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())
@@ -174,8 +174,9 @@ class Membership:
     def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
         """Commit processed offsets during a rebalance, then call `leave`.
 
-        A member that leaves during a rebalance loses the partitions that it has kept: their owner in the next
-        generation is unknown. Until that begins the coordinator accepts commits of the previous one.
+        A member that leaves during a rebalance loses the partitions that it has kept, because their owner in
+        the next generation is unknown. The coordinator accepts commits of the previous generation until the
+        next one begins.
         """
         member, options = self.member, self._core.options
         commits = options.enable_auto_commit and not options.as_java
@@ -199,14 +200,14 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # With an identity the revocation that follows commits again.
+                # If the member has an identity again, the revocation that follows commits.
                 self.report_uncommitted(states, error)
             leave()
 
         self._committer.commit_with_identity(identity, offsets_of(states), timeout_ms, on_committed)
 
     def request_rejoin(self, reason: str) -> None:
-        """Start a rebalance for the application."""
+        """Start a rebalance that the application has requested."""
         self.apply_event(protocol.RejoinRequested(reason))
 
     def on_poll_began(self) -> None:
@@ -220,7 +221,7 @@ class Membership:
         self._update_poll_state()
 
     def on_poll(self) -> None:
-        """Restart max.poll.interval.ms after a poll that did not wait. Only while `is_steady`."""
+        """Restart max.poll.interval.ms after a poll that did not wait. Valid while `is_steady`."""
         if self._in_poll:
             self.on_poll_ended()
         elif self._status.member is not None:
@@ -229,7 +230,8 @@ class Membership:
     def _update_poll_state(self) -> None:
         """Notify the member whether the application waits in poll, outside callbacks.
 
-        A poll that raises why the membership ended does not count: the application may stop because of it.
+        A poll that raises the error which ended the membership does not count: the application may stop
+        because of it.
         """
         error = self._last_error
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors
@@ -243,7 +245,7 @@ class Membership:
         return self.member is None or not self.member.is_stable
 
     def defer_seek(self, partition: TopicPartition, seek: Apply) -> None:
-        """Seek in a partition as soon as it is assigned."""
+        """Apply a seek as soon as the partition is assigned."""
         self._seeks.put(partition, seek)
 
     # ---- callbacks
@@ -256,18 +258,21 @@ class Membership:
         if self._in_poll:
             self._update_poll_state()
         if callback.kind != "assigned":
-            # Earlier seeks referred to the partitions that are taken away, not to a later assignment.
+            # Earlier seeks referred to the partitions that are revoked or lost, not to a later assignment.
             self._seeks.forget(callback.partitions)
         return CallListener(callback.kind, callback.partitions, callback.reason)
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether a callback waits or runs. Records are returned only after it."""
+        """Whether a callback waits or is running. Records are returned only after it has returned."""
         return not self._callbacks.is_empty
 
     @property
     def is_steady(self) -> bool:
-        """Whether no callback waits or runs, and the member is stable: a poll only restarts its timer."""
+        """Whether the member is stable, and no callback waits or is running.
+
+        Then a poll changes nothing but the start of max.poll.interval.ms.
+        """
         if self._callbacks.running is not None or self._callbacks.waiting:
             return False
         member = self._status.member
@@ -328,7 +333,7 @@ class Membership:
             states = self._committer.states_to_commit(callback.partitions)
 
         def on_committed(error: KprotoError | None) -> None:
-            # If the partitions were lost meanwhile, that has been reported.
+            # If the partitions were lost during the commit, the loss has been reported.
             if error is not None and callback is self._releasing:
                 self.report_uncommitted(states, error)
             proceed(callback)
@@ -398,7 +403,7 @@ class Membership:
             self.apply_event(protocol.Tick())
 
     def assignment_deadline(self) -> int | None:
-        """Return when the partitions are lost unless coordinator and application are active before (ms)."""
+        """Return when the partitions expire without a response of the group or a poll (ms)."""
         return None if self.member is None else self.member.assignment_deadline()
 
     def due(self) -> int | None:
@@ -509,14 +514,14 @@ class Membership:
         elif call.outcome is Outcome.NO_RESPONSE or call.error is None:
             self.apply_event(protocol.SendFailed(action.request, str(call.error)))
         elif action.purpose is Purpose.HEARTBEAT:
-            # The membership continues: the next heartbeat may be answered.
+            # The member stays in the group, and the next heartbeat may succeed.
             self._core.queue_error(call.error)
             self.apply_event(protocol.SendFailed(action.request, str(call.error)))
         else:
             self.apply_event(protocol.SendRefused(action.request, call.error))
 
     def _report_failure(self, action: protocol.Send, call: Call) -> None:
-        """Report a request after which the member only tries again, or note that it has succeeded."""
+        """Report the failure of a request that the member retries, or record its success."""
         assert self.member is not None
         why = ""
         if call.response is not None:
@@ -540,7 +545,7 @@ class Membership:
         self.apply_event(protocol.CommitAnswered(code, identity.generation, identity.member_id))
 
     def on_coordinator_found(self, node: int) -> None:
-        """Pass the coordinator to the member, which may wait for it even while nothing is subscribed."""
+        """Pass the coordinator to the member. It may need the coordinator even without a subscription."""
         self.apply_event(protocol.CoordinatorFound(node))
 
     def on_coordinator_lost(self, why: str) -> None:

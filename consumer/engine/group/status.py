@@ -1,7 +1,7 @@
-"""Where this consumer's partitions come from, and what it is in its group.
+"""The source of a consumer's partitions, and its membership in the group.
 
-All parts of the engine read this state. Only the engine sets the source, and only `membership` and `commits`
-the rest.
+All parts of the engine read this state. Only the engine, its shutdown, the membership and the commits change
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class AssignmentSource(Enum):
     NONE = "none"
     # assign()
     MANUAL = "manual"
-    # subscribe(), until everything is released after unsubscribe()
+    # subscribe(), until unsubscribe() has released all partitions
     GROUP = "group"
 
 
@@ -28,8 +28,8 @@ class GroupStatus:
     def __init__(self) -> None:
         self.source = AssignmentSource.NONE
         self.member: ClientMember | None = None
-        # Why the member never joins or commits again. Every poll raises it: without records and without an
-        # error the topics would seem to be empty.
+        # The error after which the member never joins or commits again. Every poll raises it. Polls without
+        # records and without an error would look like empty topics.
         self.final_error: KprotoError | None = None
 
     @property
@@ -44,12 +44,12 @@ class GroupStatus:
 
     @property
     def group_error(self) -> KprotoError | None:
-        """The final error, if the partitions would come from the group."""
+        """The final error, if the group is the source of the partitions."""
         return self.final_error if self.in_group else None
 
     @property
     def identity(self) -> Identity | None:
-        """What a commit has to carry; None without a generation to commit in."""
+        """The member id and generation that a commit carries; None if the member has no generation."""
         return self.member.identity if self.member is not None and self.in_group else None
 
     @property
@@ -64,8 +64,8 @@ class GroupStatus:
     def assigned_member_and_generation(self) -> tuple[str, int]:
         """The member id and generation of the last assignment, for the offsets of a transaction.
 
-        They are kept after the partitions are lost: then the coordinator rejects the offsets, which it would
-        accept without a member id. ("", -1) before the first assignment, and with assign().
+        Both are kept after the partitions are lost. The coordinator then rejects the offsets, which it would
+        accept without a member id. The values are ("", -1) before the first assignment, and with assign().
         """
         identity = None if self.member is None or self.is_manual else self.member.assigned_identity
         return ("", -1) if identity is None else (identity.member_id, identity.generation)

@@ -1,8 +1,7 @@
-"""The subscription of the application: topics or a pattern, and what the member learns about them.
+"""The subscription of the application (topics or a pattern), and the topic metadata for the member.
 
-* M201 A pattern has to match whole topic names. It is matched again after every Metadata response, as soon
-  as one response has listed all topics. Internal topics do not match unless `exclude_internal_topics` is
-  off.
+* M201 A pattern has to match whole topic names. Once a Metadata response has listed all topics, the pattern
+  is matched again after every response. Internal topics do not match unless `exclude_internal_topics` is off.
 * M92  The member receives the partition counts and ids of the topics, and with `client_rack` their replicas'
   racks.
 * M200 Metadata is kept for the subscription, and for a leader also for the topics of all members.
@@ -56,13 +55,13 @@ class TopicSubscription:
             self._match_pattern()
 
     def track_topics(self) -> None:
-        """Keep the metadata of the topics that the member needs."""
+        """Keep the metadata up to date for the topics that the member needs."""
         member = self._status.member
         if member is not None and self._status.in_group and self.pattern is None:
             self._metadata.watch(member.topics_of_interest | self.topics)
 
     def on_metadata(self, requested: frozenset[str] | None) -> None:
-        """Pass metadata to the member. `requested` are the topics of the request, None for all."""
+        """Pass metadata to the member. `requested` has the topics of the request, None for all."""
         core = self._core
         if self._status.member is None or not self._status.in_group:
             return
@@ -96,7 +95,7 @@ class TopicSubscription:
         )
 
     def _match_pattern(self) -> None:
-        """Subscribe the member to the topics that match the pattern now, if they have changed."""
+        """Pass the topics that match the pattern now to the member, if they have changed."""
         view, member = self._core.view, self._status.member
         if self.pattern is None or not self._metadata.complete:
             return

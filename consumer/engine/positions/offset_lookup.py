@@ -1,14 +1,14 @@
-"""Looks up where partitions start: the group's committed offset, else what the reset policies say.
+"""Looks up start offsets: the group's committed offset, or the offset that a reset policy chooses.
 
 Rules:
 
-* An error is never taken for "no commit": only a response that says so leads to a reset (I7).
+* An error never counts as "no commit". Only a response without a committed offset leads to a reset (I7).
 * A partition without a commit that was created after the group's first assignment starts where
   `on_new_partition` says (by default earliest), every other one where `auto_offset_reset` says (M206). The
-  member knows how many partitions the topic had at that first assignment. If no member remembers, a partition
-  is new if other partitions of its topic have commits.
-* The decision is made once for each partition; retries look up the same timestamp.
-* The start offset that a policy chose is committed before anything is read (`group.initial_commits`).
+  member knows how many partitions the topic had at that first assignment. If no member knows the number, a
+  partition is new if other partitions of its topic have commits.
+* The policy is applied once for each partition; retries look up the same timestamp.
+* The start offset that a policy chose is committed before any record is returned (`group.initial_commits`).
 * OFFSET_OUT_OF_RANGE has its own policy, `on_out_of_range`.
 * Every reset is reported with its reason.
 """
@@ -56,7 +56,8 @@ from .partition_states import FetchState, OffsetReset, PartitionState
 Waiting = dict[TopicPartition, PartitionState]
 
 UNSAID = "the response does not contain it"
-# What to look up if a log has no such offset: no record has a latest timestamp, or nothing is tiered.
+# The timestamp to look up if the leader returns no offset. A log without records has no maximum timestamp,
+# and a log without tiered segments has no latest tiered offset.
 WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 
@@ -76,13 +77,13 @@ class OffsetLookup:
         self._committer = committer
         self._finding: Waiting = {}
         self._listing: Waiting = {}
-        # Of the last assignment: whether it is the group's first generation, and the partition counts at that
-        # time.
+        # From the last assignment: whether it belongs to the group's first generation, and the partition
+        # counts of the topics in the first generation.
         self.first = False
         self.existed: Mapping[str, int] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """Visit a partition that has changed."""
+        """Add a partition to the lookups, or remove it, after a change of its state."""
         idle = (
             state.released
             or state.lookup_pending
@@ -99,7 +100,7 @@ class OffsetLookup:
                 waiting.pop(state.partition, None)
 
     def pump(self) -> None:
-        """Request the committed offsets, and the offsets of resets."""
+        """Send the lookups of committed offsets (OffsetFetch) and of resets (ListOffsets)."""
         if self._finding:
             if self._core.options.group_id is None:
                 states, self._finding = list(self._finding.values()), {}
@@ -138,7 +139,7 @@ class OffsetLookup:
         self._asked(states, self._finding)
 
     def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
-        """Return a callback that passes on the partitions whose lookup is still current."""
+        """Return a response handler that calls `then` with the partitions whose epoch is unchanged."""
         requested = [(state, state.epoch) for state in states.values()]
         core = self._core
         for leader in dict.fromkeys(map(core.view.leader, states)):
@@ -159,7 +160,7 @@ class OffsetLookup:
 
     @staticmethod
     def _asked(states: Waiting, waiting: Waiting) -> None:
-        """Note that a lookup is in flight. Called after the send, which Ctrl-C may interrupt."""
+        """Mark the lookups as in flight. Call it after the send, which Ctrl-C may interrupt."""
         for partition, state in states.items():
             state.lookup_pending = True
             waiting.pop(partition, None)
@@ -232,14 +233,15 @@ class OffsetLookup:
             state.back_off_until(at)
 
     def _seldom(self, states: Iterable[PartitionState]) -> None:
-        """Retry after the longest backoff: the application knows the error."""
+        """Retry after the longest backoff, because the error is raised to the application."""
         until = self._core.now + self._core.options.retry_backoff_max_ms
         for state in states:
             state.back_off_until(until)
 
     def _without_commit(self, state: PartitionState, *, others_committed: bool) -> None:
-        """Apply the policy for a partition without a committed offset; `others`: other partitions of its
-        topic have one.
+        """Apply the reset policy for a partition without a committed offset.
+
+        `others_committed`: whether other partitions of its topic have a committed offset.
         """
         options = self._core.options
         if self._is_new(state, others_committed):
@@ -295,12 +297,13 @@ class OffsetLookup:
         state.reset_count += 1
 
     def created_anew(self, state: PartitionState) -> None:
-        """Reset a partition whose topic was deleted and re-created: its position is void (M206.6)."""
+        """Reset a partition whose position belongs to a topic that was re-created since (M206.6)."""
         policy = self._core.options.on_new_partition
         unread = state.has_position and not state.has_returned and state.has_committed(state.position)
         ours = self._core.group_status.in_group
         if ours and (state.state is FetchState.INITIALIZING or (unread and policy != "none")):
-            # Only this client may have missed that: an earlier owner may have committed in the new topic.
+            # An earlier owner of the partition may have noticed the new topic before, and committed an offset
+            # in it.
             state.on_topic_recreated()
             state.is_new = True
             state.await_committed_offset()
@@ -320,7 +323,7 @@ class OffsetLookup:
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
-                self._metadata.need()  # its response marks the partition dirty again
+                self._metadata.need()  # the Metadata response marks the partition dirty again
                 self._listing.pop(partition, None)
             else:
                 nodes.setdefault(leader, {})[partition] = state

@@ -2,9 +2,9 @@
 
 Rules:
 
-* `position` is the offset of the next record to return; `fetch_offset` is ahead of it by what is buffered.
-  `processed` is the position at the last poll: automatic commits go up to it, because the application came
-  back for more.
+* `position` is the offset of the next record to return. `fetch_offset` is the offset behind the buffered
+  records. `processed` is the position at the last poll. Automatic commits stop there, because only a further
+  poll confirms that the returned records are processed.
 * The committed offset is certain once every commit has been answered. A commit without a response (queued, in
   flight, timed out) may still change it. Until a later commit is acknowledged, the partition therefore counts
   as uncommitted.
@@ -34,12 +34,12 @@ from kproto.machine import Edges, move
 
 from ..fetch.buffers import CompletedFetch
 
-# How many fetched pieces a partition may hold: one that is being handed out, and the next.
+# Maximum number of fetches that a partition buffers: one whose records are being returned, and the next.
 MAX_FETCHES = 2
 
 
 class FetchState(Enum):
-    """What a partition waits for. Java's SubscriptionState.FetchStates."""
+    """What a partition waits for (Java's SubscriptionState.FetchStates)."""
 
     INITIALIZING = "initializing"  # the group's committed offset
     AWAIT_RESET = "await reset"  # the offset that the reset policy or seek_to() names
@@ -62,7 +62,8 @@ class OffsetReset(msgspec.Struct, frozen=True):
 
     timestamp: int
     reason: str
-    # The group has no commit: the result is committed before the first record is returned (M206).
+    # Whether the offset is committed before the first record is returned, because the group has no commit
+    # (M206).
     save: bool = False
     # The previous position, which is not in the log.
     before: int | None = None
@@ -120,14 +121,14 @@ class PartitionState:
     ) -> None:
         self._home = home
         self.partition = partition
-        self.topic_id = topic_id  # topic id at its position; None until it is known
+        self.topic_id = topic_id  # id of the topic that the position belongs to; None until it is known
         self.state = FetchState.INITIALIZING
         self.position = 0
         self.processed: int | None = None
         self.leader_epoch: int | None = None  # of the last record before the position
         self.validated: int | None = None  # the leader epoch for which the position was validated
         self.fetch_offset = 0
-        self.has_returned = False  # records were returned since it was positioned
+        self.has_returned = False  # whether records were returned since the position was set
         self.committed: int | None = None  # the group's committed offset, as last confirmed
         self.pending_commit: object | None = None  # the last commit without a response
         self.reset: OffsetReset | None = None
@@ -142,23 +143,23 @@ class PartitionState:
         self.released = False
         self.epoch = home.next_epoch()
         self.lookup_pending = False
-        self.extra_fetch_open = False  # a fetch without a session is in flight for it
+        self.extra_fetch_open = False  # whether a fetch without a session is in flight for the partition
         self.retry_at = 0
         self.failures = 0
-        # The offset at which such a fetch found nothing.
+        # The offset at which the last fetch without a session returned no records.
         self.empty_at = -1
         self.error: KprotoError | None = None
         self.fetches: deque[CompletedFetch] = deque()
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
-        # The follower to fetch from, and until when; until when its leader gets no rack; failures of
-        # followers in a row.
+        # `replica` is the follower to fetch from until `replica_until` (KIP-392). The leader gets no rack
+        # until `no_rack_until`. `replica_failures` counts the failures of followers in a row.
         self.replica: int | None = None
         self.replica_until = self.no_rack_until = self.replica_failures = 0
 
     def set_position(self, offset: int, leader_epoch: int | None = None) -> None:
-        """Set the position: from the group, a leader, or a seek."""
+        """Set the position to an offset of the group, of a leader, or of a seek."""
         self._invalidate()
         move(self, FetchState.FETCHING, EDGES)
         self.position = self.fetch_offset = offset
@@ -191,14 +192,14 @@ class PartitionState:
         self.fetch_offset = self.position
 
     def on_validated(self, leader_epoch: int | None) -> None:
-        """The leader of this epoch has confirmed the position."""
+        """Allow fetches again: the leader of this epoch has confirmed the position."""
         move(self, FetchState.FETCHING, EDGES)
         self.validated = leader_epoch
         self.lookup_pending = False
         self.mark_dirty()
 
     def on_topic_recreated(self) -> None:
-        """The topic was re-created under the same name: forget what brokers said about the old one."""
+        """Forget what brokers returned for the deleted topic after a topic was re-created."""
         self.committed = self.high_watermark = self.last_stable_offset = self.log_start_offset = None
         self.leader_epoch = self.replica = None
 
@@ -217,18 +218,18 @@ class PartitionState:
         self.mark_dirty()
 
     def mark_dirty(self) -> None:
-        """Let the other parts visit this partition."""
+        """Have the other parts of the engine visit this partition."""
         home = self._home
         if home.states.get(self.partition, self) is self:
             home.dirty[self.partition] = self
 
     def fail(self, error: KprotoError) -> None:
-        """Stop fetching until a seek; `error` is raised once the records before it were returned."""
+        """Stop fetching until a seek. `error` is raised after the buffered records have been returned."""
         self.error = error
         self.mark_dirty()
 
     def back_off_until(self, until: int) -> None:
-        """Leave the partition alone until then."""
+        """Send no request for the partition until that time (ms)."""
         self.retry_at = until
         self._home.schedule(self, until)
         self.mark_dirty()
@@ -244,17 +245,17 @@ class PartitionState:
         self.mark_dirty()
 
     def announce(self) -> None:
-        """The assigned callback has returned: records may be returned."""
+        """Allow records to be returned, because the assigned callback has returned."""
         self.announced = True
         self.mark_dirty()
 
     def on_start_committed(self) -> None:
-        """The start offset is committed: records may be returned."""
+        """Allow records to be returned, because the start offset is committed."""
         self.start_uncommitted = False
         self.mark_dirty()
 
     def add_fetch(self, chunk: CompletedFetch) -> None:
-        """Add a fetch to the buffer, and continue behind it."""
+        """Add a fetch to the buffer. The next fetch starts at its end."""
         if self.fetches or self.has_returned:
             self.reset_count = 0  # the reset has led to records beyond the first fetch
         self.fetches.append(chunk)
@@ -290,10 +291,11 @@ class PartitionState:
         self._home.update_uncommitted(self)
 
     def on_commit_sent(self, offset: int, by: object) -> None:
-        """Note that a commit of `offset` was requested; the committed offset is uncertain until `by` is
-        answered.
+        """Record that a commit of `offset` was requested.
 
-        The application thereby confirms what was returned below: automatic commits do not go back behind it.
+        The committed offset is uncertain until the commit `by` is answered. With the commit the application
+        confirms the returned records before `offset`, so later automatic commits do not commit a smaller
+        offset.
         """
         if self.has_returned and self.has_position and (self.processed or 0) < offset <= self.position:
             self.processed = offset
@@ -304,7 +306,7 @@ class PartitionState:
                 self._home.update_uncommitted(self)
 
     def on_committed(self, offset: int, by: object | None = None) -> None:
-        """Note that the group has committed `offset`. It is certain if no commit was requested after `by`."""
+        """Record that the group has committed `offset`; certain if no commit was requested after `by`."""
         self.committed = offset
         if self.pending_commit is by:
             self.pending_commit = None
@@ -326,7 +328,7 @@ class PartitionState:
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether more records may be fetched."""
+        """Whether a fetch may request more records of the partition."""
         return (
             self.state is FetchState.FETCHING
             and not self.released
@@ -386,11 +388,10 @@ class SubscriptionState:
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
-        # How many partitions were released so far; a caller that holds records compares it.
+        # Number of partitions released so far. Callers that hold records compare it to notice a release.
         self.losses = 0
 
     def __contains__(self, partition: TopicPartition) -> bool:
-        """How many partitions were released so far. A caller that holds records compares it."""
         return partition in self.states
 
     def __iter__(self) -> Iterator[TopicPartition]:
@@ -440,21 +441,21 @@ class SubscriptionState:
         self.dirty.update(self.states)
 
     def schedule(self, state: PartitionState, until: int) -> None:
-        """Mark the partition dirty at that time."""
+        """Mark the partition dirty at the time `until` (ms)."""
         self._epochs += 1
         heapq.heappush(self._scheduled, (until, self._epochs, state))
 
     def mark_due_dirty(self, now: int) -> None:
-        """Mark the partitions dirty whose time has come."""
+        """Mark the scheduled partitions dirty whose time has been reached."""
         while self._scheduled and self._scheduled[0][0] <= now:
             heapq.heappop(self._scheduled)[2].mark_dirty()
 
     def due(self) -> int | None:
-        """Return when the next scheduled partition is due."""
+        """Return the time of the next scheduled visit (ms), or None."""
         return self._scheduled[0][0] if self._scheduled else None
 
     def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:
-        """Count the returned records as processed, except those from `held` on: the application came back."""
+        """Count the returned records as processed, except those from the offsets in `held` on."""
         for partition, state in list(self.returned.items()):
             if state.has_position and not state.released:
                 below = min(held.get(partition, state.position), state.position)
@@ -465,7 +466,7 @@ class SubscriptionState:
             del self.returned[partition]
 
     def update_uncommitted(self, state: PartitionState) -> None:
-        """Add the partition to the uncommitted ones, or remove it."""
+        """Update whether the partition is among the uncommitted ones."""
         if state.to_commit and not state.released:
             self._uncommitted[state.partition] = state
         else:
@@ -474,13 +475,16 @@ class SubscriptionState:
     def to_commit(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions (of these, or all) with processed records that are not committed."""
+        """Return the partitions with processed records that are not committed.
+
+        `partitions` limits the result; None means all.
+        """
         if partitions is None:
             return {p: state for p, state in self._uncommitted.items() if state.to_commit}
         return {p: state for p in partitions if (state := self._uncommitted.get(p)) and state.to_commit}
 
     def processed_at_all(self) -> dict[TopicPartition, PartitionState]:
-        """Return all partitions with a position: what Java's consumer commits."""
+        """Return all partitions with a position. Java's consumer commits them all."""
         return {p: s for p, s in self.states.items() if s.has_position and s.processed is not None}
 
     def committed_before(self) -> dict[TopicPartition, PartitionState]:

@@ -1,12 +1,12 @@
-"""Seeks that were made before the assignment.
+"""Seeks in partitions that are not assigned yet.
 
 Rules:
 
-* The last of several seeks of a partition counts.
-* A seek ends, and is reported, when the group assigns its partition to another member. Applied much later, it
-  would move the partition back to a start from long ago.
-* In a cooperative rebalance a partition of another member arrives with the generation after the next. A seek
-  waits for it, but no longer than its owner may take to revoke the partition.
+* Only the last seek of a partition counts.
+* A seek ends, and is reported, when the group assigns its partition to another member. After a much later
+  assignment it would return the partition to an outdated offset.
+* In a cooperative rebalance the partition of another member arrives one generation later. A seek waits for
+  the partition, but no longer than the other member may take to revoke it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Apply = Callable[[PartitionState], None]
 
 
 class _Seek(msgspec.Struct, eq=False):
-    """A seek that waits for its partition."""
+    """A seek that waits for the assignment of its partition."""
 
     apply: Apply
-    # Set by the first assignment that does not contain the partition.
+    # When the seek ends (ms). Set by the first assignment that does not contain the partition.
     until: int | None = None
 
 
 class PendingSeeks:
-    """The waiting seeks. `max_wait_ms` is max.poll.interval.ms: how long an owner may take to revoke."""
+    """The waiting seeks. `max_wait_ms` is max.poll.interval.ms, the time that a member has to revoke."""
 
     def __init__(self, max_wait_ms: int) -> None:
         self._patience = max_wait_ms
@@ -51,7 +51,10 @@ class PendingSeeks:
         self._waiting.clear()
 
     def over(self, owned: Container[TopicPartition], now: int, *, last: bool) -> list[TopicPartition]:
-        """Return the partitions whose seeks end with this assignment (`last`: of its rebalance)."""
+        """Remove the seeks that end with this assignment, and return their partitions.
+
+        `last`: no further generation of the rebalance assigns partitions.
+        """
         ended: list[TopicPartition] = []
         for partition, seek in list(self._waiting.items()):
             late = seek.until is not None and (now > seek.until or partition not in owned)

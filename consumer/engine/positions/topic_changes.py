@@ -2,12 +2,12 @@
 
 Rules:
 
-* The newest id of each topic is known, and so are all its earlier ids. A broker that lags behind may still
-  return an old id.
-* A new id means another topic of the same name: positions of the old one are void. assign() refers to the
-  topic that exists now, even if this client read an earlier topic of that name. All topics of a response are
-  examined, since a subscribed pattern does not match a topic while it is deleted.
-* A partition without a leader is reported as `refused` if that lasts; a partition that does not exist is
+* All earlier ids of each topic are remembered. A broker that lags behind may still return one, which is
+  ignored.
+* A new id means another topic of the same name: positions in the old topic are invalid. assign() refers to
+  the topic that exists now, even if this client read an earlier topic of that name. All topics of a response
+  are examined, since a subscribed pattern does not match a topic while it is deleted.
+* A partition without a leader is reported as `refused` if that lasts. A partition that does not exist is
   reported as `missing`.
 """
 
@@ -33,7 +33,7 @@ class TopicChanges:
         self._leaderless: set[TopicPartition] = set()
 
     def changed(self, asked: frozenset[str] | None) -> None:
-        """Handle new metadata of these topics (None: of all)."""
+        """Handle a Metadata response for the requested topics, or for all (None)."""
         self._look_for_new_ids(self._core.view.topics if asked is None else asked)
         self._look_for_leaders(asked)
 

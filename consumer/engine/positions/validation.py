@@ -2,15 +2,15 @@
 
 Rules (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
 
-* A committed offset with a leader epoch is validated before the first fetch. So is a position whose last
-  record's epoch is known, whenever its partition gets a leader with a newer epoch. A position from a seek or
+* A committed offset with a leader epoch is validated before the first fetch. A position after a record with a
+  known epoch is validated whenever the partition gets a leader with a newer epoch. A position from a seek or
   a reset has no epoch and is trusted.
 * The leader returns where that epoch ends in its log. If that is below the position, the log was truncated
-  (an unclean election, a topic restored from a copy). Records that were read are gone, and others have their
-  offsets.
-* A truncation is never passed over silently. Without a reset policy it raises `LogTruncated` with the offset
-  where the logs diverge. With one the partition continues at that offset, which is reported.
-* A broker before 2.3 cannot answer this, and is not asked.
+  (an unclean election, a topic restored from a copy). Records that were read no longer exist, and other
+  records may have their offsets.
+* Every truncation is raised or reported. Without a reset policy it raises `LogTruncated` with the offset
+  where the logs diverge. With a policy the partition continues at that offset, which is reported.
+* Positions are not validated at a broker before 2.3, which accepts the request from brokers only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..requests import by_topic, consistent_values
 from .offset_lookup import OffsetLookup
 from .partition_states import FetchState, PartitionState
 
-# Earlier versions require the authorization of a broker (KIP-320).
+# The lowest version for clients. Earlier versions require the authorization of a broker (KIP-320).
 LOWEST_VERSION = 3
 
 
@@ -52,7 +52,7 @@ class PositionValidator:
         self._checking: dict[TopicPartition, PartitionState] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """Visit a partition that has changed, or whose leader has."""
+        """Start or continue the validation of a partition after a change of its state or leader."""
         if state.state is FetchState.FETCHING and not state.released and state.error is None:
             self._look_at_leader(state)
         waits = (
@@ -79,7 +79,7 @@ class PositionValidator:
             state.validated = epoch
 
     def pump(self) -> None:
-        """Request validation from the leaders."""
+        """Send OffsetForLeaderEpoch for the partitions that wait for validation."""
         if not self._checking:
             return
         core = self._core
@@ -92,7 +92,7 @@ class PositionValidator:
                 continue
             leader = core.view.leader(partition)
             if leader is None:
-                self._metadata.need()  # its response marks the partition dirty again
+                self._metadata.need()  # the Metadata response marks the partition dirty again
                 del self._checking[partition]
             else:
                 nodes.setdefault(leader, {})[partition] = state
