@@ -38,6 +38,12 @@ from kproto.wire.message import Message
 from tests.broker.stage import Socket
 from tests.conformance.boundary_requests import NO_ID, NOW, SOME_ID, Scene, draw_request
 
+SETTINGS: Final = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "300",
+    "offsets.topic.num.partitions": "4",  # As `real_kafka` configures it.
+}
 RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 30.0
 # Seconds after which a request counts as waiting if both brokers are silent. If only one is silent, it may be

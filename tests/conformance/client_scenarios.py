@@ -25,6 +25,8 @@ from tests.conformance.recording_proxy import RecordingProxy
 
 PATIENCE = 40.0
 SEED = int(os.environ.get("KPROTO_SEED") or Random().randrange(10**6))
+# Run everything, and not only what `SEED` draws.
+RUN_ALL: Final = bool(os.environ.get("KPROTO_ALL_PLAYS"))
 LACKS: Final[Mapping[str, frozenset[str]]] = {
     "kafka-go": frozenset({"static", "unsubscribe", "pattern", "cooperative", "sticky"}),
     "sarama": frozenset({"pattern", "no-leave", "sticky"}),
@@ -44,7 +46,7 @@ def skip_unless_drawn(case: object, cases: Iterable[object]) -> None:
     """
     every = sorted(map(repr, cases))
     drawn = Random(SEED).sample(every, math.ceil(len(every) / 4))
-    if repr(case) not in drawn and not os.environ.get("KPROTO_ALL_PLAYS"):
+    if repr(case) not in drawn and not RUN_ALL:
         pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 runs all")
 
 

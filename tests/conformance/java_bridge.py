@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
+from kproto.messages.json_form import from_json, to_json
+from kproto.wire.message import Message
 from tests.conformance import judges
 
 SOURCE = Path(__file__).parent / "java" / "Bridge.java"
@@ -129,3 +131,13 @@ def running() -> Iterator[Bridge]:
                 process.kill()
                 process.wait()
             process.stdout.close()
+
+
+def kafka_agrees(bridge: Bridge, message: Message, version: int) -> None:
+    """Check that Kafka has the same bytes for the same JSON, and the same JSON for the same bytes."""
+    name = type(message).__name__
+    ours, form = message.encode(version), to_json(message, version)
+    theirs, read = bridge.both(name, version, form, ours)
+    assert theirs.hex() == ours.hex(), f"{name} v{version}: Kafka writes {theirs.hex()}, and we {ours.hex()}"
+    assert read == form, f"{name} v{version}: Kafka reads {read}, and we {form}"
+    assert from_json(type(message), json.loads(json.dumps(read)), version) == message

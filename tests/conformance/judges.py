@@ -6,6 +6,7 @@ If a judge is unavailable, the test is skipped with the reason, or fails with `K
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from kproto.testing.brokers import KAFKA as KAFKA
 from kproto.testing.brokers import free_port as free_port
 
 OLD_KAFKA = "3.9.1"  # The last version of Kafka that converts records between magics.
+# Client -> its module.
+MODULES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent": "confluent_kafka"}
 
 
 def missing(judge: str) -> NoReturn:
@@ -85,3 +88,10 @@ def real_kafka(
             yield RealKafka(stack.enter_context(brokers.docker(properties)))
         else:
             missing("a real Kafka (KPROTO_KAFKA=host:port, or Java and Maven, or Docker)")
+
+
+def need_client(client: str, *modules: str) -> None:
+    """Call `missing` unless the module of another client and `modules` are installed."""
+    for module in (MODULES[client], *modules):
+        if importlib.util.find_spec(module) is None:
+            missing(f"{client} (module {module})")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -676,3 +677,14 @@ _RUNS = itertools.count(1)
 def new_group(script: Script) -> str:
     """Return a group id that no other run uses."""
     return f"script-{next(_RUNS)}-{time.monotonic_ns()}"
+
+
+def exchange_frames(line: socket.socket, data: bytes | None) -> bytes | None:
+    """Send a frame and return the response, or None if the connection was closed."""
+    try:
+        if data is not None:
+            line.sendall(frame(data))
+        size = line.recv(4, socket.MSG_WAITALL)
+        return line.recv(*struct.unpack(">i", size), socket.MSG_WAITALL) if size else None
+    except ConnectionError:
+        return None

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from consumer import Cluster
 from consumer.security import Token
 from kproto.security.oauthbearer import unsecured_token
 from tests.conformance import secured_kafka
+
+BROKERS = ("embedded", pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.java]))
+# No error may show one of these.
+SECRETS = ("wr0ng-secret", *secured_kafka.USERS.values())
+
+
+@contextlib.contextmanager
+def run_broker(kind: str, folder: Path) -> Iterator[secured_kafka.Secured]:
+    """Run an "embedded" or a "real" broker with TLS, SASL, ACLs and the topic flights."""
+    if kind == "embedded":
+        with secured_kafka.embedded_kafka(folder) as broker:
+            yield broker
+        return
+    with secured_kafka.real_kafka(folder) as broker:
+        with Cluster(broker.places["PLAINTEXT"], timeout=60) as cluster:
+            cluster.create_topics({"flights": 1})
+        yield broker
 
 
 def options(kafka: Any, listener: str, mechanism: str = "", **changes: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ Each case runs some scenes, and in each a sequence of requests of its APIs. `KPR
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from random import Random
@@ -17,17 +16,10 @@ import pytest
 from kproto.broker.server import Server, running
 from kproto.error_codes import ErrorCode
 from tests.conformance import broker_pair, judges
-from tests.conformance.broker_pair import Pair, pair
-from tests.conformance.client_scenarios import SEED
+from tests.conformance.broker_pair import SETTINGS, Pair, pair
+from tests.conformance.client_scenarios import RUN_ALL, SEED
 
-SETTINGS: Final = {
-    "auto.create.topics.enable": "false",
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "300",
-    "offsets.topic.num.partitions": "4",  # As `real_kafka` configures it.
-}
-ALL: Final = bool(os.environ.get("KPROTO_ALL_PLAYS"))
-SCENES: Final = 25 if ALL else 2
+SCENES: Final = 25 if RUN_ALL else 2
 REQUESTS: Final = 20
 ODD: Final = (0.08, 0.25)  # The probability of an odd field, one of these for each scene.
 

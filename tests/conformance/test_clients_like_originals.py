@@ -8,26 +8,19 @@ writes the recordings.
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import sys
-from collections.abc import Mapping
-from itertools import count
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from consumer import Cluster, Producer
 from kproto.models.index import model_names
 from tests.conformance import original_clients
-from tests.conformance.client_scenarios import LACKS, SCENARIOS, Member, Scenario, Stage, skip_unless_drawn
-from tests.conformance.recording_proxy import RecordingProxy, request_lines
+from tests.conformance.client_scenarios import LACKS, SCENARIOS, skip_unless_drawn
+from tests.conformance.recording_proxy import RecordingProxy
+from tests.conformance.scenario_runs import TRIES, run_scenario, save_recordings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 
-RUNS = count(1)
 CLIENTS = [name for name in model_names() if name in original_clients.NAMES]
 CASES = [
     (name, scenario)
@@ -37,91 +30,10 @@ CASES = [
 ]
 
 
-def run_scenario(
-    client: str,
-    order: list[str],
-    scenario: str,
-    proxy: RecordingProxy,
-    operators: tuple[Cluster, Producer],
-    acts: Scenario | None = None,
-    bootstrap: str = "",
-) -> dict[str, dict[str, list[str]]]:
-    """Run a scenario, one of `SCENARIOS` or `acts`; return the requests and events of each member.
-
-    Members connect to `bootstrap`, or to the proxy.
-    """
-    cluster, producer = operators
-
-    def start(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> Member:
-        return Member(
-            name, [*order, bootstrap or f"127.0.0.1:{proxy.port}", client_id, group, json.dumps(conf)]
-        )
-
-    stage = Stage(start, proxy, cluster, producer, f"{os.getpid()}x{next(RUNS)}")
-    cluster.create_topics({stage.topic: 2})
-    try:
-        (acts or SCENARIOS[scenario][0])(stage)
-    finally:
-        for member in stage.members:
-            if member.process.poll() is None:
-                member.kill()
-    names = sorted({member.name for member in stage.members})
-    return {
-        name: {
-            "said": normalize(
-                request_lines(proxy.requests(stage.name(name)), LEFT_OUT.get(client, ())),
-                stage,
-                client,
-                scenario,
-            ),
-            "heard": normalize(
-                [line for member in stage.members_named(name) for line in member.events()],
-                stage,
-                client,
-                scenario,
-            ),
-            "errors": [line for member in stage.members_named(name) for line in member.errors()],
-        }
-        for name in names
-    }
-
-
-TRIES = 3  # Events within one millisecond may come in any order, also in two runs of one original.
-
 # The largest part of the scenarios that may need another try. A real difference fails every try.
 MORE_THAN_ONCE = 0.15
 
 TRIED: dict[tuple[str, str], int] = {}
-
-# librdkafka looks up its coordinator on each new connection, whose number varies.
-LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
-
-
-# Events that an original reports at random: Go's select takes any channel that is ready. Here the reader of
-# notifications and the end of the consumer are both ready; the model always takes the end.
-TOLD_OR_NOT = {("sarama-cluster", "close-while-joining"): "assigned "}
-
-
-# Clients whose model has the assignors of the original, down to the order of hash tables.
-SAME_ONES_MOVE = ("java", "java-2.6")
-
-
-def normalize(lines: list[str], stage: Stage, client: str, scenario: str) -> list[str]:
-    """Drop the names of the run; of most cooperative rebalances also the partition that moves."""
-    lot = TOLD_OR_NOT.get((client, scenario))
-    kept_lines = [
-        line.replace(f"-{stage.run}", "") for line in lines if lot is None or not line.startswith(lot)
-    ]
-    if scenario == "cooperative" and client not in SAME_ONES_MOVE:
-        return [re.sub(r":[01]\b", ":p", line) for line in kept_lines]
-    return kept_lines
-
-
-def save_recordings(client: str, scenario: str, **recordings: object) -> None:
-    folder = os.environ.get("KPROTO_PLAYS")
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, f"{client}-{scenario}.json").write_text(json.dumps(recordings, indent=1))
 
 
 @pytest.mark.parametrize(("client", "scenario"), CASES)

@@ -19,7 +19,7 @@ from tests.conformance.client_scenarios import SCENARIOS, skip_unless_drawn
 from tests.conformance.error_scenarios import ERROR_SCENARIOS
 from tests.conformance.java_scenarios import JAVA_SCENARIOS
 from tests.conformance.recording_proxy import RecordedRequest, RecordingProxy, lookup_lines
-from tests.conformance.test_clients_like_originals import TRIES, run_scenario, save_recordings
+from tests.conformance.scenario_runs import TRIES, run_scenario, save_recordings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 

@@ -26,8 +26,8 @@ from tests.conformance.document_programs import (
     only_one_broker,
     run_walk_place,
 )
+from tests.conformance.kafka_tools import tool
 from tests.conformance.recording_proxy import RecordedRequest
-from tests.conformance.test_kafka_tools import tool
 
 pytestmark = pytest.mark.originals
 

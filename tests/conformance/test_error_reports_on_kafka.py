@@ -6,9 +6,9 @@ They run on a real Kafka and on our broker. `KPROTO_SEED` draws some of them; `K
 
 from __future__ import annotations
 
-import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,31 +16,30 @@ from typing import Any
 import pytest
 
 from kproto.errors import AuthenticationFailed, ConnectionFailed, RequestTimedOut
-from tests.conformance.client_scenarios import SEED
-
-secured = pytest.importorskip("tests.conformance.secured_kafka")
-from tests.conformance.entry_points import COMMANDS, ENTRY_POINTS, WAIT, concerns  # noqa: E402
-from tests.conformance.security_errors import CASES, Case  # noqa: E402
-from tests.conformance.test_security_errors_like_kafka import SECRETS, kafka  # noqa: E402
-
-__all__ = ["kafka"]
+from tests.conformance.client_scenarios import RUN_ALL, SEED
+from tests.conformance.entry_points import COMMANDS, ENTRY_POINTS, WAIT, concerns
+from tests.conformance.security_errors import BROKERS, CASES, SECRETS, Case, run_broker
 
 pytestmark = pytest.mark.thorough
 
-ALL = bool(os.environ.get("KPROTO_ALL_PLAYS"))
+
+@pytest.fixture(scope="module", params=BROKERS)
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with run_broker(request.param, tmp_path_factory.mktemp("secured")) as broker:
+        yield broker
 
 
 def entry_points_of(case: Case) -> list[str]:
     """Return all entry points, or two of them such that each one is used by some case."""
     every = Random(SEED).sample(sorted(ENTRY_POINTS), len(ENTRY_POINTS))
     first = 2 * CASES.index(case)
-    return every if ALL else [every[(first + more) % len(every)] for more in range(2)]
+    return every if RUN_ALL else [every[(first + more) % len(every)] for more in range(2)]
 
 
 def cases_of(command: str) -> list[Case]:
     """Return all cases that concern the command, or one."""
     concerned = [case for case in CASES if concerns(command, case)]
-    return concerned if ALL else [Random(f"{SEED} {command}").choice(concerned)]
+    return concerned if RUN_ALL else [Random(f"{SEED} {command}").choice(concerned)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

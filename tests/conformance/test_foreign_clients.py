@@ -5,7 +5,6 @@ Each client is a process of its own (foreign_clients.py), which can be killed.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import queue
 import signal
@@ -22,21 +21,14 @@ import pytest
 
 from kproto.broker.server import Server
 from kproto.records import batches
-from tests.conformance import judges
+from tests.conformance.judges import need_client
 
 pytestmark = pytest.mark.clients
 
 PROGRAM = Path(__file__).with_name("foreign_clients.py")
-MODULES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent": "confluent_kafka"}
 PARTITIONS = 6
 SESSION_MS = 2000
 PATIENCE = 40.0  # The longest time for any single step, in seconds.
-
-
-def need(client: str, *modules: str) -> None:
-    for module in (MODULES[client], *modules):
-        if importlib.util.find_spec(module) is None:
-            judges.missing(f"{client} (module {module})")
 
 
 def command(client: str, role: str, *arguments: object) -> list[str]:
@@ -163,7 +155,7 @@ def evenly(members: list[Member]) -> bool:
 def test_a_group_reads_every_record_when_members_join_and_leave(
     embedded: Server, client: str, strategy: str, leaving: str
 ) -> None:
-    need(client)
+    need_client(client)
     bootstrap, topic, group = embedded.bootstrap, "flights", "readers"
     assert topic in ask(client, "create", bootstrap, topic, PARTITIONS)["created"]
 
@@ -210,7 +202,7 @@ def test_a_group_reads_every_record_when_members_join_and_leave(
 def test_an_idempotent_producer_stores_every_record_once_when_connections_break(
     embedded: Server, client: str
 ) -> None:
-    need(client)
+    need_client(client)
     count = 20_000
     embedded.create_topic("once", 3)
     topic = embedded.broker.topics.named("once")
@@ -262,7 +254,7 @@ def test_an_idempotent_producer_stores_every_record_once_when_connections_break(
 def test_compressed_batches_are_stored_unchanged(
     embedded: Server, client: str, codec: str, needs: tuple[str, ...]
 ) -> None:
-    need(client, *needs)
+    need_client(client, *needs)
     embedded.create_topic("packed", 1)
     assert ask(client, "produce", embedded.bootstrap, "packed", 0, 500, codec, "no") == {"produced": 500}
     topic = embedded.broker.topics.named("packed")

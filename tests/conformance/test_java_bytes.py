@@ -30,9 +30,9 @@ from kproto.messages.json_form import UNKNOWN_TAGS, from_json, to_json
 from kproto.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterResponse
 from kproto.testing.strategies import from_message, versioned
 from kproto.wire import interpreter
-from kproto.wire.message import Message, field
-from kproto.wire.types import Bytes, Int16, Int32, Int64, String
-from tests.conformance.java_bridge import Bridge, Refused
+from kproto.wire.message import Message
+from tests.conformance.java_bridge import Bridge, Refused, kafka_agrees
+from tests.conformance.one_mistake import OneMistake
 from tests.wire.samples import broken_bytes, sample
 
 pytestmark = pytest.mark.java
@@ -69,16 +69,6 @@ EFFORT = {
     "ci": Effort(150, 20, 200, 2),
     "soak": Effort(1000, 200, 2000, 5),
 }[PROFILE]
-
-
-def kafka_agrees(bridge: Bridge, message: Message, version: int) -> None:
-    """The invariant: same bytes from the same JSON, same JSON from the same bytes."""
-    name = type(message).__name__
-    ours, form = message.encode(version), to_json(message, version)
-    theirs, read = bridge.both(name, version, form, ours)
-    assert theirs.hex() == ours.hex()
-    assert read == form
-    assert from_json(type(message), json.loads(json.dumps(read)), version) == message
 
 
 def judge(bridge: Bridge, name: str, version: int, count: int) -> None:
@@ -152,34 +142,6 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
 
 # Mutants: declarations with one mistake must differ from Kafka's. A declaration that allows too little, for
 # example not null, draws only what Kafka accepts; tests/messages/behaviour/test_against_kafka.py finds those.
-
-
-class OneMistake:
-    """Kafka's messages, each declared with one mistake."""
-
-    class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
-        member_id: String  # Before generation_id.
-        group_id: String
-        generation_id: Int32
-        group_instance_id: String | None = field("3+", default=None)
-
-    class HeartbeatResponse(Message, api_key=12, versions="0-4", flexible="3+"):  # One version too early.
-        throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
-        error_code: Int16
-
-    class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):
-        throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)  # One version too late.
-        error_code: Int16
-        protocol_type: String | None = field("5+", default=None, ignorable=True)
-        protocol_name: String | None = field("5+", default=None, ignorable=True)
-        assignment: Bytes
-
-    class ApiVersionsRequest(Message, api_key=18, versions="0-4", flexible="3+"):
-        client_software_name: String = field("3+", default="x", tag=0)  # Tagged.
-        client_software_version: String = field("3+", default="", ignorable=True)
-
-    class EndTxnMarker(Message, versions="0"):
-        coordinator_epoch: Int64  # Too wide.
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from kproto.messages.json_form import to_json
 from kproto.records import batches
 from kproto.testing.strategies import INTEGERS, from_message
 from kproto.wire import Message
-from tests.conformance.java_bridge import Bridge, Refused
-from tests.conformance.test_java_bytes import kafka_agrees
+from tests.conformance.java_bridge import Bridge, Refused, kafka_agrees
 from tests.wire.samples import all_places, sample, structs_in
 
 pytestmark = pytest.mark.java

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from kproto.broker.server import Server
-from tests.conformance import judges
+from tests.conformance.kafka_tools import tool
 
 pytestmark = pytest.mark.java
-
-
-def tool(jars: str, name: str, *arguments: str, lines: str = "") -> str:
-    """Run a tool, which must succeed, and return its output."""
-    command = [
-        judges.java(),
-        "-Xmx256m",
-        "-XX:TieredStopAtLevel=1",
-        "-cp",
-        jars,
-        f"org.apache.kafka.tools.{name}",
-    ]
-    done = subprocess.run([*command, *arguments], input=lines, capture_output=True, text=True, timeout=90)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
-    return done.stdout
 
 
 def test_kafkas_tools_create_fill_read_and_delete_a_topic(embedded: Server, kafka_jars: str) -> None:

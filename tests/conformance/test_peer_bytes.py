@@ -30,7 +30,7 @@ from kproto.testing.strategies import from_message
 from kproto.wire import ZERO_UUID, Message, Struct
 from kproto.wire.message import Field
 from tests.conformance import judges
-from tests.conformance.test_java_bytes import OneMistake
+from tests.conformance.one_mistake import OneMistake
 from tests.wire.samples import sample, structs_in
 
 pytestmark = pytest.mark.clients

@@ -17,12 +17,11 @@ import pytest
 from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
 from tests.conformance import judges
-from tests.conformance.broker_pair import RANDOM
-from tests.conformance.client_scenarios import SEED
+from tests.conformance.broker_pair import RANDOM, SETTINGS
+from tests.conformance.client_scenarios import RUN_ALL, SEED
 from tests.conformance.raw_requests import FOREVER, Actor, BrokerScene, ScriptRunner, Seen
-from tests.conformance.test_boundary_requests_like_kafka import ALL, SETTINGS
 
-TALKS: Final = 120 if ALL else 6
+TALKS: Final = 120 if RUN_ALL else 6
 LINES: Final = 30
 # The time after which a request counts as waiting; Kafka gets a longer timeout if ours has answered.
 SOON: Final = 0.3

@@ -33,12 +33,12 @@ from kproto.messages.txn_offset_commit import (
 from kproto.records import Record, encode_batch
 from tests.broker.stage import Socket
 from tests.conformance import judges
-from tests.conformance.client_scenarios import SEED
-from tests.conformance.test_boundary_requests_like_kafka import ALL, SETTINGS
+from tests.conformance.broker_pair import SETTINGS
+from tests.conformance.client_scenarios import RUN_ALL, SEED
 
 pytestmark = pytest.mark.kafka
 
-TALKS: Final = 60 if ALL else 4
+TALKS: Final = 60 if RUN_ALL else 4
 LINES: Final = 25
 PATIENCE: Final = 15.0
 # Kafka's answers while it writes markers or elects a leader; our broker has finished by then.

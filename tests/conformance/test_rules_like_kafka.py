@@ -44,7 +44,7 @@ from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.wire.message import Message
-from tests.conformance.test_acls_like_kafka import (
+from tests.conformance.acl_requests import (
     ASKED,
     GROUPS,
     NO_ID,
@@ -56,7 +56,7 @@ from tests.conformance.test_acls_like_kafka import (
     codes,
     requests,
 )
-from tests.conformance.test_sasl_like_kafka import exchanged
+from tests.conformance.raw_requests import exchange_frames
 from tests.seeds import seeds
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -197,8 +197,8 @@ def by_version(side: Side, request: Message) -> list[tuple[int, Codes]]:
         host, _, port = side.place.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=20) as line:
             for message, of in AS_BOB:
-                exchanged(line, encode_request(message, of, 1, "c"))
-            answer = exchanged(line, data)
+                exchange_frames(line, encode_request(message, of, 1, "c"))
+            answer = exchange_frames(line, data)
         if answer is None:
             responses.append((version, "closed"))
             continue

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,8 +28,8 @@ from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
 from kproto.security.scram import ScramClient
-from kproto.wire.frame import frame
 from kproto.wire.message import Message
+from tests.conformance.raw_requests import exchange_frames
 
 secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -214,7 +213,7 @@ def responses_to(place: str, steps: Sequence[Step]) -> list[object]:
                 step = step(challenge)
             request, version = (None, 0) if isinstance(step, bytes) else step
             data = step if isinstance(step, bytes) else encode_request(request, version, 7, "c")
-            answer = exchanged(line, data)
+            answer = exchange_frames(line, data)
             if answer is None:
                 return [*responses, CLOSED]
             if request is None:
@@ -227,20 +226,9 @@ def responses_to(place: str, steps: Sequence[Step]) -> list[object]:
         if isinstance(responses[-1], tuple) and responses[-1][1]:
             line.settimeout(1)
             with contextlib.suppress(TimeoutError):
-                if exchanged(line, None) is None:
+                if exchange_frames(line, None) is None:
                     responses.append(CLOSED)
     return responses
-
-
-def exchanged(line: socket.socket, data: bytes | None) -> bytes | None:
-    """Send a frame and return the response, or None if the connection was closed."""
-    try:
-        if data is not None:
-            line.sendall(frame(data))
-        size = line.recv(4, socket.MSG_WAITALL)
-        return line.recv(*struct.unpack(">i", size), socket.MSG_WAITALL) if size else None
-    except ConnectionError:
-        return None
 
 
 def essence(response: Any) -> tuple[object, ...]:

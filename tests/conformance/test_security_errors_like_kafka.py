@@ -10,25 +10,13 @@ import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
 from kproto.errors import AuthenticationFailed, ConnectionFailed, NotAuthorized
-from tests.conformance.security_errors import CASES, Case, options
-
-secured = pytest.importorskip("tests.conformance.secured_kafka")
-SECRETS = ("wr0ng-secret", *secured.USERS.values())
+from tests.conformance.secured_kafka import USERS
+from tests.conformance.security_errors import BROKERS, CASES, SECRETS, Case, options, run_broker
 
 
-@pytest.fixture(
-    scope="module",
-    params=["embedded", pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.java])],
-)
+@pytest.fixture(scope="module", params=BROKERS)
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("secured")
-    if request.param == "embedded":
-        with secured.embedded_kafka(folder) as broker:
-            yield broker
-        return
-    with secured.real_kafka(folder) as broker:
-        with Cluster(broker.places["PLAINTEXT"], timeout=60) as cluster:
-            cluster.create_topics({"flights": 1})
+    with run_broker(request.param, tmp_path_factory.mktemp("secured")) as broker:
         yield broker
 
 
@@ -66,7 +54,7 @@ def test_an_authentication_error_is_reported_once(kafka: Any) -> None:
 
 
 def test_an_authorization_error_names_the_missing_acl(kafka: Any) -> None:
-    how = options(kafka, "SASL_PLAINTEXT", "PLAIN", sasl_username="bob", sasl_password=secured.USERS["bob"])
+    how = options(kafka, "SASL_PLAINTEXT", "PLAIN", sasl_username="bob", sasl_password=USERS["bob"])
     place = kafka.places["SASL_PLAINTEXT"]
     with Consumer(place, group_id="bobs", **how) as consumer:
         consumer.subscribe(["flights"])
@@ -81,7 +69,7 @@ def test_an_authorization_error_names_the_missing_acl(kafka: Any) -> None:
 
 
 def test_an_authorization_error_in_asyncio_names_the_missing_acl(kafka: Any) -> None:
-    how = options(kafka, "SASL_PLAINTEXT", "PLAIN", sasl_username="bob", sasl_password=secured.USERS["bob"])
+    how = options(kafka, "SASL_PLAINTEXT", "PLAIN", sasl_username="bob", sasl_password=USERS["bob"])
     place = kafka.places["SASL_PLAINTEXT"]
 
     async def consuming() -> None:

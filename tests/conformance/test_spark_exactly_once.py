@@ -26,7 +26,7 @@ from consumer.spark.options import parse
 from consumer.spark.writer import KprotoStreamWriter, KprotoWriter
 from kproto.errors import KprotoError
 from tests.conformance.sink_task import run
-from tests.conformance.test_transactions_on_kafka import Place, bootstrap_of
+from tests.conformance.transaction_records import Place, bootstrap_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

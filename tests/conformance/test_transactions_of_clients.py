@@ -14,8 +14,8 @@ import pytest
 from kproto.broker.server import running
 from kproto.testing.kafka import Kafka
 from tests.conformance import judges
-from tests.conformance.test_foreign_clients import need
-from tests.conformance.test_kafka_tools import tool
+from tests.conformance.judges import need_client
+from tests.conformance.kafka_tools import tool
 
 PROGRAM = Path(__file__).parent / "java" / "Transactions.java"
 
@@ -65,7 +65,7 @@ def test_kafkas_transaction_tool(kafka: Kafka, kafka_jars: str) -> None:
 
 @pytest.mark.clients
 def test_librdkafka(kafka: Kafka) -> None:
-    need("confluent")
+    need_client("confluent")
     import confluent_kafka as client
 
     settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": "lib"}
@@ -115,7 +115,7 @@ def test_librdkafka(kafka: Kafka) -> None:
 
 @pytest.mark.clients
 def test_aiokafka(kafka: Kafka) -> None:
-    need("aiokafka")
+    need_client("aiokafka")
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
     async def go() -> list[str]:
@@ -148,7 +148,7 @@ def test_aiokafka(kafka: Kafka) -> None:
 
 @pytest.mark.clients
 def test_kafka_python(kafka: Kafka) -> None:
-    need("kafka-python")
+    need_client("kafka-python")
     from kafka import KafkaConsumer, KafkaProducer
 
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id="python")

@@ -18,7 +18,7 @@ from kproto.broker.server import running
 from kproto.inspect.capture import frames
 from kproto.testing.certificates import certificates
 from tests.conformance.judges import missing
-from tests.conformance.test_watch import watching
+from tests.conformance.watch_process import watching
 
 pytestmark = pytest.mark.tshark
 

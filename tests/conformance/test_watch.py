@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -21,10 +18,10 @@ import pytest
 from consumer import Cluster, Producer
 from tests.conformance import original_clients
 from tests.conformance.client_scenarios import SEED
-from tests.conformance.judges import RealKafka
+from tests.conformance.judges import RealKafka, need_client
 from tests.conformance.recording_proxy import GROUP, RecordingProxy
-from tests.conformance.test_clients_like_originals import TRIES, run_scenario
-from tests.conformance.test_foreign_clients import need
+from tests.conformance.scenario_runs import TRIES, run_scenario
+from tests.conformance.watch_process import watching
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clients]
 
@@ -70,34 +67,9 @@ got.sort()
 }
 
 
-@contextmanager
-def watching(bootstrap: str, output: Path, *options: str) -> Iterator[str]:
-    """Run `kproto watch --json --all` before a cluster; its lines are in `output` at the end."""
-    command = [
-        sys.executable,
-        "-m",
-        "kproto",
-        "watch",
-        "--listen",
-        "127.0.0.1:0",
-        "--json",
-        "--all",
-        *options,
-        bootstrap,
-    ]
-    with output.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True)
-        assert process.stderr is not None
-        try:
-            yield process.stderr.readline().split()[3]
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=20)
-
-
 @pytest.mark.parametrize("client", PROGRAMS)
 def test_a_client_behaves_alike_through_watch(client: str, real_kafka: RealKafka, tmp_path: Path) -> None:
-    need(client)
+    need_client(client)
     topic = f"watched-{client}"
     with Cluster(real_kafka.bootstrap) as cluster:
         cluster.create_topics({topic: 2})
