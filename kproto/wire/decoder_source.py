@@ -126,7 +126,7 @@ class DecoderSource(FunctionSource):
         return value
 
     def fixed(self, kind: Primitive, name: str) -> str:
-        """Read a value of fixed size with the run and return an expression for it."""
+        """Add a value of fixed size to the pending run (one `unpack`); return an expression for it."""
         value = self.variable(name)
         self.run(kind.code, value)
         return self.uuid(value) if kind.name == "uuid" else value

@@ -102,7 +102,9 @@ class EncoderSource(FunctionSource):
         return f"{value} != {self.constant(f)}"
 
     def tags(self, cls: type[Struct], variable: str) -> None:
-        """Write a zero byte with the pending run; replace it if there are tags to write."""
+        """Write a zero byte with the pending run, as an empty tag section; replace it if there are tags to
+        write.
+        """
         self.run("x", "")
         self.flush()
         conditions = [f"{variable}._tags"]

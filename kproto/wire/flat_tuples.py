@@ -48,7 +48,7 @@ def decode_flat(
 ) -> Flat:
     """Read a message that starts at `offset` of `data`; bytes behind its end are ignored.
 
-    Raises as `Message.decode` does, but most strings that are not UTF-8 are accepted.
+    Raises as `Message.decode` does, except that strings are mostly not checked to be UTF-8.
     """
     buffer = data if type(data) is bytes else bytes(memoryview(data))
     try:
@@ -245,7 +245,7 @@ class _TupleLayouts(Layouts):
 
     def read_lists(self, layout: Layout, head: int, tail: bytes) -> Flat:
         """Decode an element with the lists `tail`. Raises LookupError for another layout."""
-        if len(self.lists) >= CACHE_LIMIT:  # The lists all differ: from now on the loop reads them.
+        if len(self.lists) >= CACHE_LIMIT:  # The lists all differ, so caching ends and the loop reads them.
             self.ends_in_lists = False
             self.known.clear()
             self.lists.clear()

@@ -20,7 +20,7 @@ MAX_FRAME_SIZE = 100 * 1024 * 1024
 _SIZE = struct.Struct(">i")
 
 _LISTED = [bytearray()]
-# The reference count of an object that only a list refers to. Each view of its memory adds one.
+# The reference count of an object to which only one list refers. Each view of its memory adds one.
 _OURS_ALONE = getrefcount(_LISTED[0])
 
 
@@ -99,11 +99,11 @@ class ReceiveBuffer:
         for body in receive_buffer.received(size): ...
 
     A body is the `bytearray` that the network wrote into. A size prefix alone allocates nothing. The buffer
-    of a frame is at most twice what has arrived of it, the largest frame of this connection so far, or
-    `MIN_SIZE`.
+    of a frame is at most the largest of three sizes: twice the bytes that have arrived of it, the largest
+    frame of this connection so far, and `MIN_SIZE`.
 
     The last large bodies are reused when nothing else refers to them or to a view of them, because allocating
-    memory takes longer than receiving. A small frame ends that, so an idle connection keeps no buffer.
+    memory takes longer than receiving. A small frame drops them, so an idle connection keeps no buffer.
     """
 
     __slots__ = ("_body", "_filled", "_first", "_given", "_held", "_most", "_size")

@@ -1,6 +1,6 @@
 """Read arrays whose elements are laid out alike with one call.
 
-The members of a group, or the partitions of a topic, mostly differ in their values but not in the lengths of
+The members of a group, or the partitions of a topic, usually differ in their values but not in the lengths of
 their values. So the reader assumes that the next elements have the same lengths as the previous one:
 
 * One `iter_unpack` reads all elements, lengths included. A loop that is generated for the pattern of the
@@ -9,7 +9,7 @@ their values. So the reader assumes that the next elements have the same lengths
   elements share one. The remaining elements are left to the code that reads them one by one.
 * That code also handles all malformed input.
 
-What keeps it correct and bounded:
+These limits keep the reader correct and bounded:
 
 * An element is made only after each of its lengths was compared, and its tag count, which must be zero.
 * The end of the elements is checked against the end of the buffer before they are read.

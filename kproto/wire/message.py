@@ -161,11 +161,11 @@ class _MessageMeta(msgspec.StructMeta):
 class _DeclarationMeta(msgspec.StructMeta):
     """The metaclass of `Struct` and `Message`: turns declarations into `msgspec.Struct`s.
 
-    The classes that it makes are not instances of this metaclass, and their bases are plain copies of
-    `Struct` and `Message`. In Python 3.11 calling a class takes 1.5 times as long if its metaclass is written
-    in Python, and decoding mostly calls classes. `isinstance` and `issubclass` work as usual. Only messages
-    have the metaclass `_MessageMeta`: a response creates just one message, and the first class that a user
-    calls is a message.
+    The classes that this metaclass makes are not its instances, and their bases are plain copies of `Struct`
+    and `Message`. In Python 3.11 calling a class takes 1.5 times as long if its metaclass is written in
+    Python, and decoding mostly calls classes. `isinstance` and `issubclass` work as usual. Only messages have
+    the metaclass `_MessageMeta`: a response creates just one message, and the first class that a user calls
+    is a message.
     """
 
     __plain__: Any
@@ -225,7 +225,8 @@ def _default(struct: str, name: str, default: object) -> object:
 def _lazy_struct(name: str) -> property:
     """Return a property for a field with the default FRESH: its struct is made when first read.
 
-    Most are never read, and a fetch response has three of them per partition. The slot holds LAZY until then.
+    Most of these structs are never read, and a fetch response has three of them per partition. Until the
+    first read the slot holds LAZY.
     """
     slot = f"_{name}"
 
@@ -262,7 +263,7 @@ class Struct(_Slots, metaclass=_DeclarationMeta):
     __fields__ = _ResolvedFields()
     __options__: ClassVar[dict[str, FieldOptions]]
     __resolved__: ClassVar[tuple[Field, ...] | None]
-    # What decoders call with values in declared order. It does not explain wrong arguments.
+    # The constructor that decoders call with values in declared order. It does not explain wrong arguments.
     __make__: ClassVar[Callable[..., Any]]
 
     def __init_subclass__(cls) -> None:

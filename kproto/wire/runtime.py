@@ -71,7 +71,7 @@ class TagSectionReader:
     """Reads the tag sections of a struct that are not empty."""
 
     def __init__(self, cls: type[Struct], version: int, make: Callable[[Field], FieldReader]) -> None:
-        """`make` compiles the reader of a tagged field when that field is first received."""
+        """`make` compiles the reader of a tagged field when the field is first received."""
         self.fields = {f.tag: f for f in cls.__fields__ if f.tagged}
         self.version = version
         self.make = make
@@ -163,7 +163,7 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
 class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
     """Map the lengths of the lists in a run of fields -> a function that writes the run.
 
-    Besides the codes of `struct` there are "*i" for a list of "i", and "v" for the varint count before a
+    In addition to the codes of `struct`, "*i" stands for a list of "i", and "v" for the varint count before a
     list, which is passed as bytes.
     """
 
