@@ -15,10 +15,10 @@ _OPTIONS = '; options are given each by its name, with "_" for ".", as client_id
 
 
 def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> list[tuple[str, int]]:
-    """Return [(host, port), ...]; raise ConfigError for anything that isn't an address.
+    """Return [(host, port), ...]. Raise ConfigError for text that is not an address.
 
-    An address may begin with PROTOCOL:// if that is the protocol of the client's
-    `consumer.security.Security`.
+    An address may begin with PROTOCOL://, if PROTOCOL is the security protocol of the client
+    (`consumer.security.Security`).
     """
     protocol = "PLAINTEXT" if security is None else security.protocol
     whole: Any = bootstrap_servers

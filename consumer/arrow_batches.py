@@ -1,4 +1,4 @@
-"""Arrow tables to batches of a producer: a table in, one piece for each batch out.
+"""Convert Arrow tables to batches of a producer: one piece of a table for each batch.
 
 Rules:
 
@@ -39,7 +39,7 @@ from .validation import MAX_PARTITION
 Int64s = NDArray[np.int64]
 
 _COLUMNS = ("key", "value", "headers", "timestamp", "partition")
-# Rows that are encoded at once: the first batches are sent while the last ones are encoded.
+# The number of rows that are encoded together. The first batches are sent while the last ones are encoded.
 _ROWS_AT_ONCE = 32_768
 _SEED, _M = 0x9747B28C, 0x5BD1E995
 
@@ -77,7 +77,9 @@ class TableColumns(msgspec.Struct, frozen=True):
         )
 
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
-        """Yield each partition of `count`, and its rows; None for rows that may go to any partition."""
+        """Yield each of `count` partitions with its rows, and None with the rows that may go to any
+        partition.
+        """
         everywhere = np.arange(self.rows)
         where = np.full(self.rows, -1 if count > 1 else 0, np.int64)
         if self.keys is not None:
@@ -106,7 +108,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def encode_batches(table: TableColumns, count: int, options: ProducerOptions) -> Iterator[Piece]:
-    """Yield the batches for a topic of `count` partitions, encoded in stretches of rows."""
+    """Yield the batches for a topic of `count` partitions. A limited number of rows is encoded together."""
     max_bytes = min(options.batch_size, options.max_request_size)
     for partition, partition_rows in table.divide(count):
         for first in range(0, len(partition_rows), _ROWS_AT_ONCE):
@@ -128,11 +130,13 @@ def encode_batches(table: TableColumns, count: int, options: ProducerOptions) ->
 
 
 def check_table(batch: Any, now_ms: int) -> TableColumns:
-    """Check a RecordBatch, a Table, or a mapping of columns. Raises ConfigError for what can't be sent."""
+    """Check a RecordBatch, a Table, or a mapping of columns. Raises ConfigError for columns that no record
+    can hold.
+    """
     if isinstance(batch, dict):
         try:
             batch = pa.table(batch)
-        except Exception as error:  # pyarrow raises what its columns raise as well.
+        except Exception as error:  # pyarrow passes on the exceptions of the columns.
             raise ConfigError(
                 "batch", list(cast("dict[str, Any]", batch)), f"columns of one length ({error})"
             ) from None
@@ -186,7 +190,7 @@ def _cast(name: str, column: Any, to: Any, *, safe: bool = True) -> Any:
 def _timestamps(column: Any, rows: int, now_ms: int) -> Int64s:
     if column is None:
         return np.full(rows, now_ms, np.int64)
-    if pa.types.is_timestamp(column.type):  # Fractions of a millisecond are dropped, and nothing else.
+    if pa.types.is_timestamp(column.type):  # Only fractions of a millisecond are dropped.
         column = _cast("timestamp", column, pa.timestamp("ms"), safe=column.type.unit == "s").cast(pa.int64())
     if not pa.types.is_integer(column.type):
         raise ConfigError("column timestamp", str(column.type), "int64 (ms since 1970) or a timestamp")

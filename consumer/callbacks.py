@@ -1,7 +1,7 @@
 """Runs a producer's delivery callbacks in their own thread, one after the other.
 
-So a callback may wait, send, flush and close, and the thread that moves bytes never waits for it. What a
-callback raises is logged, and the next one is called.
+A callback may therefore wait, send, flush and close, and the thread that moves bytes never waits for it.
+Exceptions of a callback are logged, and the next callback is called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Callbacks:
     def __init__(self, name: str) -> None:
         self._name = name
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._lock = threading.RLock()  # A signal handler may close as well.
+        self._lock = threading.RLock()  # Reentrant, because a signal handler may call `close`.
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -30,7 +30,7 @@ class Callbacks:
             if not self._closed:
                 try:
                     self._start()
-                except RuntimeError:  # the system has no more threads, or the interpreter exits
+                except RuntimeError:  # The system has no more threads.
                     log.warning("no thread for delivery callbacks: they hold the producer up")
                 else:
                     self._queue.put(callback)
@@ -44,7 +44,7 @@ class Callbacks:
             self._thread = thread
 
     def close(self, timeout: float) -> None:
-        """Wait for the queued callbacks, for at most `timeout` seconds; in a callback not at all."""
+        """Wait for the queued callbacks, for at most `timeout` seconds. In a callback, do not wait."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -55,13 +55,14 @@ class Callbacks:
     def _run(self) -> None:
         while (callback := self._queue.get()) is not None:
             run_callback(callback, BaseException)
-            del callback  # It may hold the last reference to a producer.
+            del callback  # The callback may hold the last reference to a producer.
 
 
 def run_callback(callback: Callable[[], object], caught: type[BaseException] = Exception) -> None:
     """Call a delivery callback, and log what it raises.
 
-    `caught`: BaseException in a thread of our own; elsewhere Ctrl-C is raised to the application.
+    `caught` is BaseException in the callbacks' own thread. In other threads it is Exception: Ctrl-C is raised
+    to the application.
     """
     try:
         answer = callback()

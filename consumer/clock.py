@@ -11,25 +11,25 @@ import time
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def now() -> int:
-        """Milliseconds since some moment in the past."""
+        """Return the milliseconds since a fixed moment in the past."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 else:
 
     def now() -> int:
-        """Milliseconds since some moment in the past."""
+        """Return the milliseconds since a fixed moment in the past."""
         return time.monotonic_ns() // 1_000_000
 
 
 def wall() -> int:
-    """Milliseconds since 1970. Somebody may set this clock: it is asked each time."""
+    """Return milliseconds since 1970. The clock may be set at any time, so the value is not cached."""
     return time.time_ns() // 1_000_000
 
 
 def moment() -> tuple[float, float, int]:
     """Return (start, end, ms): between `start` and `end`, in seconds since 1970, the clock shows `ms`.
 
-    Hundreds of records share one. The clock may have been set back.
+    Hundreds of records share one result. The clock may have been set back.
     """
     ms = wall()
     return ms / 1000, (ms + 1) / 1000, ms

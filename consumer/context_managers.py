@@ -1,4 +1,4 @@
-"""What a `with` block does for everything here that has a `close`."""
+"""Context managers for all clients: leaving the `with` block closes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def log_close_error(client: object, error: BaseException, close_error: KprotoError) -> None:
-    """Log why a client could not be closed well, unless `error` says the same."""
+    """Log the error of closing a client, unless it is `error` itself."""
     if not isinstance(error, KprotoError) or str(error) not in str(close_error):
         log.error("%s could not be closed well: %s", client, close_error)
 
 
 class Block:
-    """Leaving the block closes. The application gets the block's own error; that of closing is logged."""
+    """Closes the client at the end of the block. If the block raised, the error of closing is only logged."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What `send` returns: a record that is being delivered, and where it was written."""
+"""The result of `send`: a record that is being delivered, and where it was written."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class Owner(Protocol):
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False):
-    """A record that is being delivered: like a Future, but created some hundred thousand times a second.
+    """A record that is being delivered. It resembles a Future, but is cheap: producers create 100,000 per
+    second.
 
-    `result()` blocks (with a Producer), `await delivery` waits (with an AsyncProducer); both return a
-    `RecordMetadata` or raise the error. A delivery always ends: at the latest after delivery_timeout_ms, and
-    also when the producer is closed, killed or left behind by a fork.
+    `result()` blocks (with a Producer), `await delivery` waits (with an AsyncProducer). Both return a
+    `RecordMetadata` or raise the error. Every delivery succeeds or fails: at the latest after
+    delivery_timeout_ms, and also when the producer is closed, killed or inherited by a fork.
     """
 
     _batch: ProducerBatch
@@ -56,7 +57,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Return where the record was written.
 
-        Raises RequestTimedOut after `timeout` seconds, or the error of the delivery.
+        Raises the error of the delivery, or RequestTimedOut after `timeout` seconds.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -75,10 +76,10 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return self._error()
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
-        """Calls back when it is decided, or at once when it is already.
+        """Call `callback` when the delivery has succeeded or failed, or immediately if it has already.
 
-        A Producer calls back in its own thread for callbacks, an AsyncProducer in its loop. The callback
-        may do what it likes, also send, flush and close; what it raises is logged.
+        A Producer runs callbacks in a thread for callbacks, an AsyncProducer in its loop. The callback may
+        call any method, including send, flush and close. Its exceptions are logged.
         """
         self._owner.add_callback(self, callback)
 
@@ -117,10 +118,11 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
 
 class PieceDelivery(Delivery, eq=False, gc=False):
-    """Rows of a table that were sent together: `rows` are their numbers there, an int64 array.
+    """Rows of a table that were sent together. `rows` has their row numbers in the table, as an int64 array.
 
-    It is done when each of them is; `result()` is where the first one is, and raises the first error. When
-    the broker took them as one batch, as it does unless they were too large, they lie side by side.
+    The delivery is done when all its rows are. `result()` returns the place of the first row, and raises the
+    first error. The rows lie side by side in the log if the broker received them as one batch, as it does
+    unless they are too large.
     """
 
     rows: Any

@@ -1,4 +1,4 @@
-"""Turning a broker's error code into the exception that people catch."""
+"""Convert a broker's error code to the exception that the application catches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
 }
 
-# Only for a commit do these codes mean that it failed because the group has moved on.
+# For a commit, these codes mean that the group has started another generation without the member.
 _GROUP_MOVED_ON = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 
 _TOPIC, _GROUP = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -81,7 +81,8 @@ _NEEDED: dict[str, dict[int, str]] = {
 }
 
 
-# What a code means in the response to one request, if its name does not say what happened or what to do.
+# Explanations of codes in the response to one request, where the code's name does not say what happened or
+# what to do.
 _MEANINGS: dict[tuple[str, int], str] = {
     ("EndTxn", ErrorCode.INVALID_TXN_STATE): (
         "the broker has aborted this transaction, as it does after transaction_timeout_ms, and rejects this "
@@ -96,7 +97,7 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     if needed is not None:
         needed = needed if " on " in needed else f"{needed} on {_RESOURCES[code]}"
         advice = f"the principal of this client needs an ACL that allows {needed}"
-        if code == _ID:  # which ends a producer (TransactionManager.maybeTransitionToErrorState)
+        if code == _ID:  # This error ends a producer (TransactionManager.maybeTransitionToErrorState).
             advice = f"{advice}; then make a new producer"
         detail = f"{detail.rstrip('.')}: {advice}" if detail else advice
     if (meant := _MEANINGS.get((request, code))) is not None:
@@ -110,20 +111,20 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
 def without_traceback(error: E) -> E:
     """Return a kept error without its traceback, to be raised again.
 
-    Each raise adds its frames to the traceback, and they keep their variables alive.
+    Each raise adds its frames to the traceback, and frames keep their variables alive.
     """
     return error.with_traceback(None)
 
 
 def with_advice(error: KprotoError) -> KprotoError:
-    """Return an error of the group protocol's state machine, with the advice of `broker_error`."""
+    """Return an error of the group member's state machine, with the advice of `broker_error`."""
     return (
         broker_error(error.code, error.request, error.detail) if isinstance(error, NotAuthorized) else error
     )
 
 
 def is_retriable(code: int) -> bool:
-    """Return whether Kafka says that the same request may succeed later; False for unknown codes."""
+    """Return whether the same request may succeed later, according to Kafka. False for unknown codes."""
     try:
         return ErrorCode(code).retriable
     except ValueError:

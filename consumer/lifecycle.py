@@ -1,4 +1,4 @@
-"""What happens to open clients when the process forks, and when it exits.
+"""Handle open clients when the process forks, and when it exits.
 
 * Fork: the child has the parent's sockets, but not its threads. Two processes on one connection would read
   each other's responses. So in the child every call raises IllegalState, and nothing is read, sent or
@@ -6,7 +6,7 @@
 * Exit without `close`: one warning for each client that loses something, and what it loses.
 * Copy and pickle: a client can be neither copied nor sent to another process (`BoundToProcess`).
 
-A runtime calls `opened` and `ended`; nothing here keeps one alive.
+A runtime calls `opened` and `ended`. This module keeps no runtime alive.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .logs import log
 
 
 class OpenClient(Protocol):
-    """What has to be known here of an open client."""
+    """An open client, as this module sees it."""
 
     def on_fork(self) -> None:
-        """This is the child of a fork, and the client belongs to the parent. No lock may be taken here."""
+        """Handle a fork, in the child: the client belongs to the parent. No lock may be taken here."""
 
     def on_exit(self) -> str:
-        """Stop at once, without a request to the broker; return what is lost, for the log."""
+        """Stop without a request to the broker. Return a text for the log that says what is lost."""
         ...
 
 
@@ -44,7 +44,7 @@ _open_clients: weakref.WeakSet[OpenClient] = weakref.WeakSet()
 
 
 def opened(client: OpenClient) -> None:
-    """Note a client that has to be told of a fork and of the exit."""
+    """Register a client whose `on_fork` and `on_exit` have to be called."""
     _open_clients.add(client)
 
 
@@ -64,7 +64,7 @@ def _on_exit() -> None:
         try:
             if loss := client.on_exit():
                 log.warning("%s", loss)
-        except Exception:  # the other clients have to stop as well
+        except Exception:  # The other clients have to stop as well.
             log.exception("a client could not be ended")
     _open_clients.clear()
 

@@ -8,26 +8,29 @@ from kproto.group.subscription import TopicPartition
 
 
 class RebalanceListener:
-    """The callbacks of a rebalance; override those that you need. For an `AsyncConsumer` they may be
+    """The callbacks of a rebalance. Override those that you need. With an `AsyncConsumer` they may be
     coroutines.
 
-    They run inside poll, close and unsubscribe, in the caller's thread. The rebalance waits for them, while
-    heartbeats continue. Exceptions are raised from that call, after the rebalance has continued.
+    The callbacks run inside poll, close and unsubscribe, in the caller's thread. The rebalance waits for
+    them, while heartbeats continue. Their exceptions are raised from that call, after the rebalance has
+    continued.
     """
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions were added (perhaps none). A seek here takes effect before the first record."""
+        """These partitions were added; the list may be empty. A seek here takes effect before the first
+        record.
+        """
         return None
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions are released when this returns:
+        """Finish, store and commit the work on these partitions: they are released when this method returns.
 
-        finish, store, commit. Positions are still valid.
+        Positions and the right to commit are still valid.
         """
         return None
 
     def lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Another member owns these partitions already, and nothing can be committed. Calls `revoked`, as
-        Java does.
+        """Stop the work on these partitions: another member may own them already, and commits fail. By
+        default this method calls `revoked`, as Java does.
         """
         return self.revoked(partitions)

@@ -13,23 +13,24 @@ from kproto.validation import any_text, encodable_text, one_of, whole_number
 Check = Callable[[str, Any], object]
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
-_INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"  # as Java's Topic.validate, which checks instance ids too
+# The characters that Java's Topic.validate accepts, which also checks instance ids.
+_INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"
 _RESETS: Final = ("earliest", "latest", "none")
 _RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'
 
 
 def whole(least: int, most: int = 2**31 - 1) -> Check:
-    """Return the check for a whole number from `least` to `most`."""
+    """Return a check for a whole number from `least` to `most`."""
     return lambda name, value: whole_number(name, value, least, most)
 
 
 def choice(*choices: str | int) -> Check:
-    """Return the check for one of these values."""
+    """Return a check for one of these values."""
     return lambda name, value: one_of(name, value, choices)
 
 
 def or_none(check: Check) -> Check:
-    """Return the check for None, or for what passes `check`."""
+    """Return a check that accepts None and the values that `check` accepts."""
     return lambda name, value: None if value is None else check(name, value)
 
 
@@ -59,7 +60,7 @@ def instance_id(name: str, value: Any) -> None:
 
 
 def reset(name: str, value: Any) -> None:
-    """Check a reset policy; `on_out_of_range` may be empty."""
+    """Check a reset policy. For `on_out_of_range` it may be empty."""
     if value in _RESETS or (name == "on_out_of_range" and value == ""):
         return
     if not isinstance(value, str) or not value.startswith("by_duration:"):
@@ -85,7 +86,7 @@ def duration_ms(policy: str) -> int | None:
 
 
 def assignors(name: str, value: Any) -> tuple[str | Assignor, ...]:
-    """Check assignors, and return them: a name, several names with commas between them, or a list."""
+    """Check and return assignors, given as a name, as several names separated by commas, or as a list."""
     several: Any = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
     is_single = callable(value) or not hasattr(several, "__iter__")
     listed: list[Any] = [value] if is_single else list(several)

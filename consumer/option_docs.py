@@ -1,6 +1,6 @@
 """Descriptions of the options:
 
-for the docstrings of the clients, and for docs/reference/client-options.md.
+The tables are for the docstrings of the clients, and for docs/reference/client-options.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ C = TypeVar("C", bound=type)
 _INDENT = "    "
 _WIDTH = 96
 
-# Chapter of the page -> its table, what users may pass, and the defaults.
+# Chapter of the page -> its table, the arguments that users may pass, and the defaults.
 _CHAPTERS: Mapping[str, tuple[Mapping[str, Option], type[Any], msgspec.Struct]] = {
     "A consumer": (CONSUMER, ConsumerConfig, ConsumerOptions()),
     "A producer": (PRODUCER, ProducerConfig, ProducerOptions()),
@@ -36,11 +36,11 @@ _CHAPTERS: Mapping[str, tuple[Mapping[str, Option], type[Any], msgspec.Struct]] 
 
 
 class OptionDoc(NamedTuple):
-    """An option as people read it."""
+    """An option as the documentation shows it."""
 
     name: str
     type: str
-    default: str  # as Python; empty if the description says it
+    default: str  # The default as Python code; empty if the description states it.
     description: str
 
 

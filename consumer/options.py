@@ -4,8 +4,8 @@ To add an option: add a line to the config (what users may pass), to the options
 code), and to the table (its check, its description, and its section on the page of options). `help` of the
 clients and `docs/reference/client-options.md` are made from these.
 
-A wrong option is a `ConfigError` that names the option, its value and what is allowed; an unknown name is
-answered with the nearest known one. Options that Java accepts silently, and that break later, are rejected
+A wrong option raises a `ConfigError` that names the option, its value and the allowed values. For an unknown
+name it suggests the nearest known one. Options that Java accepts silently, and that fail later, are rejected
 as well: a heartbeat interval that is not below the session timeout, auto commit without a group.
 """
 
@@ -38,7 +38,7 @@ from .security.option_names import NAMES, SecurityConfig, shown, unknown_hint
 
 
 class Option(NamedTuple):
-    """A row of the tables."""
+    """One option: a row of the tables."""
 
     section: str  # of docs/reference/client-options.md
     check: Check
@@ -85,7 +85,9 @@ class ConsumerConfig(SecurityConfig, total=False):
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer's options with their defaults: Java's, but for those that are explained here."""
+    """A consumer's options with their defaults. They are Java's defaults, except where a comment explains
+    another.
+    """
 
     group_id: str | None = None
     group_instance_id: str | None = None
@@ -354,7 +356,9 @@ _BATCH = 512 * 1024
 
 
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer's options with their defaults: Java's, but for those that are explained here."""
+    """A producer's options with their defaults. They are Java's defaults, except where a comment explains
+    another.
+    """
 
     client_id: str = "kproto"
     acks: int = -1
@@ -527,7 +531,7 @@ PRODUCER: Final[Mapping[str, Option]] = {
 
 
 def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
-    """Check the options of a consumer; raise ConfigError for the first that is wrong."""
+    """Check the options of a consumer. Raise ConfigError for the first wrong one."""
     values = _checked(CONSUMER, config, "a consumer")
     strategy = values.get("partition_assignment_strategy")
     if strategy is not None:
@@ -561,7 +565,7 @@ def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
 
 
 def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
-    """Check the options of a producer; raise ConfigError for the first that is wrong.
+    """Check the options of a producer. Raise ConfigError for the first wrong one.
 
     Raises MissingExtra for a codec whose package is missing.
     """
@@ -598,7 +602,7 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
     if options.batch_size > options.buffer_memory:
         allowed = f"at most buffer_memory ({options.buffer_memory})"
         raise ConfigError("batch_size", options.batch_size, allowed)
-    try:  # a missing package is reported here, and not when the first batch is sent
+    try:  # A missing package is reported here, not when the first batch is sent.
         compress(codec_number(options.compression_type), b"", options.compression_level)
     except ConfigError as error:
         raise ConfigError("compression_level", error.value, error.allowed) from None
@@ -624,7 +628,7 @@ def _checked(table: Mapping[str, Option], config: Mapping[str, Any], client: str
 
 
 def _unknown(name: str, value: Any, client: str, names: list[str]) -> ConfigError:
-    """Return the error for an option that does not exist, with what the user may have meant."""
+    """Return the error for an option that does not exist, with the option that the user may have meant."""
     plain = name.replace(".", "_")
     if hint := OPTIONS[client].get(plain) or unknown_hint(name):
         return ConfigError(name, shown(name, value), f"{client} has no such option; {hint}")

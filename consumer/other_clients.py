@@ -1,7 +1,8 @@
-"""The names that other libraries use for options, methods and arguments, and what they are called here.
+"""The names of other libraries for options, methods and arguments, and this library's names for them.
 
-They are used in errors only: a user who writes another library's name reads ours. Names are in snake_case;
-those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table for each library.
+The names are used in errors only: an error about another library's name shows this library's name. Names are
+in snake_case; those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table for each
+library.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "max_batch_size": "use batch_size",
 }
 
-# Kind of client -> another library's option -> what there is.
+# Kind of client -> another library's option -> this library's option, or what to use instead.
 OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "a consumer": {**_BOTH, **_CONSUMER_OPTIONS},
     "a producer": {**_BOTH, **_PRODUCER_OPTIONS},
 }
 _CONNECT = 'not needed: clients connect by themselves, and "async with" or close() ends them'
 
-# Kind of object -> another library's method -> what there is.
+# Kind of object -> another library's method -> this library's method, or what to use instead.
 METHODS: Final[Mapping[str, Mapping[str, str]]] = {
     "consumer": {
         "seek_to_beginning": 'use seek_to("earliest")',
@@ -181,9 +182,9 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "remove_done_callback": "asyncio.wait needs futures: asyncio.ensure_future makes one from a delivery",
     },
 }
-# The keys of `METHODS` that are clients.
+# The keys of `METHODS` that are kinds of clients.
 CLIENTS: Final = ("consumer", "producer", "cluster")
-# Another library's argument, or method and argument -> what there is.
+# Another library's argument, or method and argument -> this library's argument, or what to use instead.
 ARGUMENTS: Final[Mapping[str, str]] = {
     "timeout_ms": "timeout, in seconds",
     "update_offsets": "nothing: commit() commits what poll() returned",
@@ -207,7 +208,8 @@ def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]
 
 
 def unknown_method(client: object, kind: str, name: str) -> AttributeError:
-    """Return Python's error for an attribute that does not exist, with what another library's method is here.
+    """Return Python's error for a missing attribute. For another library's method it names this library's
+    method.
 
     `kind` is a key of `METHODS`.
     """
@@ -215,13 +217,14 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     method = re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name)
     if method in METHODS[kind]:
         return AttributeError(f"{error}; {METHODS[kind][method]}", name=name, obj=client)
-    # A producer's method that is called on a consumer, and the like.
+    # A method of another kind of client, such as a producer's method on a consumer.
     other_kind = next((other_kind for other_kind in CLIENTS if method in METHODS[other_kind]), None)
     hint = f"; of a {other_kind}: {METHODS[other_kind][method]}" if other_kind and kind in CLIENTS else ""
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 
-# Where to put what other libraries take beside the addresses; sarama's groups take their name there.
+# Advice on the arguments that other libraries take after the addresses. sarama's groups take their name
+# there.
 _FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
 _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 
@@ -229,9 +232,9 @@ _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, val
 def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
     """Decorate a client's `__init__`: its errors show no password, and it takes one positional argument.
 
-    Errors are raised from here, as some tools show the variables of each frame, and frames below this one
-    have passwords. A dict of options, as librdkafka takes it, may have passwords as well: the error shows
-    it without them.
+    Errors are raised from this function. Some tools show the variables of each frame, and the frames below
+    this one have passwords. A dict of options, as librdkafka takes it, may have passwords as well: the error
+    shows it without them.
     """
 
     @functools.wraps(init)
@@ -248,7 +251,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
         servers: Any = shown_args[0] if shown_args else kwargs.get("bootstrap_servers")
         try:
             if isinstance(servers, Mapping):
-                addresses(cast("Any", servers))  # raises, before it is searched for missing options
+                addresses(cast("Any", servers))  # This raises, before missing options are searched.
             init(self, *shown_args, **kwargs)
         except KprotoError as error:
             for option in filter(is_secret, kwargs):
@@ -262,7 +265,9 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
 
 
 def _without_secrets(value: Any) -> Any:
-    """Return a dict of options as an error may show it; any other value as it is."""
+    """Return a dict of options without passwords, as an error may show it. Other values are returned
+    unchanged.
+    """
     if not isinstance(value, Mapping):
         return value
     options = cast("Mapping[object, object]", value)

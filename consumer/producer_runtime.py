@@ -1,6 +1,6 @@
-"""What drives a producer's engine, however its callers wait: its deliveries, its calls, and how it ends.
+"""The runtime of a producer, common to threads and asyncio: deliveries, calls, and how it ends.
 
-`blocking.producer_runtime` and `aio.producer_runtime` say how to wait, and how to move bytes.
+`blocking.producer_runtime` and `aio.producer_runtime` implement waiting and moving bytes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .logs import log
 from .options import ProducerConfig, producer_options
 from .runtime import Waiters
 
-# How long the exit of the interpreter is delayed for records of a producer that was not closed.
+# The seconds for which the exit of the interpreter waits for records of a producer that was not closed.
 EXIT_SECONDS = 5.0
 
 
 class ProducerRuntime:
-    """A producer's engine, and the calls that wait for it. Deliveries belong to it."""
+    """A producer's engine, its deliveries, and the calls that wait for them."""
 
     ended = False
     forked = False
@@ -56,11 +56,11 @@ class ProducerRuntime:
         self.records.owner = self
         self._waiters = waiters
         self.failure: BaseException | None = None
-        self.closer: object = None  # the thread or task that closes the producer
-        self.closing = False  # close or kill was called
+        self.closer: object = None  # The thread or task that closes the producer.
+        self.closing = False  # Whether close or kill was called.
 
     def describe(self, kind: str) -> str:
-        """Return the producer's repr. No lock is taken: a debugger may ask at any moment."""
+        """Return the producer's repr. No lock is taken, because a debugger may call this at any moment."""
         closed = ", closed" if self.records.closed else ""
         count = self.engine.open_records
         return f"<{kind} {self.options.client_id!r}: {count} records on their way{closed}>"
@@ -69,11 +69,11 @@ class ProducerRuntime:
 
     @property
     def changes(self) -> int:
-        """A number that grows whenever a waiting call may find something new."""
+        """A counter that grows whenever a waiting call has to check its condition again."""
         return self._waiters.changes
 
     def notify(self) -> None:
-        """Wake the waiting calls: something changed."""
+        """Wake the waiting calls, so that they check their conditions again."""
         self._waiters.notify()
 
     async def wait(self, last_change: int, deadline: int) -> bool:
@@ -85,7 +85,7 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def caller(self) -> object:
-        """Return the thread or task that calls."""
+        """Return the calling thread or task."""
         raise NotImplementedError
 
     def locked(self) -> AbstractContextManager[Any]:
@@ -93,28 +93,28 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def check_call(self, *, waits: bool) -> None:
-        """Raise IllegalState if a method may not be called now; `waits`: the method may wait."""
+        """Raise IllegalState if a method may not be called now. `waits` says whether the method may wait."""
         raise NotImplementedError
 
     def wake(self) -> None:
-        """Let the engine see at once what the application did; the engine is locked."""
+        """Make the engine apply the application's changes now. The engine is locked."""
         raise NotImplementedError
 
     def shut_down(self, deadline: int) -> None:
-        """End everything at once. Callbacks that are queued may run until `deadline`."""
+        """End the engine immediately. Queued callbacks may run until `deadline`."""
         raise NotImplementedError
 
     def wait_for_callbacks(self, deadline: int) -> None:
-        """Wait until `deadline` for the callbacks that are queued; not at all in a callback."""
+        """Wait until `deadline` for the queued callbacks. In a callback, do not wait."""
 
     # ---- deliveries
 
     def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None:
-        """Block until a delivery is decided."""
+        """Block until a delivery has succeeded or failed."""
         raise NotImplementedError
 
     def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]:
-        """Suspend the task until a delivery is decided."""
+        """Suspend the task until a delivery has succeeded or failed."""
         raise NotImplementedError
 
     def mark_retrieved(self, delivery: Delivery) -> None:
@@ -122,7 +122,7 @@ class ProducerRuntime:
         self.records.mark_failure_known(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
-        """Call `callback` when a delivery is decided; at once if it is."""
+        """Call `callback` when a delivery has succeeded or failed, or immediately if it has already."""
         if not callable(callback) or iscoroutinefunction(callback):
             raise ConfigError("callback", callback, "a plain function that takes a delivery")
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
@@ -135,19 +135,19 @@ class ProducerRuntime:
     # ---- errors
 
     def no_room(self) -> RequestTimedOut:
-        """Return the error of a `send` that waited for too long, and what it waited for."""
+        """Return the error of a `send` that timed out. It says what the call waited for."""
         trouble = self.engine.metadata.trouble
         reason = f"{self.records.why}; {trouble}" if trouble else self.records.why
         return RequestTimedOut("send", self.options.max_block_ms, reason)
 
     def not_flushed(self, limit: int, pending: list[ProducerBatch]) -> RequestTimedOut:
-        """Return the error of a `flush` that waited for too long."""
+        """Return the error of a `flush` that timed out."""
         count = sum(map(len, pending))
         excuse = f"; {pending[0].partition}: {self.engine.open_reason(pending[0])}" if pending else ""
         return RequestTimedOut("flush", limit, f"{count} records are still open{excuse}")
 
     def raise_not_delivered(self) -> None:
-        """Raise NotDelivered if records failed of which the application does not know."""
+        """Raise NotDelivered if records have failed and the application has not seen their errors."""
         ledger = self.records.take_failures()
         if ledger.count > 0 and ledger.first is not None:
             raise NotDelivered(ledger.count, ledger.first) from ledger.first
@@ -169,7 +169,7 @@ class ProducerRuntime:
         return self.engine.take_actions()
 
     def loss(self) -> str:
-        """Say what is lost if the producer ends without `close`; "" for nothing."""
+        """Return a text that says what is lost if the producer ends without `close`; empty for nothing."""
         open_records, transactions = self.engine.open_records, self.engine.transactions
         losses = [f"{open_records} records are lost"] if open_records else []
         if transactions is not None and transactions.started:
@@ -178,24 +178,26 @@ class ProducerRuntime:
         return " and ".join(losses)
 
     def _on_drop(self) -> None:
-        """Log what a producer loses that was dropped without `close`."""
+        """Log the records that are lost with a producer that was dropped without `close`."""
         lifecycle.ended(self)
         if loss := self.loss():
             log.warning("the producer %r was dropped without close(), and %s", self.options.client_id, loss)
 
     def on_fork(self) -> None:
-        """Refuse all calls: the producer belongs to the parent, and nothing of it is sent here."""
+        """Reject all calls in the child of a fork: the producer belongs to the parent, and nothing is sent
+        here.
+        """
         self.records.guard = contextlib.nullcontext()
         self.closing = self.ended = self.forked = True
         self._end("this producer was opened before the process forked and belongs to the parent")
 
     def on_exit(self) -> str:
-        """Stop; return what is lost, for the log."""
+        """Stop. Return a text for the log that says what is lost."""
         raise NotImplementedError
 
 
 def undecided(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
-    """Return the batches, or the parts that they were split into, that are not decided."""
+    """Return the batches, or the parts that they were split into, that have neither succeeded nor failed."""
     open_batches: dict[ProducerBatch, None] = {}
     for batch in batches:
         if batch.places is not None:

@@ -1,6 +1,6 @@
 """What a consumer returns:
 
-single records, a partition's records as columns, and changes of its membership.
+The types are single records, a partition's records as columns, and changes of the membership.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConsumerRecord(msgspec.Struct, gc=False):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
     def __str__(self) -> str:
-        """Return one line with long keys and values cut: "flights-2 @ 17: 'UA' = 'departed'"."""
+        """Return one line with long keys and values shortened: "flights-2 @ 17: 'UA' = 'departed'"."""
         from kproto.records.record import format_record
 
         return f"{self.topic_partition} @ {self.offset}: {format_record(self.key, self.value, self.headers)}"

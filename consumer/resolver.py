@@ -1,4 +1,4 @@
-"""Resolves host names in threads of its own, so that heartbeats don't wait for name servers.
+"""Resolves host names in separate threads, so that heartbeats do not wait for name servers.
 
 Rules:
 
@@ -40,7 +40,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 def sort_addresses(answer: Sequence[tuple[Any, ...]]) -> tuple[Address, ...]:
-    """Return the addresses of an answer of getaddrinfo, each once, IPv4 first."""
+    """Return the addresses of a result of getaddrinfo without duplicates, IPv4 first."""
     addresses = dict.fromkeys((family, address) for family, _, _, _, address in answer)
     return tuple(sorted(addresses, key=lambda address: address[0] != socket.AF_INET))
 
@@ -52,9 +52,12 @@ class AddressFailures:
         self._failed: dict[tuple[str, int], list[Address]] = {}
 
     def sort(self, host: tuple[str, int], addresses: Sequence[Address]) -> list[Address]:
-        """Return the addresses, those that failed at the end, the latest failure last."""
+        """Return the addresses in order: first those that have not failed, last the one that failed most
+        recently.
+        """
         failed = self._failed.get(host, [])
-        failed[:] = [address for address in failed if address in addresses]  # the host may have moved
+        # The host may have moved to new addresses.
+        failed[:] = [address for address in failed if address in addresses]
         return sorted(addresses, key=lambda address: failed.index(address) if address in failed else -1)
 
     def add(self, host: tuple[str, int], address: Address) -> None:
@@ -66,13 +69,13 @@ class AddressFailures:
 
 
 def describe_error(error: BaseException) -> str:
-    """Say why a name has no address, or a socket no connection."""
+    """Return a text that says why a name has no address, or a socket no connection."""
     if isinstance(error, socket.gaierror):
         return f"the name can't be resolved ({error.strerror or error})"
     if isinstance(error, OSError):
         text = error.strerror or str(error) or type(error).__name__
         if error.errno is not None and text.startswith("Connect call failed"):
-            text = os.strerror(error.errno)  # asyncio adds the address, which the message has already
+            text = os.strerror(error.errno)  # asyncio adds the address, which the message already contains.
         return text.lower()
     return f"the name can't be resolved ({error})"
 
@@ -87,7 +90,9 @@ class Resolver:
         self._pending: dict[tuple[str, int], list[int]] = {}
 
     def resolve(self, key: int, host: str, port: int) -> Resolved | None:
-        """Return the addresses of `host` if no name server is needed; None if `take` will have them."""
+        """Return the addresses of `host` if no name server is needed. None means that `take` returns them
+        later.
+        """
         try:
             answer = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
             return Resolved(key, sort_addresses(answer))
@@ -103,7 +108,7 @@ class Resolver:
         try:
             name = f"kproto-resolver-{host}"
             threading.Thread(target=self._look_up, args=(host, port), name=name, daemon=True).start()
-        except RuntimeError as error:  # the system has no more threads
+        except RuntimeError as error:  # The system has no more threads.
             with self._lock:
                 del self._pending[(host, port)]
             return Resolved(key, (), describe_error(error))

@@ -1,6 +1,7 @@
-"""What drives an engine, however its callers wait: applies events, routes actions, guards the calls.
+"""The runtime of a consumer or cluster client: applies events, routes actions, guards calls.
 
-`blocking.runtime` and `aio.runtime` say how to wait, and how to move bytes.
+The code here is common to threads and asyncio. `blocking.runtime` and `aio.runtime` implement waiting and
+moving bytes.
 
 Rules:
 
@@ -35,23 +36,23 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# These may be called while another thread or task is inside a method; that method then raises IllegalState.
-# In the child of a fork they do nothing, and need no permission: the client belongs to the parent.
+# These methods may be called while another thread or task is inside a method, which then raises IllegalState.
+# In the child of a fork they do nothing, and need no permission, because the client belongs to the parent.
 CLOSING_CALLS: Final = ("close", "leave_block")
 
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
-# The callbacks in which this thread or task is. A task inherits those of the task that started it: a callback
-# that waits for its own task would otherwise wait for itself.
+# The callbacks that this thread or task runs in. A task inherits them from the task that started it.
+# Otherwise a callback could wait for its own task, and so for itself.
 _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
 
 class Driver(Protocol):
-    """An engine, and what its client adds to it."""
+    """An engine, and the parts of its client that the runtime uses."""
 
     @property
     def kind(self) -> str:
-        """What errors call the client: "consumer", "cluster"."""
+        """The word for the client in errors: "consumer", "cluster"."""
         ...
 
     @property
@@ -60,20 +61,20 @@ class Driver(Protocol):
     def step(self, event: ev.Event, at: int, /) -> list[ev.Action]: ...
 
     def due(self) -> int | None:
-        """When the engine wants the next `Tick`, in milliseconds of `clock.now`; None for never."""
+        """The time of the next `Tick`, in milliseconds of `clock.now`; None if the engine needs none."""
         ...
 
     def on_applied(self) -> None:
-        """Events were applied, or one of them raised."""
+        """Called after events were applied, or one of them raised."""
 
     def on_report(self, change: GroupChange) -> None:
         """Log a change, and queue it for the application's callbacks."""
 
     def on_fork(self) -> None:
-        """This is the child of a fork. No lock may be taken here."""
+        """Called in the child of a fork. No lock may be taken here."""
 
     def loss(self) -> str:
-        """Say what is lost if the client ends without `close`: the end of a sentence, "" for nothing."""
+        """Return the end of a sentence that says what is lost without `close`; empty for nothing."""
         ...
 
 
@@ -82,7 +83,7 @@ class Waiters(Protocol):
 
     @property
     def changes(self) -> int:
-        """A number that grows whenever a waiting call may find something new."""
+        """A counter that grows whenever a waiting call has to check its condition again."""
         ...
 
     def notify(self) -> None:
@@ -93,8 +94,8 @@ class Waiters(Protocol):
 class Runtime:
     """An engine, and the calls that wait for it.
 
-    A call that waits reads `changes`, looks for what it needs, and waits until `changes` has another value:
-    so it misses nothing that happens in between.
+    A call that waits reads `changes`, checks its condition, and waits until `changes` has another value. It
+    thus misses no change between the check and the wait.
     """
 
     # Whether a callback may be a coroutine.
@@ -103,18 +104,19 @@ class Runtime:
     def __init__(self, driver: Driver, waiters: Waiters, *, exclusive: bool = False) -> None:
         self.driver = driver
         self._waiters = waiters
-        self.exclusive = exclusive  # one thread or task at a time may use the client
+        self.exclusive = exclusive  # Whether only one thread or task at a time may use the client.
         self.closed = False
         self.forked = False
         self.failure: BaseException | None = None
-        # Events that the engine must get before any other: a signal interrupted the call that brought them.
+        # Events that the engine must apply before any other. A signal interrupted the call that had them.
         self.owed: deque[ev.Event] = deque()
-        # What the application is to be called for, or to be raised, until it is: Ctrl-C may come in between.
+        # The pending callback and the pending error of the application. They are kept until they are called
+        # or raised, because Ctrl-C may come in between.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
-        # Records are being returned from a method: an interrupt must return them to the engine.
+        # Whether a method is returning records. An interrupt must give them back to the engine.
         self.delivering = False
-        self._open: set[Any] = set()  # futures that have to complete
+        self._open: set[Any] = set()  # The futures that have to complete.
         self._completed: deque[ev.Done] = deque()
         self._reports: deque[GroupChange] = deque()
         self._running_callbacks: dict[object, str] = {}
@@ -124,11 +126,11 @@ class Runtime:
 
     @property
     def changes(self) -> int:
-        """A number that grows whenever a waiting call may find something new."""
+        """A counter that grows whenever a waiting call has to check its condition again."""
         return self._waiters.changes
 
     def notify(self) -> None:
-        """Wake the waiting calls: something changed."""
+        """Wake the waiting calls, so that they check their conditions again."""
         self._waiters.notify()
 
     async def wait(self, last_change: int, deadline: int) -> bool:
@@ -140,7 +142,7 @@ class Runtime:
         raise NotImplementedError
 
     def caller(self) -> object:
-        """Return the thread or task that calls."""
+        """Return the calling thread or task."""
         raise NotImplementedError
 
     def locked(self) -> AbstractContextManager[Any]:
@@ -148,9 +150,9 @@ class Runtime:
         raise NotImplementedError
 
     def apply(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply events and perform what the engine wants; return the actions that are for the caller.
+        """Apply events and perform the engine's actions. Return the actions that are for the caller.
 
-        `last` is applied as well if records are among those actions.
+        If these actions contain records, the event `last` is applied as well.
         """
         raise NotImplementedError
 
@@ -161,18 +163,20 @@ class Runtime:
     async def finish_callback(
         self, answer: Awaitable[Any], on_end: Callable[[], None], deadline: int | None
     ) -> None:
-        """Wait for what a callback returned; call `on_end` at its end, whatever becomes of the caller."""
+        """Wait for the awaitable that a callback returned. Call `on_end` at its end, even if the caller is
+        cancelled.
+        """
         raise NotImplementedError
 
     async def callback_finished(self, deadline: int | None = None) -> bool:
-        """Wait for the callback that is running, and raise what it raised; False if it runs at `deadline`."""
+        """Wait for the running callback, and raise its exception. False if it still runs at `deadline`."""
         return True
 
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
-        """Return the block that `method` runs in; raise IllegalState if it may not be called now.
+        """Return a context manager for a call of `method`. Raise IllegalState if it may not be called now.
 
-        `waits`: the method may wait. `serves`: it runs the application's callbacks, so it can't run inside
-        one.
+        `waits` says that the method may wait. `serves` says that it runs the application's callbacks, so it
+        cannot be called inside one.
         """
         raise NotImplementedError
 
@@ -185,7 +189,7 @@ class Runtime:
         raise NotImplementedError
 
     def kill(self) -> None:
-        """Drop everything, as if the process had died."""
+        """Stop as if the process had died."""
         raise NotImplementedError
 
     def _new_future(self) -> Any:
@@ -223,7 +227,7 @@ class Runtime:
 
     @contextmanager
     def callback(self, name: str) -> Generator[None, None, None]:
-        """Run the application's code in this block: calls that would wait for it are refused."""
+        """Mark a block that runs code of the application. Calls that would wait for it are rejected."""
         token, outer = object(), _callbacks.get()
         try:
             self._running_callbacks[token] = name
@@ -234,14 +238,16 @@ class Runtime:
             self._running_callbacks.pop(token, None)
 
     def current_callback(self) -> str | None:
-        """Return the callback in which this thread or task is, or that started this task; None for none."""
+        """Return the callback that this thread or task runs in, or that started this task; None outside of
+        callbacks.
+        """
         tokens = _callbacks.get()
         return next((name for token, name in list(self._running_callbacks.items()) if token in tokens), None)
 
     # ---- the engine
 
     def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply the owed events, then `events`; return the actions that are for the caller."""
+        """Apply the owed events, then `events`. Return the actions that are for the caller."""
         try:
             while self.owed:
                 self._step((self.owed[0],))
@@ -262,7 +268,7 @@ class Runtime:
                 actions = iter(self.driver.step(event, now()))
                 try:
                     self._route(actions, for_caller)
-                except BaseException:  # Ctrl-C: a request that is not written would never be answered
+                except BaseException:  # After Ctrl-C: a request that is not written would never be answered.
                     self._route(actions, [])
                     raise
         except KprotoError:
@@ -295,11 +301,11 @@ class Runtime:
         """Apply events unless the client has ended. If Ctrl-C comes, they are applied before any other."""
         self.owed += events
         if not self.closed and self.failure is None and not self.forked:
-            with suppress(IllegalState):  # closed or failed just now
+            with suppress(IllegalState):  # The client was closed or failed in the meantime.
                 self.apply()
 
     def _fail(self, error: BaseException) -> None:
-        """Note that the engine can't continue, and fail what waits for it."""
+        """Mark the client as failed, and fail all calls and futures that wait."""
         if self.failure is None:
             self.failure = error
             self._unlogged = error
@@ -313,7 +319,7 @@ class Runtime:
         future = self._new_future()
         try:
             self.apply(event(future))
-        except BaseException:  # the caller does not get the future
+        except BaseException:  # The caller does not receive the future.
             self._open.discard(future)
             raise
         return future
@@ -339,14 +345,16 @@ class Runtime:
             self._completed.append(ev.Done(future, None, error))
 
     def _publish(self) -> None:
-        """Log reports and complete futures. No lock is held: all of this may call the client."""
+        """Log reports and complete futures. No lock is held, because handlers and callbacks may call the
+        client.
+        """
         try:
             if self._unlogged is not None:
                 error, self._unlogged = self._unlogged, None
                 log.critical("the %s %r failed", self.driver.kind, self.driver.client_id, exc_info=error)
             if self._reports:
                 _drain(self._reports, self.driver.on_report)
-        finally:  # whatever a log handler raises
+        finally:  # A log handler may raise any exception.
             if self._completed:
                 _drain(self._completed, self._complete_open)
 
@@ -358,12 +366,14 @@ class Runtime:
     # ---- fork and exit, see `lifecycle`
 
     def on_fork(self) -> None:
-        """Refuse all calls: the client belongs to the parent. No lock may be taken here."""
+        """Reject all calls in the child of a fork: the client belongs to the parent. No lock may be taken
+        here.
+        """
         self.forked = True
         self.driver.on_fork()
 
     def on_exit(self) -> str:
-        """Stop at once, without a request to the broker; say what is lost, for the log."""
+        """Stop without a request to the broker. Return a text for the log that says what is lost."""
         loss = self.driver.loss()
         self.kill()
         return f"{self} was not closed before the process ended{loss}" if loss else ""
@@ -388,13 +398,13 @@ def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
     while queue:
         items: list[T] = []
         try:
-            with suppress(IndexError):  # another thread may have taken the last item
-                # One call, which Ctrl-C can't divide.
+            with suppress(IndexError):  # Another thread may have taken the last item.
+                # One call, which Ctrl-C cannot divide.
                 items.extend(starmap(queue.popleft, ((),)))
             for item in items:
                 handle(item)
         except Exception:
             raise
-        except BaseException:  # Ctrl-C: the next thread that looks handles it
+        except BaseException:  # After Ctrl-C the next thread that drains the queue handles the items.
             queue.extendleft(items)
             raise

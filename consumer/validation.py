@@ -1,11 +1,10 @@
 """Checks of the arguments of public methods: each names the argument, what was given, and what is allowed.
 
-A check takes (name, value) and returns the value to use, or raises ConfigError. A method checks its
-arguments before it does anything else, so a wrong argument changes nothing. The checks that any package can
-use are in `kproto.validation`.
+A check takes (name, value) and returns the value to use, or raises ConfigError. Methods check their arguments
+first, so a wrong argument changes nothing. The checks that any package can use are in `kproto.validation`.
 
-`send` is called some hundred thousand times a second: it recognizes common values itself, and leaves the
-others to the checks of the section "one record".
+`send` is called 100,000 times per second. It recognizes common values itself, and leaves the others to the
+checks of the section "one record".
 """
 
 from __future__ import annotations
@@ -100,7 +99,9 @@ def group(name: str, value: Any) -> str:
 
 
 def record_batch(name: str, value: Any) -> bytes:
-    """Check one encoded batch: brokers reject two batches for a partition of a request as INVALID_RECORD."""
+    """Check that the bytes are one encoded batch. Brokers reject a request with two batches for one partition
+    as INVALID_RECORD.
+    """
     if not isinstance(value, bytes | bytearray | memoryview):
         raise ConfigError(name, value, _BATCH)
     data = bytes(cast("bytearray", value))
@@ -128,13 +129,13 @@ def isolation(name: str, value: Any) -> str:
 
 
 def place(name: str, value: Any) -> Any:
-    """Check a place of `list_offsets`: "earliest", "latest", a time in milliseconds, ..."""
+    """Check a position of `list_offsets`: "earliest", "latest", a time in milliseconds, and so on."""
     warn_if_seconds(name, timestamp_of(value, name))
     return value
 
 
 def seek_place(name: str, value: Any) -> Any:
-    """Check a place of `seek_to`: "committed", or a place of `list_offsets`."""
+    """Check a position of `seek_to`: "committed", or a position of `list_offsets`."""
     if not isinstance(value, str) or value != "committed":
         warn_if_seconds(name, timestamp_of(value, name, f"committed, {PLACES}"))
     return value
@@ -219,7 +220,7 @@ def request(name: str, value: Any) -> Message | Prepared:
 
 
 def route(name: str, value: Any) -> Any:
-    """Check which broker a request is for."""
+    """Check the broker that a request is for."""
     match value:
         case None | str("controller") | (str("group"), str()) | (str("leader"), str(), int()):
             return value
@@ -234,9 +235,9 @@ def route(name: str, value: Any) -> Any:
 
 
 def _list(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool = False) -> list[T]:
-    """Check a list, or another iterable, but no text, bytes or partition.
+    """Check a list or another iterable. A text, bytes and a single partition are rejected.
 
-    `mapping`: it may also be a mapping, of which the keys are meant.
+    With `mapping`, the keys of a mapping are accepted as well.
     """
     single = (str, bytes, TopicPartition) if mapping else (str, bytes, TopicPartition, Mapping)
     if isinstance(value, single) or not isinstance(value, Iterable):
@@ -272,12 +273,12 @@ def partitions(name: str, value: Any) -> list[TopicPartition]:
 
 
 def one_or_more_partitions(name: str, value: Any) -> list[TopicPartition]:
-    """Check a list of partitions; a single one stands for a list."""
+    """Check a list of partitions. A single partition is accepted as a list."""
     return [partition(name, value)] if isinstance(value, TopicPartition) else partitions(name, value)
 
 
 def assignment(name: str, value: Any) -> dict[TopicPartition, int | None]:
-    """Check partitions for `assign`; a mapping says where to start."""
+    """Check partitions for `assign`. A mapping also has the start offsets."""
     if isinstance(value, Mapping):
         allowed = "{TopicPartition: offset, or None to start where the group or the reset policy says}"
         return _dict(name, value, partition, lambda name, start: optional(offset, name, start), allowed)
@@ -291,10 +292,11 @@ def topics(name: str, value: Any) -> list[str]:
 
 
 def subscribed_topics(name: str, value: Any) -> list[str]:
-    """Check topics for `subscribe`; a single name stands for a list."""
+    """Check topics for `subscribe`. A single name is accepted as a list."""
     names = [topic(name, value)] if isinstance(value, str) else topics(name, value)
     for topic_name in names:
-        if topic_name.startswith("^"):  # which no topic's name may; librdkafka means a regular expression
+        # No topic's name may begin so. In librdkafka it marks a regular expression.
+        if topic_name.startswith("^"):
             allowed = f"names of topics; a regular expression, for whole names, is pattern={topic_name[1:]!r}"
             raise ConfigError(name, topic_name, allowed)
     return names
@@ -333,7 +335,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 NO_HEADERS: Headers = ()
 MAX_TIMESTAMP: Final = 2**63 - 1
-# Numbers from the first to the second are seconds of the years 2001 to 2096, or milliseconds of early 1970.
+# Numbers between these two are seconds of the years 2001 to 2096, or milliseconds of early 1970.
 _FIRST_SECONDS, LAST_SECONDS = 10**9, 4 * 10**9
 _OUR_PACKAGE = __name__.partition(".")[0]
 _PAIRS = 'a list of pairs, as [("name", b"value")]'
@@ -364,10 +366,10 @@ def timestamp_ms(value: object) -> int:
 
 
 def warn_if_seconds(name: str, time_ms: int) -> None:
-    """Warn of a time that seems to be in seconds: it is allowed, and nearly always a mistake.
+    """Warn of a time that seems to be in seconds. Such a time is allowed, and nearly always a mistake.
 
-    Python warns once for each line of the application. The text has no number: each number would be a new
-    warning.
+    Python warns once for each line of the application. The text contains no number, because each number would
+    be a new warning.
     """
     if not _FIRST_SECONDS <= time_ms < LAST_SECONDS:
         return

@@ -27,7 +27,7 @@ R = TypeVar("R")
 class AsyncCluster(BoundToProcess, AsyncBlock):
     """The asyncio twin of `Cluster`, method by method.
 
-    It belongs to one running event loop, of which all tasks may use it.
+    The client belongs to one running event loop. All tasks of the loop may use it.
     """
 
     @hide_secrets
@@ -52,8 +52,8 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     ) -> Any:
         """Send a request in the highest version that both sides know, and return its response.
 
-        A ListGroupsRequest is answered by a ListGroupsResponse, and so on. Type checkers see Any: annotate
-        the variable that you assign it to.
+        The response has the class that belongs to the request: a ListGroupsRequest returns a
+        ListGroupsResponse. Type checkers see Any: annotate the variable that you assign it to.
 
         `node`: None for any broker, a node id, "controller", ("group", group_id) for its coordinator, or
         ("leader", topic, partition). Error codes in the response are for the caller. Raises ConnectionFailed,
@@ -69,7 +69,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
 
     @property
     def view(self) -> ClusterView:
-        """What is known of the cluster now, without a request."""
+        """The cluster's metadata as last received. No request is sent."""
         return self._operations.view
 
     # ---- metadata
@@ -81,7 +81,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         return await self._operations.metadata(topics, timeout)
 
     async def topics(self, timeout: float | None = None) -> dict[str, int]:
-        """Return topic -> number of partitions, for all topics but internal ones."""
+        """Return topic -> number of partitions, for all topics except internal ones."""
         return await self._operations.topics(timeout)
 
     async def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
@@ -129,7 +129,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     ) -> dict[TopicPartition, OffsetAt]:
         """Return partition -> the offset of "earliest", "latest" or a time (milliseconds).
 
-        An `OffsetAt` whose offset is None says that no record is that young.
+        The offset of an `OffsetAt` is None if no record is that young.
         """
         return await self._operations.list_offsets(wants, isolation, timeout)
 
@@ -147,11 +147,12 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     ) -> dict[TopicPartition, FetchedBytes]:
         """Fetch once at these offsets: raw record batches, for `kproto.records`.
 
-        `lent` batches may be views of the whole response, whose memory is freed after the last of them: that
-        spares a copy. The first batch may begin before the offset, and the last may be cut.
+        With `lent`, batches may be views of the whole response, which saves a copy. The response stays in
+        memory until the last view is dropped. The first batch may begin before the requested offset, and the
+        last may be truncated.
 
-        A partition's `error_code` is data: OFFSET_OUT_OF_RANGE (1) needs another offset, a retriable one
-        needs the same call again.
+        Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1) fetch at another
+        offset; after a retriable code call again.
         """
         return await self._operations.fetch(
             wants, isolation, max_wait_ms, min_bytes, max_bytes, partition_max_bytes, lent, timeout
@@ -162,7 +163,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     ) -> int:
         """Append one encoded batch, which is what brokers accept at a time; return its first record's offset.
 
-        It is not repeated when the connection breaks.
+        The request is not repeated when the connection breaks.
         """
         return await self._operations.produce(partition, records, acks, timeout)
 
@@ -185,7 +186,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Return the group's committed offsets, None for a partition without one.
 
-        Without `partitions`: all that the group has.
+        Without `partitions`, all committed offsets of the group are returned.
         """
         return await self._operations.committed_offsets(group, partitions, timeout)
 
@@ -194,7 +195,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     async def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
         """Return name -> state and protocol type, of every group of the cluster.
 
-        Each broker is asked for the groups that it coordinates.
+        One request is sent to each broker, which lists the groups that it coordinates.
         """
         return await self._operations.groups(timeout)
 
@@ -208,8 +209,8 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     async def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
         """Delete groups with their committed offsets.
 
-        Raises BrokerError for a group that has members or doesn't exist; those named before it are deleted
-        then.
+        Raises BrokerError for a group that has members or does not exist. The groups before it in the list
+        are deleted nevertheless.
         """
         await self._operations.delete_groups(names, timeout)
 
@@ -226,7 +227,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         await self._operations.close()
 
     def kill(self) -> None:
-        """Drop everything as if the process had died. For tests and demos."""
+        """Close all connections as if the process had died. For tests and demos."""
         self._runtime.kill()
 
     # ---- inside
@@ -240,5 +241,5 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, which says what another library's method is called here."""
+            """Raise AttributeError, which translates the method names of other libraries."""
             raise unknown_method(self, "cluster", name)

@@ -4,8 +4,8 @@
         delivery = await producer.send("flights", key=b"UA", value=b"...")
         print((await delivery).offset)
 
-`await send` waits only for room and for the topic's metadata, for at most max_block_ms; awaiting what it
-returned waits for the broker. Leaving the `async with` block flushes.
+`await send` waits only for room in the buffer and for the topic's metadata, for at most max_block_ms.
+Awaiting the delivery that it returns waits for the broker. Leaving the `async with` block flushes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 @with_options(producer_docs())
 class AsyncProducer(BoundToProcess, AsyncBlock):
-    """The asyncio twin of `Producer`: same options. It belongs to one running event loop."""
+    """The asyncio twin of `Producer`, with the same options. It belongs to one running event loop."""
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
@@ -61,7 +61,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         self._loop = self._runtime.loop
         self._records = self._runtime.records
         self._moment = moment()
-        self._pause_due = False  # the next send lets other tasks run
+        self._pause_due = False  # The next send lets other tasks run.
         preload()
 
     # ---- sending
@@ -82,7 +82,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         runtime, records = self._runtime, self._records
         if get_running_loop() is not self._loop:
             runtime.check_loop()
-        if self._pause_due:  # so that a loop of sends lets responses in; if cancelled here, nothing is sent
+        # A loop of sends must let the event loop read responses. If it is cancelled here, nothing is sent.
+        if self._pause_due:
             self._pause_due = False
             await asyncio.sleep(0)
         if type(value) is not bytes and value is not None:
@@ -121,10 +122,10 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         return await self._operations.send_columns(topic, batch)
 
     async def flush(self, timeout: float | None = None, **unknown: Never) -> None:
-        """Send everything now, and wait until each open delivery is decided.
+        """Send all buffered records now, and wait until each delivery has succeeded or failed.
 
-        Raises RequestTimedOut after `timeout` seconds, and NotDelivered if records failed since the last
-        flush and the application has not looked at their deliveries.
+        Raises RequestTimedOut after `timeout` seconds, and NotDelivered if records have failed since the last
+        flush and the application has not called `result` or `exception` of their deliveries.
         """
         if unknown:
             raise unknown_argument("flush", unknown, ("timeout",))
@@ -135,44 +136,44 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
     async def begin(self, timeout: float | None = None) -> None:
         """Begin a transaction. The first one initializes the producer's id.
 
-        That fences an older producer with the same transactional id, and aborts its open transaction. Raises
-        RequestTimedOut after `timeout` seconds (max_block_ms), and then it may be called again; Fenced,
-        NotAuthorized or BrokerError for a producer that can do nothing any more; IllegalState while a
-        transaction is open.
+        The first transaction fences an older producer with the same transactional id, and aborts its open
+        transaction. After RequestTimedOut (`timeout` seconds, by default max_block_ms) the method may be
+        called again. Raises Fenced, NotAuthorized or BrokerError if the producer cannot continue, and
+        IllegalState while a transaction is open.
         """
         await self._operations.transact("begin", timeout)
 
     async def commit(self, timeout: float | None = None) -> None:
-        """Send everything, wait until it is acknowledged, and commit.
+        """Send all buffered records, wait until they are acknowledged, and commit.
 
-        Raises the error of the first record that was not delivered, or of an offset: then `abort`. After
-        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown: call it again. Raises Fenced and
-        others as `begin`.
+        Raises the error of the first record or offset that was not written; call `abort` then. After
+        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown: call `commit` again. Raises Fenced
+        and the other errors of `begin`.
         """
         await self._operations.transact("commit", timeout)
 
     async def abort(self, timeout: float | None = None) -> None:
         """End the transaction so that its records are not read by `read_committed` consumers.
 
-        Records that were not sent yet are dropped, and their deliveries fail with IllegalState. Raises as
-        `begin`.
+        Records that were not sent yet are dropped, and their deliveries fail with IllegalState. Raises the
+        errors of `begin`.
         """
         await self._operations.transact("abort", timeout)
 
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Commit a group's offsets with the transaction, or not at all.
 
-        It returns at once, also in asyncio: `commit` waits for the offsets, and raises what was wrong. With
-        `consumer.group_metadata()` the group rejects a member that was replaced meanwhile; with a group's
-        name it does not check.
+        The method returns immediately, also in asyncio. `commit` waits for the offsets and raises their
+        errors. With `consumer.group_metadata()` the group rejects a member that was replaced in the meantime;
+        with a group's name it does not check this.
         """
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> AsyncTransaction:
-        """Return a block whose records are seen all or not at all: its end commits, an exception aborts.
+        """Return a context manager for one transaction: leaving the block commits, an exception aborts.
 
-        Raises as `begin` and `commit` do; an exception of the block is raised again. So is CancelledError:
-        the transaction is aborted then, unless the commit was cancelled, which continues on its own.
+        Raises the errors of `begin` and `commit`. An exception of the block aborts the transaction and is
+        raised again, CancelledError included. A commit that is cancelled continues in the background.
         """
         return AsyncTransaction(self._operations)
 
@@ -182,18 +183,18 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         """Flush within `timeout` seconds, and close.
 
         A second call waits for the first, and raises RequestTimedOut after its own timeout. An open
-        transaction is aborted; one that is being committed gets the same time.
+        transaction is aborted. A transaction that is being committed gets the same time.
 
-        Raises what went wrong, after the producer has closed: what `commit` raises, unless another call
-        waits for that; what `flush` raises, RequestTimedOut for records that were not sent, NotDelivered
-        for those that failed. Callbacks have been called then.
+        Errors are raised after the producer has closed and callbacks have been called. These are the error of
+        `commit`, unless another call waits for it, and the error of `flush`: RequestTimedOut for records that
+        were not sent, NotDelivered for records that failed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("timeout",))
         await self._operations.close(timeout)
 
     def kill(self) -> None:
-        """Close immediately; what is still buffered is dropped, and its deliveries fail with IllegalState."""
+        """Close immediately. Buffered records are dropped, and their deliveries fail with IllegalState."""
         self._operations.kill()
 
     # ---- inside
@@ -205,5 +206,5 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
     if not TYPE_CHECKING and sys.version_info >= (3, 12):
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, which says what another library's method is called here."""
+            """Raise AttributeError, which translates the method names of other libraries."""
             raise unknown_method(self, "producer", name)

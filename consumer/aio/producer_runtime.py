@@ -42,8 +42,8 @@ class AsyncProducerRuntime(ProducerRuntime):
             ) from None
         self.waiters = TaskWaiters()
         super().__init__(bootstrap_servers, config, self.waiters, None)
-        # What the timer and the streams refer to: this runtime, while records are open. A producer that is
-        # dropped without close() delivers those, and is freed then.
+        # The timer and the streams refer to this cell. It holds the runtime while records are pending: a
+        # producer that is dropped without close() delivers them, and is freed then.
         self._kept: list[AsyncProducerRuntime] = []
         self._ref: weakref.ref[AsyncProducerRuntime] = weakref.ref(self)
         self.streams = Streams(partial(_on_event, self._ref, self._kept))
@@ -75,7 +75,7 @@ class AsyncProducerRuntime(ProducerRuntime):
     def check_call(self, *, waits: bool) -> None:
         if (
             not self.forked
-        ):  # in the child of a fork each method raises its own error, and close() does nothing
+        ):  # In the child of a fork each method raises its own error, and close() does nothing.
             self.check_loop()
 
     def wake(self) -> None:
@@ -98,17 +98,17 @@ class AsyncProducerRuntime(ProducerRuntime):
     def _queue_callback(self, callback: Any, delivery: Delivery) -> None:
         try:
             self.loop.call_soon(run_callback, lambda: callback(delivery))
-        except RuntimeError:  # the loop is closed, so the callback runs here
+        except RuntimeError:  # The loop is closed, so the callback runs here.
             run_callback(lambda: callback(delivery))
 
     # ---- the event loop
 
     def on_event(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
-        """Apply what the network, the timer or the application (None) brought."""
+        """Apply an event of the network or of the timer, or the application's changes (None)."""
         try:
             self._perform(step(self.engine, event, now() if at is None else at))
             self._schedule()
-        except Exception as error:  # without this the producer would stand still without a message
+        except Exception as error:  # Without this the producer would stop without a message.
             log.exception("the producer failed")
             self._finish("the producer failed; see the log", error)
 
@@ -142,7 +142,7 @@ class AsyncProducerRuntime(ProducerRuntime):
     def on_timer(self) -> None:
         """Apply the `Tick` in the loop's next round.
 
-        The loop may have stood still: in its next round it first reads what arrived meanwhile.
+        If the loop was blocked, responses have arrived in the meantime. Its next round reads them first.
         """
         self._timer = self.loop.call_later(0, _on_tick, self._ref, self._kept, now())
 
@@ -156,7 +156,7 @@ class AsyncProducerRuntime(ProducerRuntime):
     def __del__(self) -> None:
         if self.forked or self.ended or getattr(self, "_kept", None) is None:
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
+        with contextlib.suppress(RuntimeError):  # The loop is closed already.
             self.loop.call_soon_threadsafe(abandon, self.streams, self._timer)
         self._on_drop()
 
@@ -169,7 +169,7 @@ class AsyncProducerRuntime(ProducerRuntime):
         for action in self._end(reason, failure):
             if isinstance(action, ev.CallBack):
                 run_callback(action.callback)
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
+        with contextlib.suppress(RuntimeError):  # The loop is closed already.
             self.streams.close()
         self.notify()
         if self._timer is not None:

@@ -50,13 +50,15 @@ class AsyncRuntime(Runtime):
     # ---- the event loop
 
     def on_event(self, event: NetworkEvent | ev.Tick) -> None:
-        """Apply what the network or the timer brought."""
+        """Apply events of the network or of the timer."""
         if self.closed or self.forked or self.failure is not None:
             return
         try:
-            with contextlib.suppress(IllegalState):  # it failed, and the waiting tasks have been woken
+            # The client has failed, and the waiting tasks have been woken.
+            with contextlib.suppress(IllegalState):
                 self._feed((event,))
-        except BaseException as error:  # the loop handles it; the engine was interrupted in the middle
+        # The event loop handles this exception. The engine was interrupted in the middle of a step.
+        except BaseException as error:
             self._fail(error)
             raise
         finally:
@@ -79,10 +81,10 @@ class AsyncRuntime(Runtime):
         if loop is None or self.closed or self.forked:
             return
         lifecycle.ended(self)
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
+        with contextlib.suppress(RuntimeError):  # The loop is closed already.
             loop.call_soon_threadsafe(abandon, self.streams, self._timer)
         if loss := self.driver.loss():
-            # The text, not the runtime: a log record keeps its arguments.
+            # Pass the text, not the runtime: a log record keeps its arguments.
             log.warning("%s was dropped without close()%s", str(self), loss)
 
     # ---- the application's tasks
@@ -117,12 +119,13 @@ class AsyncRuntime(Runtime):
         if task is None:
             return True
         await asyncio.wait([task], timeout=None if deadline is None else max(0, deadline - now()) / 1000)
-        # The task that started it may have been cancelled; the next one that waits raises what it raised.
+        # The task that started the callback may have been cancelled. The next task that waits raises the
+        # callback's exception.
         if not task.done():
             return False
         if self.callback_task is task:
             self.callback_task = None
-        if task.cancelled():  # which does not cancel the task that waits
+        if task.cancelled():  # This does not cancel the task that waits.
             raise IllegalState(f"{task.get_name()} was cancelled before its end")
         task.result()
         return True
@@ -138,7 +141,7 @@ class AsyncRuntime(Runtime):
 
         def finished(task: asyncio.Task[None]) -> None:
             if inspect.iscoroutine(answer):
-                answer.close()  # the task was cancelled before it began
+                answer.close()  # The task was cancelled before it began.
             on_end()
 
         self.callback_task = asyncio.get_running_loop().create_task(finish(), name=name)
@@ -199,7 +202,7 @@ class AsyncRuntime(Runtime):
         return self._serving is None or self._serving[0] is asyncio.current_task()
 
     def served(self) -> None:
-        """The method that ran callbacks has ended."""
+        """Note that the method that ran callbacks has ended."""
         self._serving = None
 
     # ---- the end
@@ -214,7 +217,7 @@ class AsyncRuntime(Runtime):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
+        with contextlib.suppress(RuntimeError):  # The loop is closed already.
             self.streams.close(abort=abort)
         self._fail_futures(IllegalState(f"this {self.driver.kind} was closed meanwhile"))
         self.notify()
@@ -231,7 +234,7 @@ class AsyncRuntime(Runtime):
 
 
 class _Serving:
-    """The block of a method that runs the application's callbacks."""
+    """A context manager for a method that runs the application's callbacks."""
 
     def __init__(self, runtime: AsyncRuntime) -> None:
         self._runtime = runtime
@@ -256,7 +259,7 @@ def _on_timer(ref: weakref.ref[AsyncRuntime]) -> None:
 
 
 def abandon(streams: Streams, timer: asyncio.TimerHandle | None) -> None:
-    """Close what belonged to a client that was dropped."""
+    """Close the streams and the timer of a client that was dropped without `close`."""
     if timer is not None:
         timer.cancel()
     streams.close(abort=True)

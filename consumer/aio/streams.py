@@ -1,7 +1,7 @@
-"""asyncio I/O for the engines: sockets as protocols. Of Kafka they know only the frames.
+"""asyncio I/O for the engines: sockets as protocols. Of Kafka, only the size-prefixed frames are known here.
 
-The owner passes a function that gets every `NetworkEvent`, and calls `perform` for every action. All of it
-runs in one event loop; the rules are those of `blocking.sockets`.
+The owner passes a function that receives every `NetworkEvent`, and calls `perform` for every action. All of
+this runs in one event loop. The rules are those of `blocking.sockets`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-# Bytes of TLS of one read at most, for all connections: they are decrypted before the next read.
+# The most bytes of TLS that one read returns. All connections share the buffer: its bytes are decrypted
+# before the next read.
 TLS_BUFFER_BYTES = 256 * 1024
-# Reads of one connection before the others are read.
+# The number of reads of one connection before the other connections are read.
 MAX_READS = 16
 # Without this flag (on Windows) the transport may have a read in progress.
 NOW = getattr(socket, "MSG_DONTWAIT", 0)
-# What opening a connection may raise: no file descriptor, an invalid address or port.
+# The exceptions of opening a connection: no file descriptor, an invalid address or port.
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 
 
 class _Route:
-    """The addresses of a host that are left to try, and the current one."""
+    """The addresses of a host that were not tried yet, and the current one."""
 
     __slots__ = ("address", "addresses", "host", "tls")
 
@@ -67,18 +68,20 @@ class _Protocol(asyncio.BufferedProtocol):
         self.silent = False
         self.responded = False  # a response arrived
         self.route: _Route | None = None
-        self.arriving_since = float("inf")  # since the last report that a long response arrives
+        self.arriving_since = float("inf")  # The time of the last report that a long response arrives.
         self.receive_buffer = ReceiveBuffer()
         self.pipe: Pipe | None = None
-        self._room: memoryview | None = None  # For TLS: its bytes are read before their meaning is known.
+        # The buffer for TLS, whose bytes must be decrypted before their meaning is known.
+        self._room: memoryview | None = None
         self.transport: asyncio.Transport | None = None
         self.sock: socket.socket | None = None  # The socket that the transport reads.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports don't inherit from it
+        # uvloop's transports do not inherit from asyncio.Transport.
+        self.transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            with contextlib.suppress(OSError):  # The socket is dead, and connection_lost comes next.
+            with contextlib.suppress(OSError):  # The socket is dead, and the loop calls connection_lost next.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def begin(self, pipe: Pipe, room: memoryview) -> None:
@@ -100,7 +103,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport.write(data)
 
     def close(self) -> None:
-        """Close in order, and report nothing more."""
+        """Close with TLS's closing message, and report no more events."""
         self.silent = True
         if self.transport is not None:
             if self.pipe is not None and not self.transport.is_closing():
@@ -133,7 +136,7 @@ class _Protocol(asyncio.BufferedProtocol):
             except OSError as error:
                 self._on_broken(describe_error(error))
                 return
-            if not size:  # The end: the transport sees it as well.
+            if not size:  # The peer has closed the connection. The transport notices this as well.
                 return
             self._on_bytes(size)
 
@@ -141,7 +144,7 @@ class _Protocol(asyncio.BufferedProtocol):
         was_secured = pipe.secured
         try:
             pipe.feed(data)
-        finally:  # The alert that says why is sent as well.
+        finally:  # TLS may have an alert to send, which tells the broker the reason.
             out = pipe.outgoing()
             if out and self.transport is not None:
                 self.transport.write(out)
@@ -185,7 +188,7 @@ class _Protocol(asyncio.BufferedProtocol):
             self.tell(Broken(self.key, why, denied))
         if self.transport is not None:
             if denied:
-                self.transport.close()  # The alert is still to be sent.
+                self.transport.close()  # The alert has not been sent yet.
             else:
                 self.transport.abort()
 
@@ -201,9 +204,9 @@ class Streams:
         self._failures = AddressFailures()
         self._resolver = Resolver(self._on_resolved)
         self._resolving: dict[int, asyncio.Future[Resolved]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None  # Known since the first connection.
+        self._loop: asyncio.AbstractEventLoop | None = None  # Set by the first connection.
         self._room: memoryview | None = None
-        # Requests a token, for all connections that need one.
+        # The task that requests a token, for all connections that need one.
         self._token_task: asyncio.Task[Token] | None = None
 
     def perform(self, action: NetworkAction) -> None:
@@ -246,7 +249,8 @@ class Streams:
     async def _try_addresses(self, key: int, route: _Route, why: str, broke: str = "") -> None:
         """Try the remaining addresses until one accepts the connection.
 
-        `broke`: the error of an address that had accepted it, which tells more than later ones.
+        `broke` is the error of an address that had accepted the connection. It is reported rather than later
+        errors.
         """
         while route.addresses:
             address = route.address = route.addresses.pop(0)
@@ -274,16 +278,16 @@ class Streams:
     def _on_resolved(self) -> None:
         """Runs in the resolver's thread.
 
-        The loop's own threads end with the main thread, this one may not.
+        The resolver has its own thread, because the threads of the loop's executor end with the main thread.
         """
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # The loop is closed: no task waits.
+        with contextlib.suppress(RuntimeError):  # The loop is closed, so no task waits.
             self._loop.call_soon_threadsafe(self._complete_resolved)
 
     def _complete_resolved(self) -> None:
         for resolved in self._resolver.take():
             waiter = self._resolving.get(resolved.key)
-            if waiter is not None and not waiter.done():  # Else the connection was shut meanwhile.
+            if waiter is not None and not waiter.done():  # Otherwise the connection was shut in the meantime.
                 waiter.set_result(resolved)
 
     def _begin(self, key: int, host: str, protocol: _Protocol, tls: Tls | None) -> None:
@@ -366,6 +370,8 @@ class Streams:
 
 
 def _retrieve_error(task: asyncio.Task[Token]) -> None:
-    """Retrieve the error of a token request: the connections have got it, or don't need it any more."""
+    """Retrieve the error of a token request, so that asyncio does not log it. The connections have received
+    it, or no longer need a token.
+    """
     if not task.cancelled():
         task.exception()

@@ -18,7 +18,7 @@ class TaskWaiters:
     def __init__(self) -> None:
         self.changes = 0
         self._futures: list[asyncio.Future[None]] = []
-        self._pause_at = -math.inf  # the clock of a machine that has just started is near 0
+        self._pause_at = -math.inf  # The clock of a machine that has just started is near 0.
 
     async def wait(self, last_change: int, deadline: int) -> bool:
         """Wait until `changes` is no longer `last_change`; False at `deadline`."""
@@ -50,16 +50,15 @@ class TaskWaiters:
         at = time.monotonic()
         if at < self._pause_at:
             return
-        # If polls that find nothing follow each other, the loop only glances at its sockets in between.
-        # Threads that wait for the interpreter don't get it in so short a time: one of them resolves host
-        # names.
+        # Polls that follow each other without records let the loop look at its sockets only briefly. Threads
+        # that wait for the interpreter, such as the resolver's, do not get it in so short a time.
         spins = not delivering and at < self._pause_at + MAX_HOG_S
         await asyncio.sleep(MAX_HOG_S if spins else 0)
         self._pause_at = time.monotonic() + MAX_HOG_S
 
 
 def current_task() -> asyncio.Task[None] | None:
-    """Return the task that calls; None in the child of a fork, where no loop runs."""
+    """Return the calling task; None in the child of a fork, where no loop runs."""
     try:
         return asyncio.current_task()
     except RuntimeError:

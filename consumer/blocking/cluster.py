@@ -5,7 +5,7 @@
         ends = cluster.list_offsets({TopicPartition("flights", 0): "latest"})
         response = cluster.request(DescribeClusterRequest(...), node="controller")
 
-Every method waits, for at most `timeout` seconds (30 by default). This module imports nothing of consumers.
+Every method waits for at most `timeout` seconds (30 by default). This module imports no consumer.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Cluster(BoundToProcess, Block):
     def request(self, request: Message | Prepared, node: Route = None, timeout: float | None = None) -> Any:
         """Send a request in the highest version that both sides know, and return its response.
 
-        A ListGroupsRequest is answered by a ListGroupsResponse, and so on. Type checkers see Any: annotate
-        the variable that you assign it to.
+        The response has the class that belongs to the request: a ListGroupsRequest returns a
+        ListGroupsResponse. Type checkers see Any: annotate the variable that you assign it to.
 
         `node`: None for any broker, a node id, "controller", ("group", group_id) for its coordinator, or
         ("leader", topic, partition). Error codes in the response are for the caller. Raises ConnectionFailed,
@@ -76,7 +76,7 @@ class Cluster(BoundToProcess, Block):
 
     @property
     def view(self) -> ClusterView:
-        """What is known of the cluster now, without a request."""
+        """The cluster's metadata as last received. No request is sent."""
         return self._operations.view
 
     # ---- metadata
@@ -86,7 +86,7 @@ class Cluster(BoundToProcess, Block):
         return run_to_end(self._operations.metadata(topics, timeout))
 
     def topics(self, timeout: float | None = None) -> dict[str, int]:
-        """Return topic -> number of partitions, for all topics but internal ones."""
+        """Return topic -> number of partitions, for all topics except internal ones."""
         return run_to_end(self._operations.topics(timeout))
 
     def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
@@ -134,7 +134,7 @@ class Cluster(BoundToProcess, Block):
     ) -> dict[TopicPartition, OffsetAt]:
         """Return partition -> the offset of "earliest", "latest" or a time (milliseconds).
 
-        An `OffsetAt` whose offset is None says that no record is that young.
+        The offset of an `OffsetAt` is None if no record is that young.
         """
         return run_to_end(self._operations.list_offsets(wants, isolation, timeout))
 
@@ -152,11 +152,12 @@ class Cluster(BoundToProcess, Block):
     ) -> dict[TopicPartition, FetchedBytes]:
         """Fetch once at these offsets: raw record batches, for `kproto.records`.
 
-        `lent` batches may be views of the whole response, whose memory is freed after the last of them: that
-        spares a copy. The first batch may begin before the offset, and the last may be cut.
+        With `lent`, batches may be views of the whole response, which saves a copy. The response stays in
+        memory until the last view is dropped. The first batch may begin before the requested offset, and the
+        last may be truncated.
 
-        A partition's `error_code` is data: OFFSET_OUT_OF_RANGE (1) needs another offset, a retriable one
-        needs the same call again.
+        Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1) fetch at another
+        offset; after a retriable code call again.
         """
         return run_to_end(
             self._operations.fetch(
@@ -169,7 +170,7 @@ class Cluster(BoundToProcess, Block):
     ) -> int:
         """Append one encoded batch, which is what brokers accept at a time; return its first record's offset.
 
-        It is not repeated when the connection breaks.
+        The request is not repeated when the connection breaks.
         """
         return run_to_end(self._operations.produce(partition, records, acks, timeout))
 
@@ -192,7 +193,7 @@ class Cluster(BoundToProcess, Block):
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Return the group's committed offsets, None for a partition without one.
 
-        Without `partitions`: all that the group has.
+        Without `partitions`, all committed offsets of the group are returned.
         """
         return run_to_end(self._operations.committed_offsets(group, partitions, timeout))
 
@@ -201,7 +202,7 @@ class Cluster(BoundToProcess, Block):
     def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
         """Return name -> state and protocol type, of every group of the cluster.
 
-        Each broker is asked for the groups that it coordinates.
+        One request is sent to each broker, which lists the groups that it coordinates.
         """
         return run_to_end(self._operations.groups(timeout))
 
@@ -215,8 +216,8 @@ class Cluster(BoundToProcess, Block):
     def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
         """Delete groups with their committed offsets.
 
-        Raises BrokerError for a group that has members or doesn't exist; those named before it are deleted
-        then.
+        Raises BrokerError for a group that has members or does not exist. The groups before it in the list
+        are deleted nevertheless.
         """
         run_to_end(self._operations.delete_groups(names, timeout))
 
@@ -233,7 +234,7 @@ class Cluster(BoundToProcess, Block):
         run_to_end(self._operations.close())
 
     def kill(self) -> None:
-        """Drop everything as if the process had died. For tests and demos."""
+        """Close all connections as if the process had died. For tests and demos."""
         self._runtime.kill()
 
     # ---- inside
@@ -247,5 +248,5 @@ class Cluster(BoundToProcess, Block):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, which says what another library's method is called here."""
+            """Raise AttributeError, which translates the method names of other libraries."""
             raise unknown_method(self, "cluster", name)

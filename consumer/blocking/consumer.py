@@ -6,7 +6,7 @@
             ...
 
 A thread moves bytes, sends heartbeats and fetches ahead while the application computes. Callbacks never run
-in it: they run inside poll, commit, unsubscribe and close, in the thread that called.
+in this thread: they run inside poll, commit, unsubscribe and close, in the caller's thread.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ R = TypeVar("R")
 
 @with_options(consumer_docs())
 class Consumer(BoundToProcess):
-    """Reads records, alone (`assign`) or in a group (`subscribe`). Its options are below.
+    """Reads records, alone (`assign`) or in a group (`subscribe`). The options are listed below.
 
-    Raises ConfigError for wrong options, immediately; connects in the background from the first subscribe on.
-    One thread at a time may use it; any thread may `close` it.
+    Raises ConfigError for wrong options immediately, and connects in the background after the first subscribe
+    or assign. One thread at a time may use the consumer; any thread may `close` it.
     """
 
     @hide_secrets
@@ -61,9 +61,9 @@ class Consumer(BoundToProcess):
     def assignment_lost(self) -> bool:
         """Return whether another member may own the assigned partitions, and the listener was not called yet.
 
-        True if the coordinator has not answered for `session_timeout_ms`, or poll was not called for
-        `max_poll_interval_ms`, also while the process was stopped; the next poll finds out. For
-        applications that process records elsewhere than in the polling thread (librdkafka:
+        The result is True if the coordinator has not responded for `session_timeout_ms`, or poll was not
+        called for `max_poll_interval_ms`, even while the process was stopped. The listener is called by the
+        next poll. The method is for applications that process records outside the polling thread (librdkafka:
         rd_kafka_assignment_lost).
         """
         return self._operations.assignment_lost()
@@ -79,7 +79,8 @@ class Consumer(BoundToProcess):
     def lag(self, partition: TopicPartition) -> int | None:
         """Return the records between the position and the end of the last fetch; None before the first fetch.
 
-        The lag does not change while no broker answers; `events` reports that ("unreachable", "reachable").
+        The lag does not change while no broker responds. `events` reports this as "unreachable", and its end
+        as "reachable".
         """
         return self._operations.lag(partition)
 
@@ -90,16 +91,17 @@ class Consumer(BoundToProcess):
     def group_metadata(self) -> GroupMetadata:
         """Return the member id and generation under which partitions were last assigned.
 
-        A group that has removed this member since rejects the offsets of its transaction. Before the first
-        assignment, and with `assign`, the generation is -1 and the member id empty.
+        A transaction commits offsets with this identity. If the group has removed the member in the meantime,
+        it rejects them. Before the first assignment, and with `assign`, the generation is -1 and the member
+        id is empty.
         """
         return self._operations.group_metadata()
 
     def events(self, callback: EventCallback) -> None:
         """Call `callback` with a `GroupChange` for everything that happens to this consumer's membership.
 
-        The callback runs in the caller's thread, inside the next poll, commit, unsubscribe or close;
-        `GroupChange.at` is the time of the change. What the callback raises is logged, and stops nothing.
+        The callback runs in the caller's thread, inside the next poll, commit, unsubscribe or close.
+        `GroupChange.at` is the time of the change. Exceptions of the callback are logged and not raised.
         """
         self._operations.events(callback)
 
@@ -123,7 +125,7 @@ class Consumer(BoundToProcess):
         """Release all partitions and leave the group; the revoked callback runs inside this call.
 
         With auto commit, processed offsets are committed first. The records of the last poll, and the last
-        record of an iteration, don't count as processed: `commit` them before, if they are.
+        record of an iteration, do not count as processed. If they are processed, call `commit` before.
         """
         run_to_end(self._operations.unsubscribe(timeout))
 
@@ -134,9 +136,9 @@ class Consumer(BoundToProcess):
     ) -> list[ConsumerRecord]:
         """Return the next records, at most max_poll_records; an empty list after `timeout` seconds.
 
-        The records of earlier polls count as processed from now on. Raises BrokerError and its subclasses,
-        RecordError for a broken batch (at each poll, until a seek passes it; the records of other
-        partitions are returned in between), and what a rebalance listener raised.
+        Each poll marks the records of earlier polls as processed. It raises BrokerError and its subclasses,
+        and the exceptions of a rebalance listener. For a malformed batch each poll raises RecordError until a
+        `seek` passes the batch; in between, polls return the records of other partitions.
         """
         if unknown:
             raise unknown_argument("poll", unknown, ("timeout", "max_records"))
@@ -155,7 +157,7 @@ class Consumer(BoundToProcess):
     def __next__(self) -> ConsumerRecord:
         """Return the next record, however long it takes.
 
-        The record before it counts as processed; auto commit includes it within a second.
+        The record before it counts as processed. Auto commit commits it within a second.
         """
         return next(self._records)
 
@@ -164,27 +166,30 @@ class Consumer(BoundToProcess):
     def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
         """Return the offset of the next record; wait until it is known.
 
-        Raises what a poll would raise meanwhile, as that may be why the position is unknown.
+        While it waits, this method raises what a poll would raise, because that may be the reason why the
+        position is unknown.
         """
         return run_to_end(self._operations.position(partition, timeout))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at `offset`. The last seek wins over everything that is in progress.
+        """Continue at `offset`. The last seek replaces every look-up and fetch in progress.
 
-        A seek may come before the assignment, which then starts there. Once the group has assigned the
-        partition to another member, it raises IllegalState.
+        A seek before the assignment sets the start offset of the partition. If the group has assigned the
+        partition to another member, IllegalState is raised.
         """
         self._operations.seek(partition, offset)
 
     def seek_to(self, where: str | int, partitions: TopicPartition | Iterable[TopicPartition] = ()) -> None:
-        """Continue at "earliest", "latest", "committed", a time in ms or another place of `list_offsets`.
+        """Continue at "earliest", "latest", "committed", a time in ms or another position that `list_offsets`
+        accepts.
 
-        Without `partitions`, in all of them. A time after the last record means the end.
+        Without `partitions`, the method seeks in all assigned partitions. A time after the last record means
+        the end of the log.
         """
         self._operations.seek_to(where, partitions)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until `resume`; what is buffered is kept.
+        """Return no records of these partitions until `resume`. Buffered records are kept.
 
         A partition that is revoked or lost is not paused when it is assigned again. An eager rebalance, as
         with the default assignors, revokes all partitions; in a cooperative one, retained partitions stay
@@ -204,10 +209,10 @@ class Consumer(BoundToProcess):
         timeout: float | None = None,
         **unknown: Never,
     ) -> None:
-        """Commit these offsets (of the *next* record to read), or what was returned so far.
+        """Commit these offsets (of the *next* record to read), or those after the records returned so far.
 
-        Safe at any time: it waits during a rebalance, and raises CommitFailed only if a partition was
-        assigned to another member. Raises Fenced, NotAuthorized, RequestTimedOut.
+        This method may be called at any time. During a rebalance it waits; it raises CommitFailed only if a
+        partition was assigned to another member. Raises Fenced, NotAuthorized, RequestTimedOut.
         """
         if unknown:
             raise unknown_argument("commit", unknown, ("offsets", "timeout"))
@@ -245,7 +250,8 @@ class Consumer(BoundToProcess):
         """Return where "earliest", "latest", a time in ms, "max_timestamp", "earliest_local" or
         "latest_tiered" is.
 
-        In this consumer's isolation level; the offset is None if that place does not exist.
+        The offsets are those of the consumer's isolation level. An offset is None if the position does not
+        exist.
         """
         return run_to_end(self._operations.list_offsets(wants, timeout))
 
@@ -262,18 +268,18 @@ class Consumer(BoundToProcess):
     def close(self, leave: bool = True, timeout: float = CLOSE_TIMEOUT, **unknown: Never) -> None:
         """Run the revoked callback, commit (with auto commit) and leave the group, within `timeout` seconds.
 
-        `leave=False` keeps the membership: the group waits for the session timeout before it rebalances.
-        Closes in any case, and then raises the first thing that went wrong: a failed commit, a callback. A
-        second call waits for the first, and raises RequestTimedOut after its own timeout. Another thread or
-        task than the polling one may call it as well: that poll then raises IllegalState, and the records
-        it returned last are not committed.
+        `leave=False` keeps the membership: the group waits for the session timeout before it rebalances. The
+        consumer closes in any case, and then raises the first error, of a commit or of a callback. A second
+        call waits for the first one, and raises RequestTimedOut after its own timeout. Other threads or tasks
+        may call `close` during a poll. The poll then raises IllegalState, and the records that it returned
+        last are not committed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("leave", "timeout"))
         run_to_end(self._operations.close(leave, timeout))
 
     def kill(self) -> None:
-        """Drop everything as if the process had died: no commit, no LeaveGroup. For tests and demos."""
+        """Stop as if the process had died: no commit, no LeaveGroup. For tests and demos."""
         self._runtime.kill()
 
     def __enter__(self) -> Self:
@@ -282,7 +288,7 @@ class Consumer(BoundToProcess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close. After an exception, what was being processed is not committed."""
+        """Close. After an exception, the records that were being processed are not committed."""
         run_to_end(self._operations.leave_block(error))
 
     # ---- inside
@@ -296,15 +302,14 @@ class Consumer(BoundToProcess):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, which says what another library's method is called here."""
+            """Raise AttributeError, which translates the method names of other libraries."""
             raise unknown_method(self, "consumer", name)
 
 
 class RecordIterator(Iterator[ConsumerRecord]):
     """The records of a consumer, one at a time.
 
-    It is a class without `__getattr__`, with which each access to an attribute takes 60 ns more in Python
-    3.11.
+    This class has no `__getattr__`: in Python 3.11 it would make each access to an attribute 60 ns slower.
     """
 
     __slots__ = ("_iteration", "_operations")
@@ -322,14 +327,14 @@ class RecordIterator(Iterator[ConsumerRecord]):
 
 
 def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R]) -> R:
-    """Run an operation that returns records. If Ctrl-C comes meanwhile, the engine gets the records back."""
+    """Run an operation that returns records. After Ctrl-C the records go back to the engine."""
     runtime = operations.runtime
     try:
         result = run_to_end(operation)
         runtime.delivering = False
         return result
     except BaseException:
-        if runtime.delivering:  # Ctrl-C came after the records had left the engine
+        if runtime.delivering:  # Ctrl-C came after the records had left the engine.
             runtime.delivering = False
             operations.take_back()
         raise

@@ -4,10 +4,11 @@
         delivery = producer.send("flights", key=b"UA", value=b"...")
         print(delivery.result().offset)
 
-`send` adds a record to a batch and returns at once, unless the buffer is full or the topic is unknown: then
-it waits, for at most max_block_ms. Leaving the `with` block flushes.
+`send` adds a record to a batch and returns immediately. If the buffer is full or the topic is unknown, it
+waits for at most max_block_ms. Leaving the `with` block flushes.
 
-Signal handlers may call `send`, also if they interrupt one; calls that wait raise IllegalState there.
+Signal handlers may call `send`, even if they interrupt another `send`. Calls that wait raise IllegalState
+there.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 @with_options(producer_docs())
 class Producer(BoundToProcess, Block):
-    """Writes records. Its options are below; wrong ones raise ConfigError immediately.
+    """Writes records. The options are listed below. Wrong options raise ConfigError immediately.
 
-    May be used by several threads. When the interpreter ends before `close`, a warning says how many
-    records were not delivered yet, and they get five more seconds. After a fork it belongs to the parent
-    process.
+    Several threads may use one producer. If the interpreter ends before `close`, a warning says how many
+    records were not delivered yet, and their delivery continues for at most five seconds. After a fork the
+    producer belongs to the parent process.
     """
 
     @hide_secrets
@@ -91,7 +92,7 @@ class Producer(BoundToProcess, Block):
         """
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)
-        # Common values are recognized here; the checks of `validation` are for the others.
+        # Common values are recognized here. The checks of `validation` handle all others.
         if timestamp is None:
             since, until, timestamp = self._moment
             if not since <= time() < until:
@@ -139,10 +140,10 @@ class Producer(BoundToProcess, Block):
         return run_to_end(self._operations.send_columns(topic, batch))
 
     def flush(self, timeout: float | None = None, **unknown: Never) -> None:
-        """Send everything now, and wait until each open delivery is decided.
+        """Send all buffered records now, and wait until each delivery has succeeded or failed.
 
-        Raises RequestTimedOut after `timeout` seconds, and NotDelivered if records failed since the last
-        flush and the application has not looked at their deliveries.
+        Raises RequestTimedOut after `timeout` seconds, and NotDelivered if records have failed since the last
+        flush and the application has not called `result` or `exception` of their deliveries.
         """
         if unknown:
             raise unknown_argument("flush", unknown, ("timeout",))
@@ -153,43 +154,43 @@ class Producer(BoundToProcess, Block):
     def begin(self, timeout: float | None = None) -> None:
         """Begin a transaction. The first one initializes the producer's id.
 
-        That fences an older producer with the same transactional id, and aborts its open transaction. Raises
-        RequestTimedOut after `timeout` seconds (max_block_ms), and then it may be called again; Fenced,
-        NotAuthorized or BrokerError for a producer that can do nothing any more; IllegalState while a
-        transaction is open.
+        The first transaction fences an older producer with the same transactional id, and aborts its open
+        transaction. After RequestTimedOut (`timeout` seconds, by default max_block_ms) the method may be
+        called again. Raises Fenced, NotAuthorized or BrokerError if the producer cannot continue, and
+        IllegalState while a transaction is open.
         """
         run_to_end(self._operations.transact("begin", timeout))
 
     def commit(self, timeout: float | None = None) -> None:
-        """Send everything, wait until it is acknowledged, and commit.
+        """Send all buffered records, wait until they are acknowledged, and commit.
 
-        Raises the error of the first record that was not delivered, or of an offset: then `abort`. After
-        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown: call it again. Raises Fenced and
-        others as `begin`.
+        Raises the error of the first record or offset that was not written; call `abort` then. After
+        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown: call `commit` again. Raises Fenced
+        and the other errors of `begin`.
         """
         run_to_end(self._operations.transact("commit", timeout))
 
     def abort(self, timeout: float | None = None) -> None:
         """End the transaction so that its records are not read by `read_committed` consumers.
 
-        Records that were not sent yet are dropped, and their deliveries fail with IllegalState. Raises as
-        `begin`.
+        Records that were not sent yet are dropped, and their deliveries fail with IllegalState. Raises the
+        errors of `begin`.
         """
         run_to_end(self._operations.transact("abort", timeout))
 
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Commit a group's offsets with the transaction, or not at all.
 
-        It returns at once, also in asyncio: `commit` waits for the offsets, and raises what was wrong. With
-        `consumer.group_metadata()` the group rejects a member that was replaced meanwhile; with a group's
-        name it does not check.
+        The method returns immediately, also in asyncio. `commit` waits for the offsets and raises their
+        errors. With `consumer.group_metadata()` the group rejects a member that was replaced in the meantime;
+        with a group's name it does not check this.
         """
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> Transaction:
-        """Return a block whose records are seen all or not at all: its end commits, an exception aborts.
+        """Return a context manager for one transaction: leaving the block commits, an exception aborts.
 
-        Raises as `begin` and `commit` do; an exception of the block is raised again.
+        Raises the errors of `begin` and `commit`. An exception of the block is raised again.
         """
         return Transaction(self._operations)
 
@@ -199,18 +200,18 @@ class Producer(BoundToProcess, Block):
         """Flush within `timeout` seconds, and close.
 
         A second call waits for the first, and raises RequestTimedOut after its own timeout. An open
-        transaction is aborted; one that is being committed gets the same time.
+        transaction is aborted. A transaction that is being committed gets the same time.
 
-        Raises what went wrong, after the producer has closed: what `commit` raises, unless another call
-        waits for that; what `flush` raises, RequestTimedOut for records that were not sent, NotDelivered
-        for those that failed. Callbacks have been called then.
+        Errors are raised after the producer has closed and callbacks have been called. These are the error of
+        `commit`, unless another call waits for it, and the error of `flush`: RequestTimedOut for records that
+        were not sent, NotDelivered for records that failed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("timeout",))
         run_to_end(self._operations.close(timeout))
 
     def kill(self) -> None:
-        """Close immediately; what is still buffered is dropped, and its deliveries fail with IllegalState."""
+        """Close immediately. Buffered records are dropped, and their deliveries fail with IllegalState."""
         self._operations.kill()
 
     # ---- inside
@@ -222,5 +223,5 @@ class Producer(BoundToProcess, Block):
     if not TYPE_CHECKING and sys.version_info >= (3, 12):
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, which says what another library's method is called here."""
+            """Raise AttributeError, which translates the method names of other libraries."""
             raise unknown_method(self, "producer", name)

@@ -1,10 +1,10 @@
 """Drives a producer's engine in its own thread.
 
-The lock is held for moments: by `send` when it begins a batch, by the thread when it takes a batch or
-completes one. Bytes are encoded, compressed and moved outside it, and callbacks have their own thread.
+The lock is held only briefly: by `send` when it begins a batch, by the thread when it takes a batch or
+completes one. Bytes are encoded, compressed and moved outside the lock, and callbacks have their own thread.
 
-The thread refers to the runtime only while records are open: a producer that is dropped without `close`
-delivers those, and is freed then.
+The thread refers to the runtime only while records are pending: a producer that is dropped without `close`
+delivers them, and is freed then.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         # When the thread wakes on its own: 0 = it is awake, None = never.
         self.wakes_at: int | None = 0
         self.stopped = False
-        # What the thread refers to besides, with the lock held: this runtime, while records are open.
+        # The thread refers to this cell, with the lock held. It holds the runtime while records are pending.
         self._kept: list[BlockingProducerRuntime] = []
         self.records.notify_sender = self._on_records
         name = f"kproto-producer-{self.options.client_id}"
@@ -88,7 +88,7 @@ class BlockingProducerRuntime(ProducerRuntime):
             )
 
     def _on_records(self) -> None:
-        """Wake the thread if it would wake too late for what was sent; with the lock held."""
+        """Wake the thread if it would wake too late for the records that were sent. The lock is held."""
         if not self._kept:
             self._kept.append(self)
         wakes_at = self.wakes_at
@@ -128,7 +128,7 @@ class BlockingProducerRuntime(ProducerRuntime):
     def _drive(
         ref: weakref.ref[BlockingProducerRuntime], sockets: Sockets, keep_alive: list[BlockingProducerRuntime]
     ) -> None:
-        """Run the engine. While it sleeps nothing but `kept` refers to the runtime."""
+        """Run the engine. While it sleeps, only `kept` refers to the runtime."""
         try:
             while (runtime := ref()) is not None and not runtime.stopped:
                 due = runtime._next_wake()
@@ -142,13 +142,13 @@ class BlockingProducerRuntime(ProducerRuntime):
                     break
                 runtime.wakes_at = 0
                 if due is not None and due <= at:
-                    # The process may have been stopped: what arrived meanwhile is applied before its
-                    # deadlines.
+                    # The process may have been stopped: responses that arrived in the meantime are applied
+                    # before its deadlines.
                     events += sockets.wait(0)
                 for event in events:
                     runtime._perform(step(runtime.engine, event, at))
                 runtime._perform(step(runtime.engine, ev.Tick(), at))
-        except BaseException as error:  # without this the producer would stand still without a message
+        except BaseException as error:  # Without this the producer would stop without a message.
             log.exception("the producer's thread failed")
             if (runtime := ref()) is not None:
                 runtime._finish("the producer's thread failed; see the log", error)
@@ -159,7 +159,7 @@ class BlockingProducerRuntime(ProducerRuntime):
             sockets.close()
 
     def _next_wake(self) -> int | None:
-        """Return when the thread wakes on its own."""
+        """Return the time at which the thread wakes without being woken."""
         with self.waiters.lock:
             if not self.records.open:
                 self._kept.clear()

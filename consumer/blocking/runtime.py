@@ -1,8 +1,8 @@
 """Drives an engine in its own thread; the application's threads call it, and block.
 
-The engine's thread moves bytes, sends heartbeats and fetches ahead while the application computes.
-Callbacks of the application do not run in it, except those that are chained to futures: these may not wait.
-Over TLS a thread of the application that waits for records reads the sockets meanwhile (`socket_owner`).
+The engine's thread moves bytes, sends heartbeats and fetches ahead while the application computes. Callbacks
+of the application do not run in this thread, except those that are chained to futures: these may not wait.
+Over TLS, a thread of the application that waits for records reads the sockets (`socket_owner`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BlockingRuntime(Runtime):
     """An engine in a thread, for clients whose methods block."""
 
     def __init__(self, driver: Driver, *, exclusive: bool = False) -> None:
-        # Its lock is held while the engine changes, and never while the application's code runs.
+        # Its lock is held while the engine changes, and never while code of the application runs.
         self.waiters = ThreadWaiters()
         super().__init__(driver, self.waiters, exclusive=exclusive)
         look()
@@ -75,7 +75,7 @@ class BlockingRuntime(Runtime):
                 else:
                     del runtime
                     sockets.poll(seconds)
-        except BaseException as error:  # without this the client would stand still without a message
+        except BaseException as error:  # Without this the client would stop without a message.
             if (runtime := ref()) is not None:
                 runtime._fail(error)
                 runtime._publish()
@@ -86,7 +86,7 @@ class BlockingRuntime(Runtime):
             sockets.close()
 
     def turn(self, events: list[NetworkEvent]) -> None:
-        """Apply what the network brought, and the `Tick` if it is due."""
+        """Apply the events of the network, and the `Tick` if it is due."""
         with self.waiters.lock:
             self.wakes_at = 0
             self._stepping = True
@@ -102,7 +102,7 @@ class BlockingRuntime(Runtime):
                 self._write()
 
     def flush(self) -> float | None:
-        """Write what is left to write; return the seconds to sleep, None for until something happens."""
+        """Perform the pending actions. Return the seconds to sleep; None means until an event happens."""
         self._write()
         with self.waiters.lock:
             due = 0 if self._actions or self.stopped else self.driver.due()
@@ -120,7 +120,7 @@ class BlockingRuntime(Runtime):
         self.stopped = True
         self._wake()
         if loss := self.driver.loss():
-            # The text, not the runtime: a log record keeps its arguments.
+            # Pass the text, not the runtime: a log record keeps its arguments.
             log.warning("%s was dropped without close()%s", str(self), loss)
 
     # ---- the application's threads
@@ -147,11 +147,11 @@ class BlockingRuntime(Runtime):
     def _rouse(self) -> None:
         """Wake the engine's thread if it would sleep for too long.
 
-        Requests are written here if there is nothing else to do: the engine's thread would wake for these
-        alone.
+        Requests are written here if nothing else has to be done, so that the engine's thread need not wake
+        for them.
         """
         if self._open and self.sockets.uses_tls and self.exclusive:
-            self.owner.recall()  # a thread that waits for a future does not read
+            self.owner.recall()  # A thread that waits for a future does not read.
         wakes_at = self.wakes_at
         if wakes_at == 0:
             return
@@ -173,7 +173,7 @@ class BlockingRuntime(Runtime):
         return self.waiters.wait(last_change, deadline, self._read)
 
     def _read(self, last_change: int, timeout: float) -> bool:
-        """Read the sockets in the thread that waits, as over TLS; False if another thread reads them."""
+        """Over TLS, read the sockets in the thread that waits. Return False if another thread reads them."""
         if not (self.sockets.uses_tls and self.exclusive):
             return False
         try:
@@ -189,7 +189,8 @@ class BlockingRuntime(Runtime):
                     if not self.stopped:
                         self.turn(self.sockets.take())
                         self.flush()
-                except BaseException as error:  # as in the engine's thread
+                # As in the engine's thread, an exception here ends the client.
+                except BaseException as error:
                     self._fail(error)
                     if not isinstance(error, Exception):
                         raise
@@ -217,7 +218,8 @@ class BlockingRuntime(Runtime):
 
     async def result(self, future: Future[Any]) -> Any:
         look()
-        lock = threading.Lock()  # as in `ThreadWaiters`; the future itself waits with a Condition
+        # A lock as in `ThreadWaiters`. The future itself waits with a Condition, which Ctrl-C can break.
+        lock = threading.Lock()
         lock.acquire()
         try:
             self._future_locks[future] = lock
@@ -229,7 +231,7 @@ class BlockingRuntime(Runtime):
 
     def _complete_open(self, done: ev.Done) -> None:
         super()._complete_open(done)
-        with contextlib.suppress(KeyError, RuntimeError):  # no thread waits, or it is awake
+        with contextlib.suppress(KeyError, RuntimeError):  # No thread waits, or it is awake.
             self._future_locks[cast("Future[Any]", done.token)].release()
 
     async def finish_callback(
@@ -255,12 +257,13 @@ class BlockingRuntime(Runtime):
                 future.set_exception(error)
             else:
                 future.set_result(value)
-        except InvalidStateError:  # cancelled; or completed before, and Ctrl-C came right after it
+        # The future was cancelled, or it was completed before and Ctrl-C came right after that.
+        except InvalidStateError:
             pass
         except BaseException:
-            if threading.current_thread() is not self.thread:  # Ctrl-C is raised to the application
+            if threading.current_thread() is not self.thread:  # Ctrl-C is raised to the application.
                 raise
-            log.exception("a callback of a future failed")  # it raised more than an Exception
+            log.exception("a callback of a future failed")  # The callback raised a BaseException.
         finally:
             if not nested:
                 self._completing.discard(thread)
@@ -276,8 +279,8 @@ class BlockingRuntime(Runtime):
         if self.forked:
             self.check_process()
         if threading.current_thread() is self.thread or threading.get_ident() in self._completing:
-            # What is chained to a future runs here: the application's own thread may be anywhere, or inside
-            # the poll that completed the future.
+            # Callbacks that are chained to a future run here. The application's own thread may be in any
+            # call, or inside the poll that completed the future.
             if waits:
                 raise IllegalState(
                     f"{method}() waits, and this callback runs on the client's own thread, or in its place: "
@@ -288,7 +291,7 @@ class BlockingRuntime(Runtime):
             return NO_CLAIM
         if (
             self._running_callbacks and (callback := self.current_callback()) is not None
-        ):  # of the thread that polls, or that closes
+        ):  # The callbacks of the thread that polls, or that closes.
             if serves:
                 raise IllegalState(f"{method}() can't be called inside {callback}; return from that first")
             return NO_CLAIM
@@ -312,17 +315,17 @@ class BlockingRuntime(Runtime):
         self._wake()
 
     def _wake(self) -> None:
-        """Let the engine's thread run now, wherever it waits."""
+        """Wake the engine's thread from any of its waits."""
         self.owner.recall()
         self.sockets.wake()
 
     def end(self, deadline: int = 0) -> None:
-        """Stop the thread, which closes the sockets; wait for it, but not much longer than `deadline`."""
+        """Stop the thread, which closes the sockets. Wait for it, but not much longer than `deadline`."""
         self.closed = self.stopped = True
         lifecycle.ended(self)
         self._wake()
         if threading.current_thread() is not self.thread:
-            # It may be resolving a host name, and ends on its own after that.
+            # The thread may be resolving a host name. It ends after that.
             self.thread.join(max(0.1, (deadline - now()) / 1000))
         self._fail_futures(IllegalState(f"this {self.driver.kind} was closed meanwhile"))
         with self.waiters.lock:
@@ -337,7 +340,9 @@ class BlockingRuntime(Runtime):
 
 
 class _Claim:
-    """The right to use a client. The thread that is inside one of its methods has it, also in callbacks."""
+    """The right to use a client. The thread that is inside one of the client's methods has it, also in
+    callbacks.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

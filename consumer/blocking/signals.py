@@ -1,9 +1,9 @@
-"""Delays signal handlers while the engine changes: a join or a fetch that Ctrl-C interrupts could not be
+"""Delays signal handlers while the engine changes. A join or a fetch that Ctrl-C interrupts could not be
 repaired.
 
-Python calls handlers in its main thread, wherever that is, and some raise. So a handler that the
-application has set is called at the end of a change, some microseconds later (asyncio's Runner does the
-same). After that, all handlers are set as before.
+Python calls signal handlers in its main thread between any two instructions, and some handlers raise. So a
+handler that the application has set is called at the end of a change, some microseconds later (asyncio's
+Runner does the same). After that, all handlers are set as before.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any
 
-# The C module, which makes no enums: each call of a client uses it.
+# The C module returns ints instead of enums, which is faster. Each call of a client uses it.
 _signal: Any = import_module("_signal")
 
-# The process does not survive these, or can't handle them.
+# The process does not survive these signals, or cannot handle them.
 _FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTRAP"}
 # All signals. Each query takes 0.04 microseconds, and half of the signals are those between SIGRTMIN and
-# SIGRTMAX, which few programs use. So each call queries only the signals that had a handler when a client
-# was last made, or waited (`look`).
+# SIGRTMAX, which few programs use. So each call queries only the signals that had a handler when `look` was
+# last called: when a client is created, and when a call waits.
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
 
 _named = {int(known) for known in signal.Signals if known.name not in _FATAL}
@@ -31,7 +31,7 @@ _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 
 
 def look() -> None:
-    """Note which signals without a name have a handler: they are delayed as well from now on."""
+    """Note which signals without a name have a handler. From now on these are delayed as well."""
     global _numbers
     new = [number for number in _NAMELESS if number not in _numbers and callable(_signal.getsignal(number))]
     if new:
@@ -39,7 +39,7 @@ def look() -> None:
 
 
 class Held:
-    """In this block no handler is called; the handlers that were due are called at its end, and may raise
+    """Block in which no signal handler is called. Handlers that were due are called at its end, and may raise
     there.
 
     `on_signal` is called when a signal arrives, so that a wait inside the block can end.
@@ -61,12 +61,12 @@ class Held:
         try:
             for number in self._numbers:
                 handler = _signal.getsignal(number)
-                if callable(handler):  # and neither the system's nor a C handler
+                if callable(handler):  # Handlers of the system and of C code are left alone.
                     self._handlers.append((number, handler))
                     _signal.signal(number, self._delay)
         except BaseException as error:
             _call_all(_signal.signal, self._handlers)
-            if not isinstance(error, ValueError):  # a subinterpreter, which gets no signals
+            if not isinstance(error, ValueError):  # A subinterpreter receives no signals.
                 raise
 
     def _delay(self, number: int, frame: FrameType | None) -> None:
@@ -80,7 +80,7 @@ class Held:
         try:
             for number_and_handler in self._handlers:
                 _signal.signal(*number_and_handler)
-        except BaseException:  # raised by a handler that is set again, while others are not
+        except BaseException:  # One handler is set again and has raised, while others are not set yet.
             _call_all(_signal.signal, self._handlers)
             raise
         finally:

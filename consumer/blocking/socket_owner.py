@@ -1,17 +1,17 @@
 """Which thread reads the sockets: the client's own thread, or over TLS the application's, while it waits
 for data.
 
-Without TLS the client's thread always reads, ahead of the application. Decrypting TLS is computing as well:
-two threads then take the interpreter from each other at each TLS record, and on two CPUs they run where the
-broker would encrypt the next one. So over TLS the application's thread reads what it waits for (bulk reads
-1.1 to 1.3 times as fast, `benchmarks.security`). The client's thread reads what arrives while the
-application is away, or waits for something else.
+Without TLS the client's thread always reads, ahead of the application. Decrypting TLS takes CPU time as well.
+Two threads would take the interpreter from each other at each TLS record, and on two CPUs they would run
+where the broker could encrypt the next record. So over TLS the application's thread reads what it waits for
+(bulk reads 1.1 to 1.3 times as fast, `benchmarks.security`). The client's thread reads while the application
+is away, or waits for something else.
 
     client's thread    acquire()                 read, apply, read ..., until `requested`: hand_over()
     application        borrow() -> read, apply -> give_back()
 
-A thread that gave the sockets back may borrow them again within AWAY_S; after that the client's thread reads.
-Only `acquire` waits. Ctrl-C interrupts nothing here: the callers hold signals (`Held`).
+A thread that gave the sockets back may borrow them again within AWAY_S. After that the client's thread reads.
+Only `acquire` waits. Ctrl-C interrupts none of these methods, because the callers hold signals (`Held`).
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ class SocketOwner:
     """At most one thread owns the sockets: only that thread may read them, or write to them."""
 
     def __init__(self) -> None:
-        self.requested = False  # by a thread of the application, while the client's thread owns the sockets
+        # Set by a thread of the application that wants to read while the client's thread owns the sockets.
+        self.requested = False
         self.borrower = 0  # the application's thread that owns the sockets
         self._taken = False
-        self._recalled = False  # the client's thread is the next owner
-        self._asleep = False  # the client's thread waits for the borrower, however long that takes
+        self._recalled = False  # The client's thread is the next owner.
+        self._asleep = False  # The client's thread waits for the borrower, without a limit.
         self._away_until = 0.0
-        self._lock = threading.RLock()  # a client that is dropped recalls the sockets, in whichever thread
+        # Reentrant, because a client that is dropped recalls the sockets in the thread that drops it.
+        self._lock = threading.RLock()
         self._bell = threading.Lock()
         self._bell.acquire()
 
     # ---- the client's own thread
 
     def acquire(self) -> None:
-        """Wait until the sockets are free, and the application was away for a while or they were recalled."""
+        """Wait until the sockets are free, and either recalled or not used by the application for AWAY_S."""
         while (seconds := self._try_acquire()) != 0:
             self._bell.acquire(timeout=seconds)
 

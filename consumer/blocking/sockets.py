@@ -1,4 +1,5 @@
-"""Blocking I/O for the engines: sockets and a selector. Of Kafka it knows only the frames.
+"""Blocking I/O for the engines: sockets and a selector. Of Kafka, only the size-prefixed frames are known
+here.
 
     sockets = Sockets()
     for action in network.actions: sockets.perform(action)
@@ -15,8 +16,8 @@ Rules:
 * With TLS a connection is first `Reached`, and `Opened` when the broker's certificate was verified. Tokens
   are requested in their own thread: one at a time, for all connections that need one.
 
-`wake` may be called from any thread, and `write_at_once` while another thread is in `wait`; everything else
-belongs to one thread at a time.
+`wake` may be called from any thread, and `write_at_once` while another thread is in `wait`. All other methods
+belong to one thread at a time.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-# Bytes of TLS of one read at most.
+# The most bytes of TLS that one read returns.
 TLS_BUFFER_BYTES = 256 * 1024
-# Reads of one connection before the others are read.
+# The number of reads of one connection before the other connections are read.
 MAX_READS = 16
 # Seconds of one select: a selector counts milliseconds in 32 bits, and a session may last for months.
 MAX_SELECT_S = 86_400.0
@@ -84,10 +85,10 @@ class _Socket(msgspec.Struct, eq=False):
     receive_buffer: ReceiveBuffer = msgspec.field(default_factory=ReceiveBuffer)
     addresses: deque[Address] = msgspec.field(default_factory=deque[Address])
     address: Address | None = None
-    arriving_since: float = _NEVER  # since the last report that a long response arrives
+    arriving_since: float = _NEVER  # The time of the last report that a long response arrives.
     next_address_at: float = _NEVER  # when the next address is tried
     error: str = ""
-    # The error of an address that had accepted the connection: it tells more than later ones.
+    # The error of an address that had accepted the connection. It is reported rather than later errors.
     accepted_error: str = ""
 
 
@@ -96,16 +97,17 @@ class Sockets:
 
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
-        self._events: list[NetworkEvent] = []  # not returned by `take` yet
-        self._tokens: deque[Token | NoToken] = deque()  # from the threads that request tokens
-        self._token_keys: list[int] = []  # connections that wait for a token
+        self._events: list[NetworkEvent] = []  # Events that `take` has not returned yet.
+        self._tokens: deque[Token | NoToken] = deque()  # Results of the threads that request tokens.
+        self._token_keys: list[int] = []  # Connections that wait for a token.
         self._requesting_token = False
-        # Some connections use TLS: decrypting takes CPU time, and the GIL.
+        # Whether any connection uses TLS: decrypting takes CPU time, and the GIL.
         self.uses_tls = False
-        self._room: memoryview | None = None  # For TLS: its bytes are read before their meaning is known.
+        # The buffer for TLS, whose bytes must be decrypted before their meaning is known.
+        self._room: memoryview | None = None
         self._failures = AddressFailures()
-        # Held while a socket is closed, or written to by another thread: its descriptor may be reused at
-        # once.
+        # Held while a socket is closed, or written to by another thread: the descriptor of a closed socket
+        # may be reused immediately.
         self._closing = threading.Lock()
         self._resolver = Resolver(self.wake)
         self._selector = selectors.DefaultSelector()
@@ -125,7 +127,7 @@ class Sockets:
         return clock.now()
 
     def wake(self) -> None:
-        """Make `wait` return; from any thread."""
+        """Make `wait` return. Any thread may call this."""
         with contextlib.suppress(OSError):
             self._waker.send(b"\0")
 
@@ -148,8 +150,8 @@ class Sockets:
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
         """Write the first action of `todo` in this thread, while another thread is in `wait`.
 
-        False: the action, or the rest of it, has to go through `perform`, because its connection is not
-        ready, or because it is not a `Write`.
+        The result is False if the action, or the rest of it, has to go through `perform`: its connection is
+        not ready, or it is not a `Write`.
         """
         action = todo[0]
         if not isinstance(action, Write):
@@ -162,11 +164,12 @@ class Sockets:
                 return False
             sent: list[int] = []
             try:
-                # One call, which Ctrl-C can't divide: an action that was written is not in `todo` any more.
+                # One call, which Ctrl-C cannot divide: an action that was written is never in `todo` any
+                # more.
                 sent.extend(
                     map(known.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW))
                 )
-            except OSError:  # `perform` gets the same error, and reports it
+            except OSError:  # `perform` gets the same error, and reports it.
                 todo.appendleft(action)
                 return False
         if sent[0] < len(action.data):
@@ -177,7 +180,7 @@ class Sockets:
     def wait(self, timeout: float | None) -> list[NetworkEvent]:
         """Return what happened, after at most `timeout` seconds (None: when something happens).
 
-        Parts of responses are not reported; `wake` ends the wait.
+        Parts of responses are not reported. `wake` ends the wait.
         """
         self.poll(timeout)
         return self.take()
@@ -239,7 +242,7 @@ class Sockets:
         self._woken.close()
 
     def abandon(self) -> None:
-        """Close the child's copies after a fork, without a message to the brokers."""
+        """After a fork, close the child's copies of the sockets without a message to the brokers."""
         self._closed = True
         for known in self._sockets.values():
             if known.sock is not None:
@@ -279,7 +282,7 @@ class Sockets:
         self._on_broken(key, known.accepted_error or known.error or "the name has no address", events)
 
     def _on_address_failed(self, known: _Socket, why: str) -> None:
-        """Note that an address failed."""
+        """Close the socket, and note that its address failed."""
         known.error = why
         known.next_address_at = _NEVER
         self._close_socket(known)
@@ -336,7 +339,7 @@ class Sockets:
 
         try:
             threading.Thread(target=request, name="kproto-token", daemon=True).start()
-        except RuntimeError as error:  # the system has no more threads
+        except RuntimeError as error:  # The system has no more threads.
             self._on_token(NoToken(f"no token: {error}", final=False), self._events)
         else:
             self._requesting_token = True
@@ -371,7 +374,7 @@ class Sockets:
             self._flush(key, known, sock, events)
 
     def _flush(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
-        """Write what is pending, as much as the socket accepts, without copies."""
+        """Write as many of the pending bytes as the socket accepts, without copies."""
         pending = known.pending
         try:
             while pending:
@@ -447,7 +450,7 @@ class Sockets:
             was_secured = pipe.secured
             try:
                 pipe.feed(self._room[:size])
-            finally:  # The alert that says why is sent as well.
+            finally:  # TLS may have an alert to send, which tells the broker the reason.
                 if (out := pipe.outgoing()) and key in self._sockets:
                     self._send(key, known, sock, out, events)
             if pipe.secured and not was_secured:

@@ -20,8 +20,8 @@ class ThreadWaiters:
     def reset(self) -> None:
         """Forget all waiting threads. In the child of a fork, threads of the parent may hold the locks."""
         self.lock = threading.RLock()
-        # Each waiting thread has its own lock, which it can't acquire before another thread releases it.
-        # (A Condition that Ctrl-C interrupts may return without the lock that it has to give back.)
+        # Each waiting thread has its own lock, which it cannot acquire before another thread releases it. (A
+        # Condition that Ctrl-C interrupts may return without the lock that it should hold.)
         self._locks: set[threading.Lock] = set()
 
     def __bool__(self) -> bool:
@@ -53,11 +53,11 @@ class ThreadWaiters:
         """Count a change, and wake all waiting threads."""
         self.changes += 1
         for lock in list(self._locks):
-            with contextlib.suppress(RuntimeError):  # another thread has released it
+            with contextlib.suppress(RuntimeError):  # Another thread has released the lock already.
                 lock.release()
 
     @contextlib.contextmanager
     def locked(self) -> Generator[None]:
-        """Hold the lock; signal handlers run when it is released."""
+        """Hold the lock. Signal handlers run when it is released."""
         with self.lock, Held():
             yield

@@ -1,1 +1,1 @@
-"""What a consumer, a producer and a cluster client do, written once for threads and for asyncio."""
+"""The operations of consumers, producers and cluster clients, written once for threads and for asyncio."""

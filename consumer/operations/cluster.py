@@ -1,7 +1,7 @@
-"""What a cluster client does, written once for threads and for asyncio.
+"""The operations of a cluster client, written once for threads and for asyncio.
 
-Several threads or tasks may call at the same time. What to send, and what to do when it fails, is in
-`engine.admin`.
+Several threads or tasks may call these operations at the same time. `engine.admin` decides which requests to
+send, and what to do when they fail.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ClusterOperations:
         self.runtime = make_runtime(ClusterDriver(self.engine, client_id))
 
     def describe(self, kind: str) -> str:
-        """Return the client's repr. No lock is taken: a debugger may ask at any moment."""
+        """Return the client's repr. No lock is taken, because a debugger may call this at any moment."""
         return f"<{kind} {self._client_id!r}{': closed' if self.runtime.closed else ''}>"
 
     @property
@@ -281,7 +281,9 @@ class ClusterOperations:
 
 
 def _resolved(config: SecurityConfig) -> Security | None:
-    """Return what the options mean; without options nothing of TLS and SASL is imported."""
+    """Return the security settings of these options. Without options, the modules of TLS and SASL are not
+    imported.
+    """
     if not config:
         return None
     from ..security.options import known_security

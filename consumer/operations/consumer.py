@@ -1,7 +1,7 @@
-"""What a consumer does, written once for threads and for asyncio.
+"""The operations of a consumer, written once for threads and for asyncio.
 
-A method checks its arguments, and that it may be called now; then it does its work. What waits is a
-coroutine that awaits its runtime only: in asyncio it suspends there, in threads the runtime blocks.
+Each method first checks its arguments, and whether it may be called now. Methods that wait are coroutines
+which await only their runtime: in asyncio they suspend there, in threads the runtime blocks.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class ConsumerOperations(PollOperations):
         make_runtime: Callable[[Driver], Runtime],
     ) -> None:
         super().__init__(bootstrap_servers, config, make_runtime)
-        self.closer: object = None  # the thread or task that closes the consumer
+        self.closer: object = None  # The thread or task that closes the consumer.
 
     def describe(self, kind: str) -> str:
-        """Return the client's repr. No lock is taken: a debugger may ask at any moment."""
+        """Return the client's repr. No lock is taken, because a debugger may call this at any moment."""
         group = [] if self.options.group_id is None else [f"group {self.options.group_id!r}"]
         facts = [
             *group,
@@ -286,14 +286,16 @@ class ConsumerOperations(PollOperations):
     # ---- the end
 
     async def close(self, leave: bool, timeout: float) -> None:
-        """Close in any case, and then raise the first thing that went wrong: a commit, a callback."""
+        """Close in any case, and then raise the first error, of a commit or of a callback."""
         leave = check.flag("leave", leave)
         timeout = check.seconds("timeout", timeout)
         with self.runtime.call("close", serves=True):
             await self._close(leave, timeout, processed=self.runtime.is_callers())
 
     async def leave_block(self, error: BaseException | None) -> None:
-        """Close at the end of a `with` block. After an error, what was being processed is not committed."""
+        """Close at the end of a `with` block. After an error, the records that were being processed are not
+        committed.
+        """
         with self.runtime.call("leave_block", serves=True):
             try:
                 processed = error is None and self.runtime.is_callers()
@@ -311,18 +313,18 @@ class ConsumerOperations(PollOperations):
         runtime = self.runtime
         limit = int(timeout * 1000)
         deadline = now() + limit
-        closing = False  # by this call, and not by another one
+        closing = False  # This call ended the client, and no other call did.
         failures: list[Exception] = []
         try:
             while not closing:
                 last_change = runtime.changes
-                if runtime.closed or runtime.forked:  # a child takes no lock of its parent's
+                if runtime.closed or runtime.forked:  # The child of a fork takes no lock of its parent.
                     return
                 with runtime.locked():
                     if self.closer is None:
                         closing, self.closer = True, runtime.caller()
                         continue
-                if self.closer == runtime.caller():  # a signal handler interrupted this very call
+                if self.closer == runtime.caller():  # A signal handler interrupted this call.
                     return
                 if not await runtime.wait(last_change, deadline):
                     raise RequestTimedOut("close", limit, "another close() is under way, and goes on")
@@ -340,7 +342,7 @@ class ConsumerOperations(PollOperations):
                 try:
                     runtime.end(deadline)
                     self.run_event_callbacks()
-                finally:  # if Ctrl-C came again, the next call of close continues
+                finally:  # If Ctrl-C came again, the next call of close continues.
                     self.closer = None
                     runtime.notify()
         _raise_first(failures)

@@ -1,4 +1,4 @@
-"""The records that an iteration holds, and for how long they certainly belong to its consumer."""
+"""The records that an iteration holds, and the time for which they certainly belong to its consumer."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from ..engine.consumer import ConsumerEngine
 from ..options import ConsumerOptions
 from ..records import ConsumerRecord
 
-# How often, in seconds, an iteration asks the engine whether it still owns what it holds, and reports how
-# far it came. A wall clock that was set back hides a pause of the process for no longer than that.
+# The interval in seconds at which an iteration asks the engine whether the consumer still owns the held
+# records, and reports its progress. If the wall clock is set back, a pause of the process stays unnoticed for
+# at most this time.
 _MAX_CHECK_S = 1.0
 
-# (row, partition): from this row on the records are of this partition.
+# (row, partition): the records from this row on belong to this partition.
 Starts = list[tuple[int, TopicPartition]]
 
 
 class Iteration:
-    """Records of one poll, of which an iteration has returned some.
+    """The records of one poll, some of which an iteration has returned.
 
-    It returns the others only while they certainly belong to this consumer: between `owned_from` and
-    `owned_until`, seconds of `time.time()`. That clock runs while the machine sleeps, and is the fastest
-    one that does; it may jump, so both ends are compared. A process that was stopped for longer than its
-    session thus returns none of them.
+    The iteration returns the other records only while they certainly belong to this consumer: between
+    `owned_from` and `owned_until`, in seconds of `time.time()`. That clock runs while the machine sleeps, and
+    is the fastest such clock. It may jump, so both ends are compared. A process that was stopped for longer
+    than its session returns none of these records.
     """
 
     __slots__ = (
@@ -78,7 +79,7 @@ class Iteration:
         return True
 
     def expire_if_lost(self) -> None:
-        """Return no more records if the engine has let a partition go since they were polled."""
+        """Return no more records if the consumer has released a partition since they were polled."""
         if self.records and self._engine.core.partitions.losses != self._losses:
             self.owned_until = 0.0
 
@@ -91,14 +92,17 @@ class Iteration:
         return self.offsets_from(self.returned()) if self.records else {}
 
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition from this row on; the rows are scanned only once."""
+        """Return, for each partition, the first offset in this row or a later one. The rows are scanned only
+        once.
+        """
         if self._starts is None:
             self._starts = partition_starts(self.records)
         return first_offsets(self.records, self._starts, row)
 
 
 def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
-    """Return where the records of another partition begin;
+    """Return the rows at which records of another partition begin. Records of one partition are mostly
+    contiguous.
 
     those of one partition mostly follow each other.
     """
@@ -112,7 +116,7 @@ def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
 
 
 def first_offsets(records: list[ConsumerRecord], starts: Starts, row: int) -> dict[TopicPartition, int]:
-    """Return the first offset of each partition from this row on."""
+    """Return, for each partition, the first offset in this row or a later one."""
     offsets: dict[TopicPartition, int] = {}
     for index in range(max(0, bisect_right(starts, row, key=itemgetter(0)) - 1), len(starts)):
         start, partition = starts[index]

@@ -1,4 +1,4 @@
-"""How records leave the engine, and how the application's callbacks run meanwhile.
+"""Return records from the engine to the application, and run the application's callbacks.
 
 Rules:
 
@@ -38,10 +38,10 @@ from ..records import ConsumerRecord, EventCallback, GroupChange
 from ..runtime import Driver, Runtime
 from .iteration import Iteration
 
-# An iteration polls for ever, in pieces of this length.
+# An iteration polls without end, in polls of this length.
 _ITERATION_S = 3600.0
 
-# Changes that cost records, or need somebody's attention.
+# Changes that may lose records, or that need an operator's attention.
 WARNED = frozenset(
     {"lost", "missing", "refused", "throttled", "truncated", "uncommitted", "unreachable", "unsought"}
 )
@@ -51,7 +51,9 @@ _RETURNED = (ev.ListenerReturned(),)
 
 
 class ConsumerDriver:
-    """A consumer's engine, and what its runtime changes of the consumer. It does not refer to the runtime."""
+    """A consumer's engine, and the consumer's state that its runtime changes. It does not refer to the
+    runtime.
+    """
 
     kind = "consumer"
 
@@ -71,14 +73,14 @@ class ConsumerDriver:
 
     def on_report(self, change: GroupChange) -> None:
         logged = change
-        if change.kind == "lost" and change.reason == POLL_TIMEOUT:  # Java's words, which name no option
+        if change.kind == "lost" and change.reason == POLL_TIMEOUT:  # Java's words, which name no option.
             limit = f"max_poll_interval_ms={self.options.max_poll_interval_ms}"
             logged = msgspec.structs.replace(change, reason=f"{change.reason} ({limit})")
         self._log(logged)
         self.pending_callbacks.extend([(callback, change) for callback in self.callbacks])
 
     def _log(self, change: GroupChange) -> None:
-        # A position that is given up may cost records.
+        # A position that is abandoned may lose records.
         costs = change.kind in WARNED or change.before is not None
         facts = [
             *([f"from {change.before}"] if change.before is not None else []),
@@ -108,7 +110,7 @@ class ConsumerDriver:
 
 
 class PollOperations:
-    """A consumer's engine that is polled: by `poll`, or by an iteration's `next_record`."""
+    """The polls of a consumer: by `poll`, or by an iteration's `next_record`."""
 
     def __init__(
         self,
@@ -128,7 +130,7 @@ class PollOperations:
     # ---- polls and iterations
 
     async def next_record(self) -> ConsumerRecord:
-        """Return an iteration's next record, when what it holds is used up, or may belong to another
+        """Return an iteration's next record, after the held records are used up or may belong to another
         member.
         """
         runtime, iteration = self.runtime, self.iteration
@@ -154,7 +156,7 @@ class PollOperations:
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
-        self.give_back()  # before another task runs, whose seek comes after it
+        self.give_back()  # Called before another task can run, so that a seek of that task comes later.
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
             return None
@@ -168,8 +170,8 @@ class PollOperations:
         except Exception:
             runtime.apply_if_open(ev.PollEnded())
             raise
-        except BaseException:  # an interrupt, or a cancelled task: the caller does not get what was taken
-            # A poll that had not begun took nothing; what the one before it returned is processed.
+        except BaseException:  # An interrupt or a cancelled task: the caller does not receive the records.
+            # A poll that had not begun took no records; the records of the poll before it are processed.
             if self.engine.polls > polls:
                 runtime.owed += _TAKE_BACK
             runtime.apply_if_open(ev.PollEnded())
@@ -201,7 +203,9 @@ class PollOperations:
                 return None
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Return to the engine what an iteration has not returned; True if there was something."""
+        """Give the records that an iteration has not returned back to the engine. Return whether there were
+        any.
+        """
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():
             return False
@@ -215,7 +219,7 @@ class PollOperations:
         return bool(offsets)
 
     def take_back(self) -> None:
-        """Return to the engine what a method was about to return when it was interrupted."""
+        """Give the records back to the engine that a method was about to return when it was interrupted."""
         if self.iteration.records:
             self.give_back(also_last=True)
         else:
@@ -263,7 +267,7 @@ class PollOperations:
                     log.exception("a callback of events() failed on %r", change.kind)
 
     async def serve_until(self, future: Any, deadline: int) -> list[Exception]:
-        """Run callbacks until the future has completed, or until `deadline`; return what they raised."""
+        """Run callbacks until the future has completed, or until `deadline`. Return their exceptions."""
         runtime = self.runtime
         failures: list[Exception] = []
         try:
@@ -278,7 +282,7 @@ class PollOperations:
                 elif not future.done() and not await runtime.wait(last_change, deadline):
                     break
                 self.run_event_callbacks()
-        finally:  # the caller does not have the future
+        finally:  # The caller does not receive the future.
             runtime.forget(future)
         if future.done() and not future.cancelled() and (failure := future.exception()) is not None:
             failures.append(failure)

@@ -1,6 +1,6 @@
-"""What a producer does, written once for threads and for asyncio, except `send`.
+"""The operations of a producer except `send`, written once for threads and for asyncio.
 
-`send` is called some hundred thousand times a second, so each kind of producer has its own.
+`send` is called 100,000 times per second, so each kind of producer has its own `send`.
 
     with Producer("localhost:9092", transactional_id="billing-1") as producer:
         with producer.transaction():
@@ -10,8 +10,8 @@
 Leaving the inner block commits; an exception in it aborts. The state machine of transactions is
 `engine.producer.transactions`.
 
-A call that stops waiting (a timeout, Ctrl-C, a cancelled task) stops nothing: what it began continues, and
-the same call again returns how it ended.
+A call that stops waiting (a timeout, Ctrl-C, a cancelled task) does not stop the operation. The operation
+continues, and a repeated call returns its result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..records import GroupMetadata
 T = TypeVar("T")
 
 CLOSED = "this producer is closed; make a new one"
-# How long kill waits for callbacks.
+# The seconds for which kill waits for callbacks.
 _KILL_MS = 5_000
 
 
@@ -69,7 +69,7 @@ class ProducerOperations:
         return deliveries
 
     async def wait_for_room(self, put: Callable[[], T | None]) -> T:
-        """Call `put` until it returns something, for at most max_block_ms."""
+        """Call `put` until its result is not None, for at most max_block_ms."""
         runtime = self.runtime
         deadline = now() + self.options.max_block_ms
         while True:
@@ -107,7 +107,7 @@ class ProducerOperations:
     # ---- transactions
 
     async def transact(self, call: str, timeout: float | None) -> None:
-        """Begin, commit or abort, and wait until that is done."""
+        """Begin, commit or abort a transaction, and wait for the result."""
         limit = self.options.max_block_ms
         if timeout is not None:
             limit = int(check.seconds("timeout", timeout) * 1000)
@@ -140,15 +140,15 @@ class ProducerOperations:
             raise
 
     async def _abort_after(self, error: BaseException) -> None:
-        """Abort, so that the application gets `error`.
+        """Abort the transaction after `error`.
 
-        If `error` is what made the transaction fail, and the abort shows that the producer can do nothing
-        any more, the application gets the error of the abort.
+        If the abort shows that the producer cannot continue, and `error` is the reason why the transaction
+        failed, the application receives the error of the abort instead of `error`.
         """
         transactions = self._transactions("abort")
         is_cause = error is transactions.error
         if "abort" not in CALLS[transactions.state]:
-            return  # it never began, is committed, or is lost
+            return  # The transaction never began, is committed, or is lost.
         try:
             await self._transact("abort", self.options.max_block_ms)
         except KprotoError as abort_error:
@@ -173,7 +173,7 @@ class ProducerOperations:
         await self._wait_for(wish, limit, deadline)
 
     async def _wait_for(self, wish: PendingCall, limit: int, deadline: int) -> None:
-        """Wait until it is done; raise what went wrong."""
+        """Wait until the transaction has ended. Raise its error."""
         runtime = self.runtime
         try:
             wish.waiting.add(runtime.caller())
@@ -198,7 +198,7 @@ class ProducerOperations:
         runtime = self.runtime
         runtime.check_call(waits=True)
         deadline = now() + limit
-        closing = False  # by this call, and not by another one
+        closing = False  # This call ended the client, and no other call did.
         failure: KprotoError | None = None
         try:
             while not closing:
@@ -209,7 +209,7 @@ class ProducerOperations:
                         closing = True
                         runtime.closer = runtime.caller()
                         continue
-                if runtime.closer == runtime.caller():  # a signal handler interrupted this very call
+                if runtime.closer == runtime.caller():  # A signal handler interrupted this call.
                     return
                 if runtime.ended:
                     runtime.wait_for_callbacks(deadline)
@@ -227,16 +227,16 @@ class ProducerOperations:
             if closing:
                 try:
                     runtime.shut_down(deadline)
-                finally:  # if Ctrl-C came again, the next call of close continues
+                finally:  # If Ctrl-C came again, the next call of close continues.
                     runtime.closer = None
                     runtime.notify()
         if failure is not None:
             raise failure
 
     async def _leave_transaction(self, limit: int, deadline: int) -> KprotoError | None:
-        """Finish or abort the open transaction; return why a commit failed, if no call gets that error.
+        """Finish or abort the open transaction. Return the error of a commit, if no other call raises it.
 
-        A transaction that is not aborted loses nothing: its records are not read, and the broker aborts it
+        A transaction that is left open loses no records: consumers do not read it, and the broker aborts it
         after transaction_timeout_ms.
         """
         transactions = self.runtime.engine.transactions
