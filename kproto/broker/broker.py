@@ -1,6 +1,6 @@
-"""The state of the embedded broker, and what the handlers of its APIs may do with it.
+"""The state of the embedded broker, and the operations that API handlers call.
 
-`machine.step` applies events to it; the actions that `step` returns are declared here.
+`machine.step` applies events to this state. This module also declares the actions that `step` returns.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .topics import Partition, Topic
 
 
 class SendFrame(NamedTuple):
-    """Send this response, without the size in front, then step with `ResponseSent`."""
+    """Send this response behind a size prefix, then step with `ResponseSent`."""
 
     conn: int
     frame: bytes
 
 
 class Disconnect(NamedTuple):
-    """Close the connection; `reason` is for the log. `ClientDisconnected` need not follow."""
+    """Close the connection; `reason` is for the log. A `ClientDisconnected` event is not required."""
 
     conn: int
     reason: str
@@ -82,7 +82,7 @@ def initial_acls(settings: Settings) -> Acls | None:
 class Broker:
     """The state of one broker: its connections, delayed requests and sessions.
 
-    Topics belong to the cluster.
+    Topics and coordinators belong to the cluster.
     """
 
     def __init__(
@@ -96,9 +96,10 @@ class Broker:
         users: Users | None = None,
         acls: Acls | None = None,
     ) -> None:
-        """`apis` are the advertised versions, see `apis.table.served`.
+        """Create the broker of one node.
 
-        Without `cluster` it is a cluster of one.
+        `apis` are the advertised versions, see `apis.table.served`. Without `cluster`, the broker creates a
+        cluster with this node only.
         """
         self.node: Final = node
         self.apis: Final = apis
@@ -125,19 +126,19 @@ class Broker:
         self.throttle_times: Final[dict[int, int]] = {}
         # Connections of throttled clients, which are not read until their deadline.
         self.muted: Final[Deadlines[int]] = Deadlines()
-        # Time and actions of the step in progress.
+        # The time and the actions of the current step.
         self.now = 0
         self.actions: list[Action] = []
 
     @property
     def wall_clock(self) -> int:
-        """The time of day in ms, which timestamps of records and expiry of tokens refer to."""
+        """The time of day in ms, to which record timestamps and token expiry refer."""
         return self.now + self.cluster.wall_clock_offset
 
     def backlog(self, conn: int) -> int:
-        """Return the bytes of queued requests of a connection.
+        """Return the total size in bytes of the queued requests of a connection.
 
-        The shell pauses reading above a limit.
+        Above a limit, the shell stops reading from the connection.
         """
         connection = self.connections.get(conn)
         return connection.queued_bytes if connection else 0
@@ -157,10 +158,7 @@ class Broker:
         )
 
     def respond(self, conn: int, response: Message) -> None:
-        """Send the response to the current request of a connection.
-
-        Nothing if the connection is gone.
-        """
+        """Send the response to the current request of a connection, if the connection is open."""
         connection = self.connections.get(conn)
         if connection is None or connection.current_call is None:
             return
@@ -179,7 +177,8 @@ class Broker:
         try:
             frame = encode_response(response, call.version, header.correlation_id)
         except EncodeError:
-            # An error message or a member id that contains a long name may itself be too long.
+            # The response with an error may also be too long: its message or a member id may contain a long
+            # name.
             if call.injected_error is not None:
                 raise
             connection.oversized_call = replace(call, injected_error=ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -190,9 +189,9 @@ class Broker:
         self.actions.append(SendFrame(conn, frame))
 
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
-        """Let `amend` change the response of a call in place, before its earlier amendment.
+        """Let `amend` change the response of a call in place, before earlier amendments.
 
-        Returns the new call, which is now the current one of its connection.
+        Returns the changed call, which becomes the current call of its connection.
         """
         earlier = call.amend_response
 
@@ -207,14 +206,14 @@ class Broker:
         return call
 
     def is_authorized(self, call: Call, operation: int, resource: int, name: str) -> bool:
-        """Return whether the caller may do this. Without an authorizer every caller may."""
+        """Return whether the caller may perform an operation; without an authorizer it may."""
         acls = self.acls
         if call.injected_error is not None:
             return False
         return acls is None or acls.allows(call.principal, call.host, operation, resource, name)
 
     def is_authorized_for_any(self, call: Call, operation: int, resource: int) -> bool:
-        """Return whether the caller may do this with at least one resource of this type."""
+        """Return whether the caller may perform an operation on at least one resource of a type."""
         if call.injected_error is not None:
             return False
         return self.acls is None or self.acls.allows_any(call.principal, call.host, operation, resource)
@@ -275,7 +274,7 @@ class Broker:
     def delete_topic(self, topic: Topic, now: int) -> None:
         """Delete a topic and the offsets that were committed for it.
 
-        Delayed fetches are completed.
+        Delayed fetches of the topic are completed.
         """
         self.topics.delete(topic)
         for partition in topic.partitions:
@@ -290,7 +289,8 @@ class Broker:
     def on_partitions_changed(self, partitions: Iterable[Partition]) -> None:
         """Try to complete the delayed fetches of these partitions, on all brokers of the cluster.
 
-        Another broker may hold them: the transaction coordinator writes markers to partitions of all leaders.
+        A fetch may be delayed on another broker, because the transaction coordinator writes markers to
+        partitions of all leaders.
         """
         changed = list(partitions)
         for broker in self.cluster.brokers.values():

@@ -1,4 +1,4 @@
-"""A request on its way to the handler of its API, and what a handler returns."""
+"""A request that a handler executes, and the results that a handler returns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Refuse = Callable[[Any, ErrorCode, int], Message]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One broker of the cluster, with one address per listener, or else `host` and `port`."""
+    """One broker of the cluster, with an address per listener; `host` and `port` are the default."""
 
     id: int
     host: str
@@ -36,15 +36,15 @@ class Node:
 
 
 def replace_fields(message: M, **fields: Any) -> M:
-    """Return a shallow copy of a message or of a part of one with these fields replaced."""
+    """Return a shallow copy of a message or a struct, with these fields replaced."""
     return cast("M", msgspec.structs.replace(cast("Any", message), **fields))
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request that is being served. `random_id` is unique to it.
+    """One request that is being served.
 
-    `now` is when serving it began.
+    `random_id` is unique to the request. `now` is the time in ms at which its execution began.
     """
 
     conn: int
@@ -55,9 +55,9 @@ class Call:
     refuse_request: Refuse
     principal: str = "User:ANONYMOUS"
     listener: str = "PLAINTEXT"
-    # Applied to the response before it is encoded.
+    # Changes the response before it is encoded.
     amend_response: Callable[[Message], Message] | None = None
-    # Set by `Server.fail`: the request is not executed but refused with this error.
+    # Set by `Server.fail`: the request is not executed but rejected with this error.
     injected_error: ErrorCode | None = None
 
     @property
@@ -76,11 +76,11 @@ class Call:
         return self.envelope.header.request_api_key
 
     def refuse(self, error: ErrorCode) -> Message:
-        """Return the response that refuses the whole request with `error`."""
+        """Return the response that rejects the whole request with `error`."""
         return self.refuse_request(self.request, error, self.version)
 
     def with_fields(self, **fields: Any) -> Call:
-        """Return this call with these fields of its request replaced."""
+        """Return a copy of this call, with these fields of its request replaced."""
         request = replace_fields(self.request, **fields)
         envelope = Envelope(self.envelope.header, self.envelope.header_version, request, self.version)
         return replace(self, envelope=envelope)
@@ -112,7 +112,7 @@ Result = Message | RespondThenClose | CloseConnection | Literal[_Later.PARKED] |
 
 
 class DelayedRequest(Protocol):
-    """A request in the purgatory, completed by a change or at its `deadline` (ms)."""
+    """A request in the purgatory, completed by a change of a partition, or at `deadline` (ms)."""
 
     call: Call
     deadline: int

@@ -1,19 +1,20 @@
-"""What the brokers of a cluster share: logs, coordinators, and which node leads what.
+"""The state that the brokers of a cluster share: logs, coordinators and leaders.
 
     cluster = Cluster(settings, [Node(1, "broker-1", 9092), Node(2, "broker-2", 9092)])
     brokers = [Broker(settings, node, served(), cluster=cluster) for node in cluster.nodes.values()]
 
 Rules:
 
-* All brokers share the same logs, offsets and groups. Only the responsibility for them moves. Replication,
-  and what a new leader has not replicated, are up to the operator (`TruncateLog`).
-* The leader of a partition is a node in turn, by the partition's index, unless it was assigned. A partition
-  that is created while its node is down gets another leader. The partitions of `__consumer_offsets` and
-  `__transaction_state` are led in the same way. The leader of the partition that a group id or transactional
-  id hashes to is its coordinator, until the group is moved.
-* When a group is moved, its waiting members are answered NOT_COORDINATOR. The new coordinator has just loaded
-  the group, so that every member gets a full session timeout (GroupMetadataManager.onUnloaded, onLoaded).
-* Connection numbers are unique in the cluster: any broker can respond on a connection of another one.
+* All brokers share the same logs, offsets and groups. Only leadership moves from node to node. Replication is
+  not simulated: the operator removes the records that a new leader has not replicated (`TruncateLog`).
+* Leaders are assigned round-robin by partition index, unless the operator assigns them. A partition that is
+  created while its node is down gets another leader. The partitions of `__consumer_offsets` and
+  `__transaction_state` get their leaders in the same way. The leader of the partition that a group id or
+  transactional id hashes to is its coordinator, until the group is moved.
+* When a group is moved, its waiting members are answered NOT_COORDINATOR. The new coordinator loads the
+  group, and every member gets a full session timeout (GroupMetadataManager.onUnloaded, onLoaded).
+* Connection numbers are unique in the cluster, so that a broker can respond on a connection of another
+  broker.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NO_LEADER: Final = -1
 
 
 class ClusterBroker(Protocol):
-    """What the brokers of a cluster use of each other."""
+    """The attributes of a broker that the other brokers of its cluster use."""
 
     settings: Settings
 
@@ -61,18 +62,18 @@ class ClusterBroker(Protocol):
 
 
 class Cluster:
-    """The state that the brokers of a cluster share. `nodes` has those that are up."""
+    """The state that the brokers of a cluster share. `nodes` contains the nodes that are up."""
 
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
         self.nodes: Final = {node.id: node for node in nodes}
         self.topics: Final = Topics()
-        # The only place that chooses the implementation of the group coordinator. The broker uses
-        # `coordinator`; tests and the virtual-time world also look at the groups of `classic_coordinator`.
+        # The implementation of the group coordinator is chosen only here. The broker uses `coordinator`.
+        # Tests and the virtual-time world also read the groups of `classic_coordinator`.
         self.classic_coordinator: Final = ClassicCoordinator(settings.group, self.topics)
         self.coordinator: Final[GroupCoordinator] = self.classic_coordinator
         self.transactions: Final = transactions.TransactionCoordinator(settings.transactions, self.topics)
         self.connections: Final[dict[int, Connection]] = {}
-        # Assigned leaders; other partitions are led by a node in turn.
+        # Leaders that were assigned explicitly; the other partitions are assigned to the nodes round-robin.
         self.leaders: Final[dict[Partition, int]] = {}
         # Group id -> coordinator, for groups that were moved.
         self.coordinators: Final[dict[str, int]] = {}
@@ -82,7 +83,7 @@ class Cluster:
         self.brokers: Final[dict[int, ClusterBroker]] = {}
         # Group id -> the time (ms) until which its new coordinator loads it.
         self.loading: Final[dict[str, int]] = {}
-        # The time of day minus the time of steps (ms); the shell sets it.
+        # The time of day minus the `now` of steps, in ms; the shell sets it.
         self.wall_clock_offset = 0
         self.unsent = 0
         """Bytes of responses that no socket has accepted yet."""
@@ -96,7 +97,7 @@ class Cluster:
         self.log_manager: Final = LogManager(self.topics, self.dynamic, self._node_ids[0])
 
     def expire_producers(self, now: int) -> None:
-        """Remove idempotent producers that have not written for a long time, if the check is due."""
+        """Remove expired idempotent producers, if the check is due."""
         if now < self._producer_expiration_at:
             return
         self._producer_expiration_at = now + self._settings.producer_id_expiration_check_interval_ms
@@ -119,7 +120,7 @@ class Cluster:
         return leader if leader in self.nodes else NO_LEADER
 
     def assign_leaders(self, topic: Topic) -> None:
-        """Assign a live leader to the new partitions of a topic whose leader in turn is down."""
+        """Assign a live leader to each new partition of a topic whose default leader is down."""
         for index, partition in enumerate(topic.partitions):
             if self.leader(partition, index) == NO_LEADER and partition not in self.leaders:
                 live = [node for node in partition.replicas or self.nodes if node in self.nodes]
@@ -141,7 +142,7 @@ class Cluster:
         return tuple(self._node_ids[(index + replica) % count] for replica in range(factor))
 
     def endpoints(self, node_ids: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
-        """Return the live ones of these nodes, each once, with their address for a listener."""
+        """Return the live nodes among these, without duplicates, with their addresses for a listener."""
         nodes = [self.nodes[node_id] for node_id in dict.fromkeys(node_ids) if node_id in self.nodes]
         return [(node, *node.address(listener)) for node in nodes]
 
@@ -154,10 +155,7 @@ class Cluster:
         return self._if_up(coordinator)
 
     def transaction_coordinator_of(self, transactional_id: str) -> int:
-        """Return the id of the node that coordinates a transactional id.
-
-        NO_LEADER while it is down.
-        """
+        """Return the id of the node that coordinates a transactional id; NO_LEADER while it is down."""
         partition = state_partition(transactional_id, self._settings.transactions)
         return self._leader_of_internal(self.state_leaders, partition)
 
@@ -165,7 +163,7 @@ class Cluster:
         return self._if_up(leaders.get(partition, self._node_ids[partition % len(self._node_ids)]))
 
     def move_coordinators(self, node: int, successor: int) -> None:
-        """Move the transactional ids and future groups of a node before it goes down.
+        """Move the coordination of transactional ids and new groups away from a node.
 
         Existing groups are moved one by one (`move_group`).
         """
@@ -187,12 +185,12 @@ class Cluster:
         return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
 
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
-        """Note the offsets partition of a group, if the producer has pending offsets there."""
+        """Record that a producer has pending offsets in a group's offsets partition, if it has."""
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 
     def clear_pending_offsets(self, producer_id: int, partition: TransactionPartition) -> None:
-        """Note that the producer's transaction ended in this offsets partition."""
+        """Record that the producer's transaction ended in this offsets partition."""
         self._pending_offsets.pop((producer_id, partition), None)
 
     @property
@@ -201,9 +199,9 @@ class Cluster:
         return len(self._node_ids) > 1 or bool(self.loading)
 
     def coordinator_error(self, group_id: str, node: int, now: int) -> ErrorCode:
-        """Return why a node rejects requests to a group, or NONE.
+        """Return the error with which a node rejects requests to a group, or NONE.
 
-        It is not the coordinator of the group, or it is still loading the group (R171).
+        The node is not the coordinator of the group, or is still loading the group (R171).
         """
         if self.group_coordinator_of(group_id) != node:
             return ErrorCode.NOT_COORDINATOR
@@ -212,7 +210,7 @@ class Cluster:
         return ErrorCode.NONE
 
     def move_group(self, group_id: str, node: int, now: int, loading_ms: int) -> list[SendResponse]:
-        """Move a group to another coordinator, which has loaded it after `loading_ms`.
+        """Move a group to another coordinator, which finishes loading it after `loading_ms`.
 
         Returns the responses to the requests that wait at the old coordinator.
         """

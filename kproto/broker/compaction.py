@@ -1,20 +1,20 @@
-"""Compaction: of a log only the last value of each key is kept.
+"""Compaction: only the last value of each key in a log is kept.
 
 Rules, as in Kafka's Cleaner:
 
 * The active segment is not compacted. Neither is a segment with unstable records (X5), or with records
   younger than `min.compaction.lag.ms`, nor any segment after it. Everything before is compacted from the
   start of the log.
-* A record is removed if a later one in the compacted part has its key, or if it has no key. Offsets are
-  kept.
+* A record is removed if a later one in the compacted part has its key, or if it has no key. Offsets do not
+  change.
 * A tombstone is kept for `delete.retention.ms` after its first compaction; the batch stores the end of that
   time as its delete horizon (KIP-534). A tombstone is kept for ever if the horizon exceeds an int64. The
-  marker of a transaction is kept in the same way after the last record of the transaction was removed.
+  marker of a transaction is kept for the same time after the last record of the transaction was removed.
 * Records of aborted transactions are removed immediately, and do not count as values of their keys.
-* The last batch of each producer is kept, without records if necessary, so that its sequences continue. The
-  last compacted batch is also kept, so that consumers advance past it.
-* A batch that cannot be decoded here is kept, and its keys do not count. A batch that cannot be encoded again
-  is kept as well.
+* The last batch of each producer is kept, without records if necessary, so that its sequence numbers
+  continue. The last compacted batch is also kept, so that consumers advance past it.
+* A batch that cannot be decoded is kept, and its keys are ignored. A batch that cannot be encoded again is
+  kept unchanged.
 """
 
 from __future__ import annotations
@@ -149,9 +149,9 @@ def _is_last_of_producer(partition: Partition, batch: Batch) -> bool:
 
 
 def _with_records(batch: Batch, old: list[Record], remaining: list[Record], horizon: int | None) -> Batch:
-    """Return the batch with the remaining records only.
+    """Return a copy of the batch that has only the remaining records.
 
-    `horizon` is its new delete horizon, or None.
+    `horizon` is the new delete horizon in ms; None keeps the old one.
     """
     if len(old) == len(remaining) and horizon is None:
         return batch
@@ -195,13 +195,10 @@ def _merge_segments(log: Log, end: int, max_bytes: int) -> None:
 
 
 class _CleanedTransactionMetadata:
-    """Decides which batches are discarded with their transactions, in one pass over a log.
-
-    Kafka's CleanedTransactionMetadata.
-    """
+    """A pass over a log that finds the batches to discard (Kafka's CleanedTransactionMetadata)."""
 
     def __init__(self, aborted: Iterable[AbortedTransactionRange]) -> None:
-        # In descending order of their first offsets: the next one is the last.
+        # Sorted by descending first offset, so that the next transaction is at the end.
         self._upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         # Producer id -> its aborted transaction, and whether one of its batches was found.
         self._ongoing_aborted: dict[int, tuple[AbortedTransactionRange, bool]] = {}
@@ -210,7 +207,7 @@ class _CleanedTransactionMetadata:
         """Aborted transactions of which only the marker is left."""
 
     def is_discarded(self, batch: Batch) -> bool:
-        """Return whether a batch is discarded; called once for each batch, in their order."""
+        """Return whether a batch is discarded; call it once for each batch, in log order."""
         while self._upcoming and self._upcoming[-1].first_offset <= batch.last_offset:
             transaction = self._upcoming.pop()
             self._ongoing_aborted.setdefault(transaction.producer_id, (transaction, False))

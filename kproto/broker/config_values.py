@@ -1,4 +1,4 @@
-"""Types of config values, as in Kafka's ConfigDef: what they accept and how it is shown.
+"""Types of config values, as in Kafka's ConfigDef: which texts are valid, and how they are shown.
 
 Values are read as Kafka reads them. Blanks around a value are ignored, numbers must fit their type, and words
 are case sensitive except for true and false.
@@ -19,7 +19,7 @@ _REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")  # Kafka accepts empty items
 
 
 class ConfigType(IntEnum):
-    """DescribeConfigsResponse.ConfigType, as far as this broker needs it."""
+    """The values of DescribeConfigsResponse.ConfigType that this broker uses."""
 
     BOOLEAN = 1
     STRING = 2
@@ -30,7 +30,7 @@ class ConfigType(IntEnum):
 
 
 class ValueType(Protocol):
-    """The type of a config. `text` is always without blanks around it."""
+    """The type of a config. Its methods expect a `text` without surrounding blanks."""
 
     @property
     def config_type(self) -> ConfigType:
@@ -38,10 +38,10 @@ class ValueType(Protocol):
         ...
 
     def fault(self, text: str) -> str | None:
-        """Return what is allowed if `text` is not, such as "at least 1", or None."""
+        """Return the allowed values (such as "at least 1") if `text` is invalid, or None."""
 
     def value(self, text: str) -> bool | int | float | str:
-        """Return the value of a `text` without fault."""
+        """Return the value of a valid `text`."""
         ...
 
     def shown(self, text: str) -> str:
@@ -51,13 +51,13 @@ class ValueType(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """True or false; `refused` explains why true is not allowed, if it is not."""
+    """True or false. If true is not allowed, `refused` explains why."""
 
     refused: str | None = None
     config_type: ConfigType = ConfigType.BOOLEAN
 
     def fault(self, text: str) -> str | None:
-        """Return what is allowed if `text` is not, or None."""
+        """Return the allowed values if `text` is invalid, or None."""
         if text.lower() not in ("true", "false"):
             return "one of true, false"
         return self.refused if self.value(text) else None
@@ -73,12 +73,12 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A whole number of 32 or 64 bits, within bounds, and except some values."""
+    """A whole number of 32 or 64 bits within bounds, except for excluded values."""
 
     bits: int = 64
     minimum: int | None = None
     maximum: int | None = None
-    # Values within the bounds that are not allowed, and what is allowed instead.
+    # Values within the bounds that are not allowed, and the text that says which values are.
     excluded: tuple[int, ...] = ()
     allowed: str = ""
 
@@ -88,7 +88,7 @@ class Integer:
         return ConfigType.INT if self.bits == 32 else ConfigType.LONG
 
     def fault(self, text: str) -> str | None:
-        """Return what is allowed if `text` is not, or None."""
+        """Return the allowed values if `text` is invalid, or None."""
         number = whole(text, self.bits)
         if number is None:
             return f"a whole number of {self.bits} bits"
@@ -114,7 +114,7 @@ class Ratio:
     config_type: ConfigType = ConfigType.DOUBLE
 
     def fault(self, text: str) -> str | None:
-        """Return what is allowed if `text` is not, or None. Kafka's comparisons accept NaN."""
+        """Return the allowed values if `text` is invalid, or None; NaN is valid, as in Kafka."""
         number = double(text)
         if number is None or number < 0 or number > 1:
             return "a number from 0 to 1"
@@ -132,13 +132,13 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text, or only one that `check` has no fault with."""
+    """A text that `check` accepts. `check` returns None or the allowed values."""
 
     check: Callable[[str], str | None] = lambda _: None
     config_type: ConfigType = ConfigType.STRING
 
     def fault(self, text: str) -> str | None:
-        """Return what is allowed if `text` is not, or None."""
+        """Return the allowed values if `text` is invalid, or None."""
         return self.check(text)
 
     def value(self, text: str) -> str:
@@ -151,7 +151,7 @@ class Text:
 
 
 def choice(*words: str) -> Text:
-    """Return the type of a config that has one of these words."""
+    """Return the type of a config whose value is one of these words."""
 
     def check(text: str) -> str | None:
         return None if text in words else f"one of {', '.join(words)}"
@@ -166,7 +166,7 @@ class CleanupPolicy:
     config_type: ConfigType = ConfigType.LIST
 
     def fault(self, text: str) -> str | None:
-        """Return what is allowed if `text` is not, or None."""
+        """Return the allowed values if `text` is invalid, or None."""
         policies = _COMMA.split(text) if text else []
         return None if {*policies} <= {"compact", "delete"} else "compact, delete, or both"
 
@@ -186,7 +186,7 @@ class ThrottledReplicas:
     config_type: ConfigType = ConfigType.LIST
 
     def fault(self, text: str) -> str | None:
-        """Return what is allowed if `text` is not, or None."""
+        """Return the allowed values if `text` is invalid, or None."""
         items = _COMMA.split(text)
         valid = "".join(items) == "*" or all(_REPLICA.fullmatch(item) for item in items)
         return None if valid else "* or PARTITION:BROKER, with commas in between"
@@ -201,6 +201,6 @@ class ThrottledReplicas:
 
 
 def invalid_value(name: str, value: str, value_type: ValueType) -> str | None:
-    """Return Kafka's message for a value that is not allowed, or None."""
+    """Return Kafka's message for an invalid value, or None."""
     fault = value_type.fault(trimmed(value))
     return None if fault is None else f"Invalid value {value:.60} for configuration {name}: {fault}"

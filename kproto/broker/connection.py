@@ -12,26 +12,26 @@ from .security.authenticator import ANONYMOUS, SaslAuthenticator
 
 @dataclass(slots=True)
 class Connection:
-    """One client connection, with the requests that it has sent and that are not served yet."""
+    """One client connection, with its requests that are not yet answered."""
 
     conn: int
     host: str
-    # Each request with the random id that came with it.
+    # The received requests, each with its random id.
     request_queue: deque[tuple[bytes, UUID]] = field(default_factory=deque[tuple[bytes, UUID]])
     queued_bytes: int = 0
     # The request that is being served.
     current_call: Call | None = None
-    # Its response was returned as an action, and `ResponseSent` has not arrived yet.
+    # A response was returned as a `SendFrame`, and `ResponseSent` has not arrived yet.
     response_in_flight: bool = False
     unsent_bytes: int = 0
-    # A call whose response could not be encoded; it is refused next.
+    # A call whose response could not be encoded; it is answered with an error next.
     oversized_call: Call | None = None
     listener: str = "PLAINTEXT"
     certificate_principal: str = ANONYMOUS
-    # None on a listener without SASL.
+    # The SASL state of the connection; None on a listener without SASL.
     authenticator: SaslAuthenticator | None = None
 
     @property
     def principal(self) -> str:
-        """The principal of the client: by SASL, or else by its certificate."""
+        """The principal of the client: from SASL, or on listeners without SASL from the certificate."""
         return self.certificate_principal if self.authenticator is None else self.authenticator.principal

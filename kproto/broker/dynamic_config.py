@@ -1,10 +1,11 @@
-"""Broker configs that are changed while brokers run, for all of them or for one (KIP-226).
+"""Broker configs that are changed while brokers run, for one broker or for all (KIP-226).
 
 Rules:
 
 * Only configs that take effect immediately can be changed (`Setting.dynamic`); changes of others are
   rejected.
-* A value for one broker has precedence over one for all brokers, and that over the value at the start.
+* A value for one broker has precedence over the value for all brokers. Both have precedence over the value
+  with which the brokers started.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ class DynamicConfig:
     """The changes of broker configs in one cluster (Kafka's DynamicBrokerConfig)."""
 
     def __init__(self, settings: Settings) -> None:
-        """`settings` are those with which the brokers started."""
+        """Start without changes; `settings` are the configs with which the brokers started."""
         self.start: Final = settings
         self._values: dict[str, Mapping[str, str]] = {}
 
     def values(self, name: str) -> dict[str, str]:
-        """Return what is set for a broker by its id, or for `ALL`, as it was given."""
+        """Return the dynamic configs of a broker id or of `ALL`, as the texts that were set."""
         return dict(self._values.get(name, {}))
 
     def set(self, name: str, values: Mapping[str, str]) -> None:
-        """Replace what is set for a broker, or for `ALL`; `check_dynamic` must have accepted it."""
+        """Replace the dynamic configs of a broker id or of `ALL`; `check_dynamic` must accept them."""
         self._values[name] = dict(values)
 
     def settings(self, node: int) -> Settings:
-        """Return the settings of a broker now."""
+        """Return the current settings of a broker."""
         values = {**self._values.get(ALL, {}), **self._values.get(str(node), {})}
         changes: dict[str, Any] = {SETTINGS[name].field: parse(name, value) for name, value in values.items()}
         return replace(self.start, **changes)

@@ -1,8 +1,8 @@
-"""Responses that the operator lets fail or throttles (`Server.fail`, `Server.throttle`).
+"""Errors that the operator injects into responses, and throttling (`Server.fail`, `Server.throttle`).
 
-* A failed request is refused as if it had no permission, with another error. Each API therefore refuses in
-  its own form, per partition, group or topic, and nothing is executed. A response without room for an error,
-  such as a list, is empty.
+* A request with an injected error is rejected as if its caller had no permission, but with that error. Each
+  API therefore reports the error in its own form, per partition, group or topic. Nothing is executed. If a
+  response has no error field, such as a list, it is empty.
 * A throttled client receives its response immediately, with a throttle time (KIP-219). Until that time has
   passed, nothing is read from its connection. A throttled Fetch returns no records (`apis.fetch`).
 """
@@ -16,9 +16,9 @@ from ..wire.message import Message, Struct
 
 
 def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
-    """Replace every error of a response.
+    """Replace every error of a response by `error`.
 
-    Without one, set the top-level error if the version has it.
+    If the response has no error, set its top-level error, provided that the version has one.
     """
     top_level = _has_field(response, "error_code", version)
     if not _replace_errors(response, error) and top_level:
@@ -27,7 +27,7 @@ def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
 
 
 def _replace_errors(value: Any, error: ErrorCode) -> bool:
-    """Replace the errors within a part of a response; returns whether there were any."""
+    """Replace the errors in a part of a response; return whether there were any."""
     if isinstance(value, list):
         items = cast("list[object]", value)
         return max([_replace_errors(item, error) for item in items], default=False)
@@ -47,7 +47,7 @@ def _replace_errors(value: Any, error: ErrorCode) -> bool:
 
 
 def set_throttle_time(response: Message, version: int, throttle_ms: int) -> None:
-    """Set the throttle time of a response, if the version has one."""
+    """Set the throttle time of a response, if the version has the field."""
     if _has_field(response, "throttle_time_ms", version):
         fields: Any = response
         fields.throttle_time_ms = throttle_ms

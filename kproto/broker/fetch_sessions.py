@@ -2,20 +2,21 @@
 
 Rules, as in Kafka's FetchSession and FetchManager:
 
-* Epoch 0 requests a new session, and ends the one whose id it carries. Epoch -1 requests no session, and ends
-  the one whose id it carries. Any other epoch must be the session's next one; 1 follows 2**31 - 1.
-* A request of a session contains new or changed partitions, and those to forget. The response contains
-  partitions with records, with an error, with a diverging epoch (KIP-595), or whose high watermark or log
-  start offset changed since the last response.
-* A session refers to topics by name (up to v12) or by id (from v13 on); a change of that is an error. The
-  name of an id is looked up once: a deleted topic is reported as missing under that name.
-* If all slots are in use, a session that was last used `IDLE_MS` ago is evicted. If there is none, the
-  response carries session id 0 and the client continues without a session.
-* A partition that was answered with records moves to the end of the order, so that none starves.
+* A request with epoch 0 opens a session, and one with epoch -1 uses none. Both close the session whose id
+  they carry. Any other epoch must be the session's next one; 1 follows 2**31 - 1.
+* A request in a session contains only new or changed partitions, and the partitions to forget. The response
+  contains partitions with records, with an error, with a diverging epoch (KIP-595), or whose high watermark
+  or log start offset changed since the last response.
+* A session refers to topics by name (up to v12) or by id (from v13 on). A request that switches between names
+  and ids is an error. The name of a topic id is looked up once: a deleted topic is reported as missing under
+  that name.
+* If all slots are in use, a session that was last used `IDLE_MS` ago is evicted. If no session is that old,
+  the response carries session id 0 and the client continues without a session.
+* A partition whose records are returned moves to the end of the order, so that no partition starves.
 
-An optimization of this broker: a fetch of a session reads only partitions that may have something to send. A
-partition whose client has read and received everything is idle: it is skipped until it changes, or until the
-client asks for another offset.
+As an optimization, a fetch in a session reads only partitions that may have new data. A partition whose
+client has received everything is idle: it is skipped until it changes, or until the client requests another
+offset.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .topics import Partition
 FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
 _MAX_EPOCH: Final = 2**31 - 1
-# Kafka's min.incremental.fetch.session.eviction.ms: younger sessions are not evicted.
+# The idle time after which a session may be evicted: Kafka's min.incremental.fetch.session.eviction.ms.
 IDLE_MS: Final = 120_000
 
 TopicKey: TypeAlias = UUID | str
@@ -52,7 +53,7 @@ class CachedPartition:
     """The partition that has to change before it is read again; None if it is read by the next fetch."""
 
     def is_unchanged(self, data: PartitionData) -> bool:
-        """Return whether the client received all of this, apart from records and errors.
+        """Return whether the client knows the high watermark and the log start offset of `data`.
 
         A diverging epoch is sent again until the client fetches another offset.
         """
@@ -63,7 +64,7 @@ class CachedPartition:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """The partitions that one client fetches."""
+    """The state of one fetch session: the partitions that one client fetches."""
 
     id: int
     by_id: bool
@@ -82,7 +83,7 @@ class FetchSession:
     is_closed: bool = False
 
     def add(self, key: Key, requested: FetchPartition) -> None:
-        """Add a partition, or replace what is requested of it."""
+        """Add a partition, or replace the offset and limits that are requested for it."""
         cached = self.partitions.get(key)
         if cached is None:
             self.last_order += 1
@@ -93,7 +94,7 @@ class FetchSession:
             self.activate(key)
 
     def remove(self, key: Key) -> None:
-        """Remove a partition; nothing if the session does not have it."""
+        """Remove a partition, if the session contains it."""
         if key in self.partitions:
             self.activate(key)
             self.active.remove(key)
@@ -119,8 +120,8 @@ class FetchSession:
             self.active.add(key)
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
-        """Return the partitions that may have something to send, in their order."""
-        if reader != self.reader:  # another reader may see more
+        """Return the partitions that may have new data, in their order."""
+        if reader != self.reader:  # another reader may be allowed to read more
             self.reader = reader
             for key in self.partitions.keys() - self.active:
                 self.activate(key)
@@ -130,7 +131,7 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchContext:
-    """What a Fetch reads: `requested`, or if `incremental` the partitions of its session."""
+    """The partitions that a Fetch reads: `requested`, or those of its session if `incremental`."""
 
     requested: dict[Key, FetchPartition]
     by_id: bool
@@ -149,10 +150,10 @@ class FetchContext:
         return self.session if self.incremental else None
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
-        """Return what is to be read now.
+        """Return the partitions to read now.
 
-        `reader` is everything except the partitions that decides what the fetch may read: if it changes, idle
-        partitions are read again.
+        `reader` identifies everything else that determines which records the fetch may read. If it changes,
+        idle partitions are read again.
         """
         session = self.incremental_session
         return session.partitions_to_read(reader) if session else self.requested
@@ -164,25 +165,25 @@ class FetchContext:
         return session.partitions if session else self.requested
 
     def on_read_to_end(self, key: Key, partition: Partition, data: PartitionData) -> None:
-        """Set a partition idle if it has no more records, no error, and nothing else to send."""
+        """Set a partition idle if its client also knows the high watermark and log start offset."""
         session = self.incremental_session
         if session and session.partitions[key].is_unchanged(data):
             session.set_idle(key, partition)
 
     def changed_partitions(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        """Return the results to send, and remember them in the session."""
+        """Return the results to send, and record them in the session."""
         if self.session is None:
             return results
         changed: dict[Key, PartitionData] = {}
         for key, data in results.items():
             cached = self.session.partitions.get(key)
             if cached is None:
-                continue  # a fetch on another connection removed it while this one waited
+                continue  # a fetch on another connection removed the partition while this fetch was delayed
             is_changed = bool(data.records) or data.error_code != 0 or not cached.is_unchanged(data)
             if not is_changed and self.incremental:
                 continue
             changed[key] = data
-            # After an error the watermark counts as changed, until the partition has none.
+            # After an error the high watermark counts as changed until the partition has no error.
             cached.high_watermark = data.high_watermark if data.error_code == 0 else -1
             cached.log_start_offset = data.log_start_offset
             if data.records:
@@ -206,7 +207,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def activate(self, partitions: Iterable[Partition]) -> list[FetchSession]:
-        """Activate changed partitions where they are idle; returns those sessions."""
+        """Activate changed partitions in the sessions where they are idle; return these sessions."""
         activated: dict[FetchSession, None] = {}
         for partition in partitions:
             for session, key in list(self._idle_partitions.get(partition, {}).items()):
@@ -215,7 +216,7 @@ class FetchSessions:
         return list(activated)
 
     def create_context(self, request: FetchRequest, by_id: bool, now: int) -> FetchContext | ErrorCode:
-        """Return what to read for a request, or the error of the whole response."""
+        """Return the partitions to read for a request, or the top-level error of the response."""
         requested: dict[Key, FetchPartition] = {
             (topic.topic_id if by_id else topic.topic, partition.partition): partition
             for topic in request.topics

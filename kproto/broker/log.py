@@ -2,14 +2,14 @@
 
 Rules:
 
-* A batch is stored and sent whole, and decoded for neither. Only a search by timestamp decodes records,
-  and only in the batch that contains the result.
-* Offsets grow from batch to batch. A batch, and the end of what fits into a fetch, are found by binary
-  search. Offsets are missing only where compaction removed all of a batch.
+* A batch is stored and sent whole, without being decoded. Only a search by timestamp decodes records, and
+  only in the batch that contains the result.
+* Offsets increase from batch to batch. The first and last batch of a fetch are found by binary search.
+  Offsets are missing only where compaction removed a whole batch.
 * The high watermark is the end of the log: followers are not simulated. The last stable offset belongs to the
   partition (`topics.Partition`), because a log does not know transactions.
 * Leader epochs are stored with their first offsets, as in Kafka's LeaderEpochFileCache. An epoch without
-  records is forgotten when the next one starts at the same offset.
+  records is removed when the next one starts at the same offset.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Log:
         # These six lists have one entry per batch.
         self._batches: list[bytes] = []
         self._bases: list[int] = []
-        # The offset after the last one of the batch.
+        # The offset after the last offset of each batch.
         self._next_offsets: list[int] = []
-        # The bytes that were ever stored, up to and including the batch.
+        # The total bytes that were ever stored, up to and including each batch.
         self._size_sums: list[int] = []
         self._timestamps: list[int] = []
-        # The maximum of the timestamps up to and including the batch; ascending.
+        # The maximum timestamp up to and including each batch; never decreasing.
         self._max_timestamps: list[int] = []
         # The first batch with the maximum timestamp, and that timestamp. It stays until its segment is
         # deleted.
@@ -82,7 +82,7 @@ class Log:
 
     @property
     def size(self) -> int:
-        """The bytes that are stored now."""
+        """The size of all stored batches in bytes."""
         if not self._batches:
             return 0
         return self._size_sums[-1] - self._size_sums[0] + len(self._batches[0])
@@ -90,7 +90,7 @@ class Log:
     def append(self, batch: bytes, count: int, max_timestamp: int, limits: Limits = UNLIMITED) -> None:
         """Store a batch of `count` records whose base offset is `end_offset`.
 
-        A new segment starts if the `limits` of the active one require it.
+        A new segment is rolled first if the batch does not fit within the `limits` of the active one.
         """
         if not self.segments[-1].has_room(len(batch), max_timestamp, limits):
             self.roll()
@@ -110,7 +110,7 @@ class Log:
             self._latest = batch, max_timestamp
 
     def roll(self) -> None:
-        """Start a new segment, unless the active one is empty."""
+        """Roll a new segment, unless the active segment is empty."""
         if self.segments[-1].size:
             self.segments.append(Segment(self.end_offset))
 
@@ -121,7 +121,7 @@ class Log:
 
         With `at_least_one` the first batch is returned even if it is larger: otherwise a consumer could never
         read past it. The first batch may begin before `offset`; consumers drop the records that they did not
-        request. No batch from the offset `before` on is returned.
+        request. Only batches before the offset `before` are returned.
         """
         end = self.end_offset if before is None else before
         first = bisect_right(self._next_offsets, offset)
@@ -140,7 +140,7 @@ class Log:
         return [batch for stored in self._batches for batch in batches(stored, check_crc=False)]
 
     def sizes_and_timestamps(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return size and maximum timestamp of the batches with a base offset before `end`."""
+        """Return the size and maximum timestamp of each batch with a base offset in [start, end)."""
         first, stop = bisect_left(self._bases, start), bisect_left(self._bases, end)
         return [(len(self._batches[index]), self._timestamps[index]) for index in range(first, stop)]
 
@@ -152,7 +152,7 @@ class Log:
     def first_at(self, timestamp: int) -> TimestampOffset | None:
         """Return the first record with this timestamp or a later one, or None.
 
-        Raises RecordError or MissingExtra if its batch cannot be decoded.
+        Raises RecordError or MissingExtra if the batch of the record cannot be decoded.
         """
         for index in range(bisect_left(self._max_timestamps, timestamp), len(self._batches)):
             if self._timestamps[index] >= timestamp:
@@ -164,7 +164,7 @@ class Log:
     def latest_timestamp(self) -> TimestampOffset | None:
         """Return the first record with the maximum timestamp, or None if there never was a record.
 
-        As in Kafka it may be before the log start offset, while its segment exists.
+        As in Kafka, the record may be before the log start offset, as long as its segment exists.
         """
         return None if self._latest is None else _first_record(*self._latest, 0)
 
@@ -181,7 +181,7 @@ class Log:
             self._epochs[: first + 1] = [(self._epochs[first][0], self.start_offset)]
 
     def delete_segments(self, count: int) -> None:
-        """Delete the first `count` segments, and start a new one if these are all."""
+        """Delete the first `count` segments; if no segment remains, start a new one."""
         if count == len(self.segments):
             self.segments.append(Segment(self.end_offset))
         del self.segments[:count]
@@ -191,7 +191,7 @@ class Log:
             self._find_latest()
 
     def replace(self, end: int, compacted: Sequence[Batch]) -> None:
-        """Replace all batches before the offset `end` by these, in their order."""
+        """Replace all batches before the offset `end` by the `compacted` ones."""
         first = bisect_left(self._bases, end)
         following = [
             *zip(
@@ -233,10 +233,10 @@ class Log:
         self._start_epoch(self.leader_epoch + 1)
 
     def truncate(self, offset: int) -> None:
-        """Remove everything from `offset` on and start a new leader epoch: an unclean election.
+        """Remove the batches from `offset` on, and start a new leader epoch (unclean election).
 
-        A batch is removed whole: the log ends where the batch with `offset` began, and never before its
-        start.
+        Batches are removed whole. The log then ends where the batch with `offset` began, but never before its
+        start offset.
         """
         count = bisect_right(self._next_offsets, offset)
         first_removed = self._bases[count] if count < len(self._bases) else offset
@@ -256,17 +256,18 @@ class Log:
         self._latest = None if latest is None else (self._batches[latest], self._timestamps[latest])
 
     def _start_epoch(self, leader_epoch: int) -> None:
-        """Start an epoch at the end of the log.
+        """Start a leader epoch at the end of the log.
 
-        Epochs that started there or later have no records.
+        Epochs that started at that offset or later have no records, and are removed.
         """
         del self._epochs[bisect_left(self._epochs, self.end_offset, key=_first_offset) :]
         self._epochs.append((leader_epoch, self.end_offset))
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        """Return the end of the largest known epoch up to this (Kafka's endOffsetFor).
+        """Return the largest known epoch up to this one, and its end (Kafka's endOffsetFor).
 
-        An epoch that is older than all known ones ended where the first of these started. -1 is unknown.
+        An epoch that is older than all known epochs ended where the first known epoch started. The epoch -1
+        is unknown.
         """
         if leader_epoch == self.leader_epoch:
             return EpochEnd(leader_epoch, self.end_offset)
@@ -282,7 +283,7 @@ class Log:
 
 
 def _first_record(stored: bytes, timestamp: int, start: int) -> TimestampOffset | None:
-    """Return the first record of a batch from `start` on that is not older than `timestamp`."""
+    """Return the first record at or after the offset `start` that is not older than `timestamp`."""
     for batch in batches(stored, check_crc=False):
         for record in batch.records():
             if record.timestamp >= timestamp and record.offset >= start:

@@ -3,13 +3,13 @@
 Rules, as in Kafka's LogManager and LogCleaner, but without their threads:
 
 * Topics without "compact" in cleanup.policy are checked every `log.retention.check.interval.ms`, the first
-  time `log.initial.task.delay.ms` after the first step of the broker. The others are checked every
+  time `log.initial.task.delay.ms` after the first step of the broker. Topics with "compact" are checked every
   `log.cleaner.backoff.ms`.
-* Logs are read only in steps. A check that is due therefore runs at the start of the next step, with the time
-  at which it was due.
+* Logs change only in steps of the broker. A check that is due therefore runs at the start of the next step,
+  with the time at which it was due.
 * The retention time of a topic without `retention.ms` is the broker's `log.retention.ms`, `.minutes` or
-  `.hours`. Without any of these it is unlimited, where Kafka has a week: tests and demos often write records
-  of another year.
+  `.hours`. Without any of these it is unlimited, where Kafka's default is a week: tests and demos often write
+  records with old timestamps.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class LogManager:
     )
 
     def __init__(self, topics: Topics, dynamic: DynamicConfig, node: int) -> None:
-        """`node` is the broker whose settings apply: all brokers share the logs."""
+        """Create the cleaner of the logs that all brokers share; the settings of the broker `node` apply."""
         self._topics, self._dynamic, self._node = topics, dynamic, node
         self._retention_interval = max(dynamic.start.log_retention_check_interval_ms, 1)
         self._next_retention_check: int | None = None
         self._next_compaction: int | None = None
 
     def run_due_tasks(self, now: int, wall_clock_offset: int) -> list[Partition]:
-        """Run the checks that are due; returns the partitions that lost records."""
+        """Run the checks that are due; return the partitions from which records were removed."""
         if self._next_retention_check is None or self._next_compaction is None:
             self._next_retention_check = now + self._dynamic.start.log_initial_task_delay_ms
             self._next_compaction = now + self._compaction_interval()
@@ -62,7 +62,7 @@ class LogManager:
         return changed
 
     def clean_all(self, wall_clock: int) -> list[Partition]:
-        """Clean every log now, active segments included; returns the partitions that lost records."""
+        """Clean every log now, active segments included; return the partitions that lost records."""
         changed: list[Partition] = []
         for partition, config in self._partitions(compacted=True):
             partition.log.roll()

@@ -5,7 +5,7 @@
 
 Rules:
 
-* `step` uses no socket, clock or random source. `now` is in milliseconds and never goes back. Random ids, of
+* `step` uses no socket, clock or random source. `now` is in milliseconds and never decreases. Random ids, of
   topics and members, are derived from the `random_id` of the request that needs them. The time of day is
   `now` plus `Cluster.wall_clock_offset`.
 * A connection has one request in progress, as in Kafka. A request that follows a delayed one (a fetch, a
@@ -13,9 +13,9 @@ Rules:
   served only after `ResponseSent`: a client that does not read its responses delays only itself.
 * A request is either answered, or its connection is closed by `Disconnect` with a reason. Other connections
   are not affected.
-* The group coordinator is a `kproto.group.protocol.GroupCoordinator`, the transaction coordinator is
-  `kproto.transactions`: the machines that are specified and simulated. Each of their steps is reported as a
-  `GroupCoordinatorStep` or a `TransactionCoordinatorStep`.
+* The group coordinator is a `kproto.group.protocol.GroupCoordinator`, and the transaction coordinator is that
+  of `kproto.transactions`. Each of their steps is reported as a `GroupCoordinatorStep` or a
+  `TransactionCoordinatorStep`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class ClientConnected(NamedTuple):
 
     conn: int
     host: str
-    # The security protocol of the listener. One with SASL authenticates its clients.
+    # The security protocol of the listener; a SASL protocol requires a login.
     listener: str = "PLAINTEXT"
     # The principal of the client's certificate.
     principal: str = ANONYMOUS
 
 
 class FrameReceived(NamedTuple):
-    """A request arrived, without the size in front."""
+    """A request arrived; `frame` does not contain its size prefix."""
 
     conn: int
     frame: bytes
@@ -83,9 +83,9 @@ class CreateTopic(NamedTuple):
 
 
 class GrowTopic(NamedTuple):
-    """The operator increases the partition count.
+    """The operator increases the partition count of a topic.
 
-    `step` raises ConfigError if that is not possible.
+    `step` raises ConfigError if the topic does not exist or the count is not allowed.
     """
 
     name: str
@@ -95,8 +95,8 @@ class GrowTopic(NamedTuple):
 class ElectLeader(NamedTuple):
     """A partition starts a new leader epoch, as after an election.
 
-    `node` becomes the leader; None keeps the old one. In a cluster the event goes to the old leader, where
-    fetches may be delayed.
+    `node` becomes the leader; None keeps the old leader. In a cluster, the old leader is stepped with this
+    event, because fetches may be delayed there.
     """
 
     topic: str
@@ -107,7 +107,7 @@ class ElectLeader(NamedTuple):
 class MoveCoordinator(NamedTuple):
     """Another node becomes the coordinator of a group, and has loaded it after `loading_ms`.
 
-    The event goes to the old coordinator, where members may be waiting.
+    The old coordinator is stepped with this event, because requests of members may be delayed there.
     """
 
     group: str
@@ -116,10 +116,10 @@ class MoveCoordinator(NamedTuple):
 
 
 class TruncateLog(NamedTuple):
-    """An unclean election: the new leader never had the records from `offset` on.
+    """An unclean election: the new leader has no records from `offset` on.
 
-    A new leader epoch starts at the end of its log. Batches are lost whole, see `Log.truncate`. `step` raises
-    ConfigError if the log does not contain `offset`.
+    A new leader epoch starts at the end of the new leader's log. Batches are lost whole, see `Log.truncate`.
+    `step` raises ConfigError if the log does not contain `offset`.
     """
 
     topic: str
@@ -128,7 +128,7 @@ class TruncateLog(NamedTuple):
 
 
 class LogChanged(NamedTuple):
-    """The operator wrote to a log directly: its delayed fetches are tried again."""
+    """The operator wrote to a log directly; delayed fetches of the log are tried again."""
 
     topic: str
     partition: int
@@ -139,7 +139,7 @@ class CleanLogs(NamedTuple):
 
 
 class FailRequests(NamedTuple):
-    """The operator lets the next `times` requests of an API fail with `code`; 0 ends that."""
+    """The operator makes the next `times` requests of an API fail with `code`; with 0 none fail."""
 
     api_key: int
     code: ErrorCode
@@ -147,7 +147,7 @@ class FailRequests(NamedTuple):
 
 
 class ThrottleClients(NamedTuple):
-    """The operator lets every response of an API mute its connection for `ms`; 0 ends that."""
+    """The operator lets each response of an API mute its connection for `ms`; 0 stops muting."""
 
     api_key: int
     ms: int
@@ -370,11 +370,11 @@ def _partition(broker: Broker, topic: str, index: int) -> Partition:
 
 
 def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
-    """Serve the queued requests of a connection, up to the first that is not done immediately."""
+    """Serve the queued requests of a connection, up to the first that is not answered immediately."""
     if connection.oversized_call is not None:
         call, connection.oversized_call = connection.oversized_call, None
         connection.response_in_flight = False
-        _execute(broker, connection, call)  # its injected error refuses it
+        _execute(broker, connection, call)  # the call fails with its `injected_error`
     while connection.request_queue and connection.current_call is None and not connection.response_in_flight:
         if (broker.muted.of(connection.conn) or 0) > now:
             return
@@ -422,10 +422,7 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
 
 
 def _execute(broker: Broker, connection: Connection, call: Call) -> str | None:
-    """Authorize and handle a request.
-
-    Returns the reason if the connection is to be closed instead.
-    """
+    """Authorize and handle a request; return the reason if the connection must be closed."""
     api = APIS[call.api_key]
     authorized = api.authorize(broker, call)
     if isinstance(authorized, Call):
@@ -462,9 +459,9 @@ def _serve_raw_frame(
 def _refuse_unsupported(
     broker: Broker, connection: Connection, header: RequestHeader, reason: str
 ) -> str | None:
-    """Close the connection for an unsupported request.
+    """Return the reason to close the connection of an unsupported request.
 
-    ApiVersions is answered with the versions (KIP-511).
+    An unsupported version of ApiVersions is answered with the supported versions instead (KIP-511).
     """
     if header.request_api_key != API_VERSIONS:
         return reason

@@ -2,11 +2,11 @@
 
 Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 
-* The last five batches of each producer are remembered. A batch with the epoch and the sequences of one of
-  them is a duplicate: it is not stored again, and is answered with the offset of the stored one.
-* Otherwise the first sequence must follow the last one that was stored; 0 follows 2**31 - 1. Anything else is
-  OUT_OF_ORDER_SEQUENCE_NUMBER.
-* A new epoch starts at sequence 0. An older epoch is INVALID_PRODUCER_EPOCH.
+* The last five batches of each producer are remembered. A batch with the epoch and sequences of a remembered
+  one is a duplicate: it is not stored again, and the response has the offset of the stored batch.
+* Otherwise the first sequence must follow the last one that was stored; 0 follows 2**31 - 1. Any other
+  sequence fails with OUT_OF_ORDER_SEQUENCE_NUMBER.
+* A new epoch starts at sequence 0. An older epoch fails with INVALID_PRODUCER_EPOCH.
 * A producer that is unknown to the partition may start at any sequence: its state may have expired.
 * The first batch of a transaction is verified before it is stored, and its attempts are remembered until a
   batch or a marker is stored (VerificationStateEntry). No batch may have a higher sequence than the lowest
@@ -41,18 +41,18 @@ class StoredBatch(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerStateEntry:
-    """What a partition remembers of one producer."""
+    """The state of one producer in a partition (Kafka's ProducerStateEntry)."""
 
     epoch: int
     batches: deque[StoredBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
-    # Of the last marker; -1 without one.
+    # The coordinator epoch of the last marker; -1 without a marker.
     coordinator_epoch: int = -1
     # The timestamp of the last batch or marker.
     last_timestamp: int = -1
 
     @property
     def last_sequence(self) -> int:
-        """The last stored sequence; -1 without one."""
+        """The last sequence that was stored; -1 if no batch was stored."""
         return self.batches[-1].last_sequence if self.batches else -1
 
     def find_duplicate(self, first_sequence: int, last_sequence: int) -> StoredBatch | None:
@@ -69,7 +69,7 @@ class VerificationState:
 
     epoch: int
     lowest_sequence: int
-    # Whether the first attempt was of a transaction of KIP-890.
+    # Whether the first attempt belonged to a KIP-890 transaction, whose sequences start at 0.
     starts_at_zero: bool
     timestamp: int
 
@@ -84,7 +84,7 @@ class PartitionProducers:
         self._verifications: dict[int, VerificationState] = {}
 
     def active(self) -> list[tuple[int, ProducerStateEntry]]:
-        """Return all producers, by their ids."""
+        """Return all producers with their ids."""
         return list(self._entries.items())
 
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
@@ -99,7 +99,7 @@ class PartitionProducers:
     def start_verification(
         self, producer_id: int, epoch: int, first_sequence: int, now: int, *, starts_at_zero: bool
     ) -> None:
-        """Note an attempt to write the first batch of a transaction."""
+        """Record an attempt to write the first batch of a transaction."""
         state = self._verifications.setdefault(
             producer_id, VerificationState(epoch, first_sequence, starts_at_zero, now)
         )
@@ -117,10 +117,10 @@ class PartitionProducers:
         *,
         starts_transaction: bool = False,
     ) -> ErrorCode | StoredBatch:
-        """Check a batch of `count` records.
+        """Return NONE if a batch of `count` records may be stored, an error, or the stored duplicate.
 
-        NONE: store it, then call `on_batch_appended`. A `StoredBatch`: it is a duplicate of that one.
-        `starts_transaction`: it is the first batch of a transaction in this partition.
+        After NONE, store the batch and call `on_batch_appended`. `starts_transaction` means that the batch is
+        the first one of a transaction in this partition.
         """
         entry = self._entries.get(producer_id)
         verification = self._verifications.get(producer_id) if starts_transaction else None
@@ -152,7 +152,7 @@ class PartitionProducers:
         entry.last_timestamp = batch.max_timestamp
 
     def on_marker_appended(self, producer_id: int, epoch: int, coordinator_epoch: int, now: int) -> None:
-        """Note the marker that ended a transaction of the producer."""
+        """Record the marker that ended a transaction of the producer."""
         self._verifications.pop(producer_id, None)
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:
@@ -163,7 +163,7 @@ class PartitionProducers:
     def expire(self, before: int, ongoing: Container[int]) -> None:
         """Remove producers without a batch after `before` (Kafka's removeExpiredProducers).
 
-        Producers with an `ongoing` transaction stay.
+        Producers with an `ongoing` transaction are kept.
         """
         for producer_id, entry in list(self._entries.items()):
             if entry.last_timestamp <= before and producer_id not in ongoing:

@@ -1,6 +1,7 @@
 """Delayed requests, which wait for a change of a partition or session, or a deadline.
 
-As in Kafka's DelayedOperationPurgatory, a change costs only as much as there are requests that wait for it.
+As in Kafka's DelayedOperationPurgatory, the cost of a change depends only on the number of requests that wait
+for it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Purgatory:
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
-        # What a request waits for -> the connections of the requests.
+        # Partition or session -> the connections whose requests wait for it.
         self._watchers: dict[Partition | FetchSession, dict[int, None]] = {}
         self._deadlines: Deadlines[int] = Deadlines()
         self._last_number = 0
@@ -36,13 +37,13 @@ class Purgatory:
         return len(self._entries)
 
     def add(self, request: DelayedRequest) -> None:
-        """Add a request; it stays until it is removed."""
+        """Add a request, which stays until `remove` is called."""
         self._last_number += 1
         self._add_entry(_Entry(self._last_number, request, frozenset(request.waits_for)))
         self._deadlines.set(request.call.conn, request.deadline)
 
     def update(self, request: DelayedRequest) -> None:
-        """Let a request wait for what its `waits_for` contains now."""
+        """Apply a change of the request's `waits_for`."""
         entry, waits_for = self._entries[request.call.conn], frozenset(request.waits_for)
         if entry.waits_for != waits_for:
             self._remove_watches(entry)
@@ -56,7 +57,7 @@ class Purgatory:
             self._deadlines.drop(conn)
 
     def waiting_for(self, changed: Iterable[Partition | FetchSession]) -> list[DelayedRequest]:
-        """Return the requests that wait for one of these, the oldest first."""
+        """Return the requests that wait for one of these partitions or sessions, the oldest first."""
         entries = {
             conn: self._entries[conn] for watched in changed for conn in self._watchers.get(watched, ())
         }

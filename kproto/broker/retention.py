@@ -1,12 +1,11 @@
-"""Retention: deletes segments at the start of a log that are too old, or too many.
+"""Retention: deletion of old or excess segments at the start of a log.
 
 Rules, as in Kafka's UnifiedLog.deleteOldSegments:
 
-* Whole segments are deleted, the oldest first, up to the first that is kept. A segment is as old as its
-  newest record. If all are deleted, the log starts at its end.
-* A segment is deleted by size only if `retention.bytes` remain without it.
-* With a cleanup.policy without "delete", which may be empty, only segments before the log start offset are
-  deleted.
+* Whole segments are deleted, the oldest first, up to the first one that is kept. The age of a segment is that
+  of its newest record. If all segments are deleted, the log start offset becomes the log end offset.
+* A segment is deleted by size only if the remaining segments still have `retention.bytes`.
+* If cleanup.policy does not contain "delete", only segments before the log start offset are deleted.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def delete_old_segments(log: Log, config: Callable[[str], str], now: int) -> Non
 def _delete_first(log: Log, is_deletable: Callable[[Segment, int], bool]) -> None:
     """Delete segments up to the first that is not deletable.
 
-    The function gets a segment and its end offset.
+    `is_deletable` is called with a segment and the segment's end offset.
     """
     ends = [*(segment.base_offset for segment in log.segments[1:]), log.end_offset]
     count = 0

@@ -1,7 +1,7 @@
 """Segments of a log: the units of retention and compaction.
 
-A new segment starts when the next batch would exceed `segment.bytes`, or is more than `segment.ms` later than
-the first batch (LogSegment.shouldRoll). Only timestamps of records count.
+A new segment is rolled when the next batch would exceed `segment.bytes`, or is more than `segment.ms` later
+than the first batch (LogSegment.shouldRoll). Only record timestamps are compared, not the clock.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Segment:
     largest_timestamp: int = -1
 
     def has_room(self, size: int, max_timestamp: int, limits: Limits) -> bool:
-        """Return whether a batch fits into this segment, so that no new one is needed."""
+        """Return whether a batch fits into this segment, so that no new segment is needed."""
         if not self.size:
             return True
         late = self.first_timestamp >= 0 and max_timestamp - self.first_timestamp > limits.ms
         return self.size + size <= limits.size and not late
 
     def add(self, size: int, max_timestamp: int) -> None:
-        """Count a batch that was appended."""
+        """Add the size and the timestamp of an appended batch."""
         if not self.size:
             self.first_timestamp = max_timestamp
         self.size += size

@@ -1,4 +1,4 @@
-"""What the ACL requests share: filters, and the checks of their enum values."""
+"""Helpers of the ACL requests: filters, and checks of enum values."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ...messages.delete_acls import DeleteAclsFilter
 from ...messages.describe_acls import DescribeAclsRequest
 from ..security.acls import AclFilter
 
-# Reason for which the connection is closed: Kafka fails to parse such a request.
+# Reason of a CloseConnection: Kafka cannot parse a request with UNKNOWN enum values.
 UNKNOWN_ELEMENTS: Final = "the request has UNKNOWN elements"
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker."
-_UNKNOWN: Final = 0  # of ResourceType, PatternType, AclOperation and AclPermissionType
+_UNKNOWN: Final = 0  # The value UNKNOWN of ResourceType, PatternType, AclOperation and AclPermissionType.
 
 
 def acl_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
@@ -28,7 +28,7 @@ def acl_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 
 
 def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> bool:
-    """Return whether one of the enums of a filter is UNKNOWN."""
+    """Return whether one of the enum values of a filter is UNKNOWN."""
     return has_unknown(
         requested.resource_type_filter,
         requested.pattern_type_filter,
@@ -38,8 +38,8 @@ def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> b
 
 
 def has_unknown(*enum_values: int) -> bool:
-    """Return whether one of the values is UNKNOWN (0).
+    """Return whether one of the enum values is UNKNOWN (0).
 
-    Kafka does parse numbers that it does not know.
+    Kafka parses requests with other unassigned numbers.
     """
     return _UNKNOWN in enum_values

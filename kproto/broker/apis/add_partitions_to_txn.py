@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (key 24): from clients up to v3, from brokers since v4 (KIP-890)."""
+"""AddPartitionsToTxn (key 24): sent by clients up to v3, by brokers from v4 on (KIP-890)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .transaction_coordinator import send_to_coordinator
 
 
 def handle_add_partitions_to_txn(broker: Broker, call: Call) -> Result:
-    """Pass the request to the transaction coordinator, on the node that coordinates its ids."""
+    """Pass the request to the transaction coordinator, or return NOT_COORDINATOR."""
     request = call.request
     assert isinstance(request, AddPartitionsToTxnRequest)
     transactional_ids = [transaction.transactional_id for transaction in request.transactions]

@@ -22,7 +22,7 @@ from .configs import ResourceType, config_error, config_requirements
 
 
 def handle_alter_configs(broker: Broker, call: Call) -> Result:
-    """Replace the configs of each resource, or validate the request only."""
+    """Replace the configs of each resource; with `validate_only`, only check them."""
     request = call.request
     assert isinstance(request, AlterConfigsRequest)
     changes = [_as_changes(broker, resource) for resource in request.resources]
@@ -37,7 +37,7 @@ def handle_alter_configs(broker: Broker, call: Call) -> Result:
 
 
 def _as_changes(broker: Broker, resource: AlterConfigsResource) -> incremental.AlterConfigsResource:
-    """Return the incremental changes that leave a resource with exactly the named configs."""
+    """Return the incremental changes that leave a resource with exactly the requested configs."""
     if resource.resource_type == ResourceType.BROKER:
         current: Iterable[str] = broker.cluster.dynamic.values(resource.resource_name)
     else:

@@ -57,7 +57,7 @@ def _result(name: str, error: int, message: str | None) -> AlterUserScramCredent
 
 
 def _faults(broker: Broker, request: AlterUserScramCredentialsRequest) -> dict[str, Fault]:
-    """Return the users whose changes are refused, each with its first fault."""
+    """Return the users with an invalid change, each with the first error and message."""
     faults: dict[str, Fault] = {}
     checked: set[str] = set()
     for change in _changes(request):
@@ -71,7 +71,7 @@ def _faults(broker: Broker, request: AlterUserScramCredentialsRequest) -> dict[s
         checked.add(change.name)
     for upsertion in request.upsertions:
         if upsertion.name not in faults and not upsertion.salted_password:
-            # Java cannot make an HMAC key of no bytes.
+            # Java's SecretKeySpec rejects an empty key.
             faults[upsertion.name] = ErrorCode.UNKNOWN_SERVER_ERROR, "Empty key"
     return faults
 
@@ -95,7 +95,7 @@ def _fault(broker: Broker, change: Change) -> Fault | None:
 def refuse(
     request: AlterUserScramCredentialsRequest, error: ErrorCode, version: int
 ) -> AlterUserScramCredentialsResponse:
-    """Refuse the changes of every user."""
+    """Return an error for every user of the request."""
     results = [_result(name, error, AUTHORIZATION_FAILED) for name in _names(request)]
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
 

@@ -17,10 +17,12 @@ from .authorization import Access, Authorization, Authorized
 class Api:
     """One API as this broker serves it.
 
-    `handle` executes a request that `authorization` has narrowed; None requires no permission. `refuse`
-    builds the response that refuses a whole request; None leaves that to the group coordinator.
-    `min_version` and `max_version` are advertised in place
-    of the lowest and highest version that the request message declares.
+    `authorization` narrows a request to what its caller is permitted to do; None means that the API requires
+    no permission. `handle` executes the narrowed request. `refuse` builds the response that rejects a whole
+    request; None means that the group coordinator builds it.
+
+    `min_version` and `max_version` are advertised instead of the lowest and highest version that the request
+    message declares.
     """
 
     request: type[Message]
@@ -42,7 +44,7 @@ class Api:
         return API_NAMES[self.key]
 
     def versions(self, highest: int | None = None) -> ApiVersion:
-        """Return the versions that ApiVersions advertises, none above `highest`."""
+        """Return the versions that ApiVersions advertises, capped at `highest`."""
         declared = self.request.__versions__
         low = declared.min if self.min_version is None else self.min_version
         high = declared.max if self.max_version is None else self.max_version
@@ -51,9 +53,9 @@ class Api:
         )
 
     def authorize(self, broker: Broker, call: Call) -> Authorized:
-        """Narrow a call to what its caller may do.
+        """Narrow a call to what its caller is permitted to do.
 
-        Returns its response if nothing is left to execute.
+        Returns a response instead if no part of the request may be executed.
         """
         if self.authorization is None or (broker.acls is None and call.injected_error is None):
             return call

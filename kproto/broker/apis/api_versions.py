@@ -24,7 +24,7 @@ END_TXN: Final = 26
 TXN_OFFSET_COMMIT: Final = 28
 TRANSACTION_VERSION: Final = "transaction.version"
 
-# The versions that transaction.version 2 needs (KIP-890).
+# The lowest version of each API that transaction.version 2 requires (KIP-890).
 _TRANSACTIONS_V2: Final = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 
 _SOFTWARE_SINCE: Final = 3
@@ -58,15 +58,15 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
 
 
 def _transaction_version(broker: Broker) -> int:
-    """Return 2 if the served versions support KIP-890, else 0: no feature is finalized."""
+    """Return the finalized transaction.version: 2 if KIP-890 is supported, else 0 (none)."""
     supported = (broker.apis[key].max_version >= version for key, version in _TRANSACTIONS_V2.items())
     return 2 if all(supported) else 0
 
 
 def unsupported_api_versions(broker: Broker) -> ApiVersionsResponse:
-    """Answer an unknown version of ApiVersions, in version 0.
+    """Return the v0 response to an ApiVersions request of an unknown version.
 
-    The client then retries (KIP-511).
+    The client then retries with a version that the response lists (KIP-511).
     """
     own = [broker.apis[API_VERSIONS]]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)

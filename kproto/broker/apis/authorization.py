@@ -1,15 +1,16 @@
-"""Authorization: the permissions that an API requires, and requests narrowed to them.
+"""The permissions that each API requires, and the narrowing of requests to the permitted part.
 
-Each API declares an `Authorization` in its entry of the table; `authorize` applies it before the handler
-runs. `Authorization.requirements` is the readable half: operation, resource and error.
+Each API declares an `Authorization` in its entry of the table; `Api.authorize` applies it before the handler
+runs. `Authorization.requirements` lists the operations, resources and errors.
 
 Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
 
-* A request is narrowed to its permitted part. The handler answers that part, and the refusals of the rest are
+* A request is narrowed to its permitted part. The handler answers that part; errors for the denied part are
   added to its response.
 * A caller without DESCRIBE on a resource does not learn whether it exists: lists omit it.
-* If no part is permitted, the handler does not run. The group coordinator never sees such a member.
-* The bits of authorized operations in a response are those of the caller.
+* If no part is permitted, the handler does not run. The group coordinator therefore never sees a member
+  without permission.
+* A bit field of authorized operations in a response contains only operations that the caller may perform.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from ..topics import NO_ID
 AUTHORIZATION_FAILED: Final = "Authorization failed."
 """Kafka's error message of most refusals."""
 
-# The operations that each type of resource supports, as bits of AclOperation: what Kafka answers without an
-# authorizer.
+# The operations that each resource type supports, as bit fields of AclOperation codes. Without an authorizer,
+# Kafka returns all of them as authorized.
 CLUSTER_OPERATIONS: Final = (
     8096  # CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
 )
@@ -44,7 +45,7 @@ Authorized = Call | Message | CloseConnection
 
 
 class Access:
-    """What the caller of one request may do."""
+    """The permissions of the caller of one request."""
 
     __slots__ = ("broker", "call")
 
@@ -81,7 +82,7 @@ class Access:
         )
 
     def topic_name(self, topic: Any) -> str | None:
-        """Return the name of a topic that a request names or identifies; None for an unknown id."""
+        """Return the name of a topic in a request, by name or id; None for an unknown id."""
         if topic.topic_id == NO_ID:
             return topic.name or ""
         known = self.broker.topics.with_id(topic.topic_id)
@@ -99,7 +100,7 @@ class Access:
     def narrow(self, amend: Callable[[Any], object], **fields: Any) -> Call:
         """Return the call with these request fields replaced.
 
-        `amend` changes its response in place.
+        `amend` is called with the response, and changes it in place.
         """
 
         def amend_response(response: Message) -> Message:
@@ -113,7 +114,7 @@ class Access:
 class Requirement(NamedTuple):
     """A permission that a request needs, and the error for callers without it.
 
-    NONE: what the permission covers is omitted from the response.
+    With the error NONE, resources without the permission are omitted from the response.
     """
 
     operation: Operation
@@ -156,12 +157,12 @@ def transactional_id_requirement(operation: Operation) -> Requirement:
 
 
 def omission(operation: Operation, resource: Resource) -> Requirement:
-    """Return a requirement without which something is omitted from the response."""
+    """Return a requirement; resources that fail it are omitted from the response."""
     return Requirement(operation, resource, ErrorCode.NONE)
 
 
 def on_cluster(operation: Operation) -> Authorization:
-    """Require a permission on the cluster; without it the whole request is refused."""
+    """Require a permission on the cluster, or reject the whole request."""
 
     def narrow(access: Access, request: Any) -> Authorized:
         return access.call if access.allows_cluster(operation) else access.call.refuse(CLUSTER_FAILED)
@@ -170,10 +171,7 @@ def on_cluster(operation: Operation) -> Authorization:
 
 
 def on_group(operation: Operation) -> Authorization:
-    """Require a permission on the group of the request.
-
-    Without it the whole request is refused.
-    """
+    """Require a permission on the group of the request, or reject the whole request."""
 
     def narrow(access: Access, request: Any) -> Authorized:
         if access.allows_group(operation, request.group_id):
@@ -184,7 +182,7 @@ def on_group(operation: Operation) -> Authorization:
 
 
 def on_transactional_id(operation: Operation) -> Authorization:
-    """Require a permission on the transactional id, or refuse the whole request."""
+    """Require a permission on the transactional id, or reject the whole request."""
 
     def narrow(access: Access, request: Any) -> Authorized:
         if access.allows_transactional_id(operation, request.transactional_id):
@@ -201,9 +199,10 @@ def on_each_topic(
     *,
     pass_duplicates: bool = False,
 ) -> Authorization:
-    """Require a permission on each topic of the request; denied topics are refused one by one.
+    """Require a permission on each topic of the request; each denied topic gets an error.
 
-    `pass_duplicates`: topics that are named twice reach the handler, which refuses them for every caller.
+    With `pass_duplicates`, a topic that the request names twice reaches the handler, which rejects it for
+    every caller.
     """
 
     def narrow(access: Access, request: Any) -> Authorized:
@@ -224,7 +223,7 @@ def narrow_topics(
     refuse_topic: Callable[[Any], Any],
     topic_responses: Callable[[Any], list[Any]] = lambda response: response.topics,
 ) -> Call:
-    """Narrow the call to the permitted topics, and refuse the denied ones in its response."""
+    """Narrow the call to the permitted topics, and add errors for the denied ones to its response."""
     if not denied:
         return access.call
 
@@ -237,7 +236,7 @@ def narrow_topics(
 def restrict_cluster_operations(access: Access, response: Any) -> None:
     """Clear the bits of cluster operations that the caller may not perform.
 
-    All of them without DESCRIBE.
+    Without DESCRIBE on the cluster, all bits are cleared.
     """
     supported = response.cluster_authorized_operations
     if supported != OPERATIONS_NOT_REQUESTED and not access.allows_cluster(Operation.DESCRIBE):
@@ -254,7 +253,7 @@ def restrict_topic_operations(access: Access, topic: Any) -> None:
 
 
 def narrow_commit(access: Access, permitted: list[Any], denied: list[Any]) -> Authorized:
-    """Narrow an offset commit to its permitted topics, and refuse the denied ones."""
+    """Narrow an offset commit to its permitted topics; each denied topic gets an error."""
     if not denied:
         return access.call
     refused: Any = access.call.with_fields(topics=denied).refuse(TOPIC_FAILED)

@@ -31,10 +31,10 @@ class ChangeType(IntEnum):
 def alter_resources(
     broker: Broker, resources: Sequence[AlterConfigsResource], *, validate_only: bool
 ) -> list[Outcome]:
-    """Apply the changes of each resource, unless they are only to be validated.
+    """Apply the changes of each resource; with `validate_only`, only check them.
 
-    Returns an outcome for each. An unknown type of change fails all resources that passed the first checks,
-    as in Kafka's controller.
+    Returns one outcome per resource. As in Kafka's controller, an unknown operation fails every resource that
+    passed the broker's own checks.
     """
     faults = _faults_before_controller(resources)
     checked = [resource for resource in resources if _key(resource) not in faults]
@@ -74,7 +74,7 @@ def _key(resource: Any) -> tuple[int, str]:
 def _faults_before_controller(
     resources: Sequence[AlterConfigsResource],
 ) -> dict[tuple[int, str], Outcome]:
-    """Return what a broker refuses without its controller (ConfigAdminManager.preprocess)."""
+    """Return the faults that Kafka's broker finds itself (ConfigAdminManager.preprocess)."""
     times = Counter(map(_key, resources))
     faults: dict[tuple[int, str], Outcome] = {}
     for resource in resources:
@@ -98,9 +98,9 @@ def _faults_before_controller(
 
 
 def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Outcome:
-    """Alter a topic.
+    """Alter the configs of a topic.
 
-    Checks in Kafka's order: lists, the name, the values, the topic's existence.
+    The checks run in Kafka's order: list operations, the topic's name, the values, the topic's existence.
     """
     name = resource.resource_name
     topic = broker.topics.named(name)
@@ -127,7 +127,7 @@ def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_onl
 
 
 def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
-    """Return the new value of a config, or None for a list operation on another type."""
+    """Return the new value of a config; None for APPEND or SUBTRACT on a config that is not a list."""
     if change.config_operation == ChangeType.SET:
         return change.value
     config = TOPIC_CONFIGS.get(change.name)
@@ -154,7 +154,7 @@ def _split(value: str) -> list[str]:
 
 
 def _alter_broker(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Outcome:
-    """Alter the dynamic configs of one broker, or of all (no name)."""
+    """Alter the dynamic configs of one broker; an empty name means all brokers."""
     name = resource.resource_name
     if (fault := broker_name_fault(broker, name)) is not None:
         return ErrorCode.INVALID_REQUEST, fault

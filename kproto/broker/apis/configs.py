@@ -1,4 +1,4 @@
-"""What the config APIs share: resource types, and configs with their synonyms."""
+"""Helpers of the config APIs: resource types, and configs with their synonyms."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
 
 
 def describe_broker_configs(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
-    """Describe the configs of the broker with this id; without a name, the defaults of all brokers."""
+    """Describe the configs of the broker with this id; an empty name means the defaults of all brokers."""
     if name == ALL:
         defaults = broker.cluster.dynamic.values(ALL)
         return [_describe_broker_config(broker, config, defaults[config], ALL) for config in sorted(defaults)]
@@ -124,7 +124,7 @@ def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
 
 
 def broker_name_fault(broker: Broker, name: str) -> str | None:
-    """Return Kafka's message if `name` is neither this broker's id nor empty, or None."""
+    """Return Kafka's message if `name` is neither empty nor this broker's id, or None."""
     if name in (ALL, str(broker.node.id)):
         return None
     if not name.lstrip("-").isdigit():

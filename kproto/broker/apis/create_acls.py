@@ -13,13 +13,13 @@ from .acl_filters import NO_AUTHORIZER, UNKNOWN_ELEMENTS, has_unknown
 from .api import Api
 from .authorization import AUTHORIZATION_FAILED, on_cluster
 
-_ANY: Final = 1  # of ResourceType, AclOperation and AclPermissionType
+_ANY: Final = 1  # The value ANY of ResourceType, AclOperation and AclPermissionType.
 
 
 def handle_create_acls(broker: Broker, call: Call) -> Result:
-    """Create ACLs.
+    """Create ACLs, and return a result for each.
 
-    Each is refused on its own, except that a filter value fails the whole request.
+    If an ACL has a value that only filters may have (ANY or MATCH), the whole request fails.
     """
     request = call.request
     assert isinstance(request, CreateAclsRequest)
@@ -55,7 +55,7 @@ def _create(broker: Broker, creation: AclCreation) -> AclCreationResult:
 def refuse(
     request: CreateAclsRequest, error: ErrorCode, version: int, message: str | None = AUTHORIZATION_FAILED
 ) -> CreateAclsResponse:
-    """Refuse every ACL of the request."""
+    """Return an error for every ACL of the request."""
     results = [AclCreationResult(error_code=error, error_message=message) for _ in request.creations]
     return CreateAclsResponse(throttle_time_ms=0, results=results)
 
@@ -67,9 +67,9 @@ def _is_unparsable(creation: AclCreation) -> bool:
 
 
 def _has_filter_value(creation: AclCreation) -> bool:
-    """Return whether an ACL has ANY or MATCH, which are for filters.
+    """Return whether an ACL has the value ANY or MATCH, which only filters may have.
 
-    Kafka then creates none of the ACLs.
+    In that case Kafka creates no ACL of the request.
     """
     if creation.resource_pattern_type in (Pattern.ANY, Pattern.MATCH):
         return True

@@ -23,7 +23,7 @@ Fault = tuple[ErrorCode, str]
 
 
 def handle_create_partitions(broker: Broker, call: Call) -> Result:
-    """Add partitions to topics, or validate the request only."""
+    """Add partitions to topics; with `validate_only`, only check the request."""
     request = call.request
     assert isinstance(request, CreatePartitionsRequest)
     times = Counter(topic.name for topic in request.topics)
@@ -69,7 +69,7 @@ def _fault(broker: Broker, topic: Topic | None, requested: CreatePartitionsTopic
             f"{requested.count} would not be an increase.",
         )
     if added > MAX_PARTITIONS_PER_REQUEST:
-        # Kafka answers the same error after adding as many as it could; this broker adds none.
+        # Kafka adds as many partitions as it can before it fails with this error. This broker adds none.
         message = f"No more than {MAX_PARTITIONS_PER_REQUEST} partitions can be added immediately."
         return ErrorCode.UNKNOWN_SERVER_ERROR, message
     if requested.count > MAX_PARTITIONS:

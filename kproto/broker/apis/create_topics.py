@@ -33,15 +33,16 @@ from .authorization import (
 from .configs import describe_topic_configs
 from .replica_assignment import MAX_PARTITIONS_PER_REQUEST, assignment_fault
 
-DEFAULT: Final = -1  # as partition count or replication factor: the broker's default
+DEFAULT: Final = -1  # As a partition count or replication factor, -1 requests the broker's default.
 
 Fault = tuple[ErrorCode, str]
 
 
 def handle_create_topics(broker: Broker, call: Call) -> Result:
-    """Create topics, or validate them only.
+    """Create topics; with `validate_only`, only check them.
 
-    Each topic is checked against the topics before the request: two new names that collide are both created.
+    Each topic is checked against the topics that existed before the request. Two new topics of one request
+    are therefore both created even if their names collide.
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)
@@ -56,7 +57,7 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
     counted = [topic for name, topic in topics.items() if times[name] == 1 and name != CLUSTER_METADATA]
     valid = [topic for topic in counted if faults[topic.name] is None]
     too_large = _too_large(broker, counted, valid)
-    if too_large is not None:  # every topic is refused, as often as it was requested
+    if too_large is not None:  # The response has one error per occurrence of a topic in the request.
         refusals = [_refuse_topic(topic.name, *too_large) for topic in request.topics]
         return CreateTopicsResponse(throttle_time_ms=0, topics=refusals)
     results: list[CreatableTopicResult] = []
@@ -76,7 +77,10 @@ def _refuse_topic(name: str, error: ErrorCode, message: str) -> CreatableTopicRe
 def _too_large(
     broker: Broker, counted: Sequence[CreatableTopic], valid: Sequence[CreatableTopic]
 ) -> Fault | None:
-    """Check the size of the request (ReplicationControlManager, QuorumController)."""
+    """Return the error if a request is too large, or None.
+
+    The limits are those of Kafka's ReplicationControlManager and QuorumController.
+    """
     error = ErrorCode.POLICY_VIOLATION
     partitions = sum(max(_partition_count(broker, topic), 0) for topic in counted)
     if partitions > MAX_PARTITIONS_PER_REQUEST:
@@ -135,7 +139,7 @@ def _replication_factor(topic: CreatableTopic) -> int:
 
 
 def _assign_replicas(broker: Broker, topic: Topic, requested: CreatableTopic, factor: int) -> None:
-    """Store the replicas of a topic that has several, or whose assignment is manual."""
+    """Store the replicas of a topic with a manual assignment or several replicas."""
     manual = {
         assignment.partition_index: tuple(assignment.broker_ids) for assignment in requested.assignments
     }
@@ -193,14 +197,14 @@ def _assignment_fault(broker: Broker, topic: CreatableTopic) -> Fault | None:
 def _authorize(access: Access, request: CreateTopicsRequest) -> Authorized:
     """Require CREATE on the cluster or on each topic.
 
-    Configs are shown with DESCRIBE_CONFIGS only.
+    The response shows the configs of a topic only to callers with DESCRIBE_CONFIGS.
     """
     any_topic = access.allows_cluster(Operation.CREATE)
     times = Counter(topic.name for topic in request.topics)
     denied = {
         name
         for name in times
-        # Duplicates are refused for every caller.
+        # The handler rejects duplicate names for every caller.
         if times[name] == 1 and not any_topic and not access.allows_topic(Operation.CREATE, name)
     }
 

@@ -20,13 +20,13 @@ from .api import Api
 from .authorization import TOPIC_FAILED, on_each_topic
 from .partitions import find_partition
 
-HIGH_WATERMARK: Final = -1  # as an offset: delete all records
+HIGH_WATERMARK: Final = -1  # As a requested offset, -1 deletes all records.
 
 
 def handle_delete_records(broker: Broker, call: Call) -> Result:
-    """Delete the records before an offset.
+    """Delete the records before the requested offset of each partition.
 
-    Of a partition that is named twice the last offset counts.
+    If the request names a partition twice, the last offset is used.
     """
     request = call.request
     assert isinstance(request, DeleteRecordsRequest)

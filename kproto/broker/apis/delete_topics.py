@@ -23,7 +23,7 @@ from .partitions import missing_topic
 
 
 def handle_delete_topics(broker: Broker, call: Call) -> Result:
-    """Delete topics; a topic that is named twice, or by name and by id, is refused."""
+    """Delete topics; a topic that the request names twice, or by name and by id, is rejected."""
     request = call.request
     assert isinstance(request, DeleteTopicsRequest)
     states = request.topics or [DeleteTopicState(name=name, topic_id=NO_ID) for name in request.topic_names]
@@ -42,7 +42,7 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
         if topic is None:
             return _refuse_state(state, missing_topic(by_id=by_id), "There is no such topic.")
         if by_id and topic.name in names:
-            return None  # the result of its name refuses it
+            return None  # The error stands in the result for the topic's name.
         if topic.id in ids and not by_id:
             message = "The topic is in the request by its name and by its id."
             named = DeleteTopicState(name=topic.name, topic_id=topic.id)
@@ -59,9 +59,9 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
 
 
 def _without_duplicates(states: Sequence[DeleteTopicState]) -> list[DeleteTopicState]:
-    """Return each name and each id once.
+    """Return the requested topics, each name and each id once.
 
-    Entries with both or neither are all kept, as in Kafka.
+    As in Kafka, entries with both a name and an id, or with neither, are all kept.
     """
     unique: dict[tuple[str | None, UUID, int], DeleteTopicState] = {}
     for number, state in enumerate(states):
@@ -77,7 +77,10 @@ def _refuse_state(state: DeleteTopicState, error: ErrorCode, message: str) -> De
 
 
 def _authorize(access: Access, request: DeleteTopicsRequest) -> Authorized:
-    """Require DELETE on each topic; the name of a denied id is shown with DESCRIBE only."""
+    """Require DELETE on each topic.
+
+    The error for a denied id shows the topic's name only to callers with DESCRIBE.
+    """
 
     def refuse(name: str | None, topic_id: UUID) -> DeletableTopicResult:
         state = DeleteTopicState(name=name, topic_id=topic_id)
@@ -93,7 +96,7 @@ def _authorize(access: Access, request: DeleteTopicsRequest) -> Authorized:
         name = access.topic_name(state)
         duplicate = not by_id and times[state.name] > 1
         invalid = by_id and state.name is not None
-        # Duplicates, invalid entries and unknown ids are refused for every caller.
+        # The handler rejects duplicates, invalid entries and unknown ids for every caller.
         if name is None or duplicate or invalid or access.allows_topic(Operation.DELETE, name):
             permitted_states.append(state)
         elif by_id:

@@ -18,7 +18,7 @@ from .authorization import AUTHORIZATION_FAILED, on_cluster
 
 
 def handle_describe_acls(broker: Broker, call: Call) -> Result:
-    """Return the ACLs that match the filter, by resource."""
+    """Return the ACLs that match the filter, grouped by resource."""
     request = call.request
     assert isinstance(request, DescribeAclsRequest)
     if is_unparsable_filter(request):

@@ -50,7 +50,7 @@ def _has_unknown_type(request: DescribeConfigsRequest) -> bool:
 
 
 def _documentation(resource_type: int, name: str) -> str:
-    """Return what a config does on this broker, in place of Kafka's documentation."""
+    """Return the documentation of a config: when or whether it takes effect on this broker."""
     if resource_type == ResourceType.BROKER:
         return "It takes effect immediately." if name in DYNAMIC else "It is read when the broker starts."
     if TOPIC_CONFIGS[name].acts:
@@ -101,7 +101,7 @@ def _refuse_resource(
 
 
 def refuse(request: DescribeConfigsRequest, error: ErrorCode, version: int) -> DescribeConfigsResponse:
-    """Refuse every resource, as Kafka does if one of them is of an unknown type."""
+    """Return an error for every resource, as Kafka does if one has an unknown type."""
     results = [
         _refuse_resource(resource, error, "Unexpected resource type") for resource in request.resources
     ]

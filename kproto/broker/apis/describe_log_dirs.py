@@ -1,6 +1,7 @@
 """DescribeLogDirs (key 35): the sizes of this broker's logs.
 
-Logs are kept in memory: there is one directory, its name is not a path, and its free space is unknown.
+The logs are in memory, so the response has one directory. Its name is not a path, and its free space is
+unknown.
 """
 
 from __future__ import annotations
@@ -26,10 +27,7 @@ LOG_DIR: Final = "memory"
 
 
 def handle_describe_log_dirs(broker: Broker, call: Call) -> Result:
-    """Return the sizes of the partitions that have a replica on this broker.
-
-    Others are omitted.
-    """
+    """Return the size of each requested partition that has a replica on this broker."""
     request = call.request
     assert isinstance(request, DescribeLogDirsRequest)
     requested: set[tuple[str, int]] | None = None

@@ -33,7 +33,10 @@ MAX_PARTITIONS_PER_RESPONSE: Final = 2000  # Kafka's default of max.request.part
 
 
 def handle_describe_topic_partitions(broker: Broker, call: Call) -> Result:
-    """Describe the requested topics, or all; the cursor of a response starts the next page."""
+    """Describe the requested topics, or all of them.
+
+    The cursor of a response is where the next request continues.
+    """
     request = call.request
     assert isinstance(request, DescribeTopicPartitionsRequest)
     if any(not topic.name for topic in request.topics):
@@ -110,7 +113,7 @@ def _refuse_topic(name: str | None, error: ErrorCode) -> DescribeTopicPartitions
 def refuse(
     request: DescribeTopicPartitionsRequest, error: ErrorCode, version: int
 ) -> DescribeTopicPartitionsResponse:
-    """Refuse every topic of the request."""
+    """Return an error for every topic of the request."""
     return DescribeTopicPartitionsResponse(
         throttle_time_ms=0, topics=[_refuse_topic(topic.name, error) for topic in request.topics]
     )

@@ -59,7 +59,7 @@ def _refuse_user(name: str, error: ErrorCode, message: str) -> DescribeUserScram
 def refuse(
     request: DescribeUserScramCredentialsRequest, error: ErrorCode, version: int
 ) -> DescribeUserScramCredentialsResponse:
-    """Refuse the whole request, with one nameless result per requested user, as Kafka does."""
+    """Return a top-level error and, as Kafka does, one nameless result per requested user."""
     return DescribeUserScramCredentialsResponse(
         throttle_time_ms=0,
         error_code=error,

@@ -27,13 +27,13 @@ _NOT_NEEDED: Final = "Leader election not needed for topic partition."
 
 
 def handle_elect_leaders(broker: Broker, call: Call) -> Result:
-    """Hold elections.
+    """Elect the leaders of the requested partitions, or of all partitions.
 
-    A request for all partitions is answered with those whose leader changed or failed.
+    The response to a request for all partitions omits those that need no election.
     """
     request = call.request
     assert isinstance(request, ElectLeadersRequest)
-    if request.topic_partitions == []:  # Kafka checks nothing else of an empty request
+    if request.topic_partitions == []:  # Kafka makes no other check of an empty request.
         return ElectLeadersResponse(throttle_time_ms=0, replica_election_results=[])
     if request.timeout_ms <= 0:
         return refuse(request, ErrorCode.REQUEST_TIMED_OUT, call.version, None)
@@ -67,7 +67,7 @@ def refuse(
     version: int,
     message: str | None = AUTHORIZATION_FAILED,
 ) -> ElectLeadersResponse:
-    """Refuse the whole request and each of its partitions."""
+    """Return a top-level error, and the same error for each partition of the request."""
     results = [
         ReplicaElectionResult(
             topic=topic.topic,
@@ -100,7 +100,7 @@ def _elect(broker: Broker, topic_name: str, index: int, *, unclean: bool) -> Par
 def _elect_leader(broker: Broker, partition: Partition, index: int, *, unclean: bool) -> ErrorCode:
     """Elect the preferred replica.
 
-    An `unclean` election takes any live replica if there is no leader.
+    An `unclean` election elects any live replica, and only if the partition has no leader.
     """
     cluster = broker.cluster
     leader = cluster.leader(partition, index)

@@ -2,14 +2,14 @@
 
 Rules, as in Kafka's ReplicaManager.fetchMessages:
 
-* The response is sent immediately if it holds `min_bytes`, a partition has an error, no partition is
-  requested or no wait is allowed. Otherwise the fetch waits in the purgatory until records arrive or
-  `max_wait_ms` has passed.
-* With `read_committed` nothing after the last stable offset is returned. The response lists the aborted
-  transactions in what it returns (X5).
-* Batches are sent whole. The first batch of a response is sent whatever its size; the others respect the
-  limits of the request, of the partition, of `fetch.max.bytes`, and of all responses that are not sent yet.
-* A throttled client (see `Server.throttle`) receives no records, and no fetch session if it asked for one.
+* The response is sent immediately if it has at least `min_bytes`, if a partition has an error, if no
+  partition is requested, or if `max_wait_ms` is not positive. Otherwise the fetch waits in the purgatory
+  until records arrive or `max_wait_ms` has passed.
+* With `read_committed` no record after the last stable offset is returned. The response lists the aborted
+  transactions in the returned range (X5).
+* Batches are sent whole. The first batch of a response is sent even if it exceeds the limits. These are the
+  limits of the request and the partition, `fetch.max.bytes`, and `MOST_UNSENT` for all unsent responses.
+* A throttled client (see `Server.throttle`) receives no records, and no fetch session if it requests one.
 
 Permissions are checked for each partition while it is read, because a fetch session also remembers partitions
 that the client may not read.
@@ -49,8 +49,8 @@ READ_COMMITTED: Final = 1
 BY_ID_SINCE: Final = 13  # KIP-516
 TOP_LEVEL_ERROR_SINCE: Final = 13
 LEADER_SINCE: Final = 16  # KIP-951
-# Kafka sends records from its files; the responses of this broker occupy memory until they are sent. With
-# 256 MiB of unsent responses a fetch returns one batch.
+# The limit of unsent responses in bytes, 256 MiB; above it, a fetch returns only one batch. Responses of this
+# broker occupy memory until they are sent, where Kafka sends records from its files.
 MOST_UNSENT: Final = 1 << 28
 
 
@@ -66,7 +66,7 @@ class DelayedFetch:
     waits_for: set[Partition | FetchSession] = field(default_factory=set[Partition | FetchSession])
 
     def try_complete(self, *, force: bool = False) -> FetchResponse | None:
-        """Return the response if there is enough to read, or in any case if `force` is set."""
+        """Return the response if enough data is available, or if `force` is set."""
         results, size = self._read()
         enough = (
             size >= min(self.request.min_bytes, self._room())
@@ -84,7 +84,7 @@ class DelayedFetch:
                     partitions=[],
                 )
             topics[topic].partitions.append(data)
-        # Only a refused partition carries its current leader.
+        # Only a partition with an error carries its current leader.
         leaders = [
             data.current_leader.leader_id
             for topic in topics.values()
@@ -108,9 +108,9 @@ class DelayedFetch:
         return self.context.changed_partitions(results)
 
     def _read(self) -> tuple[dict[Key, PartitionData], int]:
-        """Read the partitions that may have something to send.
+        """Read the partitions that may have new data.
 
-        Returns them and their size in bytes.
+        Returns the result of each partition, and the size of the records in bytes.
         """
         self.waits_for.clear()
         if self.context.session is not None:
@@ -124,19 +124,19 @@ class DelayedFetch:
             size = len(data.records or b"")
             total += size
             if topic is not None and topic.partition(requested.partition) is not None:
-                # A negative limit of the request applies to the first partition only.
+                # Only the first partition sees a negative `max_bytes` of the request.
                 room = max(room - size, 0)
             results[key] = data
         return results, total
 
     def _reader(self) -> Hashable:
-        """Return everything except the partitions that decides what this fetch may read."""
+        """Return the properties of the request and its caller that determine what is readable."""
         call, acls = self.call, self.broker.acls
         acls_version = None if acls is None else acls.version
         return self.request.isolation_level, call.principal, call.host, acls_version, call.injected_error
 
     def _room(self) -> int:
-        """Return how many bytes of records the response may have."""
+        """Return how many bytes of records the response may contain."""
         unsent_room = max(MOST_UNSENT - self.broker.cluster.unsent, 0)
         return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes, unsent_room)
 
@@ -166,7 +166,7 @@ class DelayedFetch:
             return _missing_partition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.waits_for.add(partition)
         log = partition.log
-        # Kafka treats every epoch below -1 as -1: not given.
+        # Kafka treats every negative epoch as -1, which skips the check.
         error = leader_epoch_error(log, max(requested.current_leader_epoch, -1))
         if not self.broker.is_leader(partition, index):
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -174,8 +174,8 @@ class DelayedFetch:
             return self._refuse_with_leader(partition, index, error)
         offset = requested.fetch_offset
         diverging = _diverging_epoch(log, requested)
-        # An offset after the end is out of range, unless the last fetched epoch tells where the logs
-        # diverged.
+        # An offset after the end is out of range, except if the response names the epoch and offset where the
+        # client's log diverges.
         last = log.end_offset if diverging is None else offset
         unknown_epoch = diverging is not None and diverging.epoch < 0
         if unknown_epoch or not log.start_offset <= offset <= last:
@@ -207,7 +207,7 @@ class DelayedFetch:
         return data
 
     def _refuse_with_leader(self, partition: Partition, index: int, error: ErrorCode) -> PartitionData:
-        """Refuse a partition and name its current leader and leader epoch (KIP-951)."""
+        """Return an error for a partition, with its current leader and leader epoch (KIP-951)."""
         data = _refuse_partition(index, error)
         leader = self.broker.cluster.leader(partition, index)
         if self.call.version >= LEADER_SINCE and error is not ErrorCode.UNKNOWN_LEADER_EPOCH and leader >= 0:
@@ -241,7 +241,7 @@ def _exists(broker: Broker, key: TopicKey, index: int) -> bool:
 
 
 def refuse(request: FetchRequest, error: ErrorCode, version: int) -> FetchResponse:
-    """Refuse the whole request; for older clients the error is repeated in every partition."""
+    """Return a top-level error; before v13, every partition has the error as well."""
     topics = [] if version >= TOP_LEVEL_ERROR_SINCE else request.topics
     return FetchResponse(
         throttle_time_ms=0,
@@ -258,7 +258,7 @@ def refuse(request: FetchRequest, error: ErrorCode, version: int) -> FetchRespon
 
 
 def _aborted_transactions(partition: Partition, offset: int, batches: int) -> list[AbortedTransaction]:
-    """Return the aborted transactions within so many batches from `offset` on."""
+    """Return the aborted transactions within the next `batches` batches from `offset` on."""
     if not batches:
         return []
     end = partition.log.base_after(offset, batches)
@@ -269,7 +269,7 @@ def _aborted_transactions(partition: Partition, offset: int, batches: int) -> li
 
 
 def _diverging_epoch(log: Log, requested: FetchPartition) -> EpochEndOffset | None:
-    """Return where the last fetched epoch of a client diverged (KIP-595), or None."""
+    """Return the epoch and offset where a client's log diverged (KIP-595), or None."""
     if requested.last_fetched_epoch < 0:
         return None
     end = log.epoch_end(requested.last_fetched_epoch)
@@ -291,7 +291,7 @@ def _refuse_partition(index: int, error: ErrorCode) -> PartitionData:
 
 
 def _authorize(access: Access, request: Any) -> Authorized:
-    """Leave the request as it is: `DelayedFetch` checks the permission of each partition."""
+    """Return the call unchanged: `DelayedFetch` checks the permission of each partition."""
     return access.call
 
 

@@ -46,7 +46,7 @@ def handle_find_coordinator(broker: Broker, call: Call) -> Result:
     if node is None:
         return _refuse_single(ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     host, port = node.address(call.listener)
-    # Before v4 Kafka writes the message "NONE" where later versions have an empty one.
+    # Before v4 Kafka writes the error message "NONE". Later versions have an empty message.
     return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=host, port=port)
 
 
@@ -72,7 +72,7 @@ def _refuse_key(key: str, error: ErrorCode, message: str | None) -> Coordinator:
 
 
 def _refuse_single(error: ErrorCode, message: str | None) -> FindCoordinatorResponse:
-    """Refuse a request of a version with one key."""
+    """Return an error in the format before v4, which has one key."""
     return FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, host="", port=-1)
 
 

@@ -1,10 +1,10 @@
-"""Requests to the group coordinator; groups of other nodes are refused here.
+"""Requests to the group coordinator, and the errors for groups that other nodes coordinate.
 
 Rules, as in Kafka's GroupCoordinatorService on a cluster:
 
-* A request for one group of another node is NOT_COORDINATOR.
-* A request for several groups is answered group by group: groups of other nodes are NOT_COORDINATOR, the
-  others are served.
+* A request for one group of another node is answered NOT_COORDINATOR.
+* In a request for several groups, each group of another node gets NOT_COORDINATOR. The other groups are
+  served.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str])
 def send_to_coordinator(broker: Broker, call: Call) -> Result:
     """Pass a request to the group coordinator.
 
-    It responds immediately, or when a rebalance completes.
+    The coordinator responds immediately, or when a rebalance completes.
     """
     event = RequestReceived(
         token=call.conn,
         request=call.request,
         version=call.version,
         client_id=call.envelope.header.client_id or "",
-        client_host=f"/{call.host}",  # as Java prints an InetAddress without a name
+        client_host=f"/{call.host}",  # Java prints an InetAddress without a host name in this form.
         random_id=str(call.random_id),
     )
     broker.step_group_coordinator(event, call.now)

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12). It succeeds while the group is loading (R69), so members keep their coordinator."""
+"""Heartbeat (key 12), which succeeds while the group loads (R69), so that members keep their coordinator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .group_coordinator import handle_group_request
 
 
 def handle_heartbeat(broker: Broker, call: Call) -> Result:
-    """Answer NONE while the group is loading, as Kafka's GroupCoordinatorService does."""
+    """Return NONE while the group is loading, as Kafka's GroupCoordinatorService does."""
     request = call.request
     assert isinstance(request, HeartbeatRequest)
     error = broker.cluster.coordinator_error(request.group_id, broker.node.id, call.now)

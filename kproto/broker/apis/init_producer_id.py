@@ -22,14 +22,17 @@ from .transaction_coordinator import send_to_coordinator
 
 
 def handle_init_producer_id(broker: Broker, call: Call) -> Result:
-    """Pass the request to the transaction coordinator, on the node that coordinates its id."""
+    """Pass the request to the transaction coordinator, or return NOT_COORDINATOR."""
     request = call.request
     assert isinstance(request, InitProducerIdRequest)
     return send_to_coordinator(broker, call, [request.transactional_id])
 
 
 def _authorize(access: Access, request: InitProducerIdRequest) -> Authorized:
-    """Without a transactional id, WRITE on any topic is enough (KIP-679)."""
+    """Require WRITE on the transactional id.
+
+    Without a transactional id, IDEMPOTENT_WRITE on the cluster or WRITE on any topic is enough (KIP-679).
+    """
     if request.transactional_id is not None:
         if access.allows_transactional_id(Operation.WRITE, request.transactional_id):
             return access.call

@@ -1,4 +1,4 @@
-"""ListGroups (key 16): a node lists its own groups, and none while it loads some."""
+"""ListGroups (key 16): the groups that this node coordinates, or an error while one of them loads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .group_coordinator import send_to_coordinator
 def handle_list_groups(broker: Broker, call: Call) -> Result:
     """Pass the request to the group coordinator.
 
-    Groups of other nodes are removed from its response.
+    Groups of other nodes are removed from the response.
     """
     cluster, node_id = broker.cluster, broker.node.id
     if cluster.needs_routing:
@@ -33,9 +33,9 @@ def handle_list_groups(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: ListGroupsRequest) -> Authorized:
-    """List all groups to a caller that may DESCRIBE the cluster.
+    """List all groups to callers with DESCRIBE on the cluster.
 
-    To others, groups that they may DESCRIBE.
+    Other callers see only the groups on which they have DESCRIBE.
     """
     if access.allows_cluster(Operation.DESCRIBE):
         return access.call

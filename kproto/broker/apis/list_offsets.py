@@ -1,6 +1,6 @@
 """ListOffsets (key 2): the offset at the start, at the end, or at a timestamp.
 
-For `read_committed` the end is the last stable offset (X5); records after it are not found.
+With `read_committed` the end is the last stable offset (X5). A search by timestamp finds no record after it.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_LEADER_EPOCH_SINCE: Final = 4  # KIP-320; the field is not ignorable before
+_LEADER_EPOCH_SINCE: Final = 4  # KIP-320. Earlier versions lack the field, which is not ignorable.
 
 
 def handle_list_offsets(broker: Broker, call: Call) -> Result:
     """Look up one offset in each partition.
 
-    A partition that is requested twice is refused, once.
+    A partition that is requested twice has one result, which is an error.
     """
     request = call.request
     assert isinstance(request, ListOffsetsRequest)
@@ -105,7 +105,7 @@ def handle_list_offsets(broker: Broker, call: Call) -> Result:
 
 
 def refuse(request: ListOffsetsRequest, error: ErrorCode, version: int) -> ListOffsetsResponse:
-    """Refuse every partition of the request."""
+    """Return an error for every partition of the request."""
     return ListOffsetsResponse(topics=[_refuse_topic(topic, error) for topic in request.topics])
 
 

@@ -24,7 +24,7 @@ def handle_list_partition_reassignments(broker: Broker, call: Call) -> Result:
 def refuse(
     request: ListPartitionReassignmentsRequest, error: ErrorCode, version: int
 ) -> ListPartitionReassignmentsResponse:
-    """Refuse the whole request, and name its partitions as Kafka does."""
+    """Return a top-level error that also lists the requested partitions, as Kafka does."""
     topics = [
         OngoingTopicReassignment(
             name=topic.name,

@@ -34,7 +34,7 @@ from .authorization import (
 )
 from .partitions import partition_replicas
 
-BY_ID_SINCE: Final = 12  # KIP-516; v10 and v11 have the field, but brokers refuse it
+BY_ID_SINCE: Final = 12  # KIP-516. v10 and v11 have the field, but Kafka rejects requests that use it.
 
 
 def handle_metadata(broker: Broker, call: Call) -> Result:
@@ -79,9 +79,9 @@ def _requests_all_topics(request: MetadataRequest, version: int) -> bool:
 
 
 def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
-    """Return whether a version that cannot use topic ids contains one.
+    """Return whether a request before v12 has a topic id.
 
-    Kafka refuses the whole request.
+    Kafka rejects the whole request.
     """
     topics = request.topics or ()
     return version < BY_ID_SINCE and any(topic.name is None or topic.topic_id != NO_ID for topic in topics)
@@ -90,7 +90,7 @@ def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
 def _without_duplicates(topics: Iterable[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
     """Return each requested topic once.
 
-    If one is requested by id, those requested by name are ignored.
+    If a topic is requested by id, all topics that are requested by name are ignored.
     """
     by_id = {topic.topic_id: topic for topic in topics if topic.topic_id != NO_ID}
     return list(by_id.values()) or list({topic.name: topic for topic in topics}.values())
@@ -149,7 +149,7 @@ def _describe_partition(broker: Broker, partition: Partition, index: int) -> Met
 
 
 def refuse(request: MetadataRequest, error: ErrorCode, version: int) -> MetadataResponse:
-    """Refuse the whole request, and name its topics as Kafka does."""
+    """Return a response without brokers, with an error for each requested topic."""
     topics = [
         MetadataResponseTopic(error_code=error, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
         for topic in request.topics or ()
@@ -158,7 +158,7 @@ def refuse(request: MetadataRequest, error: ErrorCode, version: int) -> Metadata
 
 
 def _refuse_topic(topic: MetadataRequestTopic) -> MetadataResponseTopic:
-    # The response repeats the id if the request had one, and never the name that belongs to it.
+    # The response repeats a requested id, but does not reveal the topic's name.
     return MetadataResponseTopic(
         error_code=TOPIC_FAILED,
         name=topic.name if topic.topic_id == NO_ID else None,

@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9): of one group, or from v8 on of several (KIP-709)."""
+"""OffsetFetch (key 9): the committed offsets of one group, or from v8 on of several groups (KIP-709)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GROUPS_SINCE: Final = 8  # KIP-709
 
 
 def handle_offset_fetch(broker: Broker, call: Call) -> Result:
-    """Pass the request to the group coordinator; groups of other nodes are refused one by one."""
+    """Pass the request to the group coordinator; each group of another node gets an error."""
     if call.version < GROUPS_SINCE:
         return handle_group_request(broker, call)
     request = call.request
@@ -110,7 +110,7 @@ def _authorize(access: Access, request: OffsetFetchRequest) -> Authorized:
 
 
 def _authorize_group(access: Access, request: OffsetFetchRequest) -> Authorized:
-    """Authorize a request of a version before v8, which names one group."""
+    """Authorize a request before v8, which names one group."""
     if not access.allows_group(Operation.DESCRIBE, request.group_id):
         return access.call.refuse(GROUP_FAILED)
     if request.topics is None:

@@ -22,9 +22,9 @@ def find_partition(topics: Topics, name: str, index: int) -> Partition | None:
 
 
 def leader_epoch_error(log: Log, current_leader_epoch: int) -> ErrorCode:
-    """Compare the leader epoch that a client knows with the log's.
+    """Return the error if the leader epoch of a client is not the current one, or NONE.
 
-    -1 skips the check (KIP-320).
+    An epoch of -1 skips the check (KIP-320).
     """
     if current_leader_epoch == -1 or current_leader_epoch == log.leader_epoch:
         return ErrorCode.NONE
@@ -34,7 +34,7 @@ def leader_epoch_error(log: Log, current_leader_epoch: int) -> ErrorCode:
 
 
 class PartitionReplicas(NamedTuple):
-    """Where a partition is stored and which node leads it, as Metadata answers it."""
+    """The leader and the replicas of a partition, as Metadata reports them."""
 
     error: ErrorCode
     leader: int

@@ -1,13 +1,13 @@
-"""Produce (key 0): append one batch to each of some partitions.
+"""Produce (key 0): append one batch to each partition of the request.
 
 Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
 
 * acks=1 and acks=-1 are the same on this broker. acks=0 has no response: if such a request fails, the
-  connection is closed, because a producer notices nothing else.
+  connection is closed, because the producer can notice nothing else.
 * A partition accepts exactly one batch of magic 2 per request. It must not be a control batch, and not larger
   than `max.message.bytes`.
 * A batch of a transaction needs a transactional id, and its partition must be in the transaction. Up to v11
-  clients add the partition first; from v12 on writing adds it (KIP-890). Errors of the transaction
+  clients add the partition first; from v12 on the write adds it (KIP-890). Errors of the transaction
   coordinator that older clients do not know are translated.
 * The bytes that the CRC covers are stored as they are. Records are decoded only in a compacted topic, where
   each must have a key (LogValidator.validateKey).
@@ -55,22 +55,23 @@ from .transaction_coordinator import verify_partitions
 ZSTD_SINCE: Final = 7  # KIP-110
 LEADER_SINCE: Final = 10  # KIP-951
 KNOWS_ABORTABLE_SINCE: Final = 11  # KIP-890: clients know TRANSACTION_ABORTABLE
-ADDS_SINCE: Final = 12  # KIP-890: writing adds the partition to the transaction
+ADDS_SINCE: Final = 12  # KIP-890: the write adds the partition to the transaction
 BY_ID_SINCE: Final = 13  # KIP-516
 
-# Positions in the header of a batch of magic 2, for what is checked before the batch is parsed.
+# Byte positions of fields in the header of a batch of magic 2, which are read before the batch is parsed.
 _MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
 _TRANSACTIONAL: Final = 0x10
 _SIZE_END: Final = 12  # Kafka's Records.LOG_OVERHEAD
 _SMALLEST_BATCH: Final = 14  # Kafka's LegacyRecord.RECORD_OVERHEAD_V0
 _MAGIC: Final = 2
 
-# Errors of the coordinator that a producer cannot handle; it is sent NOT_ENOUGH_REPLICAS, which it retries.
+# Coordinator errors that a producer cannot handle. The response has NOT_ENOUGH_REPLICAS instead, which
+# producers retry.
 _RETRIABLE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 def handle_produce(broker: Broker, call: Call) -> Result:
-    """Append the batches of the request, each partition on its own."""
+    """Append the batches of the request; each partition succeeds or fails independently."""
     request = call.request
     assert isinstance(request, ProduceRequest)
     parts = [part for data in request.topic_data for part in data.partition_data]
@@ -132,7 +133,7 @@ def _close_without_acks(error: ErrorCode) -> CloseConnection:
 
 
 def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
-    """Return what is to be appended: the last batch of a partition that is listed twice."""
+    """Return the batches to append: one per partition, the last if a partition is listed twice."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     unique: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
@@ -188,7 +189,7 @@ def _is_unreadable(records: bytes) -> bool:
 def _refuse_with_leader(
     broker: Broker, partition: Partition, index: int, version: int
 ) -> PartitionProduceResponse:
-    """Refuse a partition and name its current leader and leader epoch (KIP-951)."""
+    """Return NOT_LEADER_OR_FOLLOWER, with the current leader and leader epoch (KIP-951)."""
     response = _refuse_partition(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
     leader = broker.cluster.leader(partition, index)
     if version >= LEADER_SINCE and leader >= 0:
@@ -211,7 +212,7 @@ def _without_truncated_batch(records: bytes) -> bytes:
 
 
 def refuse(request: ProduceRequest, error: ErrorCode, version: int) -> Message:
-    """Refuse every partition of the request."""
+    """Return an error for every partition of the request."""
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -227,7 +228,7 @@ def refuse(request: ProduceRequest, error: ErrorCode, version: int) -> Message:
 
 
 def _refuse(request: ProduceRequest, error: ErrorCode) -> Message | CloseConnection:
-    """Refuse the whole request; without acks the connection is closed."""
+    """Return an error for every partition, or close the connection if acks=0."""
     return _close_without_acks(error) if request.acks == 0 else refuse(request, error, 0)
 
 
@@ -239,7 +240,7 @@ def _transaction_errors(
     *,
     by_id: bool,
 ) -> dict[tuple[str, int], ErrorCode] | None:
-    """Ask the transaction coordinator about transactional batches (X6).
+    """Verify transactional batches with the transaction coordinator (X6).
 
     Returns the error of each partition that is new to the transaction, or None if the batches have several
     producers.
@@ -255,7 +256,7 @@ def _transaction_errors(
             if topic is None or producer is None or partition is None:
                 continue
             producers.add(producer)
-            # After its first batch the partition itself knows the transaction.
+            # After the first batch of a transaction, the state of the partition contains the transaction.
             if broker.is_leader(partition, part.index) and not partition.is_writing(*producer):
                 to_verify[topic.name, part.index] = producer
                 new_partitions.append((partition, _base_sequence(part.records or b"")))
@@ -321,7 +322,7 @@ def _append(
                 message = f"records without a key, in a compacted topic: {len(keyless)}"
                 return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, message, start, keyless)
         if append_time is None and batch.max_timestamp > latest:
-            message = f"a record is of {batch.max_timestamp} ms, and none may be later than {latest} ms"
+            message = f"the record timestamp {batch.max_timestamp} ms is later than the maximum, {latest} ms"
             return _refuse_partition(data.index, ErrorCode.INVALID_TIMESTAMP, message, start)
     except RecordError as error:
         corrupt = error.field in ("crc", "size")
@@ -343,12 +344,12 @@ def _append(
             and not partition.is_writing(batch.producer_id, batch.producer_epoch),
         )
         if isinstance(verdict, StoredBatch):
-            # Kafka answers a duplicate with the stored timestamp, with CreateTime as well.
+            # Kafka returns the stored timestamp for a duplicate, even with CreateTime.
             return _accept_partition(data.index, verdict.base_offset, verdict.max_timestamp, start)
         if verdict is not ErrorCode.NONE:
             return _refuse_partition(data.index, verdict, None, start)
         if not batch.is_transactional and partition.transactions.start_of(batch.producer_id) is not None:
-            message = "the producer has a transaction open here"
+            message = "the producer has an ongoing transaction in this partition"
             return _refuse_partition(data.index, ErrorCode.INVALID_TXN_STATE, message, start)
         partition.producers.on_batch_appended(batch.producer_id, batch.producer_epoch, stored)
         if batch.is_transactional:
@@ -362,10 +363,7 @@ def _append(
 def _header_fault(
     parsed: list[Batch], size: int, max_size: int, version: int
 ) -> tuple[ErrorCode, str] | None:
-    """Check the headers of the batches for one partition.
-
-    Returns an error and a message, or None.
-    """
+    """Return the error and message for invalid batch headers of one partition, or None."""
     if len(parsed) != 1:
         return ErrorCode.INVALID_RECORD, f"a partition takes exactly one batch per request, not {len(parsed)}"
     batch = parsed[0]
@@ -379,7 +377,7 @@ def _header_fault(
 
 
 def _batch_fault(batch: Batch) -> str | None:
-    """Return why a client may not write this batch, or None."""
+    """Return why a client may not produce this batch, or None."""
     if batch.base_offset != 0:
         return f"a client's batch begins at offset 0, not {batch.base_offset}"
     if batch.count < 1:
@@ -406,8 +404,8 @@ def _accept_partition(
 def _records_without_key(batch: Batch, latest: int | None) -> list[BatchIndexAndErrorMessage]:
     """Return the records of a batch that have no key.
 
-    The list is empty if the batch cannot be decompressed here, or if a record with a key is later than
-    `latest`: Kafka reports that fault first.
+    The list is empty if the package for the batch's compression is missing, or if a record with a key is
+    later than `latest`: Kafka reports the timestamp first.
     """
     try:
         records = batch.records()
@@ -458,7 +456,7 @@ def _authorize(access: Access, request: ProduceRequest) -> Authorized:
     ]
     narrowed = access.narrow(lambda response: response.responses.extend(refusals), topic_data=permitted)
     if request.acks == 0:
-        # The permitted part is written before the connection is closed for the rest.
+        # The permitted batches are appended before the denied ones close the connection.
         handle_produce(access.broker, narrowed)
         return _close_without_acks(TOPIC_FAILED)
     return narrowed
@@ -471,7 +469,7 @@ API = Api(
         (transactional_id_requirement(Operation.WRITE), topic_requirement(Operation.WRITE)), _authorize
     ),
     refuse=refuse,
-    # As Kafka 4 since KAFKA-18659: old librdkafka takes a lowest version above 0 for a broker without
-    # compression. Requests of v0 to v2 are refused all the same.
+    # Kafka 4 advertises v0 since KAFKA-18659: old librdkafka assumes that a broker whose lowest version is
+    # above 0 does not support compression. Requests of v0 to v2 are still rejected.
     min_version=0,
 )

@@ -1,4 +1,4 @@
-"""What CreateTopics and CreatePartitions share: limits and manual replica assignments."""
+"""Limits and manual replica assignments of CreateTopics and CreatePartitions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Final
 
 from ..broker import Broker
 
-# Kafka's MAX_PARTITIONS_PER_BATCH: partitions of one request, and records that its controller writes for it.
+# Kafka's MAX_PARTITIONS_PER_BATCH limits the partitions of one request, and the records that the controller
+# writes for the request.
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
 def assignment_fault(
     broker: Broker, assignment: Sequence[Sequence[int]], factor: int | None = None
 ) -> str | None:
-    """Return why these lists of node ids cannot be the replicas of partitions, or None.
+    """Return why a manual replica assignment is invalid, or None.
 
-    All lists must have `factor` nodes, by default as many as the first list.
+    `assignment` has the node ids of each partition. Each partition needs `factor` of them, by default as many
+    as the first partition.
     """
     nodes = broker.cluster.nodes
     size = len(assignment[0]) if factor is None else factor

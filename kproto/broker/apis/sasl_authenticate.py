@@ -14,9 +14,9 @@ from .api import Api
 
 
 def handle_sasl_authenticate(broker: Broker, call: Call) -> Result:
-    """Pass the message to the mechanism.
+    """Pass the message to the SASL mechanism.
 
-    A failed login is answered after a delay, then closed.
+    The error response to a failed login is delayed; after it the connection is closed.
     """
     request = call.request
     assert isinstance(request, SaslAuthenticateRequest)

@@ -12,9 +12,9 @@ from .api import Api
 
 
 def handle_sasl_handshake(broker: Broker, call: Call) -> Result:
-    """Select the mechanism.
+    """Select the SASL mechanism.
 
-    A second handshake re-authenticates, which only sessions that expire allow.
+    A handshake after the login starts a re-authentication, which only sessions that expire allow.
     """
     request = call.request
     assert isinstance(request, SaslHandshakeRequest)
@@ -39,7 +39,7 @@ def handle_sasl_handshake(broker: Broker, call: Call) -> Result:
 
 
 def fail_login(broker: Broker, call: Call, refusal: Message) -> RespondThenClose:
-    """Refuse a request that interrupts a login, and end the login."""
+    """Return the error for a request that interrupts a login, and close the connection."""
     delay = broker.settings.connection_failed_authentication_delay_ms
     return RespondThenClose(refusal, "a request in the middle of a login", call.now + delay)
 

@@ -14,7 +14,7 @@ _READ_GROUP = on_group(Operation.READ)
 
 
 def _authorize(access: Access, request: SyncGroupRequest) -> Authorized:
-    # KafkaApis checks for a missing protocol before the permission; the coordinator answers that.
+    # KafkaApis checks for a missing protocol before the permission. The coordinator returns the error for it.
     missing = None in (request.protocol_type, request.protocol_name)
     if access.call.version >= PROTOCOL_REQUIRED_SINCE and missing:
         return access.call

@@ -110,10 +110,10 @@ REFUSABLE: Final = frozenset(key for key, api in APIS.items() if api.authorizati
 
 
 def served(highest: Mapping[str, int] | None = None) -> dict[int, ApiVersion]:
-    """Return every API with the versions that a broker advertises, by key.
+    """Return the API versions that a broker advertises, by API key.
 
-    `highest` makes it look like an older Kafka: API name -> the highest version that it serves. Raises
-    ConfigError for an API or a version that is not served.
+    `highest` imitates an older Kafka: it maps API names to the highest version to serve. Raises ConfigError
+    for an API or a version that this broker does not serve.
     """
     keys = {api.name: key for key, api in APIS.items()}
     caps: dict[int, int] = {}

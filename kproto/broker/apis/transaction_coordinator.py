@@ -1,14 +1,13 @@
 """Requests to the transaction coordinator, and the verification of transactional writes.
 
-Rules, as in Kafka's AddPartitionsToTxnManager and
-ReplicaManager.handleProduceAppend (KIP-890):
+Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend (KIP-890):
 
 * X6. Records and offsets of a transaction are accepted only while it is ongoing and contains their partition.
   Newer clients add a partition by writing to it, older ones with AddPartitionsToTxn. After the first record
-  or offset the partition knows the transaction itself. The coordinator is not asked again, whatever
-  transactional id a request carries.
-* A fenced producer is answered INVALID_PRODUCER_EPOCH here. TRANSACTION_ABORTABLE is answered only to clients
-  that know it, INVALID_TXN_STATE to others.
+  or offset, the state of the partition contains the transaction. Later requests are not verified with the
+  coordinator, even if they carry another transactional id.
+* A fenced producer gets INVALID_PRODUCER_EPOCH instead of the coordinator's PRODUCER_FENCED. Only clients
+  that know TRANSACTION_ABORTABLE get it; others get INVALID_TXN_STATE.
 """
 
 from __future__ import annotations
@@ -27,11 +26,14 @@ from ...transactions import RequestReceived, SendResponse, TransactionPartition
 from ..broker import Broker
 from ..call import PARKED, Call, Result
 
-_BROKER_VERSION: Final = 5  # of AddPartitionsToTxn, as brokers send it
+_BROKER_VERSION: Final = 5  # The version of AddPartitionsToTxn that brokers send.
 
 
 def send_to_coordinator(broker: Broker, call: Call, transactional_ids: Iterable[str | None] = ()) -> Result:
-    """Pass a request to the transaction coordinator, if this node coordinates all of the ids."""
+    """Pass a request to the transaction coordinator.
+
+    Returns NOT_COORDINATOR if this node does not coordinate all of the transactional ids.
+    """
     cluster = broker.cluster
     for transactional_id in transactional_ids:
         if transactional_id and cluster.transaction_coordinator_of(transactional_id) != broker.node.id:
@@ -50,10 +52,10 @@ def verify_partitions(
     adds: bool,
     knows_abortable: bool,
 ) -> dict[TransactionPartition, ErrorCode]:
-    """Ask whether a producer (id and epoch) may write to these partitions in its transaction.
+    """Return an error for each partition, or NONE if a producer may write to it in its transaction.
 
-    `adds`: partitions that are not in the transaction are added to it. Returns an error for each partition,
-    or NONE.
+    `producer` is the producer's id and epoch. With `adds`, partitions that the transaction lacks are added to
+    it.
     """
     if broker.cluster.transaction_coordinator_of(transactional_id) not in broker.cluster.nodes:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -81,7 +81,7 @@ def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
 def _refuse_partitions(
     unknown: list[tuple[str, int]], known: list[tuple[str, int]], error: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    """Refuse partitions, the unknown ones first, as Kafka's TxnOffsetCommitResponse.Builder."""
+    """Return errors for partitions, the unknown ones first (TxnOffsetCommitResponse.Builder)."""
     topics: dict[str, TxnOffsetCommitResponseTopic] = {}
     errors = [
         *((partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for partition in unknown),

@@ -1,5 +1,5 @@
 """Security of the embedded broker: listeners, TLS, SASL, users and ACLs.
 
-Authentication is part of a connection's state in the machine. TLS belongs to the socket; `ClientConnected`
-reports the principal of a client certificate.
+The machine authenticates SASL clients as part of a connection's state. The socket layer handles TLS;
+`ClientConnected` contains the principal of a client certificate.
 """

@@ -80,7 +80,7 @@ _IMPLIED_BY: Final = {
 
 
 class Acl(NamedTuple):
-    """One ACL; its numbers are values of the enums above."""
+    """One ACL; its numbers are values of `Resource`, `Pattern`, `Operation` and `Permission`."""
 
     resource: int
     name: str
@@ -96,7 +96,8 @@ class Acl(NamedTuple):
             return False
         if self.pattern == Pattern.PREFIXED:
             return name.startswith(self.name)
-        # StandardAuthorizer's search treats * as a prefix of names that begin with it, and skips it there.
+        # StandardAuthorizer's search treats * as a prefix of names that begin with *, so that the literal *
+        # does not cover them.
         return self.name == name or (self.name == "*" and not name.startswith("*"))
 
     def applies_to(self, principal: str, host: str) -> bool:
@@ -148,7 +149,7 @@ class AclFilter:
 
 
 class Acls:
-    """All ACLs of a broker, and the decisions by them."""
+    """All ACLs of a broker, and the permissions that follow from them."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_everyone: bool = False) -> None:
         self._super_users = frozenset(super_users)

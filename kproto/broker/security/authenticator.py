@@ -3,15 +3,15 @@
 Rules:
 
 * Before the login is complete, only ApiVersions, SaslHandshake and then SaslAuthenticate are served. Any
-  other request closes the connection, and so does a second ApiVersions. ApiVersions and SaslHandshake in the
-  middle of a login are answered ILLEGAL_SASL_STATE first.
+  other request closes the connection, and so does a second ApiVersions. Between SaslHandshake and the end of
+  the login, another ApiVersions or SaslHandshake is first answered ILLEGAL_SASL_STATE.
 * SaslHandshake v0 is followed by SASL messages without request headers (before KIP-152).
 * A failed login is answered after `connection.failed.authentication.delay.ms`, then the connection is closed.
-  Each guess of a password costs that time.
-* With `connections.max.reauth.ms` a session expires (KIP-368); the expiry of a token also ends it. Another
-  handshake re-authenticates, with the same mechanism and for the same principal. A mechanism that is not
-  enabled closes the connection immediately; another enabled one is answered without an error first. A client
-  may re-authenticate once per second.
+  The delay slows down password guessing.
+* A session expires after `connections.max.reauth.ms` or with its token (KIP-368). Another handshake
+  re-authenticates, and must keep the mechanism and the principal. A mechanism that is not enabled closes the
+  connection immediately. A different enabled mechanism is answered without an error, but the next request
+  closes the connection. A client may re-authenticate once per second.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ API_VERSIONS: Final = 18
 HANDSHAKE: Final = 17
 AUTHENTICATE: Final = 36
 ANONYMOUS: Final = "User:ANONYMOUS"
-# 512 KiB, Kafka's default of sasl.server.max.receive.size: the largest message before the login is complete.
+# The largest message before the login is complete: 512 KiB, Kafka's default of sasl.server.max.receive.size.
 MAX_UNAUTHENTICATED_SIZE: Final = 524_288
-# KafkaChannel's MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS, between the handshakes of two re-authentications.
+# The minimum time between the handshakes of two re-authentications: KafkaChannel's
+# MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS.
 MIN_REAUTH_INTERVAL_MS: Final = 1_000
 
 
@@ -41,7 +42,7 @@ class SaslState(Enum):
     """State of one login (SaslServerAuthenticator.SaslState)."""
 
     INITIAL = "initial"  # no handshake yet
-    AUTHENTICATE = "authenticate"  # the mechanism is agreed, its messages follow
+    AUTHENTICATE = "authenticate"  # the mechanism is selected, and its messages follow
     COMPLETE = "complete"
     FAILED = "failed"
 
@@ -58,14 +59,14 @@ class SaslAuthenticator:
     raw: bool = False
     principal: str = ANONYMOUS
     mechanism: str = ""
-    # When the session expires, in ms; None without a limit.
+    # The time in ms at which the session expires; None without a limit.
     expires_at: int | None = None
-    # The time of the last handshake that re-authenticates.
+    # The time of the last re-authentication handshake.
     reauthenticated_at: int | None = None
     # The broker's half of the SASL exchange in progress.
     server: SaslServer | None = None
     versions_requested: bool = False
-    # Why every further request closes the connection.
+    # The reason for which every further request closes the connection.
     failure: str = ""
 
     def rejection_reason(self, api_key: int, now: int) -> str | None:
@@ -92,7 +93,7 @@ class SaslAuthenticator:
         return self.reauthenticated_at is None or now - self.reauthenticated_at >= MIN_REAUTH_INTERVAL_MS
 
     def select_mechanism(self, mechanism: str, nonce: str, now: int, *, raw: bool) -> bool:
-        """Start a login with this mechanism; returns False if it is not enabled."""
+        """Start a login with this mechanism; return False if the mechanism is not enabled."""
         if self.state is SaslState.COMPLETE:
             self.reauthenticated_at = now
         if mechanism not in self.mechanisms:
@@ -125,7 +126,7 @@ class SaslAuthenticator:
     ) -> Challenge | Accepted | Rejected:
         """Apply a SASL message of the client.
 
-        `wall_clock_offset` is the time of day, which the expiry of tokens refers to, minus `now`.
+        `wall_clock_offset` is the time of day minus `now`, in ms; tokens expire by the time of day.
         """
         assert self.server is not None
         step = self.server.evaluate_response(message)
