@@ -32,7 +32,7 @@ def test_a_batch_that_begins_before_the_end_is_not_split() -> None:
     assert batches_before(first + second, 4) == (first + second, 5)
 
 
-def test_a_batch_that_was_cut_off_by_the_broker_is_read_next_time() -> None:
+def test_an_incomplete_last_batch_is_read_by_the_next_fetch() -> None:
     first, second = batch(0, 1, 2), batch(3, 4)
     assert batches_before(first + second[:-1], 99)[1] == 3
 

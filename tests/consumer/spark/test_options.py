@@ -41,13 +41,13 @@ def test_names_are_compared_without_case() -> None:
     assert parse(given).max_offsets_per_trigger == 5
 
 
-def test_options_survive_the_trip_to_another_process() -> None:
+def test_options_can_be_pickled() -> None:
     sent = options(startingOffsets='{"flights": {"0": 5, "1": -2}}', kafka_isolation_level="read_committed")
     assert pickle.loads(pickle.dumps(sent)) == sent
 
 
 @pytest.mark.parametrize("servers", ["a:b", "a:1:2", "SSL://a:1", "ftp://a:1"])
-def test_servers_that_are_no_addresses_are_refused_at_once_by_the_name_that_was_given(servers: str) -> None:
+def test_invalid_servers_are_rejected_under_the_options_own_name(servers: str) -> None:
     with pytest.raises(ConfigError, match=r"^kafka\.bootstrap\.servers='"):
         parse({"kafka.bootstrap.servers": servers, "subscribe": "t"})
 
@@ -69,14 +69,14 @@ def test_missing_bootstrap_servers_raise_with_their_form() -> None:
         parse({"subscribe": "flights"})
 
 
-def test_a_misspelt_option_is_refused_with_the_nearest_name() -> None:
+def test_a_misspelt_option_is_rejected_with_the_most_similar_name() -> None:
     assert refusal(maxOffsetPerTrigger="5") == (
         "maxOffsetPerTrigger='5' is not allowed; the option does not exist; "
         "did you mean maxOffsetsPerTrigger?"
     )
 
 
-def test_an_option_like_no_other_is_refused_with_all_names() -> None:
+def test_an_unknown_option_is_rejected_with_all_names() -> None:
     text = refusal(zzz="5")
     assert "the option does not exist" in text
     assert "includeHeaders" in text
@@ -94,17 +94,17 @@ def test_blanks_around_the_commas_of_subscribe_are_trimmed() -> None:
 
 
 @pytest.mark.parametrize("empty", ["", " ", ",", " , "])
-def test_an_empty_subscribe_is_refused(empty: str) -> None:
+def test_an_empty_subscribe_is_rejected(empty: str) -> None:
     assert "at least one topic" in refusal(subscribe=empty)
 
 
-def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
+def test_an_invalid_pattern_is_rejected() -> None:
     given = {"kafka.bootstrap.servers": "a:1", "subscribePattern": "flights("}
     with pytest.raises(ConfigError, match=r"subscribePattern.*regular expression"):
         parse(given)
 
 
-def test_blanks_around_a_pattern_are_no_part_of_it() -> None:
+def test_blanks_around_a_pattern_are_trimmed() -> None:
     given = {"kafka.bootstrap.servers": "localhost:9092", "subscribePattern": " f.* "}
     assert parse(given).choice == Pattern("f.*")
 
@@ -113,7 +113,7 @@ def test_a_pattern_is_not_changed() -> None:
     assert parse({"kafka.bootstrap.servers": "a:1", "subscribePattern": "fl.*"}).choice == Pattern("fl.*")
 
 
-def test_assign_is_read_in_order() -> None:
+def test_assigned_partitions_are_sorted() -> None:
     given = {"kafka.bootstrap.servers": "a:1", "assign": '{"flights": [1, 0]}'}
     assert parse(given).choice == Assigned((F0, F1))
 
@@ -121,7 +121,7 @@ def test_assign_is_read_in_order() -> None:
 @pytest.mark.parametrize(
     "wrong", ["flights", "[]", "{}", '{"flights": 0}', '{"flights": [-1]}', '{"flights": [true]}']
 )
-def test_an_assign_of_another_shape_is_refused(wrong: str) -> None:
+def test_an_assign_of_another_form_is_rejected(wrong: str) -> None:
     with pytest.raises(ConfigError, match=r'assign=.*\{"flights": \[0, 1\]\}'):
         parse({"kafka.bootstrap.servers": "a:1", "assign": wrong})
 
@@ -130,7 +130,7 @@ def test_only_one_way_to_choose_topics_is_allowed() -> None:
     assert "only one of subscribe and subscribePattern" in refusal(subscribePattern="fl.*")
 
 
-def test_reading_without_any_topic_is_refused() -> None:
+def test_reading_without_any_topic_is_rejected() -> None:
     with pytest.raises(ConfigError, match="one of subscribe, subscribePattern and assign"):
         parse({"kafka.bootstrap.servers": "a:1"}).for_batch()
 
@@ -138,12 +138,12 @@ def test_reading_without_any_topic_is_refused() -> None:
 # From where to where ------------------------------------------------------------------------------
 
 
-def test_without_a_start_there_is_no_opinion() -> None:
+def test_without_a_starting_option_the_start_is_none() -> None:
     assert options().starting is None
 
 
 @pytest.mark.parametrize("edge", ["earliest", "latest", "LATEST"])
-def test_an_edge_is_for_all_partitions(edge: str) -> None:
+def test_an_edge_applies_to_all_partitions(edge: str) -> None:
     assert options(startingOffsets=edge).starting == LogEdge(edge.lower())  # type: ignore[arg-type]
 
 
@@ -177,7 +177,7 @@ def test_offsets_copied_from_a_querys_progress_are_read_without_their_topic_ids(
         '{"flights": {"²": 5}}', '{"flights": {"0": 5, "0": 6}}', '{"flights": {"0": 5, "00": 6}}', "{",
     ],
 )  # fmt: skip
-def test_offsets_of_another_shape_are_refused_with_the_right_one(wrong: str) -> None:
+def test_offsets_of_another_form_are_rejected_with_an_example(wrong: str) -> None:
     text = refusal(startingOffsets=wrong)
     assert text.startswith("startingOffsets=")
     assert '{"flights": {"0": 23, "1": -2}, "delays": "earliest"}' in text
@@ -189,14 +189,14 @@ def test_a_misspelt_edge_raises_with_both_edges_instead_of_a_json_error() -> Non
     assert "Expecting value" not in text
 
 
-def test_one_time_beats_times_and_times_beat_offsets() -> None:
+def test_a_global_timestamp_precedes_timestamps_and_those_precede_offsets() -> None:
     times = '{"flights": {"0": 70}}'
     both = options(startingOffsetsByTimestamp=times, startingOffsets="latest")
     assert both.starting == SpecificTimestamps({F0: 70})
     assert options(startingTimestamp="60", startingOffsetsByTimestamp=times).starting == GlobalTimestamp(60)
 
 
-def test_a_value_that_another_beats_is_still_checked() -> None:
+def test_a_bound_that_does_not_apply_is_still_checked() -> None:
     assert refusal(startingTimestamp="60", startingOffsets="newest").startswith("startingOffsets='newest'")
 
 
@@ -205,7 +205,7 @@ def test_timestamps_do_not_accept_an_edge() -> None:
     assert text.startswith("startingOffsetsByTimestamp=")
 
 
-def test_a_negative_time_is_refused() -> None:
+def test_an_invalid_timestamp_is_rejected() -> None:
     assert "startingTimestamp='-1'" in refusal(startingTimestamp="-1")
     assert "milliseconds since 1970" in refusal(endingTimestamp="2026-11-23")
     assert "startingOffsetsByTimestamp='-5'" in refusal(startingOffsetsByTimestamp='{"flights": {"0": -5}}')
@@ -220,13 +220,13 @@ def test_endings_are_read_like_starts() -> None:
 
 
 @pytest.mark.parametrize("given", ['{"flights": {"0": -1}}', '{"flights": "latest"}', "latest"])
-def test_a_batch_does_not_start_at_the_latest(given: str) -> None:
+def test_a_batch_cannot_start_at_latest(given: str) -> None:
     with pytest.raises(ConfigError, match="startingOffsets"):
         options(startingOffsets=given).for_batch()
 
 
 @pytest.mark.parametrize("given", ['{"flights": {"0": -2}}', '{"flights": "earliest"}', "earliest"])
-def test_a_batch_does_not_end_at_the_earliest(given: str) -> None:
+def test_a_batch_cannot_end_at_earliest(given: str) -> None:
     with pytest.raises(ConfigError, match="endingOffsets"):
         options(endingOffsets=given).for_batch()
 
@@ -251,7 +251,7 @@ def test_a_batch_does_not_end_at_the_earliest(given: str) -> None:
         ),
     ],
 )
-def test_a_batch_that_ends_before_it_starts_is_refused_whatever_records_there_are(
+def test_a_batch_that_ends_before_it_starts_is_rejected(
     start: tuple[str, str], end: tuple[str, str], told: str
 ) -> None:
     with pytest.raises(ConfigError, match=told):
@@ -286,12 +286,12 @@ def test_a_batch_ignores_a_streams_limits_with_a_warning_as_sparks_own_source_do
     assert f"{name} is ignored: it is for streams" in caplog.text
 
 
-def test_a_batch_has_no_progress_to_commit() -> None:
+def test_a_batch_rejects_commit_group_id() -> None:
     with pytest.raises(ConfigError, match=r"commitGroupId=.*streams"):
         options(commitGroupId="g").for_batch()
 
 
-def test_a_least_above_the_most_is_refused() -> None:
+def test_min_offsets_above_max_offsets_are_rejected() -> None:
     with pytest.raises(
         ConfigError,
         match="minOffsetsPerTrigger=6 is not allowed; it must be at most maxOffsetsPerTrigger, which is 5",
@@ -325,7 +325,7 @@ def test_a_source_with_the_sinks_topic_raises_with_the_options_to_use() -> None:
 
 
 @pytest.mark.parametrize("name", ["asyncProgressTrackingEnabled", "_asyncProgressTracking"])
-def test_offsets_copied_from_a_progress_are_accepted(name: str) -> None:
+def test_progress_tracking_options_are_accepted_and_have_no_effect(name: str) -> None:
     given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", name: "true"}
     assert parse(given).names == {"subscribe"}
 
@@ -381,11 +381,11 @@ def test_a_wrong_value_raises_with_what_is_allowed(name: str, wrong: str, allowe
         ("2500us", 2),
     ],
 )
-def test_a_delay_is_written_as_spark_writes_times(text: str, ms: int) -> None:
+def test_a_delay_has_sparks_form_of_durations(text: str, ms: int) -> None:
     assert options(maxTriggerDelay=text).max_trigger_delay_ms == ms
 
 
-def test_defaults_are_sparks() -> None:
+def test_the_defaults_equal_those_of_sparks_own_source() -> None:
     o = options()
     assert o.fail_on_data_loss is True
     assert o.include_headers is False
@@ -410,7 +410,7 @@ def test_options_that_would_change_a_read_are_rejected(name: str) -> None:
     assert refusal(**{name.replace(".", "_"): "x"}).startswith(f"{name}='x' is not allowed; ")
 
 
-def test_a_misspelt_client_option_is_refused_with_the_nearest_name() -> None:
+def test_a_misspelt_client_option_is_rejected_with_the_most_similar_name() -> None:
     assert "did you mean kafka.isolation.level?" in refusal(kafka_isolation_levels="read_committed")
 
 
@@ -438,11 +438,11 @@ def test_security_options_of_other_clients_raise_with_javas_names(name: str) -> 
         parse({"subscribe": "t", name: "x"})
 
 
-def test_a_parse_mode_is_refused_and_on_error_named() -> None:
+def test_the_option_mode_is_rejected_with_value_on_error() -> None:
     assert "value.onError" in refusal(mode="PERMISSIVE")
 
 
-def test_a_limit_below_the_least_is_refused_when_loading() -> None:
+def test_contradicting_limits_are_rejected_when_loading() -> None:
     with pytest.raises(ConfigError, match="minOffsetsPerTrigger"):
         options(minOffsetsPerTrigger="9", maxOffsetsPerTrigger="3").for_reading()
 

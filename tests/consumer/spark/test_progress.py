@@ -34,7 +34,7 @@ def progress(
 TWO = progress('{"t": {"0": 10, "1": 5}}', '{"t": {"0": 30, "1": 25}}', '{"t": {"0": 90, "1": 25}}')
 
 
-def test_the_metrics_are_those_of_sparks_own_source() -> None:
+def test_the_metrics_equal_those_of_sparks_own_source() -> None:
     [source] = behind(TWO)
     assert source.metrics == {
         "minOffsetsBehindLatest": "0",
@@ -43,7 +43,7 @@ def test_the_metrics_are_those_of_sparks_own_source() -> None:
     }
 
 
-def test_a_progress_read_from_its_json_says_the_same() -> None:
+def test_a_progress_parsed_from_json_gives_the_same_lag() -> None:
     """In Spark Connect the progress has no total of rows, and its offsets are objects."""
     read: dict[str, Any] = json.loads(json.dumps(TWO))
     del read["numInputRows"]
@@ -68,12 +68,12 @@ def test_without_rows_there_is_no_speed(waiting: int, seconds: float | None) -> 
     assert source.seconds == seconds
 
 
-def test_a_partition_that_nothing_was_read_of_counts_from_its_start() -> None:
+def test_the_lag_of_an_unread_partition_counts_from_its_start() -> None:
     [source] = behind(progress(None, '{"t": {"0": 5}}', '{"t": {"0": 5, "1": 7}}'))
     assert source.offsets == {TopicPartition("t", 0): 0, TopicPartition("t", 1): 7}
 
 
-def test_a_newcomer_is_shown_from_where_it_began() -> None:
+def test_a_new_partition_is_shown_from_its_first_offset() -> None:
     end = '{"@t id=abc began=0:100": {}, "t": {"0": 130}}'
     assert describe_batch(progress("{}", end, '{"t": {"0": 130}}', rows=30)) == (
         "etl, batch 3, 1.2 s: 30 rows (t-0 100 to 130), nothing waits"
@@ -86,7 +86,7 @@ def test_a_batch_is_described_in_one_line_with_reads_and_backlog() -> None:
     )
 
 
-def test_of_many_partitions_the_largest_are_named() -> None:
+def test_only_the_partitions_with_the_largest_counts_are_named() -> None:
     end = ", ".join(f'"{n}": {n + 1}' for n in range(9))
     said = describe_batch(progress('{"t": {}}', f'{{"t": {{{end}}}}}', f'{{"t": {{{end}}}}}'))
     assert "(t-5 0 to 6, t-6 0 to 7, t-7 0 to 8, t-8 0 to 9, 5 more)" in said
@@ -103,5 +103,5 @@ def test_sources_of_other_kinds_are_only_counted(offset: str | None) -> None:
     assert describe_batch(given) == "etl, batch 3, 1.2 s: 40 rows"
 
 
-def test_a_query_without_progress_is_behind_in_nothing() -> None:
+def test_a_query_without_progress_has_no_lag() -> None:
     assert behind(None) == []

@@ -51,14 +51,14 @@ def test_every_column_equals_the_produced_record(filled: Filled) -> None:
     assert [row["headers"] for row in rows] == [headers, None, None]
 
 
-def test_the_arrow_types_are_exactly_those_that_spark_asks_for(filled: Filled) -> None:
+def test_the_arrow_types_are_exactly_those_that_spark_expects(filled: Filled) -> None:
     filled.topic("t", 1)
     planned = reader(filled, includeHeaders="true")
     [batch] = planned.read(planned.partitions()[0])
     assert to_arrow_schema(planned.schema, timezone="UTC").equals(batch.schema, check_metadata=True)
 
 
-def test_there_are_no_headers_unless_asked_for(filled: Filled) -> None:
+def test_headers_are_read_only_with_include_headers(filled: Filled) -> None:
     filled.topic("t", 1)
     assert "headers" not in table(filled).column_names
 
@@ -68,7 +68,7 @@ def test_headers_are_null_in_a_batch_without_any(filled: Filled) -> None:
     assert table(filled, includeHeaders="true")["headers"].null_count == 1000
 
 
-def test_a_schema_of_the_user_prunes_and_orders_the_columns(filled: Filled) -> None:
+def test_a_schema_of_the_user_selects_and_orders_the_columns(filled: Filled) -> None:
     filled.topic("t", 2)
     schema = StructType().add("offset", "long").add("VALUE", "binary")
     assert table(filled, schema).to_pydict() == {"offset": [0, 1], "VALUE": [b"0", b"1"]}
@@ -82,7 +82,9 @@ def test_a_schema_of_the_user_prunes_and_orders_the_columns(filled: Filled) -> N
         ("headers", "binary", "the column does not exist without includeHeaders"),
     ],
 )
-def test_another_column_or_type_is_refused(filled: Filled, name: str, kind: str, why: str) -> None:
+def test_an_unknown_column_or_another_type_is_rejected(
+    filled: Filled, name: str, kind: str, why: str
+) -> None:
     with pytest.raises(ConfigError, match=why):
         checked(StructType().add(name, kind), parse(filled.options()))
 
@@ -99,7 +101,7 @@ def test_another_column_or_type_is_refused(filled: Filled, name: str, kind: str,
         (StructType().add("headers", ArrayType(HEADERS.elementType, False)), "'NOT NULL in headers'"),
     ],
 )
-def test_a_schema_that_no_rows_can_have_is_refused(filled: Filled, schema: StructType, why: str) -> None:
+def test_an_unusable_schema_is_rejected(filled: Filled, schema: StructType, why: str) -> None:
     """Arrow cannot represent rows without columns: they would silently disappear."""
     with pytest.raises(ConfigError, match=why):
         checked(schema, parse(filled.options(includeHeaders="true")))
@@ -114,7 +116,7 @@ def test_columns_present_in_every_record_may_be_not_null(filled: Filled) -> None
 # Bounds -----------------------------------------------------------------------------------------------
 
 
-def test_without_bounds_all_is_read(filled: Filled) -> None:
+def test_without_bounds_all_records_are_read(filled: Filled) -> None:
     filled.topic("t", 5, 0, 3)
     assert offsets(filled) == [(0, 0, 4), (2, 0, 2)]
 
@@ -125,24 +127,24 @@ def test_bounds_for_each_partition(filled: Filled) -> None:
     assert offsets(filled, startingOffsets=start, endingOffsets=end) == [(0, 2, 4), (1, 0, 8)]
 
 
-def test_the_end_is_not_passed_inside_of_a_batch(filled: Filled) -> None:
+def test_a_batch_that_contains_the_end_is_cut_there(filled: Filled) -> None:
     filled.topic("t", 1000)
     filled.put("t", 0, 1000)
     end = '{"t": {"0": 1500}}'
     assert offsets(filled, startingOffsets='{"t": {"0": 500}}', endingOffsets=end) == [(0, 500, 1499)]
 
 
-def test_times_as_bounds(filled: Filled) -> None:
+def test_timestamps_are_bounds(filled: Filled) -> None:
     filled.topic("t", 9)
     assert offsets(filled, startingTimestamp=HOUR + 3, endingTimestamp=HOUR + 7) == [(0, 3, 6)]
 
 
-def test_an_ending_time_without_records_is_the_end(filled: Filled) -> None:
+def test_an_ending_timestamp_after_all_records_is_the_end_of_the_log(filled: Filled) -> None:
     filled.topic("t", 9)
     assert offsets(filled, endingTimestamp=HOUR + 700) == [(0, 0, 8)]
 
 
-def test_a_starting_time_without_records_is_an_error_or_the_end(filled: Filled) -> None:
+def test_a_starting_timestamp_after_all_records_raises_or_is_the_end(filled: Filled) -> None:
     filled.topic("t", 9)
     assert "t-0 has no record at or after it" in str(failure(filled, startingTimestamp=HOUR + 9))
     assert offsets(filled, startingTimestamp=HOUR + 9, startingOffsetsByTimestampStrategy="latest") == []
@@ -155,22 +157,22 @@ def test_ending_offsets_must_name_the_partitions_read(filled: Filled) -> None:
     )
 
 
-def test_an_unknown_topic_is_an_error_and_not_an_empty_answer(filled: Filled) -> None:
+def test_an_unknown_topic_raises(filled: Filled) -> None:
     assert "topic 'nowhere'" in str(failure(filled, subscribe="nowhere"))
 
 
-def test_a_pattern_is_javas(filled: Filled) -> None:
+def test_a_pattern_has_javas_syntax(filled: Filled) -> None:
     for name in ("flights1", "flights22", "flights", "xflights3"):
         filled.topic(name, 1)
     found = table(filled, subscribePattern=r"^\Qflights\E\p{Digit}++")
     assert sorted(set(found["topic"].to_pylist())) == ["flights1", "flights22"]
 
 
-def test_a_pattern_without_match_is_an_empty_answer(filled: Filled) -> None:
+def test_a_pattern_without_match_reads_nothing(filled: Filled) -> None:
     assert offsets(filled, subscribePattern="nothing.*") == []
 
 
-def test_a_start_behind_the_log_is_data_loss_and_else_empty(filled: Filled) -> None:
+def test_a_start_after_the_end_of_the_log_is_data_loss_or_reads_nothing(filled: Filled) -> None:
     filled.topic("t", 5)
     bounds = {"startingOffsets": '{"t": {"0": 7}}', "endingOffsets": '{"t": {"0": 9}}'}
     assert isinstance(failure(filled, **bounds), DataLoss)
@@ -178,7 +180,7 @@ def test_a_start_behind_the_log_is_data_loss_and_else_empty(filled: Filled) -> N
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
-def test_records_deleted_since_the_plan_do_not_come_back(
+def test_records_deleted_since_the_plan_are_skipped_with_a_warning(
     filled: Filled, pieces: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A single batch contains deleted and remaining records."""
@@ -224,7 +226,7 @@ def test_an_explicit_end_is_kept_by_every_action(filled: Filled) -> None:
     assert read_offsets(planned, slices) == [*((0, n) for n in range(4)), (1, 0)]
 
 
-def test_an_ending_time_that_no_record_had_is_looked_up_by_every_action_as_the_logs_end(
+def test_an_ending_timestamp_after_all_records_is_looked_up_at_every_action(
     filled: Filled,
 ) -> None:
     filled.topic("t", 4)
@@ -234,7 +236,7 @@ def test_an_ending_time_that_no_record_had_is_looked_up_by_every_action_as_the_l
     assert read_offsets(planned, slices) == [(0, n) for n in range(6)]
 
 
-def test_a_log_that_is_shorter_than_when_it_was_planned_is_data_loss_and_else_read(filled: Filled) -> None:
+def test_a_log_shorter_than_planned_is_data_loss_or_read_to_its_end(filled: Filled) -> None:
     for fail in ("true", "false"):
         filled.topic(fail, 4)
         start = f'{{"{fail}": {{"0": 0}}}}'
@@ -263,7 +265,7 @@ def test_a_later_action_reads_whole_logs_of_a_re_created_topic(filled: Filled, c
     assert read_offsets(planned, slices) == [*((0, n) for n in range(count)), (1, 0)]
 
 
-def test_a_time_that_sparks_timestamps_cannot_hold_is_an_error_with_a_way_out(filled: Filled) -> None:
+def test_a_timestamp_outside_of_sparks_range_raises_with_a_remedy(filled: Filled) -> None:
     filled.cluster.create_topics({"t": 1}, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
     filled.cluster.produce(T0, encode_batch([Record(0, HOUR, None, b"a"), Record(1, 1 << 62, None, b"b")]))
     with pytest.raises(
@@ -276,14 +278,14 @@ def test_a_time_that_sparks_timestamps_cannot_hold_is_an_error_with_a_way_out(fi
 # Slices -----------------------------------------------------------------------------------------------
 
 
-def test_slices_cover_everything_once(filled: Filled) -> None:
+def test_slices_cover_each_offset_once(filled: Filled) -> None:
     filled.topic("t", 1000, 10)
     filled.put("t", 0, 1000)
     assert len(reader(filled, minPartitions=7).partitions()) == 7
     assert offsets(filled, minPartitions=7) == [(0, 0, 1999), (1, 0, 9)]
 
 
-def test_no_slice_has_more_than_asked_for(filled: Filled) -> None:
+def test_no_slice_exceeds_max_records_per_partition(filled: Filled) -> None:
     filled.topic("t", 100)
     assert [
         s.range.size for s in reader(filled, maxRecordsPerPartition=30).partitions() if isinstance(s, Slice)
@@ -310,7 +312,7 @@ def test_sparks_own_empty_slice_has_no_rows(filled: Filled) -> None:
     assert list(reader(filled).read(InputPartition(None))) == []
 
 
-def test_small_answers_are_joined_by_offset(filled: Filled) -> None:
+def test_small_fetch_responses_are_joined_by_offset(filled: Filled) -> None:
     filled.topic("t", *[0])
     for _ in range(40):
         filled.put("t", 0, 50)
@@ -329,7 +331,7 @@ def test_compressed_records_are_read(filled: Filled, codec: str) -> None:
 # Waiting -----------------------------------------------------------------------------------------------
 
 
-def test_an_offset_that_never_comes_does_not_hang(filled: Filled) -> None:
+def test_an_offset_that_is_never_written_times_out(filled: Filled) -> None:
     filled.topic("t", 5)
     waiting = reader(filled, kafkaConsumer_pollTimeoutMs=400, kafka_fetch_max_wait_ms=100)
     began = time.monotonic()
@@ -341,7 +343,7 @@ def test_an_offset_that_never_comes_does_not_hang(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_topic_deleted_since_the_plan_is_data_loss_and_else_empty(filled: Filled, fail: str) -> None:
+def test_a_topic_deleted_since_the_plan_is_data_loss_or_reads_nothing(filled: Filled, fail: str) -> None:
     filled.topic("t", 5)
     planned = reader(filled, failOnDataLoss=fail)
     [slice_] = planned.partitions()
@@ -393,7 +395,7 @@ def test_imported_objects_are_not_traversed_after_every_slice(filled: Filled) ->
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_worker_keeps_no_garbage_of_later_slices(filled: Filled) -> None:
+def test_later_slices_freeze_no_more_objects(filled: Filled) -> None:
     filled.topic("t", 5)
     table(filled)
     kept = gc.get_freeze_count()
@@ -401,9 +403,7 @@ def test_a_worker_keeps_no_garbage_of_later_slices(filled: Filled) -> None:
     assert gc.get_freeze_count() <= kept
 
 
-def test_other_processes_keep_their_garbage_collection(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_spark_workers_freeze_objects(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pyspark.worker", raising=False)
     filled.topic("t", 5)
     before = gc.get_freeze_count()

@@ -61,7 +61,7 @@ def test_plaintext_is_the_default_protocol(files: Certificates) -> None:
     assert parse(plain).access == SecurityProperties() == parse({"kafka.bootstrap.servers": "a:1"}).access
 
 
-def test_the_driver_gets_in(place: str, files: Certificates) -> None:
+def test_the_driver_authenticates(place: str, files: Certificates) -> None:
     logs = OffsetReader(parse(given(place, files)))
     assert set(logs.view().ends.values()) == {0}
     logs.close()
@@ -79,7 +79,7 @@ def test_an_executor_authenticates_with_the_pickled_options(place: str, files: C
     assert batches[0].column("value").to_pylist() == [b"flown"]
 
 
-def test_a_sink_gets_in(place: str, files: Certificates) -> None:
+def test_a_sink_authenticates(place: str, files: Certificates) -> None:
     pa = pytest.importorskip("pyarrow")
     types = pytest.importorskip("pyspark.sql.types")
     writer = pytest.importorskip("consumer.spark.writer")
@@ -93,7 +93,7 @@ def test_a_sink_gets_in(place: str, files: Certificates) -> None:
     assert [end.offset for end in ends.values()] == [1]
 
 
-def test_a_function_that_gives_tokens_travels_by_its_name(
+def test_a_token_provider_is_pickled_by_its_name(
     files: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "our_tokens.py").write_text("def token():\n    return 'abc'\n")
@@ -169,7 +169,7 @@ def test_a_secret_without_its_prefix_is_rejected_and_not_shown(files: Certificat
         parse({**given("a:1", files), "sasl.jaas.config": JAAS})
 
 
-def test_a_trust_store_that_is_text_travels_along(files: Certificates) -> None:
+def test_a_trust_store_in_pem_text_is_pickled_with_the_options(files: Certificates) -> None:
     text = given("a:1", files)
     del text["kafka.ssl.truststore.location"], text["kafka.ssl.truststore.type"]
     how = parse({**text, "kafka.ssl.truststore.certificates": Path(files.ca).read_text()})
@@ -219,14 +219,14 @@ def test_authentication_errors_name_the_querys_options(error: Any, told: str) ->
     assert found.__notes__ == ["It was tried."]
 
 
-def test_other_errors_are_as_they_were() -> None:
+def test_other_errors_are_not_changed() -> None:
     given = ConfigError("sasl_username", "x", "y")
     with pytest.raises(ConfigError) as caught, kafka_option_names_in_errors():
         raise given
     assert caught.value is given
 
 
-def test_of_an_error_that_names_several_brokers_each_keeps_its_reason() -> None:
+def test_an_error_for_several_brokers_keeps_each_reason() -> None:
     reasons = {"a:1": "does this listener want SASL (security_protocol)?", "b:1": "connection refused"}
     with pytest.raises(ConnectionFailed) as caught, kafka_option_names_in_errors():
         raise ConnectionFailed.everywhere(reasons)
@@ -245,7 +245,7 @@ def test_of_an_error_that_names_several_brokers_each_keeps_its_reason() -> None:
     ],
 )
 @pytest.mark.parametrize("error", [ConfigError("a", "b", "c"), ZeroDivisionError()])
-def test_only_a_process_of_sparks_hides_the_way_to_an_error_and_only_to_one_of_ours(
+def test_only_spark_processes_hide_tracebacks_and_only_of_kproto_errors(
     monkeypatch: pytest.MonkeyPatch, module: str, hidden: str | None, error: Exception
 ) -> None:
     monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)

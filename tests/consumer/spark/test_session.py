@@ -45,7 +45,7 @@ def test_a_workers_python_without_kproto_causes_a_warning(
 
 
 @pytest.mark.parametrize("refusal", ["DATA_SOURCE_ALREADY_EXISTS", "DATA_SOURCE_NOT_FOUND"])
-def test_a_spark_that_knows_the_source_already_takes_no_other_which_is_no_error(refusal: str) -> None:
+def test_registering_the_source_again_is_not_an_error(refusal: str) -> None:
     """Spark 4.0 finds the source by `pyspark_kproto`, and registering it again raises."""
 
     def refuse(source: object) -> None:

@@ -50,14 +50,14 @@ def test_the_planned_action_always_reads_the_planned_ranges(
     assert read_offsets(planned, slices) == [(0, n) for n in range(6)]
 
 
-def test_a_plan_is_that_of_actions_between_load_and_plan(action: Callable[..., None]) -> None:
+def test_a_plan_applies_to_actions_that_begin_between_load_and_plan(action: Callable[..., None]) -> None:
     plan = Plan(100, 200)
     for began, of in ((99, False), (100, False), (101, True), (200, True), (201, False)):
         action(began)
         assert plan.is_of_this_action() is of
 
 
-def test_where_spark_does_not_say_when_an_action_began_the_plan_is_that_of_all(
+def test_a_plan_applies_to_actions_whose_time_is_unknown(
     action: Callable[..., None],
 ) -> None:
     action(None)
@@ -72,7 +72,7 @@ def test_a_job_outside_of_an_action_looks_up_its_ends(action: Callable[..., None
     assert not Plan(100, 200).is_of_this_action()
 
 
-def test_schemas_requested_by_load_are_passed_to_the_planner(filled: Filled) -> None:
+def test_the_time_of_load_is_passed_to_the_plan(filled: Filled) -> None:
     filled.topic("t", 1)
     source = KprotoDataSource(filled.options())
     given = source.reader(full_schema(source.parsed))

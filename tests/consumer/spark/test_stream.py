@@ -36,7 +36,7 @@ def test_earliest_reads_all_existing_records_in_the_first_batch(filled: Filled) 
 
 
 @pytest.mark.parametrize("begins", ["earliest", '{"t": {"0": 0}}'])
-def test_where_a_query_began_is_kept_though_there_was_nothing_to_read(filled: Filled, begins: str) -> None:
+def test_the_start_of_a_query_is_kept_even_if_nothing_was_read(filled: Filled, begins: str) -> None:
     """As in Spark's own source, options that change before the first record have no effect."""
     filled.topic("t", 0)
     first = Run(filled, startingOffsets=begins)
@@ -46,7 +46,7 @@ def test_where_a_query_began_is_kept_though_there_was_nothing_to_read(filled: Fi
     assert Run(filled, first.at, startingOffsets="latest").batch() == {"t-0": [0, 1]}
 
 
-def test_the_default_is_latest_and_is_settled_by_an_empty_batch(filled: Filled) -> None:
+def test_the_default_is_latest_and_an_empty_batch_fixes_it(filled: Filled) -> None:
     filled.topic("t", 3)
     run = Run(filled)
     assert run.batch() == {}
@@ -55,14 +55,14 @@ def test_the_default_is_latest_and_is_settled_by_an_empty_batch(filled: Filled) 
     assert run.batch() == {"t-0": [3, 4]}
 
 
-def test_a_checkpoint_of_sparks_own_source_that_saw_no_topic_reads_those_that_come_from_their_start(
+def test_an_empty_checkpoint_of_sparks_own_source_reads_new_topics_from_their_start(
     filled: Filled,
 ) -> None:
     filled.topic("t", 3)
     assert Run(filled, {}, startingOffsets="latest").batch() == {"t-0": [0, 1, 2]}
 
 
-def test_latest_loses_nothing_when_the_first_batch_has_to_be_repeated(filled: Filled) -> None:
+def test_latest_loses_no_records_when_the_first_batch_is_repeated(filled: Filled) -> None:
     filled.topic("t", 3)
     crashed = Run(filled)
     end = crashed.poll()
@@ -74,7 +74,7 @@ def test_latest_loses_nothing_when_the_first_batch_has_to_be_repeated(filled: Fi
     assert again.batch() == {"t-0": [3, 4, 5, 6, 7]}
 
 
-def test_a_first_batch_is_repeated_exactly_whatever_came_since(filled: Filled) -> None:
+def test_a_repeated_first_batch_has_the_same_range(filled: Filled) -> None:
     filled.topic("t", 4)
     time = HOUR + 2
     end = Run(filled, startingTimestamp=time).poll()
@@ -91,7 +91,7 @@ def test_offsets_for_each_partition(filled: Filled) -> None:
     assert run.batch() == {"t-1": [5]}
 
 
-def test_an_explicit_offset_without_records_is_kept_when_others_move_on(filled: Filled) -> None:
+def test_an_explicit_offset_without_records_is_kept_while_other_partitions_advance(filled: Filled) -> None:
     filled.topic("t", 5, 5)
     first = Run(filled, startingOffsets='{"t": {"0": 5, "1": 3}}')
     assert first.batch() == {"t-1": [3, 4]}
@@ -99,19 +99,19 @@ def test_an_explicit_offset_without_records_is_kept_when_others_move_on(filled: 
     assert Run(filled, first.at).batch() == {"t-0": [5]}
 
 
-def test_a_time_per_partition(filled: Filled) -> None:
+def test_a_timestamp_per_partition(filled: Filled) -> None:
     filled.topic("t", 5, 5)
     times = json.dumps({"t": {"0": HOUR + 3, "1": HOUR + 1}})
     assert Run(filled, startingOffsetsByTimestamp=times).batch() == {"t-0": [3, 4], "t-1": [1, 2, 3, 4]}
 
 
-def test_a_time_without_records_is_an_error_that_says_how_to_allow_it(filled: Filled) -> None:
+def test_a_timestamp_after_all_records_raises_with_the_option_that_allows_it(filled: Filled) -> None:
     filled.topic("t", 5)
     with pytest.raises(ConfigError, match=rf"startingTimestamp={HOUR + 5}.*Strategy=latest"):
         Run(filled, startingTimestamp=HOUR + 5).poll()
 
 
-def test_a_time_without_records_is_latest_with_that_strategy(filled: Filled) -> None:
+def test_a_timestamp_after_all_records_is_latest_if_the_strategy_says_so(filled: Filled) -> None:
     filled.topic("t", 5)
     time = HOUR + 5
     run = Run(filled, startingTimestamp=time, startingOffsetsByTimestampStrategy="latest")
@@ -139,7 +139,7 @@ def test_a_topics_edge_applies_to_all_of_its_partitions(filled: Filled) -> None:
     assert run.batch() == {"u-1": [2], "v-1": [2]}
 
 
-def test_the_latest_of_a_topic_is_settled_before_anything_is_read(filled: Filled) -> None:
+def test_latest_for_a_topic_is_fixed_before_anything_is_read(filled: Filled) -> None:
     filled.topic("t", 3)
     end = Run(filled, startingOffsets='{"t": "latest"}').poll()
     assert end is not None
@@ -155,7 +155,7 @@ def test_an_edge_for_a_topic_that_is_not_read_is_rejected(filled: Filled) -> Non
         Run(filled, startingOffsets='{"t": "earliest", "u": "earliest"}').poll()
 
 
-def test_a_start_behind_the_end_of_the_log_is_data_loss(filled: Filled) -> None:
+def test_a_start_after_the_end_of_the_log_is_data_loss(filled: Filled) -> None:
     filled.topic("t", 5)
     with pytest.raises(DataLoss, match="startingOffsets says 9 for t-0, whose log is from 0 to 5"):
         Run(filled, startingOffsets='{"t": {"0": 9}}').poll()
@@ -177,7 +177,7 @@ def test_a_topic_that_does_not_exist_is_an_error(filled: Filled) -> None:
         Run(filled, subscribe="nowhere").poll()
 
 
-def test_a_topic_that_appears_a_moment_later_is_waited_for(filled: Filled) -> None:
+def test_a_query_waits_a_moment_for_a_new_topic(filled: Filled) -> None:
     creation = threading.Timer(PAUSE_S * 1.5, filled.topic, ["t", 1])
     creation.start()
     try:
@@ -186,7 +186,7 @@ def test_a_topic_that_appears_a_moment_later_is_waited_for(filled: Filled) -> No
         creation.join()
 
 
-def test_partitions_of_which_none_exists_are_an_error(filled: Filled) -> None:
+def test_an_assign_without_existing_partitions_raises(filled: Filled) -> None:
     filled.topic("t", 1)
     with pytest.raises(UnknownTopic, match="topic 't' has no partition 3"):
         Run(filled, assign='{"t": [3, 4]}').poll()
@@ -232,7 +232,7 @@ def test_a_pattern_may_match_anywhere_in_a_name_as_in_sparks_own_source(
 # What grows -----------------------------------------------------------------------------------------
 
 
-def test_partitions_added_later_are_read_from_their_beginning(filled: Filled) -> None:
+def test_partitions_added_later_are_read_from_their_start(filled: Filled) -> None:
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="latest")
     run.batch()
@@ -241,14 +241,14 @@ def test_partitions_added_later_are_read_from_their_beginning(filled: Filled) ->
     assert run.batch() == {"t-1": [0, 1]}
 
 
-def test_topics_added_later_are_read_from_their_beginning_also_when_none_was_there(filled: Filled) -> None:
+def test_topics_added_later_are_read_from_their_start_even_if_none_existed(filled: Filled) -> None:
     run = Run(filled, subscribePattern="t.*", startingOffsets="latest")
     assert run.batch() == {}
     filled.topic("t", 2)
     assert run.batch() == {"t-0": [0, 1]}
 
 
-def test_topics_that_come_between_two_runs_are_new_also_when_none_was_there(filled: Filled) -> None:
+def test_topics_added_between_two_runs_are_read_from_their_start(filled: Filled) -> None:
     first = Run(filled, subscribePattern="t.*", startingOffsets="latest")
     first.batch()
     assert first.batch() is None
@@ -324,7 +324,7 @@ def test_the_limit_is_shared_in_proportion(filled: Filled) -> None:
     assert {name: len(rows) for name, rows in first.items()} == {"t-0": 18, "t-1": 2}
 
 
-def test_limited_batches_join_without_gap_and_end(filled: Filled) -> None:
+def test_limited_batches_have_no_gap_and_reach_the_end(filled: Filled) -> None:
     filled.topic("t", 25, 10)
     run = Run(filled, startingOffsets="earliest", maxOffsetsPerTrigger=7)
     read: dict[str, list[int]] = {"t-0": [], "t-1": []}
@@ -356,7 +356,7 @@ def test_the_default_limit_follows_the_options(
     assert Run(filled, None, **given).reader.getDefaultReadLimit() == limit
 
 
-def test_too_few_records_wait_until_there_are_enough(filled: Filled) -> None:
+def test_a_batch_waits_until_min_offsets_are_available(filled: Filled) -> None:
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest", minOffsetsPerTrigger=5)
     assert run.batch() == {"t-0": [0]}
@@ -373,7 +373,7 @@ def test_records_left_by_a_limit_count_as_available(filled: Filled) -> None:
     assert [[len(rows) for rows in (batch or {}).values()] for batch in batches] == [[3, 3, 3]] * 2
 
 
-def test_too_few_records_wait_no_longer_than_the_delay(filled: Filled) -> None:
+def test_a_batch_waits_no_longer_than_max_trigger_delay(filled: Filled) -> None:
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="60s")
     run.batch()
@@ -382,7 +382,7 @@ def test_too_few_records_wait_no_longer_than_the_delay(filled: Filled) -> None:
     assert run.batch(later=1.0) == {"t-0": [1]}
 
 
-def test_ranges_are_cut_as_the_options_say(filled: Filled) -> None:
+def test_ranges_are_split_as_the_options_say(filled: Filled) -> None:
     filled.topic("t", 100, 10)
     run = Run(filled, startingOffsets="earliest", minPartitions=6, maxRecordsPerPartition=40)
     end = run.poll()
@@ -444,7 +444,7 @@ def test_the_latest_ends_are_reported(filled: Filled) -> None:
 # Available now ------------------------------------------------------------------------------------
 
 
-def test_records_after_the_start_of_the_run_are_left_for_the_next(filled: Filled) -> None:
+def test_available_now_leaves_later_records_to_the_next_run(filled: Filled) -> None:
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest", maxOffsetsPerTrigger=3, minOffsetsPerTrigger=3)
     run.reader.prepareForTriggerAvailableNow()

@@ -77,7 +77,7 @@ def ddl_of(options: dict[str, str]) -> str:
     ],
     ids=str,
 )
-def test_a_wrong_option_is_named_with_what_is_allowed(options: dict[str, str], told: str) -> None:
+def test_a_wrong_format_option_raises_with_what_is_allowed(options: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError) as raised:
         ddl_of(options)
     assert told in str(raised.value)
@@ -97,24 +97,22 @@ def test_a_wrong_option_is_named_with_what_is_allowed(options: dict[str, str], t
     ],
     ids=str,
 )
-def test_a_type_that_spark_reads_and_arrow_has_not_is_refused_before_a_task_begins(
-    kind: StructType, told: str
-) -> None:
+def test_a_type_that_arrow_lacks_is_rejected_before_a_task_begins(kind: StructType, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         checked(schema(kind, JSON), parse({**SERVERS, **JSON}))
 
 
-def test_a_sink_takes_no_format() -> None:
+def test_a_sink_rejects_formats() -> None:
     with pytest.raises(ConfigError):
         parse({**SERVERS, **JSON, "topic": "t"}).for_sink()
 
 
-def test_the_registrys_user_is_not_shown() -> None:
+def test_the_registrys_password_is_not_shown() -> None:
     user = {"schema.registry.url": "http://r:1", "schema.registry.basic.auth.user.info": "me:secret"}
     assert "secret" not in repr(parse({**SERVERS, **user, "value.format": "avro"}))
 
 
-def test_the_columns_are_the_formats() -> None:
+def test_the_columns_have_the_types_of_their_formats() -> None:
     both = {**JSON, "key.format": "string", **NULL}
     assert ddl_of(both).startswith("key STRING, value STRUCT<id BIGINT, dest STRING>, topic string")
     assert ddl_of(both).endswith("_error string")
@@ -153,7 +151,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=repr)
-def test_json_that_is_bad_is_null_and_changes_no_other(broken: bytes) -> None:
+def test_bad_json_becomes_null_without_changing_other_values(broken: bytes) -> None:
     good = [b'{"id": %d, "dest": "{"}' % n for n in range(5)]
     found = decoded([*good[:2], broken, *good[2:]], FLIGHT, {**JSON, **NULL})
     assert values(found) == [None if at == 2 else {"id": at - (at > 2), "dest": "{"} for at in range(6)]
@@ -168,12 +166,12 @@ def test_each_bad_value_among_many_is_reported() -> None:
     assert [n for n, row in enumerate(found) if row["_error"]] == list(range(0, 3000, 3))
 
 
-def test_a_bad_value_ends_the_task_with_its_place_and_the_option() -> None:
+def test_a_bad_value_ends_the_task_with_its_offset_and_the_option() -> None:
     with pytest.raises(BadValue, match=r"offset 1 of t-0.*value.onError=null"):
         decoded([b"{}", b"{", b"{}"], FLIGHT, JSON)
 
 
-def test_json_has_times_numbers_and_lists() -> None:
+def test_json_becomes_timestamps_decimals_and_arrays() -> None:
     kind = StructType().add("at", TimestampType()).add("day", DateType()).add("cost", DecimalType(8, 2))
     kind = kind.add("legs", ArrayType(StructType().add("n", IntegerType())))
     options = {"value.format": "json", "value.schema": "at TIMESTAMP"}
@@ -187,7 +185,7 @@ def test_json_has_times_numbers_and_lists() -> None:
 MAPS = StructType().add("m", MapType(StringType(), LongType())).add("id", LongType())
 
 
-def test_objects_of_json_become_maps() -> None:
+def test_json_objects_become_maps() -> None:
     written = [b'{"m": {"a": 1, "b": null}, "id": 1}', b'{"id": 2}', b'{"m": {}}', b'{"m": null}', None]
     found = [
         row and {**row, "m": row["m"] and dict(row["m"])} for row in values(decoded(written, MAPS, JSON))
@@ -197,7 +195,7 @@ def test_objects_of_json_become_maps() -> None:
     assert found == [first, {"m": None, "id": 2}, {"m": [], "id": None}, nothing, None]
 
 
-def test_maps_may_hold_and_be_held_by_everything() -> None:
+def test_maps_may_contain_any_type_and_be_part_of_any_type() -> None:
     leg = StructType().add("at", TimestampType()).add("raw", BinaryType()).add("day", DateType())
     inner = StructType().add("deep", MapType(StringType(), ArrayType(leg))).add("n", IntegerType())
     kind = StructType().add("list", ArrayType(MapType(StringType(), DoubleType()))).add("one", inner)
@@ -220,7 +218,7 @@ def test_maps_may_hold_and_be_held_by_everything() -> None:
 @pytest.mark.parametrize(
     "broken", [b'{"m": {"a": "b"}}', b'{"m": [1]}', b'{"m": {"a": 99999999999999999999}}', b'{"m": {1: 2}}']
 )
-def test_a_map_that_is_bad_is_null_and_changes_no_other(broken: bytes) -> None:
+def test_a_bad_map_becomes_null_without_changing_other_values(broken: bytes) -> None:
     good = [b'{"m": {"k": %d}}' % n for n in range(3)]
     found = decoded([good[0], broken, *good[1:]], MAPS, {**JSON, **NULL})
     assert [row["value"] and row["value"]["m"] for row in found] == [
@@ -265,7 +263,7 @@ def test_text_that_is_not_utf8_is_bad() -> None:
     assert found[1]["_error"] == "value: the bytes are not UTF-8: invalid start byte at byte 0"
 
 
-def test_keys_have_formats_too() -> None:
+def test_keys_are_decoded_like_values() -> None:
     found = decoded([b"JFK", b"\xff"], StringType(), {"key.format": "string", "key.onError": "null"}, "key")
     assert [row["key"] for row in found] == ["JFK", None]
 
@@ -292,7 +290,7 @@ NEW = {
 }
 
 
-def test_avro_of_all_kinds_equals_what_fastavro_wrote() -> None:
+def test_random_avro_is_read_as_fastavro_wrote_it() -> None:
     pytest.importorskip("fastavro")
     from tests.consumer.spark import random_avro
 
@@ -300,7 +298,7 @@ def test_avro_of_all_kinds_equals_what_fastavro_wrote() -> None:
         random_avro.check(random.Random(seed))
 
 
-def test_avro_is_projected_to_the_columns_asked_for() -> None:
+def test_only_the_selected_avro_fields_are_read() -> None:
     schema = json.dumps({**OLD, "fields": [{"name": "a", "type": "int"}, *OLD["fields"]]})
     kind = StructType().add("id", IntegerType())
     written = bytes.fromhex("0e" + "10" + "02" + "02" + "78" + "02" + "79")  # a=7, id=8, to="x", note="y"
@@ -308,7 +306,7 @@ def test_avro_is_projected_to_the_columns_asked_for() -> None:
 
 
 @pytest.mark.parametrize("broken", ["0e10020278", "0e100402780279", "0e10020278027900", "", "ff" * 20])
-def test_avro_that_is_cut_off_too_long_or_nonsense_is_bad_alone(broken: str) -> None:
+def test_malformed_avro_becomes_null_without_changing_other_values(broken: str) -> None:
     schema = json.dumps({**OLD, "fields": [{"name": "a", "type": "int"}, *OLD["fields"]]})
     options = {"value.format": "avro", "value.schema": schema, **NULL}
     good = bytes.fromhex("0e100202780279")
@@ -317,7 +315,7 @@ def test_avro_that_is_cut_off_too_long_or_nonsense_is_bad_alone(broken: str) -> 
     assert found[1]["_error"].startswith("value: ")
 
 
-def test_a_writers_schema_comes_from_the_registry_once_for_each_id() -> None:
+def test_each_writer_schema_is_requested_once_from_the_registry() -> None:
     pytest.importorskip("fastavro")
     old, new = {"schema": json.dumps(OLD)}, {"schema": json.dumps(NEW)}
     answers = {"/subjects/t-value/versions/latest": new, "/schemas/ids/1": old, "/schemas/ids/2": new}
@@ -344,7 +342,7 @@ def test_a_writers_schema_comes_from_the_registry_once_for_each_id() -> None:
 
 
 @pytest.mark.parametrize("reads", ["reader", "streamReader"])
-def test_a_query_keeps_the_registrys_schema_with_which_it_was_loaded(reads: str) -> None:
+def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
     """A new version of a schema may lack a field. The running query must not fail."""
     pytest.importorskip("fastavro")
     latest, new = "/subjects/t-value/versions/latest", {"schema": json.dumps(NEW)}
@@ -365,7 +363,7 @@ def test_a_query_keeps_the_registrys_schema_with_which_it_was_loaded(reads: str)
     assert asked.count(latest) == 1
 
 
-def test_a_registry_that_is_away_ends_a_stream_of_a_schema_of_the_users_with_its_address(
+def test_an_unreachable_registry_ends_a_stream_with_its_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registries, "PAUSE_S", 0.0)
@@ -375,7 +373,7 @@ def test_a_registry_that_is_away_ends_a_stream_of_a_schema_of_the_users_with_its
         reader.initialOffset()
 
 
-def test_a_missing_field_without_default_makes_values_bad_with_its_name() -> None:
+def test_a_missing_field_without_default_is_named_in_the_error() -> None:
     pytest.importorskip("fastavro")
     fields = [{"name": "gate", "type": "string"}]
     answers = {
@@ -393,7 +391,7 @@ def test_a_missing_field_without_default_makes_values_bad_with_its_name() -> Non
 # ---- protobuf: the judge is protobuf's own library
 
 
-def test_protobuf_of_all_kinds_equals_what_its_library_reads() -> None:
+def test_random_protobuf_is_read_as_protobufs_own_library_reads_it() -> None:
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf
 
@@ -401,7 +399,7 @@ def test_protobuf_of_all_kinds_equals_what_its_library_reads() -> None:
         random_protobuf.check(random.Random(seed))
 
 
-def test_protobuf_from_the_registry_passes_its_message_indexes() -> None:
+def test_message_indexes_of_the_registrys_wire_format_are_skipped() -> None:
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 
@@ -507,7 +505,7 @@ def test_one_value_with_many_items_is_read_completely() -> None:
     assert bad["value"] is None
 
 
-def test_json_after_a_schema_id_is_read_and_without_one_is_bad() -> None:
+def test_json_needs_a_schema_id_if_a_registry_is_set() -> None:
     options = {**JSON, "schema.registry.url": "http://localhost:1", **NULL}
     written = [wired(4, b'{"id": 1}'), b'{"id": 2}', None, wired(5, b'{"id": 3}'), wired(5, b"{")]
     found = decoded(written, FLIGHT, options)

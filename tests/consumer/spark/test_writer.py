@@ -60,7 +60,7 @@ def records(filled: Filled, topic: str, partition: int = 0) -> list[Record]:
     return rows(answer[TopicPartition(topic, partition)].records)
 
 
-def test_all_columns_arrive(filled: Filled) -> None:
+def test_all_columns_are_written(filled: Filled) -> None:
     filled.topic("t", 0, 0)
     schema = StructType().add("key", "binary").add("value", "binary").add("topic", "string")
     schema = schema.add("partition", "integer").add("headers", HEADERS).add("offset", "long")
@@ -72,7 +72,7 @@ def test_all_columns_arrive(filled: Filled) -> None:
     assert record.headers == (("h", b"1"), ("h", None))
 
 
-def test_a_buffer_that_holds_one_row_at_a_time_holds_up_the_rows_and_loses_none(filled: Filled) -> None:
+def test_a_small_buffer_delays_rows_and_loses_none(filled: Filled) -> None:
     filled.topic("t", 0)
     rows = [{"value": f"{i}" * 5_000} for i in range(100, 160)]
     write(filled, plain(), rows, topic="t", kafka_buffer_memory="16384")
@@ -80,7 +80,7 @@ def test_a_buffer_that_holds_one_row_at_a_time_holds_up_the_rows_and_loses_none(
     assert filled.cluster.list_offsets({place: "latest"})[place].offset == 60
 
 
-def test_more_in_flight_than_idempotence_allows_is_as_many_as_it_does(filled: Filled) -> None:
+def test_requests_in_flight_are_limited_to_what_idempotence_allows(filled: Filled) -> None:
     def flight(**more: str) -> object:
         options = parse(sink(filled, topic="t", kafka_max_in_flight_requests_per_connection="9", **more))
         return RowWriter(plain(), options).config["max_in_flight_requests_per_connection"]
@@ -120,7 +120,7 @@ def test_strings_are_written_as_utf_8_and_null_is_a_tombstone(filled: Filled) ->
     ]
 
 
-def test_of_two_columns_that_differ_in_capitals_the_very_name_is_written(filled: Filled) -> None:
+def test_a_column_with_the_exact_name_precedes_one_with_capitals(filled: Filled) -> None:
     filled.topic("t", 0)
     for names in (("Value", "value"), ("value", "Value")):
         schema = StructType([StructField(name, StringType()) for name in names])
@@ -130,7 +130,7 @@ def test_of_two_columns_that_differ_in_capitals_the_very_name_is_written(filled:
     assert "schema='VALUE, Value'" in refused(neither, topic="t")
 
 
-def test_the_option_topic_beats_the_column(filled: Filled) -> None:
+def test_the_option_topic_precedes_the_column(filled: Filled) -> None:
     filled.topic("t", 0)
     write(filled, plain().add("topic", "string"), [{"value": "a", "topic": "elsewhere"}], topic="t")
     assert len(records(filled, "t")) == 1
@@ -145,7 +145,7 @@ def test_rows_of_several_topics_keep_their_order_in_each(filled: Filled) -> None
         assert [int(record.value or b"-1") for record in records(filled, name)] == list(range(number, 99, 3))
 
 
-def test_a_row_that_is_too_large_names_the_topic_and_the_option(filled: Filled) -> None:
+def test_the_error_for_a_too_large_row_names_the_topic_and_the_option(filled: Filled) -> None:
     filled.topic("t", 0)
     with pytest.raises(BrokerError, match=r"for 't'; kafka\.max\.request\.size is 1048576"):
         write(filled, PLAIN, [{"value": "x" * 2_000_000}], topic="t")
@@ -161,7 +161,7 @@ def test_without_a_partition_murmur2_of_the_key_decides(filled: Filled) -> None:
         assert [r.key for r in records(filled, "t", partition)] == expected
 
 
-def test_many_rows_are_all_there_when_write_returns(filled: Filled) -> None:
+def test_write_returns_after_all_rows_were_acknowledged(filled: Filled) -> None:
     filled.topic("t", 0)
     write(filled, PLAIN, [{"value": str(i)} for i in range(30_000)], topic="t", kafka_compression_type="gzip")
     ends = filled.cluster.list_offsets({TopicPartition("t", 0): "latest"})
@@ -175,7 +175,7 @@ def test_a_row_without_topic_fails_the_task(filled: Filled) -> None:
         write(filled, schema, [{"value": "a", "topic": None}])
 
 
-def test_a_broker_that_takes_nothing_in_time_fails_the_task_and_the_option_is_named() -> None:
+def test_a_delivery_timeout_fails_the_task_and_names_the_option() -> None:
     with running(topics={"t": 1}) as server:
         server.fail("Produce", "NOT_ENOUGH_REPLICAS", 1_000)
         soon = {"kafka_delivery_timeout_ms": "1500", "kafka_request_timeout_ms": "1000"}
@@ -207,7 +207,7 @@ def test_a_missing_topic_is_created_if_that_is_allowed(filled: Filled) -> None:
     assert [record.value for record in records(filled, "t")] == [b"a"]
 
 
-def test_a_level_belongs_to_its_own_codec() -> None:
+def test_a_compression_level_applies_to_its_own_codec() -> None:
     given = {"topic": "t", "kafka.compression.type": "zstd", "kafka.compression.gzip.level": "1"}
     options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **given, "kafka.compression.zstd.level": "7"})
     assert RowWriter(PLAIN, options).config.get("compression_level") == 7
@@ -215,7 +215,7 @@ def test_a_level_belongs_to_its_own_codec() -> None:
     assert RowWriter(PLAIN, options).config.get("compression_level") is None
 
 
-def test_a_task_that_failed_leaves_nothing_to_the_next(filled: Filled) -> None:
+def test_rows_buffered_by_a_failed_task_are_not_sent_by_the_next(filled: Filled) -> None:
     filled.topic("t", 0)
     schema = StructType().add("value", "string").add("topic", "string")
     with pytest.raises(ConfigError):
@@ -229,7 +229,7 @@ def test_a_task_that_failed_leaves_nothing_to_the_next(filled: Filled) -> None:
     assert [r.value for r in records(filled, "t")] == [b"kept"]
 
 
-def test_a_task_that_failed_leaves_no_thread(filled: Filled) -> None:
+def test_a_failed_task_leaves_no_thread(filled: Filled) -> None:
     with pytest.raises(UnknownTopic):
         write(filled, PLAIN, [{"value": "a"}], topic="nowhere", kafka_client_id="doomed")
     assert not [thread for thread in threading.enumerate() if "doomed" in thread.name]
@@ -260,7 +260,7 @@ def stream_write(filled: Filled, rows: int = 1, **more: str) -> None:
     writer.write(iter([one] * rows))
 
 
-def test_a_task_that_is_run_again_has_written_its_rows_already(filled: Filled, context: Any) -> None:
+def test_a_repeated_task_writes_its_rows_only_once(filled: Filled, context: Any) -> None:
     filled.topic("t", 0)
     context._partitionId = 3
     for batch in ("7", "7", "8", "7"):
@@ -286,26 +286,26 @@ def test_a_repeated_task_with_other_rows_causes_a_warning(
     )
 
 
-def test_a_spark_that_does_not_tell_query_and_batch_is_refused(filled: Filled, context: Any) -> None:
+def test_a_task_without_query_and_batch_ids_is_rejected(filled: Filled, context: Any) -> None:
     context._localProperties = {}
     with pytest.raises(ConfigError, match="does not give its tasks the ids of their query"):
         stream_write(filled, transactionalIdPrefix="etl")
 
 
-def test_every_partition_of_every_query_and_job_has_a_name_of_its_own(context: Any) -> None:
+def test_every_task_has_its_own_transactional_id(context: Any) -> None:
     context._partitionId = 3
     context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
     assert task("etl", None) == ("etl-q-3", 7)
     assert task("etl", "job") == ("etl-job-3", 0)
 
 
-def test_all_tasks_of_a_job_have_its_name_and_no_other_job_has_it() -> None:
+def test_all_tasks_of_a_job_have_its_name_and_other_jobs_have_another() -> None:
     given = parse({"kafka.bootstrap.servers": "a:1", "topic": "t", "transactionalIdPrefix": "etl"})
     first, second = KprotoWriter(PLAIN, given, False), KprotoWriter(PLAIN, given, False)
     assert pickle.loads(pickle.dumps(first)).rows.job == first.rows.job != second.rows.job
 
 
-def test_a_task_has_the_time_that_brokers_allow_unless_another_is_given() -> None:
+def test_the_default_transaction_timeout_is_the_brokers_maximum() -> None:
     given = {"kafka.bootstrap.servers": "a:1", "topic": "t", "transactionalIdPrefix": "etl"}
     assert RowWriter(PLAIN, parse(given)).config.get("transaction_timeout_ms") == 900_000
     given["kafka.transaction.timeout.ms"] = "5000"
@@ -324,7 +324,7 @@ def test_options_that_prevent_transactions_are_rejected(given: dict[str, str], t
     assert text in refused(plain().add("topic", "string"), **given)
 
 
-def test_reading_has_no_transactional_ids() -> None:
+def test_reading_rejects_transactional_id_prefix() -> None:
     options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "t", "transactionalIdPrefix": "etl"})
     with pytest.raises(ConfigError, match="it is for writing"):
         options.for_batch()
@@ -333,16 +333,16 @@ def test_reading_has_no_transactional_ids() -> None:
 # Refused before anything is written -------------------------------------------------------------
 
 
-def test_overwriting_is_refused() -> None:
+def test_overwriting_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"mode='overwrite'.*append"):
         KprotoWriter(PLAIN, parse({"kafka.bootstrap.servers": "a:1", "topic": "t"}), True)
 
 
-def test_without_a_value_column_is_refused() -> None:
+def test_a_schema_without_value_is_rejected() -> None:
     assert "add a column named value" in refused(StructType().add("key", "string"), topic="t")
 
 
-def test_without_a_topic_is_refused() -> None:
+def test_a_sink_without_topic_is_rejected() -> None:
     assert "set the option topic, or add a column" in refused(PLAIN)
 
 
@@ -356,17 +356,17 @@ def test_without_a_topic_is_refused() -> None:
         ("headers", "string", "its type must be array<struct<key:string,value:binary>>"),
     ],
 )
-def test_a_wrong_type_is_refused(name: str, kind: str, allowed: str) -> None:
+def test_a_column_of_a_wrong_type_is_rejected(name: str, kind: str, allowed: str) -> None:
     schema = StructType().add(name, kind) if name == "value" else plain().add(name, kind)
     assert allowed in refused(schema, **({} if name == "topic" else {"topic": "t"}))
 
 
-def test_options_that_contradict_each_other_are_refused() -> None:
+def test_contradicting_options_are_rejected() -> None:
     assert "acks" in refused(PLAIN, topic="t", **{"kafka.acks": "1", "kafka.enable.idempotence": "true"})
 
 
 @pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
-def test_a_header_that_is_null_is_refused_with_its_column(filled: Filled, header: Any) -> None:
+def test_a_header_that_is_null_is_rejected_with_its_column(filled: Filled, header: Any) -> None:
     filled.topic("t", 0)
     with pytest.raises(ConfigError, match=r"column headers.*none is null"):
         write(filled, plain().add("headers", HEADERS), [{"value": "x", "headers": [header]}], topic="t")

@@ -61,7 +61,7 @@ def test_each_spark_process_imports_only_what_it_needs(module: str, heavy: tuple
     assert done.stdout.split() == []
 
 
-def test_spark_finds_the_source_among_the_modules_of_the_path() -> None:
+def test_spark_finds_the_source_on_the_path() -> None:
     """The process that looks up sources pickles the class by name, so that every worker can import it."""
     program = (
         "import sys; from io import BytesIO\n"
@@ -105,9 +105,7 @@ def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None
 @pytest.mark.parametrize(
     ("version", "package"), [("4.0.5", "streaming"), ("4.1.4", "streaming.checkpointing")]
 )
-def test_a_session_names_the_class_that_writes_checkpoints_where_its_spark_has_it(
-    version: str, package: str
-) -> None:
+def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str, package: str) -> None:
     """Spark 4.0 does not have the class elsewhere, and every stream ended with a ClassNotFoundException."""
     from consumer.spark.session import settings_of
 

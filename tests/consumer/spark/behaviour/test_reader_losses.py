@@ -17,7 +17,7 @@ from tests.consumer.spark.reader_stage import T0, failure, offsets, table
 from tests.consumer.spark.stage import HOUR, Filled
 
 
-def test_an_end_that_retention_has_passed_is_data_loss_and_else_empty(
+def test_an_end_before_the_start_of_the_log_is_data_loss_or_reads_nothing(
     filled: Filled, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled.topic("t", 9, 9)
@@ -48,7 +48,7 @@ def test_a_start_outside_of_its_log_is_data_loss_or_a_warning(
     assert caplog.messages == [f"failOnDataLoss=false: {told}"]
 
 
-def test_a_log_that_moves_during_the_lookup_is_no_loss(
+def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
     filled: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled.topic("t", 9)

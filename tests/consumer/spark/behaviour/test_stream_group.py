@@ -19,7 +19,7 @@ def committed(filled: Filled, group: str) -> dict[TopicPartition, int]:
     return {partition: at.offset for partition, at in found.items() if at is not None}
 
 
-def test_the_group_is_at_the_true_end_after_the_poll_that_finds_nothing(filled: Filled) -> None:
+def test_the_last_batch_is_committed_by_the_next_idle_poll(filled: Filled) -> None:
     filled.topic("t", 3, 2)
     run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
     run.batch()
@@ -28,7 +28,7 @@ def test_the_group_is_at_the_true_end_after_the_poll_that_finds_nothing(filled: 
     assert committed(filled, "lag") == {T0: 3, T1: 2}
 
 
-def test_commit_shows_the_offsets_too(filled: Filled) -> None:
+def test_commit_commits_the_offsets_to_the_group(filled: Filled) -> None:
     filled.topic("t", 3)
     run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
     run.reader.commit({"t": {"0": 2}})
@@ -53,7 +53,7 @@ def test_without_a_group_nothing_is_committed(filled: Filled) -> None:
     assert committed(filled, "lag") == {}
 
 
-def test_a_refused_commit_does_not_end_the_query_and_is_tried_again_later(filled: Filled) -> None:
+def test_a_failed_commit_does_not_end_the_query_and_is_retried_later(filled: Filled) -> None:
     filled.topic("t", 3)
     run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
     run.batch()

@@ -90,7 +90,7 @@ def test_a_just_re_created_topic_is_not_mistaken_for_a_truncated_log(filled: Fil
     assert run.batch(later=0.1) == {"t-0": [0, 1]}
 
 
-def test_a_topic_that_went_a_moment_ago_ends_no_query_that_allows_loss(filled: Filled) -> None:
+def test_a_topic_deleted_a_moment_ago_does_not_end_a_query_that_allows_loss(filled: Filled) -> None:
     assert behind_a_deletion(filled).batch(later=0.1) == {"u-0": [1]}
 
 
@@ -162,7 +162,7 @@ def test_other_topics_are_still_read_after_a_deletion_when_loss_is_allowed(fille
 # A log that lost its head -------------------------------------------------------------------------------
 
 
-def test_records_deleted_between_two_runs_do_not_come_back(filled: Filled) -> None:
+def test_records_deleted_between_two_runs_are_skipped(filled: Filled) -> None:
     """0..9 were read, 10..29 written as one batch, and deleted up to 20. Then the query restarts."""
     filled.topic("t", 10)
     run = Run(filled, startingOffsets="earliest")
@@ -209,7 +209,7 @@ def test_a_truncated_log_is_data_loss_however_much_it_has_grown_since(server: Se
 
 
 @pytest.mark.parametrize("more", [3, 6, 14])
-def test_a_log_that_was_cut_off_is_read_from_there_when_loss_is_allowed(server: Server, more: int) -> None:
+def test_a_truncated_log_is_read_from_the_truncation_when_loss_is_allowed(server: Server, more: int) -> None:
     filled, at = _read(server, more)
     with filled.cluster:
         run = Run(filled, at, failOnDataLoss="false")
@@ -217,7 +217,7 @@ def test_a_log_that_was_cut_off_is_read_from_there_when_loss_is_allowed(server: 
         assert run.batch() is None
 
 
-def test_a_log_that_is_cut_off_under_a_running_query_is_noticed(server: Server) -> None:
+def test_a_truncation_during_a_run_is_detected(server: Server) -> None:
     filled = Filled(server.bootstrap)
     with filled.cluster:
         run = Run(filled, startingOffsets="earliest")
@@ -228,14 +228,14 @@ def test_a_log_that_is_cut_off_under_a_running_query_is_noticed(server: Server) 
             run.poll()
 
 
-def test_without_epochs_the_place_of_a_truncation_is_unknown(server: Server) -> None:
+def test_without_epochs_the_offset_of_a_truncation_is_unknown(server: Server) -> None:
     filled, at = _read(server, 3)
     old = {name: value for name, value in at.items() if "epochs=" not in name}
     with filled.cluster, pytest.raises(DataLoss, match=r"ends at 7, and was read up to 10.*unknown offset"):
         Run(filled, old).batch()
 
 
-def test_a_new_leader_that_lost_nothing_is_asked_once_and_no_loss(
+def test_the_epoch_end_is_requested_once_from_a_leader_that_lost_nothing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled = Filled(server.bootstrap)

@@ -23,7 +23,7 @@ from tests.consumer.spark.stage import Filled
 from tests.consumer.spark.stream_stage import Run
 
 
-def test_a_broker_that_restarts_for_seconds_ends_no_query() -> None:
+def test_a_query_survives_a_broker_restart_of_seconds() -> None:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
