@@ -1,4 +1,4 @@
-"""Random Avro schemas and values written by fastavro, and malformed ones that it judges."""
+"""Random Avro schemas, values written by fastavro, and malformed values that fastavro judges."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kind(node: avro_schema.Node) -> Any:
         case "union":
             if node.merged is not None:
                 return kind(node.merged)
-            return pa.struct([(f"member{n}", kind(one)) for n, one in enumerate(node.branches)])
+            return pa.struct([(f"member{n}", kind(branch)) for n, branch in enumerate(node.branches)])
         case "record":
             return pa.struct([(field.names[0], kind(field.node)) for field in node.fields])
         case "array":
@@ -40,6 +40,7 @@ def kind(node: avro_schema.Node) -> Any:
 
 
 def schema(random: Random, names: Any, depth: int = 0) -> Any:
+    """Return a random schema. Types are nested at most four levels deep."""
     deep = ["record", "array", "map", "union", "nullable"] * 2 if depth < 3 else []
     match random.choice([*SIMPLE, "enum", "fixed", "logical", "decimal", *deep]):
         case "enum":
@@ -53,50 +54,50 @@ def schema(random: Random, names: Any, depth: int = 0) -> Any:
             return {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}
         case "record":
             fields = [schema(random, names, depth + 1) for _ in range(random.randint(1, 4))]
-            named = [{"name": f"f{n}", "type": one} for n, one in enumerate(fields)]
+            named = [{"name": f"f{n}", "type": inner} for n, inner in enumerate(fields)]
             return {"type": "record", "name": f"n{next(names)}", "fields": named}
         case "array":
             return {"type": "array", "items": schema(random, names, depth + 1)}
         case "map":
             return {"type": "map", "values": schema(random, names, depth + 1)}
         case "nullable":
-            return random.choice([["null", one := schema(random, names, 3)], [one, "null"]])
+            return random.choice([["null", inner := schema(random, names, 3)], [inner, "null"]])
         case "union":
             return random.choice(UNIONS)
         case simple:
             return simple
 
 
-def value(random: Random, given: Any) -> tuple[Any, Any]:
-    """Return the value that fastavro writes, and the value that must be read."""
-    if isinstance(given, list):
-        branches = [one for one in given if one != "null"]
-        picked = random.choice(given)
+def value(random: Random, schema: Any) -> tuple[Any, Any]:
+    """Return a random value of a schema: as fastavro writes it, and as it must be read."""
+    if isinstance(schema, list):
+        branches = [branch for branch in schema if branch != "null"]
+        picked = random.choice(schema)
         if picked == "null":
             return None, None
         written, read = value(random, picked)
         if branches in (["int", "string"],):
-            read = {f"member{n}": read if one == picked else None for n, one in enumerate(branches)}
+            read = {f"member{n}": read if branch == picked else None for n, branch in enumerate(branches)}
         return written, read
-    match given if isinstance(given, str) else given.get("logicalType") or given["type"]:
+    match schema if isinstance(schema, str) else schema.get("logicalType") or schema["type"]:
         case "int":
-            found: Any = random.choice([random.randint(-3, 300), -(2**31), 2**31 - 1])
+            result: Any = random.choice([random.randint(-3, 300), -(2**31), 2**31 - 1])
         case "long":
-            found = random.choice([random.randint(-(2**20), 2**20), -(2**63), 2**63 - 1, 2**56])
+            result = random.choice([random.randint(-(2**20), 2**20), -(2**63), 2**63 - 1, 2**56])
         case "float":
-            found = struct.unpack("f", struct.pack("f", random.random()))[0]
+            result = struct.unpack("f", struct.pack("f", random.random()))[0]
         case "double":
-            found = random.random()
+            result = random.random()
         case "boolean":
-            found = random.random() < 0.5
+            result = random.random() < 0.5
         case "string":
-            found = "äb€" * random.randint(0, 4)
+            result = "äb€" * random.randint(0, 4)
         case "bytes":
-            found = random.randbytes(random.randint(0, 6))
+            result = random.randbytes(random.randint(0, 6))
         case "enum":
-            found = random.choice(given["symbols"])
+            result = random.choice(schema["symbols"])
         case "fixed":
-            found = random.randbytes(given["size"])
+            result = random.randbytes(schema["size"])
         case "date":
             days = random.randint(-10_000, 30_000)
             return days, datetime.date(1970, 1, 1) + datetime.timedelta(days)
@@ -107,25 +108,26 @@ def value(random: Random, given: Any) -> tuple[Any, Any]:
             us = random.randint(-(10**15), 10**16)
             return us, EPOCH + datetime.timedelta(microseconds=us)
         case "decimal":
-            found = Decimal(random.randint(-(10**11), 10**11)).scaleb(-3)
+            result = Decimal(random.randint(-(10**11), 10**11)).scaleb(-3)
         case "record":
-            pairs = {one["name"]: value(random, one["type"]) for one in given["fields"]}
+            pairs = {field["name"]: value(random, field["type"]) for field in schema["fields"]}
             return {n: w for n, (w, _) in pairs.items()}, {n: r for n, (_, r) in pairs.items()}
         case "array":
-            items = [value(random, given["items"]) for _ in range(random.randint(0, 4))]
+            items = [value(random, schema["items"]) for _ in range(random.randint(0, 4))]
             return [w for w, _ in items], [r for _, r in items]
         case _:
-            pairs = {f"k{n}": value(random, given["values"]) for n in range(random.randint(0, 3))}
+            pairs = {f"k{n}": value(random, schema["values"]) for n in range(random.randint(0, 3))}
             return {n: w for n, (w, _) in pairs.items()}, [(n, r) for n, (_, r) in pairs.items()]
-    return found, found
+    return result, result
 
 
 def broken(random: Random, written: bytes) -> bytes:
+    """Return the value with a flipped bit, cut off, or with more bytes."""
     match random.choice(["bit", "cut", "more"]):
         case "bit" if written:
-            found = bytearray(written)
-            found[random.randrange(len(found))] ^= 1 << random.randrange(8)
-            return bytes(found)
+            flipped = bytearray(written)
+            flipped[random.randrange(len(flipped))] ^= 1 << random.randrange(8)
+            return bytes(flipped)
         case "cut" if written:
             return written[: random.randrange(len(written))]
         case _:
@@ -133,6 +135,7 @@ def broken(random: Random, written: bytes) -> bytes:
 
 
 def check(random: Random) -> None:
+    """Check a random schema with random values, then with one malformed value among them."""
     names = count()
     fields = [{"name": f"f{n}", "type": schema(random, names)} for n in range(random.randint(1, 5))]
     top = {"type": "record", "name": "Top", "fields": fields}
@@ -146,22 +149,24 @@ def check(random: Random) -> None:
     node = avro_schema.parse("value.schema", json.dumps(top))
     assert node.ddl.startswith("STRUCT<")
     read = avro._Read(node, node, kind(node))
-    found, bad = read.decode(pa.array(written, pa.binary()))
-    found.validate(full=True)
+    decoded, bad = read.decode(pa.array(written, pa.binary()))
+    decoded.validate(full=True)
     assert not bad
-    assert found.to_pylist() == [expected for _, expected in rows]
+    assert decoded.to_pylist() == [expected for _, expected in rows]
 
     at = random.randrange(len(written))
     written[at] = broken(random, written[at])
-    again, bad = read.decode(pa.array(written, pa.binary()))
-    again.validate(full=True)
+    decoded_again, bad = read.decode(pa.array(written, pa.binary()))
+    decoded_again.validate(full=True)
     assert set(bad) <= {at}
-    others = [row for row in range(len(written)) if row != at]
-    assert again.take(pa.array(others, pa.int64())).equals(found.take(pa.array(others, pa.int64())))
+    other_rows = [row for row in range(len(written)) if row != at]
+    assert decoded_again.take(pa.array(other_rows, pa.int64())).equals(
+        decoded.take(pa.array(other_rows, pa.int64()))
+    )
     file = io.BytesIO(written[at])
     try:
         fastavro.schemaless_reader(file, parsed, None)
         whole = file.tell() == len(written[at])
-    except Exception:  # whatever fastavro runs into
+    except Exception:  # fastavro raises errors of many classes for malformed values.
         whole = False
     assert whole or at in bad

@@ -1,4 +1,4 @@
-"""A message with a field of every kind and random values, judged by protobuf's own library."""
+"""A message with a field of every kind and random values, compared with protobuf's own library."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def base64(proto: Any) -> str:
+    """Return a message or descriptor as base64 text."""
     return base.b64encode(proto.SerializeToString()).decode()
 
 
 @cache
 def files() -> Any:
-    """Inner is a, b; Top has f1 to f32, odd ones single and even ones repeated, then messages and maps."""
+    """Return the descriptors of the messages Inner and Top.
+
+    Inner has the fields a and b. Top has f1 to f32, in turn single and repeated, then messages and maps.
+    """
     file = descriptor_pb2.FileDescriptorProto(name="f.proto", package="p", syntax="proto3")
     file.dependency.extend(WELL_KNOWN)
     words = file.enum_type.add(name="E")
@@ -71,17 +75,20 @@ def files() -> Any:
 
 @cache
 def top() -> Any:
-    given = {"value.format": "protobuf", "value.schema": base64(files()), "value.message": "p.Top"}
-    [one] = read_formats(given, ("t",))
-    assert protobuf.column_type(one).startswith("STRUCT<`f1`: DOUBLE, `f2`: ARRAY<DOUBLE>")
-    return descriptor(one)
+    """Return the descriptor of Top, as the source reads it from the options."""
+    options = {"value.format": "protobuf", "value.schema": base64(files()), "value.message": "p.Top"}
+    [column_format] = read_formats(options, ("t",))
+    assert protobuf.column_type(column_format).startswith("STRUCT<`f1`: DOUBLE, `f2`: ARRAY<DOUBLE>")
+    return descriptor(column_format)
 
 
 def message() -> Any:
+    """Return the class of Top in protobuf's own library."""
     return message_factory.GetMessageClass(top())
 
 
 def kind(field: Any) -> Any:
+    """Return the Arrow type of a field."""
     if is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         return pa.map_(_one(key), _one(value))
@@ -89,8 +96,9 @@ def kind(field: Any) -> Any:
 
 
 def _one(field: Any) -> Any:
+    """Return the Arrow type of a single value of a field."""
     if field.type == F.TYPE_MESSAGE and not known(field.message_type):
-        return pa.struct([(one.name, kind(one)) for one in field.message_type.fields])
+        return pa.struct([(inner.name, kind(inner)) for inner in field.message_type.fields])
     return protobuf._arrow(field)
 
 
@@ -102,6 +110,7 @@ LIMITS = {
 
 
 def scalar(random: Random, field: Any) -> Any:
+    """Return a random value of a field, often at the limits of its type."""
     match field.type:
         case 1:
             return random.random()
@@ -118,36 +127,40 @@ def scalar(random: Random, field: Any) -> Any:
             return random.choice([random.randint(low, high), low, high, min(3, high)])
 
 
-def fill(random: Random, one: Any) -> Any:
-    for field in one.DESCRIPTOR.fields:
+def fill(random: Random, message: Any) -> Any:
+    """Set about half of the fields of a message to random values."""
+    for field in message.DESCRIPTOR.fields:
         if random.random() < 0.5:
             continue
         if field.name == "mp":
-            one.mp.update({f"k{n}": random.randint(0, 2) for n in range(random.randint(0, 3))})
+            message.mp.update({f"k{n}": random.randint(0, 2) for n in range(random.randint(0, 3))})
         elif field.name == "mq":
             for number in range(random.randint(0, 3)):
-                one.mq[number].a = random.randint(0, 5)
+                message.mq[number].a = random.randint(0, 5)
         elif field.type != F.TYPE_MESSAGE:
             if repeated(field):
-                getattr(one, field.name).extend(scalar(random, field) for _ in range(random.randint(0, 4)))
+                getattr(message, field.name).extend(
+                    scalar(random, field) for _ in range(random.randint(0, 4))
+                )
             else:
-                setattr(one, field.name, scalar(random, field))
+                setattr(message, field.name, scalar(random, field))
         elif repeated(field):
             for _ in range(random.randint(0, 3)):
-                fill(random, getattr(one, field.name).add())
+                fill(random, getattr(message, field.name).add())
         elif known(field.message_type):
-            getattr(one, field.name).seconds = random.randint(-(10**9), 10**10)
-            getattr(one, field.name).nanos = random.randint(0, 999_999) * 1000
+            getattr(message, field.name).seconds = random.randint(-(10**9), 10**10)
+            getattr(message, field.name).nanos = random.randint(0, 999_999) * 1000
         else:
-            getattr(one, field.name).SetInParent()
-            fill(random, getattr(one, field.name))
-    return one
+            getattr(message, field.name).SetInParent()
+            fill(random, getattr(message, field.name))
+    return message
 
 
 def shown(field: Any, value: Any) -> Any:
+    """Return a value of protobuf's own library as the source returns it."""
     if field.type == F.TYPE_ENUM:
-        named = field.enum_type.values_by_number.get(value)
-        return named.name if named else str(value)
+        enum_value = field.enum_type.values_by_number.get(value)
+        return enum_value.name if enum_value else str(value)
     if field.type != F.TYPE_MESSAGE:
         return Decimal(value) if field.type in (4, 6) else value
     if not known(field.message_type):
@@ -156,28 +169,29 @@ def shown(field: Any, value: Any) -> Any:
     return EPOCH + since if known(field.message_type) == "TIMESTAMP" else since
 
 
-def expected(one: Any) -> dict[str, Any]:
+def expected(message: Any) -> dict[str, Any]:
     """Return what protobuf's own library reads, as a row."""
     row: dict[str, Any] = {}
-    for field in one.DESCRIPTOR.fields:
-        value = getattr(one, field.name)
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
         if is_map(field):
             inner = field.message_type.fields_by_name["value"]
             row[field.name] = {key: shown(inner, value[key]) for key in value}
         elif repeated(field):
             row[field.name] = [shown(field, item) for item in value]
         else:
-            there = one.HasField(field.name) if field.has_presence else True
-            row[field.name] = shown(field, value) if there else None
+            is_present = message.HasField(field.name) if field.has_presence else True
+            row[field.name] = shown(field, value) if is_present else None
     return row
 
 
 def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
+    """Decode values of Top. Return the rows, and the reasons of bad ones."""
     target = pa.struct([(field.name, kind(field)) for field in top().fields])
     lanes = Lanes(pa.array(written, pa.binary()))
-    found, bad = protobuf._column(lanes, top(), target)
-    found.validate(full=True)
-    rows = found.to_pylist()
+    column, bad = protobuf._column(lanes, top(), target)
+    column.validate(full=True)
+    rows = column.to_pylist()
     for row in rows:
         if row is not None:
             row.update(mp=dict(row["mp"]), mq=dict(row["mq"]))
@@ -185,26 +199,29 @@ def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
 
 
 def check(random: Random) -> None:
-    made = [fill(random, message()()) for _ in range(random.choice([1, 4, 150]))]
-    written = [one.SerializeToString() for one in made]
-    found, bad = decode(written)
+    """Check random messages, then the same messages with one malformed."""
+    messages = [fill(random, message()()) for _ in range(random.choice([1, 4, 150]))]
+    written = [message_.SerializeToString() for message_ in messages]
+    rows, bad = decode(written)
     assert not bad
-    assert found == [expected(one) for one in made]
+    assert rows == [expected(message_) for message_ in messages]
 
     at = random.randrange(len(written))
     cut = random.randrange(len(written[at]) + 1)
     written[at] = written[at][:cut] + random.randbytes(random.randint(0, 3))
-    again, bad = decode(written)
+    rows_again, bad = decode(written)
     assert set(bad) <= {at}
-    assert [row for n, row in enumerate(again) if n != at] == [row for n, row in enumerate(found) if n != at]
+    assert [row for n, row in enumerate(rows_again) if n != at] == [
+        row for n, row in enumerate(rows) if n != at
+    ]
     try:
-        one = message()()
-        one.ParseFromString(written[at])
+        message_ = message()()
+        message_.ParseFromString(written[at])
     except DecodeError:
         assert at in bad
     else:
-        # An entry with a field that maps don't have: upb leaves it out, Java and this source take it.
-        left_out = {field.field_number for field in UnknownFieldSet(one)} & {
+        # A map entry may have a field that maps lack. upb drops such an entry. Java and this source keep it.
+        left_out = {field.field_number for field in UnknownFieldSet(message_)} & {
             field.number for field in top().fields if is_map(field)
         }
-        assert at in bad or left_out or again[at] == expected(one)
+        assert at in bad or left_out or rows_again[at] == expected(message_)

@@ -27,7 +27,7 @@ class Run:
         self.at: Offset = self.reader.initialOffset() if start is None else start
 
     def poll(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> Offset | None:
-        """Request the next end after enough seconds to see new topics. Return None if there is no batch."""
+        """Request the next end after enough seconds to see new topics. Return None if nothing changed."""
         self.now += later
         end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
         return None if json.dumps(end) == json.dumps(self.at) else json.loads(json.dumps(end))
@@ -43,9 +43,9 @@ class Run:
 
     def rows(self, start: Offset, end: Offset) -> dict[str, list[int]]:
         """Return the offsets that a batch reads of each partition."""
-        found: dict[str, list[int]] = {}
+        offsets: dict[str, list[int]] = {}
         for partition in self.reader.partitions(start, end):
             for batch in pickle.loads(pickle.dumps(self.reader)).read(partition):
                 for row in batch.select(["topic", "partition", "offset"]).to_pylist():
-                    found.setdefault(f"{row['topic']}-{row['partition']}", []).append(row["offset"])
-        return found
+                    offsets.setdefault(f"{row['topic']}-{row['partition']}", []).append(row["offset"])
+        return offsets

@@ -19,6 +19,7 @@ from kproto.records.record import Record
 
 
 def batch(*offsets: int) -> bytes:
+    """Encode a batch of records with these offsets."""
     return encode_batch([Record(offset, 0, None, b"v") for offset in offsets], base_offset=offsets[0])
 
 
@@ -45,15 +46,15 @@ def test_an_incomplete_batch_does_not_advance_the_offset() -> None:
     assert batches_before(batch(0)[:-1], 5)[1] is None
 
 
-def sizes(*given: bytes) -> list[int]:
-    """Return the number of batches in each piece. Together they must equal the input."""
-    found = [piece for piece, _ in split_compressed(b"".join(given))]
-    assert b"".join(found) == b"".join(given)
-    return [len(list(batches(piece))) for piece in found]
+def sizes(*encoded: bytes) -> list[int]:
+    """Return the number of batches in each piece. Together the pieces must equal the input."""
+    pieces = [piece for piece, _ in split_compressed(b"".join(encoded))]
+    assert b"".join(pieces) == b"".join(encoded)
+    return [len(list(batches(piece))) for piece in pieces]
 
 
 def test_compressed_batches_are_decompressed_in_pieces() -> None:
-    """Data that expands when decompressed is not in memory all at once."""
+    """The memory for decompressed data must not grow with the fetch."""
     many = [Record(n, 0, None, b"the same again" * 9) for n in range(ROWS // 4)]
     large = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES // 3))]
     huge = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES * 2))]
@@ -77,12 +78,14 @@ def test_an_error_in_a_batch_names_partition_offsets_and_remedy() -> None:
 
 
 def transactional(records: list[Record], producer_id: int, **more: Any) -> bytes:
+    """Encode records of a transaction."""
     return encode_batch(
         records, base_offset=records[0].offset, producer_id=producer_id, is_transactional=True, **more
     )
 
 
 def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
+    """Encode a transaction marker."""
     key = b"\0\0\0\1" if commit else b"\0\0\0\0"
     return transactional([Record(offset, 0, key, bytes(6))], producer_id, is_control=True)
 
@@ -116,10 +119,12 @@ def test_each_piece_omits_records_aborted_in_it_and_before_it(monkeypatch: pytes
     builder = Builder(StructType().add("offset", "long"), Range("t", 0, 0, 10**6))
     for seed in range(50):
         data, aborted, committed = log_of(Random(seed))
-        found = list(split_compressed(data, aborted))
-        assert b"".join(piece for piece, _ in found) == data
-        assert len(found) > 3
-        rows = [batch for piece, rest in found for batch in builder.batches(piece, rest, 0)]
+        pieces = list(split_compressed(data, aborted))
+        assert b"".join(piece for piece, _ in pieces) == data
+        assert len(pieces) > 3
+        rows = [
+            batch for piece, still_aborted in pieces for batch in builder.batches(piece, still_aborted, 0)
+        ]
         assert [n for batch in rows for n in batch.column(0).to_pylist()] == committed, f"seed {seed}"
 
 
@@ -129,6 +134,6 @@ def test_an_error_in_a_transaction_marker_names_the_partition() -> None:
     broken[70] ^= 0xFF
     data = transactional([Record(3, 0, None, b"v")], 7) + bytes(broken)
     builder = Builder(StructType().add("value", "binary"), Range("t", 3, 0, 50))
-    [(piece, rest)] = split_compressed(data, ((7, 3),))
+    [(piece, still_aborted)] = split_compressed(data, ((7, 3),))
     with pytest.raises(RecordError, match="fetched at offset 3 of t-3"):
-        list(builder.batches(piece, rest, 3))
+        list(builder.batches(piece, still_aborted, 3))

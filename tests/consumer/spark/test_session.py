@@ -51,26 +51,26 @@ def test_registering_the_source_again_is_not_an_error(refusal: str) -> None:
     def refuse(source: object) -> None:
         raise AnalysisException(f"[{refusal}] 'kproto'")
 
-    there = spark(sys.executable, str(ROOT))
-    there.dataSource = SimpleNamespace(register=refuse)
+    session = spark(sys.executable, str(ROOT))
+    session.dataSource = SimpleNamespace(register=refuse)
     if refusal == "DATA_SOURCE_ALREADY_EXISTS":
-        register(there)
+        register(session)
     else:
         with pytest.raises(AnalysisException, match=refusal):
-            register(there)
+            register(session)
 
 
 def test_an_existing_session_warns_about_differing_settings() -> None:
-    there: Any = SimpleNamespace(conf={"spark.sql.shuffle.partitions": "2"})
+    session: Any = SimpleNamespace(conf={"spark.sql.shuffle.partitions": "2"})
     with pytest.warns(UserWarning, match=r"keeps its own values of spark\.sql\.shuffle\.partitions"):
-        _warn_of_differing_settings(there, {"spark.sql.shuffle.partitions": "7"})
+        _warn_of_differing_settings(session, {"spark.sql.shuffle.partitions": "7"})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _warn_of_differing_settings(there, {"spark.sql.shuffle.partitions": "2"})
+        _warn_of_differing_settings(session, {"spark.sql.shuffle.partitions": "2"})
 
 
 @pytest.mark.parametrize(
-    ("daemon", "imported", "says"),
+    ("daemon", "imported", "is_printed"),
     [
         ("pyspark.daemon", "pickle", True),
         ("pyspark.daemon", "consumer.spark", False),
@@ -78,7 +78,7 @@ def test_an_existing_session_warns_about_differing_settings() -> None:
     ],
 )
 def test_a_worker_whose_connection_closed_ends_silently(
-    daemon: str, imported: str, says: bool, tmp_path: Path
+    daemon: str, imported: str, is_printed: bool, tmp_path: Path
 ) -> None:
     """The worker is forked by the daemon and closed as Spark does. Spark's own daemon prints a traceback."""
     (tmp_path / "pyspark_work.py").write_text(
@@ -88,20 +88,21 @@ def test_a_worker_whose_connection_closed_ends_silently(
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": tempfile.gettempdir(),  # a socket takes 107 letters
+        # The path of a socket is limited to 107 characters.
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": tempfile.gettempdir(),
     }
     run = [sys.executable, "-m", daemon, "pyspark_work"]
     pipe = subprocess.PIPE
-    with (tmp_path / "said").open("w+b") as said:
-        with subprocess.Popen(run, stdin=pipe, stdout=pipe, stderr=said, env=environment) as started:
+    with (tmp_path / "said").open("w+b") as output:
+        with subprocess.Popen(run, stdin=pipe, stdout=pipe, stderr=output, env=environment) as started:
             assert started.stdout is not None
             (size,) = struct.unpack(">i", started.stdout.read(4))
-            with socket.socket(socket.AF_UNIX) as door:
-                door.connect(started.stdout.read(size))
-                (worker,) = struct.unpack(">i", door.recv(4, socket.MSG_WAITALL))
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(started.stdout.read(size))
+                (worker,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
             while Path(f"/proc/{worker}").exists():
                 time.sleep(0.01)
-        said.seek(0)
-        words = said.read()
-    assert (b"PySpark daemon failed to flush" in words) is says
-    assert bool(words) is says
+        output.seek(0)
+        text = output.read()
+    assert (b"PySpark daemon failed to flush" in text) is is_printed
+    assert bool(text) is is_printed

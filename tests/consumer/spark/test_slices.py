@@ -24,13 +24,13 @@ from tests.consumer.spark.stage import Filled
 
 @pytest.fixture
 def action() -> Iterator[Callable[..., None]]:
-    """Make this process run a task of an action that began at a time, as Spark's worker does."""
+    """Make this process run a task, as Spark's worker does. Yield a function that sets its action."""
     before, TaskContext._taskContext = TaskContext._taskContext, None
     context: Any = TaskContext._getOrCreate()
 
-    def of(began: int | None, **other: str) -> None:
+    def of(began: int | None, **properties: str) -> None:
         id_ = {} if began is None else {QUERY: str(UUID(int=began << 80 | 7 << 76 | 2 << 62))}
-        context._localProperties = {EXECUTION: "0", **id_, **other}
+        context._localProperties = {EXECUTION: "0", **id_, **properties}
 
     yield of
     TaskContext._taskContext = before
@@ -52,9 +52,9 @@ def test_the_planned_action_always_reads_the_planned_ranges(
 
 def test_a_plan_applies_to_actions_that_begin_between_load_and_plan(action: Callable[..., None]) -> None:
     plan = Plan(100, 200)
-    for began, of in ((99, False), (100, False), (101, True), (200, True), (201, False)):
+    for began, applies in ((99, False), (100, False), (101, True), (200, True), (201, False)):
         action(began)
-        assert plan.is_of_this_action() is of
+        assert plan.is_of_this_action() is applies
 
 
 def test_a_plan_applies_to_actions_whose_time_is_unknown(
@@ -75,11 +75,11 @@ def test_a_job_outside_of_an_action_looks_up_its_ends(action: Callable[..., None
 def test_the_time_of_load_is_passed_to_the_plan(filled: Filled) -> None:
     filled.topic("t", 1)
     source = KprotoDataSource(filled.options())
-    given = source.reader(full_schema(source.parsed))
+    with_schema = source.reader(full_schema(source.parsed))
     schema = source.schema()
     assert isinstance(schema, StructType)
-    asked = pickle.loads(pickle.dumps(source)).reader(schema)
-    [first], [second] = given.partitions(), asked.partitions()
+    without_schema = pickle.loads(pickle.dumps(source)).reader(schema)
+    [first], [second] = with_schema.partitions(), without_schema.partitions()
     assert isinstance(first, Slice)
     assert isinstance(second, Slice)
     assert first.plan is not None

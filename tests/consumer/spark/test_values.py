@@ -1,4 +1,4 @@
-"""Decoded keys and values: what each format reads, and how it treats malformed values."""
+"""Decoded keys and values: what each format reads, and how malformed values are treated."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ddl_of(options: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"value.format": "xml"}, "value.format"),
         ({"value.format": "json", "value.onError": "skip"}, "allowed: fail, null"),
@@ -77,15 +77,15 @@ def ddl_of(options: dict[str, str]) -> str:
     ],
     ids=str,
 )
-def test_a_wrong_format_option_raises_with_what_is_allowed(options: dict[str, str], told: str) -> None:
+def test_a_wrong_format_option_raises_with_what_is_allowed(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         ddl_of(options)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         (StructType().add("a", VarcharType(3)), r"value\.schema='a varchar\(3\)'.*use STRING"),
         (
@@ -97,8 +97,8 @@ def test_a_wrong_format_option_raises_with_what_is_allowed(options: dict[str, st
     ],
     ids=str,
 )
-def test_a_type_that_arrow_lacks_is_rejected_before_a_task_begins(kind: StructType, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_type_that_arrow_lacks_is_rejected_before_a_task_begins(kind: StructType, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         checked(schema(kind, JSON), parse({**SERVERS, **JSON}))
 
 
@@ -113,18 +113,18 @@ def test_the_registrys_password_is_not_shown() -> None:
 
 
 def test_the_columns_have_the_types_of_their_formats() -> None:
-    both = {**JSON, "key.format": "string", **NULL}
-    assert ddl_of(both).startswith("key STRING, value STRUCT<id BIGINT, dest STRING>, topic string")
-    assert ddl_of(both).endswith("_error string")
+    options = {**JSON, "key.format": "string", **NULL}
+    assert ddl_of(options).startswith("key STRING, value STRUCT<id BIGINT, dest STRING>, topic string")
+    assert ddl_of(options).endswith("_error string")
 
 
-# ---- each format's rows, and what is bad among them
+# ---- the rows of each format, and bad values among them
 
 
 def test_json_becomes_a_struct() -> None:
     written = [b'{"id": 1, "dest": "SFO"}', b'{"dest": null, "more": [1]}', b' {"id":3}\n', None]
-    found = decoded(written, FLIGHT, JSON)
-    assert values(found) == [
+    rows = decoded(written, FLIGHT, JSON)
+    assert values(rows) == [
         {"id": 1, "dest": "SFO"},
         {"id": None, "dest": None},
         {"id": 3, "dest": None},
@@ -153,17 +153,17 @@ BROKEN = [
 @pytest.mark.parametrize("broken", BROKEN, ids=repr)
 def test_bad_json_becomes_null_without_changing_other_values(broken: bytes) -> None:
     good = [b'{"id": %d, "dest": "{"}' % n for n in range(5)]
-    found = decoded([*good[:2], broken, *good[2:]], FLIGHT, {**JSON, **NULL})
-    assert values(found) == [None if at == 2 else {"id": at - (at > 2), "dest": "{"} for at in range(6)]
-    assert [row["_error"] is None for row in found] == [at != 2 for at in range(6)]
+    rows = decoded([*good[:2], broken, *good[2:]], FLIGHT, {**JSON, **NULL})
+    assert values(rows) == [None if at == 2 else {"id": at - (at > 2), "dest": "{"} for at in range(6)]
+    assert [row["_error"] is None for row in rows] == [at != 2 for at in range(6)]
 
 
 def test_each_bad_value_among_many_is_reported() -> None:
     mixed = [BROKEN[n % len(BROKEN)] if n % 3 == 0 else b'{"id": %d}' % n for n in range(3000)]
-    found = decoded(mixed, FLIGHT, {**JSON, **NULL})
+    rows = decoded(mixed, FLIGHT, {**JSON, **NULL})
     expected = [None if n % 3 == 0 else {"id": n, "dest": None} for n in range(3000)]
-    assert values(found) == expected
-    assert [n for n, row in enumerate(found) if row["_error"]] == list(range(0, 3000, 3))
+    assert values(rows) == expected
+    assert [n for n, row in enumerate(rows) if row["_error"]] == list(range(0, 3000, 3))
 
 
 def test_a_bad_value_ends_the_task_with_its_offset_and_the_option() -> None:
@@ -187,12 +187,10 @@ MAPS = StructType().add("m", MapType(StringType(), LongType())).add("id", LongTy
 
 def test_json_objects_become_maps() -> None:
     written = [b'{"m": {"a": 1, "b": null}, "id": 1}', b'{"id": 2}', b'{"m": {}}', b'{"m": null}', None]
-    found = [
-        row and {**row, "m": row["m"] and dict(row["m"])} for row in values(decoded(written, MAPS, JSON))
-    ]
+    rows = [row and {**row, "m": row["m"] and dict(row["m"])} for row in values(decoded(written, MAPS, JSON))]
     first = {"m": {"a": 1, "b": None}, "id": 1}
     nothing = {"m": None, "id": None}
-    assert found == [first, {"m": None, "id": 2}, {"m": [], "id": None}, nothing, None]
+    assert rows == [first, {"m": None, "id": 2}, {"m": [], "id": None}, nothing, None]
 
 
 def test_maps_may_contain_any_type_and_be_part_of_any_type() -> None:
@@ -207,10 +205,10 @@ def test_maps_may_contain_any_type_and_be_part_of_any_type() -> None:
     ]
     first, second, third = values(decoded(written, kind, JSON))
     assert first["list"] == [[("x", 1.5)], None, []]
-    [(key, [made, none])] = first["one"]["deep"]
+    [(key, [entry, none])] = first["one"]["deep"]
     assert (key, none, first["one"]["n"]) == ("k", None, 3)
-    assert (made["raw"], made["day"]) == (b"hi", datetime.date(2013, 1, 2))
-    assert made["at"].isoformat() == "2013-01-01T10:00:00+00:00"
+    assert (entry["raw"], entry["day"]) == (b"hi", datetime.date(2013, 1, 2))
+    assert entry["at"].isoformat() == "2013-01-01T10:00:00+00:00"
     assert second == {"list": [], "one": None}
     assert third == {"list": None, "one": {"deep": None, "n": 4}}
 
@@ -220,11 +218,11 @@ def test_maps_may_contain_any_type_and_be_part_of_any_type() -> None:
 )
 def test_a_bad_map_becomes_null_without_changing_other_values(broken: bytes) -> None:
     good = [b'{"m": {"k": %d}}' % n for n in range(3)]
-    found = decoded([good[0], broken, *good[1:]], MAPS, {**JSON, **NULL})
-    assert [row["value"] and row["value"]["m"] for row in found] == [
+    rows = decoded([good[0], broken, *good[1:]], MAPS, {**JSON, **NULL})
+    assert [row["value"] and row["value"]["m"] for row in rows] == [
         [("k", 0)], None, [("k", 1)], [("k", 2)],
     ]  # fmt: skip
-    assert [row["_error"] is None for row in found] == [True, False, True, True]
+    assert [row["_error"] is None for row in rows] == [True, False, True, True]
 
 
 def test_base64_in_json_becomes_bytes() -> None:
@@ -233,11 +231,12 @@ def test_base64_in_json_becomes_bytes() -> None:
     pieces = [rng.randbytes(size) for size in [*range(50), 0, 1000]]
     texts = [base64.b64encode(piece).decode() for piece in pieces]
     written = [
-        json.dumps({"raw": one, "all": [one, None, *texts[: n % 4]]}).encode() for n, one in enumerate(texts)
+        json.dumps({"raw": text, "all": [text, None, *texts[: n % 4]]}).encode()
+        for n, text in enumerate(texts)
     ]
-    found = values(decoded([*written, b"{}"], kind, JSON))
-    assert found == [
-        *({"raw": one, "all": [one, None, *pieces[: n % 4]]} for n, one in enumerate(pieces)),
+    rows = values(decoded([*written, b"{}"], kind, JSON))
+    assert rows == [
+        *({"raw": text, "all": [text, None, *pieces[: n % 4]]} for n, text in enumerate(pieces)),
         {"raw": None, "all": None},
     ]
 
@@ -246,9 +245,9 @@ def test_base64_in_json_becomes_bytes() -> None:
 def test_only_values_with_invalid_base64_are_bad(text: str) -> None:
     kind = StructType().add("raw", BinaryType())
     good = b'{"raw": "aGk="}'
-    found = decoded([good, json.dumps({"raw": text}).encode(), good], kind, {**JSON, **NULL})
-    assert values(found) == [{"raw": b"hi"}, None, {"raw": b"hi"}]
-    assert found[1]["_error"]
+    rows = decoded([good, json.dumps({"raw": text}).encode(), good], kind, {**JSON, **NULL})
+    assert values(rows) == [{"raw": b"hi"}, None, {"raw": b"hi"}]
+    assert rows[1]["_error"]
 
 
 @pytest.mark.parametrize("kind", [MapType(LongType(), StringType()), DayTimeIntervalType()], ids=str)
@@ -258,17 +257,17 @@ def test_types_that_json_cannot_contain_are_rejected_by_name(kind: Any) -> None:
 
 
 def test_text_that_is_not_utf8_is_bad() -> None:
-    found = decoded([b"a", b"\xff", None, "ä".encode()], StringType(), {"value.format": "string", **NULL})
-    assert values(found) == ["a", None, None, "ä"]
-    assert found[1]["_error"] == "value: the bytes are not UTF-8: invalid start byte at byte 0"
+    rows = decoded([b"a", b"\xff", None, "ä".encode()], StringType(), {"value.format": "string", **NULL})
+    assert values(rows) == ["a", None, None, "ä"]
+    assert rows[1]["_error"] == "value: the bytes are not UTF-8: invalid start byte at byte 0"
 
 
 def test_keys_are_decoded_like_values() -> None:
-    found = decoded([b"JFK", b"\xff"], StringType(), {"key.format": "string", "key.onError": "null"}, "key")
-    assert [row["key"] for row in found] == ["JFK", None]
+    rows = decoded([b"JFK", b"\xff"], StringType(), {"key.format": "string", "key.onError": "null"}, "key")
+    assert [row["key"] for row in rows] == ["JFK", None]
 
 
-# ---- Avro: the judge is fastavro, which writes what is read here
+# ---- Avro: fastavro writes what is read here
 
 OLD = {
     "type": "record",
@@ -310,9 +309,9 @@ def test_malformed_avro_becomes_null_without_changing_other_values(broken: str) 
     schema = json.dumps({**OLD, "fields": [{"name": "a", "type": "int"}, *OLD["fields"]]})
     options = {"value.format": "avro", "value.schema": schema, **NULL}
     good = bytes.fromhex("0e100202780279")
-    found = decoded([good, bytes.fromhex(broken), good], StructType().add("id", IntegerType()), options)
-    assert values(found) == [{"id": 8}, None, {"id": 8}]
-    assert found[1]["_error"].startswith("value: ")
+    rows = decoded([good, bytes.fromhex(broken), good], StructType().add("id", IntegerType()), options)
+    assert values(rows) == [{"id": 8}, None, {"id": 8}]
+    assert rows[1]["_error"].startswith("value: ")
 
 
 def test_each_writer_schema_is_requested_once_from_the_registry() -> None:
@@ -320,35 +319,43 @@ def test_each_writer_schema_is_requested_once_from_the_registry() -> None:
     old, new = {"schema": json.dumps(OLD)}, {"schema": json.dumps(NEW)}
     answers = {"/subjects/t-value/versions/latest": new, "/schemas/ids/1": old, "/schemas/ids/2": new}
     kind = StructType().add("dest", StringType()).add("id", LongType()).add("seats", IntegerType())
-    with registry(answers) as (url, asked):
+    with registry(answers) as (url, requests):
         options = {"value.format": "avro", "schema.registry.url": url, **NULL}
         user = {"schema.registry.basic.auth.user.info": "me:secret"}
         assert "value STRUCT<`dest`: STRING, `id`: BIGINT, `seats`: INT>" in ddl_of({**options, **user})
-        [one] = avro(OLD, {"id": 1, "to": "SFO", "note": "n"})
-        [two] = avro(NEW, {"id": 2**40, "dest": None, "seats": 2})
-        written = [wired(1, one), wired(2, two), one, wired(1, one), wired(9, one), b"\0\0", wired(2, one)]
-        found = decoded(written, kind, {**options, **user})
+        [first] = avro(OLD, {"id": 1, "to": "SFO", "note": "n"})
+        [second] = avro(NEW, {"id": 2**40, "dest": None, "seats": 2})
+        written = [
+            wired(1, first),
+            wired(2, second),
+            first,
+            wired(1, first),
+            wired(9, first),
+            b"\0\0",
+            wired(2, first),
+        ]
+        rows = decoded(written, kind, {**options, **user})
     sfo = {"dest": "SFO", "id": 1, "seats": 7}
-    assert values(found)[:4] == [sfo, {"dest": None, "id": 2**40, "seats": 2}, None, sfo]
-    assert values(found)[4:] == [None, None, None]
-    assert "404" in found[4]["_error"]
-    assert "Schema not found." in found[4]["_error"]
-    assert "value.subject" in found[4]["_error"]
-    assert "wire format" in found[2]["_error"]
-    assert sorted(path.split()[0] for path in asked if "ids" in path) == [
+    assert values(rows)[:4] == [sfo, {"dest": None, "id": 2**40, "seats": 2}, None, sfo]
+    assert values(rows)[4:] == [None, None, None]
+    assert "404" in rows[4]["_error"]
+    assert "Schema not found." in rows[4]["_error"]
+    assert "value.subject" in rows[4]["_error"]
+    assert "wire format" in rows[2]["_error"]
+    assert sorted(path.split()[0] for path in requests if "ids" in path) == [
         f"/schemas/ids/{n}" for n in (1, 2, 9)
     ]
-    assert all(path.endswith("Basic bWU6c2VjcmV0") for path in asked)
+    assert all(path.endswith("Basic bWU6c2VjcmV0") for path in requests)
 
 
 @pytest.mark.parametrize("reads", ["reader", "streamReader"])
 def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
-    """A new version of a schema may lack a field. The running query must not fail."""
+    """A new version of a schema may lack a field. It must not fail the running query."""
     pytest.importorskip("fastavro")
     latest, new = "/subjects/t-value/versions/latest", {"schema": json.dumps(NEW)}
     answers = {latest: new, "/schemas/ids/2": new}
     kind = StructType().add("dest", StringType()).add("id", LongType()).add("seats", IntegerType())
-    with registry(answers) as (url, asked):
+    with registry(answers) as (url, requests):
         options = {"value.format": "avro", "schema.registry.url": url}
         source = KprotoDataSource({**SERVERS, **options})
         assert "`seats`: INT" in str(source.schema())
@@ -356,11 +363,11 @@ def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
         fields = [field for field in NEW["fields"] if field["name"] != "seats"]
         answers[latest] = {"schema": json.dumps({**NEW, "fields": fields})}
         planned = pickle.loads(pickle.dumps(getattr(sent, reads)(schema(kind, options))))
-        written = [wired(2, one) for one in avro(NEW, {"id": 5, "dest": "SFO", "seats": 2})]
-        for _ in range(2):  # tasks
-            found = decoded(written, kind, options, asked=planned.options.formats)
-    assert values(found) == [{"dest": "SFO", "id": 5, "seats": 2}]
-    assert asked.count(latest) == 1
+        written = [wired(2, encoded) for encoded in avro(NEW, {"id": 5, "dest": "SFO", "seats": 2})]
+        for _ in range(2):  # Two tasks of the query.
+            rows = decoded(written, kind, options, formats=planned.options.formats)
+    assert values(rows) == [{"dest": "SFO", "id": 5, "seats": 2}]
+    assert requests.count(latest) == 1
 
 
 def test_an_unreachable_registry_ends_a_stream_with_its_address(
@@ -380,15 +387,15 @@ def test_a_missing_field_without_default_is_named_in_the_error() -> None:
         "/subjects/t-value/versions/latest": {"schema": json.dumps({**NEW, "fields": fields})},
         "/schemas/ids/11": {"schema": json.dumps(OLD)},
     }
-    [one] = avro(OLD, {"id": 1, "to": None, "note": ""})
+    [encoded] = avro(OLD, {"id": 1, "to": None, "note": ""})
     with registry(answers) as (url, _):
         options = {"value.format": "avro", "schema.registry.url": url, **NULL}
-        [row] = decoded([wired(11, one)], StructType().add("gate", StringType()), options)
+        [row] = decoded([wired(11, encoded)], StructType().add("gate", StringType()), options)
     assert row["value"] is None
     assert "gate is not in the writer's schema, and has no default" in row["_error"]
 
 
-# ---- protobuf: the judge is protobuf's own library
+# ---- protobuf: compared with protobuf's own library
 
 
 def test_random_protobuf_is_read_as_protobufs_own_library_reads_it() -> None:
@@ -417,8 +424,8 @@ def test_message_indexes_of_the_registrys_wire_format_are_skipped() -> None:
         headers = [b"\0", bytes.fromhex("0200"), bytes.fromhex("04" + "02" + "00")]
         written = [wired(1, header + message) for header in headers] + [wired(1, b"\xff")]
         kind = StructType().add("b", StringType()).add("a", IntegerType())
-        found = decoded(written, kind, options)
-    assert values(found) == [{"b": "x", "a": 5}] * 3 + [None]
+        rows = decoded(written, kind, options)
+    assert values(rows) == [{"b": "x", "a": 5}] * 3 + [None]
 
 
 def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
@@ -457,8 +464,10 @@ def test_missing_parts_of_a_map_entry_have_their_default() -> None:
 
 
 def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None:
-    """Python's own library, upb, leaves such an entry out of the map; Java's keeps it (judged by its
-    DynamicMessage).
+    """As Java's library does, keep such an entry.
+
+    Python's own library (upb) drops it from the map. The behaviour of Java was checked with its
+    DynamicMessage.
     """
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
@@ -497,8 +506,8 @@ def test_one_value_with_many_items_is_read_completely() -> None:
     kind = StructType().add("f18", ArrayType(StringType()))
     avros = {"value.format": "avro", "value.schema": json.dumps(schema)}
     assert values(decoded(avro(schema, {"f18": words}), kind, avros)) == [{"f18": words}]
-    schema_ = proto.base64(proto.files())
-    protos = {"value.format": "protobuf", "value.schema": schema_, "value.message": "p.Top"}
+    descriptors = proto.base64(proto.files())
+    protos = {"value.format": "protobuf", "value.schema": descriptors, "value.message": "p.Top"}
     message = proto.message()(f18=words).SerializeToString()
     assert values(decoded([message], kind, protos)) == [{"f18": words}]
     [bad] = decoded([message[:-1]], kind, {**protos, **NULL})
@@ -508,7 +517,7 @@ def test_one_value_with_many_items_is_read_completely() -> None:
 def test_json_needs_a_schema_id_if_a_registry_is_set() -> None:
     options = {**JSON, "schema.registry.url": "http://localhost:1", **NULL}
     written = [wired(4, b'{"id": 1}'), b'{"id": 2}', None, wired(5, b'{"id": 3}'), wired(5, b"{")]
-    found = decoded(written, FLIGHT, options)
-    one, three = ({"id": number, "dest": None} for number in (1, 3))
-    assert values(found) == [one, None, None, three, None]
-    assert "wire format" in found[1]["_error"]
+    rows = decoded(written, FLIGHT, options)
+    first, third = ({"id": number, "dest": None} for number in (1, 3))
+    assert values(rows) == [first, None, None, third, None]
+    assert "wire format" in rows[1]["_error"]

@@ -36,13 +36,13 @@ def decoded(
     kind: Any,
     options: dict[str, str],
     column: str = "value",
-    asked: Sequence[ColumnFormat] = (),
+    formats: Sequence[ColumnFormat] = (),
 ) -> list[dict[str, Any]]:
-    """Return the rows of a batch of these values or keys. `asked` replaces the formats of the options."""
+    """Return the rows of a batch of these values or keys. `formats` replaces the formats of the options."""
     rows = [Record(n, 0, value if column == "key" else b"", value) for n, value in enumerate(values)]
     parsed = parse({**SERVERS, **options})
     builder = Builder(
-        schema(kind, options, column), Range("t", 0, 0, len(rows), None), formats=asked or parsed.formats
+        schema(kind, options, column), Range("t", 0, 0, len(rows), None), formats=formats or parsed.formats
     )
     tables = builder.batches(bytes(encode_batch(rows)), (), 0)
     whole = pa.Table.from_batches(list(tables))
@@ -54,12 +54,12 @@ def avro(schema: Any, *values: Any) -> list[bytes]:
     """Encode values with fastavro."""
     import fastavro
 
-    parsed, found = fastavro.parse_schema(json.loads(json.dumps(schema))), []
+    parsed, encoded = fastavro.parse_schema(json.loads(json.dumps(schema))), []
     for value in values:
         file = io.BytesIO()
         fastavro.schemaless_writer(file, parsed, value)
-        found.append(file.getvalue())
-    return found
+        encoded.append(file.getvalue())
+    return encoded
 
 
 def wired(number: int, value: bytes) -> bytes:
@@ -69,12 +69,12 @@ def wired(number: int, value: bytes) -> bytes:
 
 @contextmanager
 def registry(answers: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Run a registry that answers these paths. Yield its address and the requests that it received."""
-    asked: list[str] = []
+    """Run a registry with these answers by path. Yield its address and the requests that it received."""
+    requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(f"{self.path} {self.headers.get('Authorization', '')}".strip())
+            requests.append(f"{self.path} {self.headers.get('Authorization', '')}".strip())
             answer = answers.get(self.path)
             self.send_response(200 if answer else 404)
             self.end_headers()
@@ -88,7 +88,7 @@ def registry(answers: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
+            yield f"http://127.0.0.1:{server.server_port}", requests
         finally:
             server.shutdown()
             thread.join()

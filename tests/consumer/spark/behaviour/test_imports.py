@@ -55,14 +55,14 @@ ROOT = Path(__file__).resolve().parents[4]
 )
 def test_each_spark_process_imports_only_what_it_needs(module: str, heavy: tuple[str, ...]) -> None:
     program = f"import sys, consumer.spark.{module}; print(*[n for n in {heavy!r} if n in sys.modules])"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == []
+    assert process.stdout.split() == []
 
 
 def test_spark_finds_the_source_on_the_path() -> None:
-    """The process that looks up sources pickles the class by name, so that every worker can import it."""
+    """Spark pickles the class of a source that it finds by name, so that every worker can import it."""
     program = (
         "import sys; from io import BytesIO\n"
         "from pyspark.sql.worker import lookup_data_sources\n"
@@ -70,13 +70,13 @@ def test_spark_finds_the_source_on_the_path() -> None:
         "lookup_data_sources._main(BytesIO(), said)\n"
         "print(said.getvalue(), 'pyarrow' in sys.modules)\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert "kproto" in done.stdout
-    assert "consumer.spark.source" in done.stdout
-    assert "KprotoDataSource" in done.stdout
-    assert len(done.stdout) < 300, "the class is named, not copied"
+    assert "kproto" in process.stdout
+    assert "consumer.spark.source" in process.stdout
+    assert "KprotoDataSource" in process.stdout
+    assert len(process.stdout) < 300, "the class is named, not copied"
     declared = ConfigParser()
     declared.read(ROOT / "setup.cfg")
     assert declared.get("options", "py_modules") == "pyspark_kproto"
@@ -84,8 +84,10 @@ def test_spark_finds_the_source_on_the_path() -> None:
 
 @pytest.mark.parametrize("first", ["latestOffset", "initialOffset"])
 def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None:
-    """Not before: Spark 4.0 and 4.1 would hide it behind an error of their own. A new query of theirs asks
-    for the latest offset first, one that goes on doesn't.
+    """The error is raised by the first call, and not before.
+
+    Spark 4.0 and 4.1 would replace an earlier error by their own. In these versions, a new query requests the
+    latest offset first, and a resumed query the initial offset.
     """
     program = (
         "import sys\n"
@@ -96,17 +98,17 @@ def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None
         f"try: reader.{first}()\n"
         "except ImportError as error: print(error)\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("a stream of kproto needs PySpark 4.2 or newer: pip install")
+    assert process.stdout.startswith("a stream of kproto needs PySpark 4.2 or newer: pip install")
 
 
 @pytest.mark.parametrize(
     ("version", "package"), [("4.0.5", "streaming"), ("4.1.4", "streaming.checkpointing")]
 )
 def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str, package: str) -> None:
-    """Spark 4.0 does not have the class elsewhere, and every stream ended with a ClassNotFoundException."""
+    """With the package of Spark 4.1 in Spark 4.0, every stream would end with a ClassNotFoundException."""
     from consumer.spark.session import settings_of
 
     manager = settings_of(version)["spark.sql.streaming.checkpointFileManagerClass"]
@@ -114,21 +116,21 @@ def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str,
 
 
 @pytest.mark.parametrize(
-    ("first", "given"), [("initialOffset", ()), ("latestOffset", ()), ("partitions", ({}, {}))]
+    ("first", "arguments"), [("initialOffset", ()), ("latestOffset", ()), ("partitions", ({}, {}))]
 )
-def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, given: Any) -> None:
+def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, arguments: Any) -> None:
     """A query that repeats a batch after a crash calls `partitions` first."""
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
     source = KprotoDataSource(options)
     with pytest.raises(ConfigError, match=r"endingOffsets.*a stream has no end"):
-        getattr(source.streamReader(full_schema(source.parsed)), first)(*given)
+        getattr(source.streamReader(full_schema(source.parsed)), first)(*arguments)
 
 
 def test_a_wrong_option_raises_without_our_stack_frames() -> None:
-    """Spark shows the complete traceback before the error."""
-    with pytest.raises(ConfigError, match="startingOffsets='soon'") as told:
+    """Spark shows the complete traceback above the error."""
+    with pytest.raises(ConfigError, match="startingOffsets='soon'") as raised:
         KprotoDataSource({"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "soon"})
-    assert [Path(entry.path).name for entry in told.traceback] == [Path(__file__).name, "source.py"]
+    assert [Path(entry.path).name for entry in raised.traceback] == [Path(__file__).name, "source.py"]
 
 
 @pytest.mark.parametrize("name", ["spark", "experiments.spark_latency", "experiments.spark_scale"])

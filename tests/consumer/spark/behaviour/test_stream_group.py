@@ -15,8 +15,9 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def committed(filled: Filled, group: str) -> dict[TopicPartition, int]:
-    found = filled.cluster.committed_offsets(group)
-    return {partition: at.offset for partition, at in found.items() if at is not None}
+    """Return the committed offsets of a group."""
+    offsets = filled.cluster.committed_offsets(group)
+    return {partition: at.offset for partition, at in offsets.items() if at is not None}
 
 
 def test_the_last_batch_is_committed_by_the_next_idle_poll(filled: Filled) -> None:
@@ -58,7 +59,7 @@ def test_a_failed_commit_does_not_end_the_query_and_is_retried_later(filled: Fil
     run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
     run.batch()
     live = run.reader.planner.logs.cluster
-    run.reader.planner.logs._cluster = Cluster("127.0.0.1:1")  # nobody listens there
+    run.reader.planner.logs._cluster = Cluster("127.0.0.1:1")  # An address without a broker.
     run.reader.commit(run.at)
     run.reader.planner.logs._cluster = live
     run.reader.commit(run.at)

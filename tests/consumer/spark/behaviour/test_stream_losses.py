@@ -24,17 +24,19 @@ from tests.consumer.spark.stream_stage import Offset, Run
 T0 = TopicPartition("t", 0)
 
 
-# Topics that go ------------------------------------------------------------------------------------------
+# Deleted and re-created topics -----------------------------------------------------------------------------
 
 
-def remake(filled: Filled, *counts: int) -> None:
+def re_create_topic(filled: Filled, *counts: int) -> None:
+    """Delete the topic t and create it again with these numbers of records."""
     filled.cluster.delete_topics(["t"])
     filled.topic("t", *counts)
 
 
-def behind_a_deletion(filled: Filled) -> Run:
-    """Return a query of t and u that allows loss. Since its first batch t was deleted, and u has one more
-    record.
+def run_after_deletion(filled: Filled) -> Run:
+    """Return a query of t and u that allows loss, and has read one batch.
+
+    Since then, t was deleted, and u has one more record.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)
@@ -49,7 +51,7 @@ def test_a_re_created_topic_with_more_records_is_detected(filled: Filled) -> Non
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest")
     run.batch()
-    remake(filled, 9)
+    re_create_topic(filled, 9)
     with pytest.raises(DataLoss, match="topic t was deleted and re-created"):
         run.poll()
 
@@ -59,7 +61,7 @@ def test_re_creating_an_empty_topic_is_no_loss(filled: Filled, begins: str) -> N
     filled.topic("t", 0, 0)
     run = Run(filled, startingOffsets=begins)
     assert run.batch() == {}
-    remake(filled, 2, 0, 1)
+    re_create_topic(filled, 2, 0, 1)
     assert run.batch() == {"t-0": [0, 1], "t-2": [0]}
 
 
@@ -67,7 +69,7 @@ def test_re_creating_a_topic_with_records_in_one_partition_is_a_loss(filled: Fil
     filled.topic("t", 0, 1)
     run = Run(filled, startingOffsets="earliest")
     run.batch()
-    remake(filled, 2, 2)
+    re_create_topic(filled, 2, 2)
     with pytest.raises(DataLoss, match="topic t was deleted and re-created"):
         run.poll()
 
@@ -77,7 +79,7 @@ def test_a_re_created_topic_is_read_from_its_start_when_loss_is_allowed(filled: 
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest", failOnDataLoss="false")
     run.batch()
-    remake(filled, records)
+    re_create_topic(filled, records)
     assert run.batch() == {"t-0": list(range(records))}
     assert run.batch() is None
 
@@ -86,12 +88,12 @@ def test_a_just_re_created_topic_is_not_mistaken_for_a_truncated_log(filled: Fil
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest", failOnDataLoss="false")
     run.batch()
-    remake(filled, 2)
+    re_create_topic(filled, 2)
     assert run.batch(later=0.1) == {"t-0": [0, 1]}
 
 
 def test_a_topic_deleted_a_moment_ago_does_not_end_a_query_that_allows_loss(filled: Filled) -> None:
-    assert behind_a_deletion(filled).batch(later=0.1) == {"u-0": [1]}
+    assert run_after_deletion(filled).batch(later=0.1) == {"u-0": [1]}
 
 
 def test_a_topic_re_created_between_plan_and_read_is_not_mistaken_for_the_old_one(filled: Filled) -> None:
@@ -99,7 +101,7 @@ def test_a_topic_re_created_between_plan_and_read_is_not_mistaken_for_the_old_on
     run = Run(filled, startingOffsets="earliest")
     end = run.poll()
     assert end is not None
-    remake(filled, 9)
+    re_create_topic(filled, 9)
     with pytest.raises(DataLoss, match="topic t was deleted and re-created"):
         run.rows({}, end)
 
@@ -109,7 +111,7 @@ def test_a_topic_re_created_between_plan_and_read_loses_only_the_old_rows(filled
     run = Run(filled, startingOffsets="earliest", failOnDataLoss="false")
     end = run.poll()
     assert end is not None
-    remake(filled, 3)
+    re_create_topic(filled, 3)
     assert run.rows({}, end) == {}
     run.at = end
     assert run.batch() == {"t-0": [0, 1, 2]}
@@ -128,8 +130,9 @@ def test_a_deleted_topic_is_data_loss(filled: Filled) -> None:
 def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     filled: Filled, fail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers omit unauthorized topics from a request for all topics. Such a topic must not be read from its
-    start again.
+    """An unauthorized topic must not be read from its start again.
+
+    Brokers omit unauthorized topics from a response with all topics.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)
@@ -139,7 +142,7 @@ def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     ask = cluster.metadata
 
     def denied(topics: Any = None, timeout: float | None = None) -> Any:
-        """Answer as brokers do if the ACLs only allow to describe u."""
+        """Return the metadata as brokers do if the ACLs allow only u."""
         view = ask(topics, timeout)
         if topics is None:
             view.topics.pop("t", None)
@@ -156,24 +159,24 @@ def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
 
 
 def test_other_topics_are_still_read_after_a_deletion_when_loss_is_allowed(filled: Filled) -> None:
-    assert behind_a_deletion(filled).batch() == {"u-0": [1]}
+    assert run_after_deletion(filled).batch() == {"u-0": [1]}
 
 
-# A log that lost its head -------------------------------------------------------------------------------
+# Logs whose first records were deleted ---------------------------------------------------------------------
 
 
 def test_records_deleted_between_two_runs_are_skipped(filled: Filled) -> None:
-    """0..9 were read, 10..29 written as one batch, and deleted up to 20. Then the query restarts."""
+    """Before the query restarts, a batch with 10 to 29 is written, and all up to 19 is deleted."""
     filled.topic("t", 10)
     run = Run(filled, startingOffsets="earliest")
     assert run.batch() == {"t-0": list(range(10))}
     filled.put("t", 0, 20)
     filled.delete_before(T0, 20)
-    again = Run(filled, run.at, failOnDataLoss="false")
-    assert again.batch() == {"t-0": list(range(20, 30))}
+    resumed = Run(filled, run.at, failOnDataLoss="false")
+    assert resumed.batch() == {"t-0": list(range(20, 30))}
 
 
-# A log that was cut off ----------------------------------------------------------------------------------
+# Truncated logs ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -186,7 +189,7 @@ def server() -> Iterator[Server]:
 
 
 def _put(cluster: Cluster, count: int) -> None:
-    """Write each record as a batch of its own, because logs are truncated between batches."""
+    """Write each record as a separate batch, because logs are truncated between batches."""
     for i in range(count):
         cluster.produce(T0, encode_batch([Record(0, HOUR + i, None, b"%d" % i)]))
 
@@ -243,18 +246,18 @@ def test_the_epoch_end_is_requested_once_from_a_leader_that_lost_nothing(
         run = Run(filled, startingOffsets="earliest")
         run.batch()
         server.elect_leader("t", 0)
-        asked: list[dict[TopicPartition, int]] = []
+        requests: list[dict[TopicPartition, int]] = []
         logs = run.reader.planner.logs
-        ask = logs.epoch_ends
+        epoch_ends = logs.epoch_ends
 
         def counted(epochs: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-            asked.append(epochs)
-            return ask(epochs)
+            requests.append(epochs)
+            return epoch_ends(epochs)
 
         monkeypatch.setattr(logs, "epoch_ends", counted)
         assert [run.batch() for _ in range(3)] == [None, None, None]
-        assert asked == [{T0: 0}]
+        assert requests == [{T0: 0}]
         _put(filled.cluster, 2)
         assert run.batch() == {"t-0": [10, 11]}
         assert run.batch() is None
-        assert len(asked) == 1
+        assert len(requests) == 1

@@ -28,23 +28,23 @@ def test_a_query_survives_a_broker_restart_of_seconds() -> None:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
-    def do(work: Coroutine[Any, Any, None]) -> None:
+    def run_in_loop(work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, loop).result(10)
 
     server = Server()
-    do(server.start())
+    run_in_loop(server.start())
     try:
         filled = Filled(server.bootstrap)
         filled.topic("t", 3)
         run = Run(filled, startingOffsets="earliest")
         assert run.batch() == {"t-0": [0, 1, 2]}
         filled.put("t", 0, 2)
-        do(server.stop())
+        run_in_loop(server.stop())
         asyncio.run_coroutine_threadsafe(_later(4, server.start()), loop)
         assert run.batch() == {"t-0": [3, 4]}
         filled.cluster.close()
         run.reader.stop()
-        do(server.stop())
+        run_in_loop(server.stop())
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
