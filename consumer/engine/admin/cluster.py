@@ -53,7 +53,10 @@ def read_metadata(
 
 
 def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], int]) -> Plan[None]:
-    """Wait until every topic has a leader for each partition. Raises UnknownTopic after some attempts."""
+    """Wait until every topic has a leader for each partition.
+
+    Raises UnknownTopic for a topic that is still unknown after `PATIENCE` more Metadata responses.
+    """
     names = sorted(set(topics))
     for attempt in count():
         missing = [name for name in names if not is_complete(view, name)]
@@ -86,7 +89,7 @@ def is_complete(view: ClusterView, name: str) -> bool:
 def await_partitions(
     view: ClusterView, partitions: Iterable[TopicPartition], clock: Callable[[], int]
 ) -> Plan[None]:
-    """Wait as `await_topics` does, and until every partition exists."""
+    """Wait for the topics as `await_topics` does. Raises UnknownTopic for a missing partition."""
     wanted = list(partitions)
     yield from await_topics(view, (partition.topic for partition in wanted), clock)
     for partition in wanted:
@@ -106,7 +109,7 @@ def partitions_of(view: ClusterView, topic: str, clock: Callable[[], int]) -> Pl
 
 
 def leader_of(view: ClusterView, partition: TopicPartition, clock: Callable[[], int]) -> Plan[int]:
-    """Return the node id of the current leader; another client may know that it has moved."""
+    """Return the node id of the partition's leader, according to fresh metadata."""
     yield from read_metadata(view, [partition.topic], clock)
     yield from await_partitions(view, [partition], clock)
     leader = view.leader(partition)
@@ -159,6 +162,6 @@ def request(
         )
     [call] = yield [Ask(message, node=node)]
     if node is not None and isinstance(call.error, ConnectionFailed):
-        # the next request refreshes its address and its partitions' leaders first
+        # Then the next request first reads the broker's address and the leaders of its partitions again.
         view.brokers.pop(node, None)
     return expect_response(Message, call), call.version

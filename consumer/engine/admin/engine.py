@@ -51,7 +51,7 @@ class AdminEngine:
 
     @property
     def view(self) -> ClusterView:
-        """What is known of the cluster."""
+        """The client's view of the cluster."""
         return self.network.view
 
     def clock(self) -> int:

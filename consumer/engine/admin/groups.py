@@ -64,8 +64,8 @@ class Group(msgspec.Struct, frozen=True):
 
     `state` is Kafka's word: Empty, PreparingRebalance, CompletingRebalance, Stable, or Dead for a group that
     does not exist. `committed` has offsets of the *next* record to read. `lag` is the number of records that
-    the group has not committed. It covers every partition of the topics that have a commit or are assigned;
-    without a commit it is the whole partition.
+    the group has not committed, for every partition of the topics that have a commit or are assigned. In a
+    partition without a commit all records count.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Group(msgspec.Struct, frozen=True):
     def total_lag(self) -> int | None:
         """Total number of records that the group has not committed.
 
-        None, which is not 0, for a group without commits and partitions.
+        The value is None, not 0, for a group without commits and without assigned partitions.
         """
         return sum(self.lag.values()) if self.lag else None
 
@@ -165,7 +165,7 @@ def _describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[De
 def _describe_consumer_group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Described]:
     """Describe a group of the consumer protocol (KIP-848).
 
-    DescribeGroups says that such a group is Dead, as if it did not exist.
+    For such a group DescribeGroups returns the state Dead, as for a group that does not exist.
     """
     request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
     while True:
@@ -205,7 +205,7 @@ def _describe_consumer_group(view: ClusterView, name: str, clock: Callable[[], i
 def _request_coordinator(
     view: ClusterView, name: str, request: Message, clock: Callable[[], int]
 ) -> Plan[Call]:
-    """Return the response of the group's coordinator, which may move meanwhile."""
+    """Send a request to the group's coordinator. Look the coordinator up again if it does not respond."""
     while True:
         node = yield from find_coordinator(view, name, clock)
         [call] = yield [Ask(request, node=node)]

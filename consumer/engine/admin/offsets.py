@@ -1,4 +1,4 @@
-"""Plans for the committed offsets of groups, without being a member."""
+"""Plans that read and commit the offsets of a group without being a member."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, tuple[int, int | None, str]],
     clock: Callable[[], int],
 ) -> Plan[None]:
-    """Commit without being a member. Allowed while the group has no members, or does not exist."""
+    """Commit offsets without being a member, while the group has no members or does not exist."""
     if not offsets:
         return
     while True:
@@ -92,8 +92,8 @@ def committed_offsets(
 ) -> Plan[dict[TopicPartition, CommittedOffset | None]]:
     """Return the group's committed offsets, None for a partition without one; by default of all partitions.
 
-    `coordinator` is tried first if it is known, and `found` is called with one that was looked up. `by_name`
-    never uses topic ids (up to v9).
+    `coordinator` is the node to try first, if it is known. `found` is called with a node that was looked up.
+    With `by_name` the request identifies topics by name (up to version 9).
     """
     wanted = None if partitions is None else set(partitions)
     while True:

@@ -17,12 +17,13 @@ from ..error_actions import ErrorAction, Row, action_for
 from ..network.call import Call, Prepared
 from ..network.client import MAIN
 
-# Metadata requests, after the first one, before a topic counts as unknown: 0.7 s.
+# Number of further Metadata responses after which a missing topic counts as unknown. With backoffs this takes
+# 0.7 s.
 PATIENCE = 3
 
 
 class Ask(msgspec.Struct):
-    """One request to the broker `node`, or to any broker. `timeout_ms` None: request.timeout.ms."""
+    """One request to the broker `node`, or to any broker. The default timeout is request.timeout.ms."""
 
     request: Message | Prepared
     node: int | None = None
@@ -32,9 +33,7 @@ class Ask(msgspec.Struct):
 
 
 class Rest(msgspec.Struct):
-    """Wait for a while; each pause of a plan is longer than the last. `why` is part of the error on a
-    timeout.
-    """
+    """A pause, longer than the plan's previous one. If the plan times out, its error contains `why`."""
 
     why: str
 
@@ -54,7 +53,7 @@ def expect_response(kind: type[R], call: Call) -> R:
 
 
 def may_repeat(call: Call) -> bool:
-    """Return whether the call may be repeated: it got no response."""
+    """Return whether the call got no response, so that it may be repeated."""
     return isinstance(call.error, (ConnectionFailed, RequestTimedOut))
 
 

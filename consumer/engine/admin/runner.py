@@ -10,7 +10,7 @@ Rules:
   request or the reason that the plan was waiting for. Only `drop` ends a plan without `Done`.
 * An exception in a plan ends that plan only, even if it is not an error of this library.
 * A plan continues as soon as the last of its calls has ended. Its pauses grow by the owner's backoff.
-* Deadlines and pauses are kept in order: a thousand waiting plans cost nothing.
+* Deadlines and pauses are in a heap, so plans that wait cost no time.
 * When a plan has updated the metadata, `on_metadata` is called with the topics.
 """
 
@@ -46,7 +46,7 @@ class _Job:
 
 
 class PlanRunner:
-    """The running plans of one client. `backoff` returns the ms of a plan's n-th pause, from 0."""
+    """The running plans of one client. `backoff(n)` returns the ms of pause n of a plan, from 0."""
 
     def __init__(
         self, network: NetworkClient, clock: Callable[[], int], backoff: Callable[[int], int]
@@ -101,7 +101,7 @@ class PlanRunner:
                 self._advance(job, [])
 
     def due(self) -> int | None:
-        """Return when `pump` has something to do."""
+        """Return when the next pause or deadline of a plan ends (ms), or None."""
         while self._due and self._due[0][2].over:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
@@ -170,7 +170,8 @@ class PlanRunner:
     def _end(self, job: _Job, value: Any, error: BaseException | None) -> None:
         """End a plan."""
         job.over = True
-        # A call knows its job: the two would keep each other, and answers of megabytes, until Python looks.
+        # A call refers to its job. The cycle would keep large responses in memory until Python's garbage
+        # collector runs.
         job.calls = []
         self._jobs.pop(job.token, None)
         self.ended.append(Done(job.token, value, error))

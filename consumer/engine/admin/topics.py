@@ -60,8 +60,8 @@ def on_controller(
     """Send a request to the controller; refresh metadata after NOT_CONTROLLER or a lost connection.
 
     `done` is the error code of a topic for which nothing has to be done. It counts as success if an earlier
-    attempt may have arrived: after a lost connection, or a response without one of `names`; with
-    `ignore_done` always. Raises BrokerError for other errors.
+    attempt may have arrived, that is after a lost connection or a response without one of `names`. With
+    `ignore_done` it always counts as success. Other errors raise BrokerError.
     """
     while True:
         if view.controller is None or view.controller not in view.brokers:
@@ -143,7 +143,8 @@ def create_partitions(
     def answers(call: Call) -> Sequence[_Topic]:
         return expect_response(CreatePartitionsResponse, call).results
 
-    # INVALID_PARTITIONS means that the topic has that many already, or more. The count decides.
+    # INVALID_PARTITIONS means that the topic has that many partitions already, or more. The count is checked
+    # below.
     yield from on_controller(view, request, totals, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
     yield from _await_partition_counts(view, totals, clock)
 
@@ -172,7 +173,7 @@ def delete_topics(
 def _await_partition_counts(
     view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int], *, may_grow: bool = True
 ) -> Plan[None]:
-    """Wait until the topics have so many partitions, each with a leader.
+    """Wait until the topics have these numbers of partitions, each with a leader.
 
     Without `may_grow` a topic that already existed with fewer partitions raises an error once two responses
     show it, as the first broker may lag behind.

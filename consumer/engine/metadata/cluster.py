@@ -7,10 +7,10 @@ Rules:
 * If the known leader is not in the cluster, and `MAX_OLDER_RESPONSES` responses in a row have an older epoch,
   that epoch is accepted: the cluster was restored, and the partition could not be read otherwise.
 * A topic that does not exist is kept with its error code, as "not requested yet" and "does not exist" differ.
-* A topic whose partitions are not numbered from 0 on is used as far as it is known, and requested again soon.
+* A topic whose partition numbers have gaps is used with the listed partitions, and requested again soon.
 * A topic id that a response gives to two topics is ignored: each keeps its previous id, or is addressed by
   name. Otherwise one topic would be read at the other's positions.
-* Nothing is guessed: the leader is None while it is unknown.
+* The leader is None while it is unknown.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
 NO_TOPIC_ID = UUID(int=0)
 NO_LEADER = -1
 
-# In earlier versions the leader epochs of Metadata can decrease (KAFKA-9261), so they are ignored.
+# First version of Metadata with reliable leader epochs. In earlier versions the epochs can decrease
+# (KAFKA-9261), so they are ignored.
 RELIABLE_EPOCHS = 9
 
-# Responses come once per second; a restarted broker lags behind for less than 10 s.
+# Number of responses in a row with an older epoch after which that epoch is accepted. Responses come once per
+# second, and a restarted broker lags behind for less than 10 s.
 MAX_OLDER_RESPONSES = 10
 
 
@@ -52,7 +54,7 @@ class PartitionView(msgspec.Struct):
     older_responses: int = 0  # responses with an older epoch while the leader is not in the cluster
 
     def is_outlived(self, brokers: Container[int | None]) -> bool:
-        """Count a response with an older epoch; return whether to drop this newer one."""
+        """Count a response with an older epoch; return whether to accept that epoch."""
         self.older_responses = 0 if self.leader in brokers else self.older_responses + 1
         return self.older_responses >= MAX_OLDER_RESPONSES
 
@@ -88,9 +90,9 @@ class ClusterView:
         return f"<ClusterView {self.cluster_id!r}: {about}>"
 
     def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:
-        """Add a response; return True if it contains something new.
+        """Add a response; return whether it changes the view.
 
-        `everything`: it lists all topics, so a missing one does not exist any more.
+        `everything`: the response lists all topics, so a topic that it does not list was deleted.
         """
         brokers, changed = self.brokers, False
         self.brokers = {
@@ -137,7 +139,8 @@ class ClusterView:
                     changed = changed or known_partition is None or _leader_changed(known_partition, new)
                 view.partitions[entry.partition_index] = new
             if old is not None and same and old.id is not None and topic.error_code and not topic.partitions:
-                # A restarting broker may deny topics for a moment: keep the partitions, with the error.
+                # A restarting broker may return errors for existing topics: keep the partitions, with the
+                # error.
                 view.partitions = old.partitions
             if old is not None and old.id is not None and not same:
                 self.names.pop(old.id, None)
@@ -185,7 +188,7 @@ class ClusterView:
             self.brokers[node] = BrokerAddress(node, host, port, rack or (broker.rack if broker else None))
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """Forget the leader until the next Metadata response: it has moved."""
+        """Forget the leader until the next Metadata response, because it may have moved."""
         view = self.partition(partition)
         if view is not None:
             view.leader = None

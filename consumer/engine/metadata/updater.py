@@ -1,4 +1,4 @@
-"""When and how metadata is refreshed. The model is Java's DefaultMetadataUpdater."""
+"""Refreshes the cluster metadata (Java's DefaultMetadataUpdater)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SHARED_ID = "another topic has the same id"
 class MetadataUpdater:
     """Refreshes the metadata of the topics that a client uses.
 
-    It refreshes regularly, and soon if something is missing; less often while the responses do not help
-    (M197). After a long time without metadata, or if a broker asks for it, the client starts again with the
-    bootstrap addresses (KIP-1102).
+    Metadata is refreshed regularly, and soon when a leader or a partition is missing. The backoff grows while
+    responses contain nothing new (M197). After a long time without metadata, or if a broker asks for it, the
+    client starts again with the bootstrap addresses (KIP-1102).
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class MetadataUpdater:
             set[tuple[str, str]](),
         )
         self._failures = 0
-        self._unhelpful = 0  # responses in a row that were needed and contained nothing new
+        self._unhelpful = 0  # needed responses in a row that contained nothing new
         self._needed = False
         self._first_request_at = 1 << 62  # time of the first request
         # time of the first request without a response since the last success
         self._failing_since: int | None = None
-        self._has_responded = False  # a broker has responded before
+        self._has_responded = False  # whether a broker has responded before
         # Topic -> (error code, number of responses in a row with it).
         self.topic_errors: dict[str, tuple[int, int]] = {}
-        # Topics to be requested on their own, and when; when they last were; how often a partition had no
-        # leader.
+        # Topics to be requested alone. By topic: when the request is due, when the last one was sent, and how
+        # many responses in a row had a partition without a leader.
         self._topic_requests: dict[str, int] = {}
         self._topic_requested_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}
@@ -68,10 +68,10 @@ class MetadataUpdater:
         self._requests_all = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
-        """Set the topics to keep fresh; request new ones at once."""
+        """Set the topics to keep up to date. New ones are requested at once."""
         if topics == self.topics and everything == self.everything:
             return
-        # metadata was not refreshed, and may be outdated
+        # While no refresh is scheduled, known metadata may be outdated.
         asleep = self._next_at is None and self._call is None
         # A topic that was not watched may have changed since its last response.
         is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)
@@ -85,13 +85,13 @@ class MetadataUpdater:
             self._next_at, self._needed = None, False
 
     def watches(self, topic: str) -> bool:
-        """Return whether the topic is kept fresh."""
+        """Return whether the topic is kept up to date."""
         return self.everything or topic in self.topics
 
     def look_up(self, topic: str, *, has_waiters: bool = False) -> None:
-        """Keep the topic fresh as well, and request it alone, with a backoff between requests.
+        """Keep the topic up to date as well, and request it alone, with a backoff between requests.
 
-        `has_waiters`: a sender waits for it, so a delayed request comes sooner.
+        `has_waiters`: a send of the producer waits for the topic, so a scheduled request may be sent earlier.
         """
         if topic not in self.topics:
             self.topics |= {topic}
@@ -162,8 +162,7 @@ class MetadataUpdater:
     def tick(self) -> None:
         """Start again with the bootstrap addresses if that is due.
 
-        Called after received data was handled: in a process that stood still, a response may have been
-        waiting.
+        Call it after received data was handled: after a pause of the process a response may be waiting.
         """
         rebootstrap_at = self._rebootstrap_at()
         if rebootstrap_at is not None and rebootstrap_at <= self._core.now:
@@ -217,7 +216,7 @@ class MetadataUpdater:
                 return
             reasons = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
             self._report_unreachable(str(call.error), reasons or None)
-            # Java waits without end; so does this client for a cluster that has responded before.
+            # Java waits without a limit. So does this client once the cluster has responded.
             late = not self._has_responded and core.now - self._first_request_at >= BOOTSTRAP_REPORT_DELAY_MS
             if late or call.outcome is not Outcome.NO_RESPONSE:
                 core.queue_error(call.error)
@@ -253,8 +252,9 @@ class MetadataUpdater:
         return "" if response.brokers else "the broker lists no brokers yet"
 
     def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
-        """Report that no broker responds; each reason of each address once, then again after growing
-        intervals.
+        """Report that no broker responds.
+
+        Each reason of each address is reported once, and the state again after growing intervals.
         """
         core = self._core
         if not self.trouble:

@@ -1,4 +1,4 @@
-"""One request on its way: what is sent, where, until when, and its outcome (Java's ClientRequest)."""
+"""One request of a client: its target, deadline and outcome (Java's ClientRequest)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Prepared(msgspec.Struct):
 
 
 class Outcome(Enum):
-    """How a call ended. Only `NO_RESPONSE` is worth an immediate retry."""
+    """The outcome of a call. Only after `NO_RESPONSE` an immediate retry can help."""
 
     ANSWERED = "answered"
     NO_RESPONSE = "no response"  # the connection broke, or the request timed out
-    NOT_SENT = "not sent"  # not sent: no version that both sides know can express it
+    NOT_SENT = "not sent"  # the request was not sent: both sides have no common version that supports it
     UNAUTHENTICATED = "unauthenticated"  # authentication failed
     UNREADABLE = "unreadable"  # the response cannot be decoded
 
@@ -33,7 +33,7 @@ class Outcome(Enum):
 class Call:
     """One request: its target, its deadline and its outcome.
 
-    `done` becomes true exactly once; then either `response` or `error` is set. `purpose` belongs to the
+    `done` becomes true exactly once, when either `response` or `error` is set. `purpose` is any object of the
     caller. `request` is the message that was sent. A `one_way` call (Produce with acks=0) gets no response:
     it is done once it is written, and `response` is the request itself.
     """
@@ -116,5 +116,5 @@ def api_name(message: type[Message]) -> str:
     return API_NAMES.get(key, message.__name__) if key is not None else message.__name__
 
 
-# The `purpose` of a connection's own calls: they are never among the finished ones.
+# The `purpose` of the calls of a login. A connection does not add them to its finished calls.
 LOGIN: Final = object()

@@ -1,22 +1,24 @@
-"""All connections of one client: which connection carries a request, and what happens when one breaks.
+"""The connections of one client: which connection carries a request, and what follows when a connection
+breaks.
 
 Rules:
 
 * Requests to one broker use *lanes*, one connection each. MAIN carries everything by default. GROUP carries
-  membership requests, because a JoinGroup occupies its connection until the group has gathered. FETCH carries
-  fetches, which wait at the broker for records, and SIDE carries fetches that must not wait behind those. An
-  offset commit therefore never waits behind a fetch or a JoinGroup.
-* A connection is opened when its first call needs it, or is expected (`connect`). Its key is never reused, so
-  events of a closed connection are ignored.
+  membership requests, because a JoinGroup occupies its connection until all members have joined. FETCH
+  carries fetches, which wait at the broker for records. SIDE carries fetches that must not wait behind the
+  ones on FETCH. An offset commit therefore never waits behind a fetch or a JoinGroup.
+* A connection is opened when a call needs it, or in advance (`connect`). Its key is never reused, so events
+  of a closed connection are ignored.
 * After a failure the client backs off from the broker (`nodes`). Calls to it fail when the connection fails,
   and wait during the backoff.
 * A call for any broker (node None) tries every known address before it fails (`nodes`). An idempotent request
   is also retried elsewhere if the connection breaks after it was sent.
-* An idempotent request is retried once on a new connection if an established connection closes under it.
-* A broker that does not respond in time (`request_timeouts`) is asked again through a new connection, so a
-  stalled connection costs seconds only.
-* A throttled connection carries no requests (`throttle`); a call for any broker uses another address
-  meanwhile.
+* An idempotent request is retried once on a new connection if an established connection closes before the
+  response.
+* If a broker does not respond in time (`request_timeouts`), the request is sent again on a new connection. So
+  a stalled connection delays a request by seconds only.
+* A throttled connection carries no requests (`throttle`). Until the throttling ends, a call for any broker
+  uses another address.
 * Every call ends, with a response or with an error that names the address.
 * A call that fails authentication (TLS, SASL) ends at once with AuthenticationFailed. Other addresses are not
   tried, since they would reject the client as well.
@@ -105,7 +107,8 @@ class NetworkClient:
         self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
-        # Called with a report about throttling, and when metadata may explain why a broker does not respond.
+        # `on_throttled` is called with a report about throttling, `on_liveness_check` when new metadata may
+        # show that a broker has failed.
         self.on_throttled: Callable[[str], None] = lambda why: None
         self.on_liveness_check: Callable[[], None] = lambda: None
         self._throttles = ThrottleReports()
@@ -138,7 +141,7 @@ class NetworkClient:
         one_way: bool = False,
         purpose: Any = None,
     ) -> Call:
-        """Send a request to the broker `node`, or to any broker. The call always ends up in `finished`."""
+        """Send a request to the broker `node`, or to any broker. The call always reaches `finished`."""
         timeout = self.request_timeout_ms if timeout_ms is None else timeout_ms
         call = Call(
             request,
@@ -170,7 +173,7 @@ class NetworkClient:
     def connect(self, node: int, now: int, *, lane: int = MAIN) -> None:
         """Open a connection that a call will need soon, unless the client backs off from that broker.
 
-        With a long round-trip time this saves two round trips.
+        The later call saves two round trips.
         """
         broker = self.view.brokers.get(node)
         if broker is None or self.closed:
@@ -180,7 +183,7 @@ class NetworkClient:
             self._open(address, lane, now)
 
     def version_at(self, node: int, message: type[Message]) -> int | None:
-        """Return the version in which this broker gets `message`; None while that is unknown."""
+        """Return the version in which this broker gets `message`; None while it is unknown."""
         broker = self.view.brokers.get(node)
         if broker is None:
             return None
@@ -191,7 +194,7 @@ class NetworkClient:
         return None
 
     def feature_at(self, node: int, name: str) -> int | None:
-        """Return the finalized level of a feature, 0 if it is off; None while that is unknown."""
+        """Return the finalized level of a feature, 0 if it is off, or None while it is unknown."""
         broker = self.view.brokers.get(node)
         connection = broker and self._lanes.get((broker.host, broker.port, MAIN))
         return connection.features.get(name, 0) if connection and connection.ready else None
@@ -415,8 +418,8 @@ class NetworkClient:
     def metadata_changed(self, now: int) -> None:
         """Close connections to addresses where the metadata lists no broker, or other brokers than before.
 
-        Bootstrap addresses stay usable. If brokers exchange addresses, an old connection would still lead to
-        the previous one.
+        Bootstrap addresses stay usable. If two brokers exchange their addresses, a kept connection would
+        still lead to the previous broker.
         """
         before, self._listed = self._listed, {}
         for node, broker in self.view.brokers.items():
@@ -516,8 +519,7 @@ class NetworkClient:
             may_resend = not was_ready or (is_idempotent and call.outcome is Outcome.NO_RESPONSE)
             try_elsewhere = call.node is None and may_resend and bool(untried) and denied is None
             retry_same = silent and is_idempotent and (was_ready or is_first_timeout or logs_in)
-            # An old connection may close just as it is used again; that does not mean that the broker is
-            # down.
+            # A broker may close an idle connection just when it is used again. The broker is not down then.
             stale = (
                 connection.has_responded
                 and is_idempotent

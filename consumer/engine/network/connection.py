@@ -10,10 +10,11 @@ Rules:
   connection is throttled (`throttle`).
 * A request without a response in time closes the connection, as in Java: a late response could be taken for
   the next one.
-* With SASL (`login`) the versions are followed by the exchange, and that by the first request. A session that
-  expires is renewed in between (KIP-368); since a broker responds in order, requests in flight are not
-  affected.
-* Clock and sockets belong to the owner: bytes come in and go out, `now` is in milliseconds.
+* With SASL (`login`) the exchange follows ApiVersions and precedes the first request. A session that expires
+  is renewed between requests (KIP-368). Requests in flight are not affected, since a broker responds in
+  order.
+* The owner of a connection has the clock and the socket: it passes received bytes and the time in ms, and
+  writes the returned bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ MAX_RESPONSE_SIZE = 2**31 - 1
 
 
 class ConnectionState(Enum):
-    """How far a connection is. Java's ConnectionState, plus a state for the TLS handshake."""
+    """The phase of a connection (Java's ConnectionState, plus a state for the TLS handshake)."""
 
     CONNECTING = "connecting"
     TLS_HANDSHAKE = "TLS handshake"
@@ -108,7 +109,7 @@ class Connection:
         self.setup_timeout_ms = 0  # setup timeout in ms
         self.setup_began_at: int | None = None  # when the setup began; None once it is complete
         self.state = ConnectionState.CONNECTING
-        self.has_responded = False  # the broker has responded to a call
+        self.has_responded = False  # whether the broker has responded to a call
         # The broker reads nothing before `throttled_until`; nothing is sent before `end_throttle`.
         self.is_throttled = False
         self.throttled_until = 0
@@ -183,7 +184,7 @@ class Connection:
         return self._send_waiting() if self.ready else b""
 
     def _note_throttle(self, response: Message | None, version: int, api: str) -> None:
-        """Note the throttle time of a response."""
+        """Record the throttle time of a response, if it is the longest one."""
         wait = 0 if response is None else throttle_ms(response, version)
         if wait > self.requested_throttle[1]:
             self.is_throttled, self.requested_throttle = True, (api, wait)
@@ -229,8 +230,10 @@ class Connection:
         return data
 
     def received(self, data: bytes) -> bytes:
-        """Take received bytes. Raises DecodeError if they cannot be a response: then call `fail_calls`, and
-        close.
+        """Handle received bytes; return the bytes to write.
+
+        Raises DecodeError if the bytes are not a valid response. The owner then calls `fail_calls` and closes
+        the socket.
         """
         pieces: list[bytes] = []
         for body in self._frames.feed(data):
@@ -240,7 +243,7 @@ class Connection:
         return b"".join(pieces)
 
     def answered(self, body: bytes | bytearray) -> bytes:
-        """Take a whole response frame; records of a fetch refer to it. Raises as `received` does."""
+        """Handle a whole response frame; records of a fetch are views of it. Raises as `received` does."""
         if self._negotiating >= 0:
             return self._negotiated(bytes(body))
         login = self.login
@@ -293,7 +296,10 @@ class Connection:
         return b"".join([self._send(call) for call in waiting])
 
     def renew(self, deadline: int) -> bytes:
-        """Renew the SASL session, until `deadline` at least. New calls wait meanwhile."""
+        """Renew the SASL session by `deadline`, or later if requests in flight need more time.
+
+        New calls wait until the login is complete.
+        """
         assert self.login is not None
         # Calls in flight are answered before the login; a JoinGroup may take long.
         deadlines = (call.deadline + self.setup_timeout_ms for _, call in self.in_flight)
@@ -390,7 +396,7 @@ class Connection:
     def expire_calls(self, now: int) -> bool:
         """Fail the calls that have timed out; return True if the connection is unusable after that.
 
-        It is if one of them was sent: its response could still arrive.
+        The connection is unusable if one of the calls was sent, because its response could still arrive.
         """
         late = False
         for _, call in self.in_flight:
@@ -415,7 +421,7 @@ class Connection:
         return late
 
     def add_deadlines(self, times: list[int]) -> None:
-        """Add the times at which this connection needs attention."""
+        """Add the deadlines of the calls, of the setup and of the throttling to `times`."""
         for _, call in self.in_flight:
             times.append(call.deadline)
         for call in self.waiting:

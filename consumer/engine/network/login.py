@@ -2,14 +2,14 @@
 
 Rules:
 
-* The broker lists its mechanisms (SaslHandshake), then the mechanism's messages travel in SaslAuthenticate.
+* The broker lists its mechanisms (SaslHandshake), then the mechanism's messages are sent in SaslAuthenticate.
   Brokers before Kafka 1.0 expect them as frames without a header instead.
-* A rejected login is final. The error names the cause and what to change; it is not confused with an
+* A rejected login is final. The error names the cause and what to change, and differs from that of an
   unreachable broker.
 * A session that expires (KIP-368) is renewed on the same connection after 85 to 95 % of its lifetime, as in
   Java. Earlier calls are answered first, new calls wait. A broker renews a session at most once per second,
-  so the client does not ask sooner. If the broker still says that it is too soon, a new connection starts a
-  new session.
+  so the client does not renew sooner. If the broker still rejects the renewal as too early, a new connection
+  starts a new session.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ HANDSHAKE, AUTHENTICATE = 17, 36
 # Longest part of a broker's error message that is repeated, in characters.
 _MAX_MESSAGE = 300
 
-# Kafka's messages for a wrong SCRAM password add nothing; the one for a renewal would repeat the report.
+# Kafka's messages for wrong credentials. They are omitted, because they add nothing to this client's own
+# error.
 _UNINFORMATIVE = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
 
-# No session is renewed sooner, in ms; a broker rejects a second renewal within that time.
+# Shortest time (ms) after which a session is renewed. A broker rejects a second renewal within that time.
 _MIN_RENEWAL_MS = 1_000
 
 # ReauthenticationLatency: Java renews a session between these fractions of its lifetime.
@@ -47,7 +48,7 @@ RENEW_FROM, RENEW_SPREAD = 0.85, 0.10
 
 
 class LoginState(Enum):
-    """How far the login of a connection is. Java's SaslClientAuthenticator.SaslState."""
+    """The phase of a connection's login (Java's SaslClientAuthenticator.SaslState)."""
 
     NOT_STARTED = "not started"
     HANDSHAKE = "handshake"
@@ -73,7 +74,7 @@ class Login:
         self._address = address
         self.state = LoginState.NOT_STARTED
         self._exchange: SaslClient | None = None
-        # Frames without a header instead of SaslAuthenticate, for old brokers.
+        # Whether the broker expects frames without a header instead of SaslAuthenticate (before Kafka 1.0).
         self.raw = False
         self.session_ms = 0
         self._authenticated = False
@@ -90,7 +91,7 @@ class Login:
 
     @property
     def user(self) -> str:
-        """The user that errors name."""
+        """The user name for error messages."""
         return self._security.user
 
     @property
@@ -117,7 +118,7 @@ class Login:
     def answered(self, response: Message) -> bytes | None:
         """Handle a response; return the next message, or None once the broker has accepted the login.
 
-        Raises AuthenticationFailed, or ConnectionFailed if only a new connection helps.
+        Raises AuthenticationFailed, or ConnectionFailed if a new connection can succeed.
         """
         if isinstance(response, SaslHandshakeResponse):
             return self._on_handshake(response)
@@ -140,8 +141,9 @@ class Login:
         return max(_MIN_RENEWAL_MS, int(self.session_ms * (RENEW_FROM + RENEW_SPREAD * random.random())))
 
     def close_reason(self, has_responded: bool) -> str:
-        """Return why the broker may have closed the connection during the login; `heard`: it had responded to
-        a call.
+        """Return why the broker may have closed the connection during the login, or "" if that is unknown.
+
+        `has_responded`: whether the broker had responded to a call.
         """
         who, token = self._security.user, self.needs_token
         if self._authenticated and 0 < self.session_ms < _MIN_RENEWAL_MS:

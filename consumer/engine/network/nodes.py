@@ -1,17 +1,17 @@
-"""What is known of each broker address: backoff, connection setup time, and which address to use next.
+"""The state of each broker address (backoff, setup time), and the selection of an address for a call.
 
 Rules:
 
 * The reason of the last failure is kept until a connection to the address is ready.
 * After a failure the client backs off from the address, from `reconnect_backoff_ms` doubling to its maximum,
   with jitter (Kafka's ClusterConnectionStates).
-* Each timeout in a row doubles the timeout of the same request, so a slow broker is not asked again and
-  again. An address whose setup takes long (its login asks a directory) gets twice that time for the next
-  connection.
-* A call for any broker goes to the least loaded ready address, else to one that is connecting, else to the
-  next one that this call has not tried, in turn (Kafka's leastLoadedNode).
-* Bootstrap addresses come last, so a client whose brokers have all moved finds them there again, if it
-  `recovers` (KIP-899).
+* Each timeout in a row doubles the timeout of the same request, so a slow broker has more time for each
+  retry. An address whose setup takes long (for example a login against a directory) gets twice that time for
+  the next connection.
+* A call for any broker goes to the least loaded ready address, else to one that is connecting. Otherwise it
+  goes to an address that this call has not tried, round-robin (Kafka's leastLoadedNode).
+* Bootstrap addresses come last. With `recovers` a client whose brokers have all moved uses them to find the
+  brokers again (KIP-899).
 * A call for any broker does not wait for a slow connection setup if another address is available.
 """
 
@@ -26,7 +26,7 @@ from .connection import Connection
 
 Address = tuple[str, int]
 
-SETUP = -1  # the key of a connection setup among the API keys
+SETUP = -1  # stands for a connection setup in place of an API key
 
 
 class NodeStates:
@@ -55,14 +55,17 @@ class NodeStates:
         self._failures[address] = (failures + 1, now + self._backoff.after(failures), why)
 
     def on_ready(self, address: Address, took: int | None) -> None:
-        """Note that a connection is ready, `took` ms after it began; None if it was ready before."""
+        """Clear the failures of an address whose connection is ready; `took` is its setup time (ms).
+
+        `took` is None if the connection was ready before.
+        """
         self._failures.pop(address, None)
         self._timeouts.pop((address, SETUP), None)
         if took is not None:
             self._setup_ms[address] = took
 
     def timeout_ms(self, address: Address, api_key: int, first: int, max_ms: int) -> int:
-        """Return the timeout of a request; `first` is that of an address without timeouts."""
+        """Return the timeout of a request; `first` is the timeout while none has timed out."""
         return min(max_ms, first << min(self._timeouts.get((address, api_key), 0), 8))
 
     def setup_timeout_ms(self, address: Address, first: int, max_ms: int) -> int:
@@ -78,7 +81,7 @@ class NodeStates:
         return before > 0
 
     def clear_timeouts(self, address: Address, api_key: int) -> None:
-        """Note that the address responded to this request."""
+        """Forget the timeouts of a kind of request to which the address has responded."""
         self._timeouts.pop((address, api_key), None)
 
 

@@ -6,9 +6,9 @@ Rules:
 * A request is late only if its response time is known: metadata, lookups and heartbeats are answered at once,
   a fetch after `max_wait_ms`, a commit after the coordinator's offsets.commit.timeout.ms. A broker that is
   sending a long response is not late.
-* Produce requests and ends of transactions may wait for replicas as long as their timeout. Meanwhile metadata
-  is refreshed repeatedly (`needs_liveness_check`): the rest of the cluster fences a frozen broker after
-  broker.session.timeout.ms (9 s), and then the connection is closed.
+* Produce requests and ends of transactions may wait for replicas as long as their timeout. While such a
+  request is in flight, metadata is refreshed repeatedly (`needs_liveness_check`). The cluster fences a frozen
+  broker after broker.session.timeout.ms (9 s), and then the connection is closed.
 """
 
 from __future__ import annotations
@@ -62,15 +62,13 @@ WAITS_FOR_REPLICAS = frozenset(
 
 
 class RequestTimeouts:
-    """Tracks the oldest call of each connection: since when it is the oldest, and how long the broker may
-    wait.
-    """
+    """Tracks the oldest call of each connection, and how long the broker may delay its response."""
 
     def __init__(self, nodes: NodeStates, request_timeout_ms: int) -> None:
         self._nodes = nodes
         self._max_ms = request_timeout_ms
         self._oldest: dict[int, tuple[Call, int, int | None]] = {}
-        # Connection key -> when to refresh metadata because the broker may be gone.
+        # Connection key -> when to refresh metadata, to see whether the broker has failed.
         self._liveness_checks: dict[int, int] = {}
 
     def update(self, connection: Connection, now: int) -> None:
@@ -90,18 +88,18 @@ class RequestTimeouts:
                 self._liveness_checks[connection.key] = now + FIRST_RESPONSE_TIMEOUT_MS
 
     def on_partial_response(self, connection: Connection, now: int) -> None:
-        """Note that a part of the next response has arrived."""
+        """Restart the timeout of the oldest call, because a part of its response has arrived."""
         head = self._oldest.get(connection.key)
         if head is not None:
             self._oldest[connection.key] = (head[0], now, head[2])
 
     def expires_at(self, connection: Connection) -> int | None:
-        """Return when the connection counts as unresponsive."""
+        """Return when the connection counts as unresponsive (ms), or None."""
         head = self._oldest.get(connection.key)
         if head is None or head[2] is None:
             return None
         address = (connection.host, connection.port)
-        # A throttled connection is not read by the broker meanwhile.
+        # The broker does not read from a throttled connection.
         since = max(head[1], connection.throttled_until)
         return since + self._nodes.timeout_ms(
             address, _api_key(head[0]), FIRST_RESPONSE_TIMEOUT_MS + head[2], self._max_ms
@@ -146,7 +144,7 @@ def _api_key(call: Call) -> int:
 def _broker_wait_ms(call: Call) -> int | None:
     """Return how many ms a healthy broker may wait before it responds; None if that is unknown.
 
-    Only the first JoinGroup, which obtains the member id (KIP-394), is answered immediately.
+    Of the JoinGroup requests only the first is answered immediately: it obtains the member id (KIP-394).
     """
     request = call.request
     if isinstance(request, FetchRequest):

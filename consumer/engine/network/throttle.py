@@ -2,10 +2,10 @@
 
 Rules:
 
-* A throttled connection carries no request until that time has passed, as the broker reads nothing from it.
-  The deadlines of requests in flight are extended by the same time.
-* Fetches and produce requests check `NetworkClient.throttled_until` first, so that they are built when they
-  can be sent.
+* A throttled connection carries no request until the throttle time has passed, as the broker reads nothing
+  from it. The deadlines of requests in flight are extended by the same time.
+* Fetches and produce requests check `NetworkClient.throttled_until` first. They are built only when they can
+  be sent.
 * In versions before those in `FROM`, the broker delayed the response instead, so the time has already passed.
 * Throttling for a second or longer is reported, then after growing intervals while it lasts. A pause that
   outlasts the interval is reported immediately, since no response can come before. Java waits as long, even
@@ -110,5 +110,5 @@ class ThrottleReports:
         return f"{api}: {pause}; this client, or its user, exceeds a quota"
 
     def _outlasts(self, now: int) -> bool:
-        """Return whether the throttling outlasts the next report, and what has been reported."""
+        """Return whether the throttling ends after the next report is due, and after the reported end."""
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

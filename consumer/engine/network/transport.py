@@ -1,6 +1,6 @@
-"""The seam to the sockets: the actions and events of a network client.
+"""The interface to the sockets: the actions and events of a network client.
 
-Every action and event concerns one connection; its key is never reused.
+The key of an action or event identifies its connection and is never reused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...security.tls import Tls
     from ...security.tokens import TokenSource
 
-# While a long response arrives, sockets send an empty `Data` this often, in seconds.
+# Interval (s) at which sockets send an empty `Data` while a long response arrives.
 COMING_S = 1.0
 
 
@@ -64,8 +64,8 @@ class GetToken(msgspec.Struct, frozen=True):
 class Opened(msgspec.Struct, frozen=True):
     """The connection is established.
 
-    Sent again if it broke before the first response and the host has another address: everything is to be
-    written again.
+    The event is sent again if the connection broke before the first response and the host has another
+    address. Then the first request must be written again.
     """
 
     key: int
@@ -78,8 +78,9 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 class Data(msgspec.Struct, frozen=True):
-    """Received bytes, cut at any place. Empty: part of a long response has arrived, which comes as an
-    `Answer`.
+    """Received bytes, in pieces of any size.
+
+    Empty data means that a part of a long response has arrived. The response follows as an `Answer`.
     """
 
     key: int
@@ -89,8 +90,8 @@ class Data(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """A whole response frame, without its size.
 
-    Records of a large one refer to `body`, so it must not be changed. Its memory is reused once no view of it
-    is left.
+    Records of a large frame are views of `body`, so the owner must not change it. Its memory is reused once
+    no view of it is left.
     """
 
     key: int
@@ -113,7 +114,7 @@ class Broken(msgspec.Struct, frozen=True):
 
     @classmethod
     def no_frames(cls, key: int, error: FrameError) -> Broken:
-        """The peer sent something other than Kafka responses."""
+        """Return the event for a peer that sent something other than Kafka responses."""
         if error.size is not None and error.size >> 16 == _ALERT:
             return cls(key, "this port speaks TLS: set security_protocol to SSL, or SASL_SSL", True)
         return cls(key, f"the response cannot be decoded: {error}")
