@@ -1,4 +1,4 @@
-"""sarama's way to write clients, on our engines: the names of its package, for threads and for asyncio.
+"""Clients with sarama's interface on this library's engines, under sarama's names, for threads and asyncio.
 
 group, group_threads              ConsumerGroup: a handler, sessions, a claim for each partition
 partitions, partitions_threads    PartitionConsumers: chosen partitions, without a group
@@ -33,5 +33,5 @@ _SOURCES = {
     "ThreadSession": ".group_threads",
 }
 
-if not TYPE_CHECKING:  # a type checker would accept any attribute
+if not TYPE_CHECKING:  # Without this condition a type checker would accept any attribute.
     __getattr__ = lazy_attributes(__name__, _SOURCES)

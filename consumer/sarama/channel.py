@@ -1,4 +1,4 @@
-"""What Go's channels are in sarama, for the event loop: queues of errors, and of messages that were sent."""
+"""Channels like Go's, for the event loop: queues of errors, and of messages that were sent."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..engine.timing import ReportIntervals
 
 T = TypeVar("T")
 
-# Errors that a channel keeps for a late reader, and errors that a throttle knows.
+# The number of errors that a channel keeps for a late reader, and that a throttle tracks.
 MAX_ERRORS = 256
 
 
 class Channel(Generic[T]):
     """`async for item in channel` ends when the channel is closed and empty.
 
-    It keeps the last `limit` items for a late reader, or all of them (None).
+    The channel keeps the last `limit` items for a late reader; with None, all items.
     """
 
     def __init__(self, limit: int | None = MAX_ERRORS) -> None:
@@ -34,7 +34,9 @@ class Channel(Generic[T]):
         self._added.set()
 
     def last(self) -> T | None:
-        """Return the last item, if no reader has taken it; another thread may take it meanwhile."""
+        """Return the last item, or None if a reader has taken it. Another thread may take it at the same
+        time.
+        """
         try:
             return self.items[-1]
         except IndexError:
@@ -66,9 +68,10 @@ class Channel(Generic[T]):
 
 
 class ErrorThrottle:
-    """Lets an error that is repeated pass after growing intervals only.
+    """A throttle for repeated errors: each repetition is reported only after a longer interval.
 
-    Errors with different texts are independent: each partition may have its own, and they alternate.
+    Errors with different texts are throttled independently, because the errors of several partitions
+    alternate.
     """
 
     def __init__(self) -> None:

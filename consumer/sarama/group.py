@@ -21,17 +21,17 @@ Rules (those of sarama's consumer_group.go, unless another rule is stated):
   error, or `close`. Call it in a loop: the next call runs the next session.
 * With "cooperative-sticky" alone, a session continues through rebalances. Only the claims of revoked
   partitions end, and new claims begin; retained claims are not interrupted.
-* A claim that ends returns no more records. Its handler is waited for (at most `max_poll_interval_ms`);
-  then the marks are committed, and the partition is released. sarama continues to return buffered records.
-  Lost partitions are not committed.
+* A claim that ends returns no more records. (sarama continues to return buffered records.) The group waits
+  for its handler, at most `max_poll_interval_ms`. Then the marks are committed, and the partition is
+  released. Marks of lost partitions are not committed.
 * Only marks are committed: every auto_commit_interval_ms, at the end of a claim, and by `session.commit()`.
-  The next session reads again what was not marked. With enable_auto_commit=False only `session.commit()`
-  commits, and marks after its last call are dropped.
-* What a handler raises in `consume_claim` is reported by `errors()`, also after the end of its claim, and
-  ends the session. What `setup` raises is raised by `consume`. What `cleanup` raises is reported and
-  raised, except kproto's own errors, as of a commit after a loss: these are only reported.
-* Errors that don't end a session are reported by `errors()`; errors of a group that can't be joined are
-  raised by `consume`. An error that is repeated is reported after growing intervals only.
+  The next session returns records again that were not marked. With enable_auto_commit=False only
+  `session.commit()` commits, and marks after its last call are dropped.
+* An exception of `consume_claim` ends the session and is reported by `errors()`, even after the end of its
+  claim. An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported and raised,
+  except kproto's own errors, such as that of a commit after partitions were lost: these are only reported.
+* Errors that do not end a session are reported by `errors()`. Errors of a group that cannot be joined are
+  raised by `consume`. A repeated error is reported again only after increasing intervals.
 * A paused partition stays paused in the next sessions, until it is resumed.
 """
 
@@ -58,21 +58,23 @@ from .channel import Channel, ErrorThrottle
 from .marks import Marks
 from .session import Claim, Handler, Session, check_handler
 
-POLL_S = 0.1  # how soon a session notices that it has to end
+POLL_S = 0.1  # The interval in seconds at which a session checks whether it has to end.
 ERROR_PAUSE_S = 0.3
-# Reserved of the timeout of close, for the last commit and LeaveGroup, if handlers don't end by themselves.
+# The part of close's timeout that is reserved for the last commit and LeaveGroup if handlers do not return.
 LEAVE_S = 2.0
 
 
 class AsyncConsumerGroup(AsyncBlock):
-    """A member of a group for asyncio. Options are those of `AsyncConsumer`; marks stand for positions."""
+    """A member of a group for asyncio. It has the options of `AsyncConsumer`, and commits marks instead of
+    positions.
+    """
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         if config.get("group_id") is None:
             raise ConfigError("group_id", None, "a text: a handler's records are shared out in a group")
         self._auto_commit = config.get("enable_auto_commit", True)
-        config["enable_auto_commit"] = False  # marks are committed, and not what was returned
+        config["enable_auto_commit"] = False  # Marks are committed, not the offsets of returned records.
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
         options = self.consumer.options
         self._commit_interval_s = options.auto_commit_interval_ms / 1000
@@ -85,28 +87,30 @@ class AsyncConsumerGroup(AsyncBlock):
         self._next_session: Session | None = None
         self._marks = Marks()
         self._paused: set[TopicPartition] = set()
-        # Assigned according to the callbacks; the consumer's own assignment is ahead of them.
+        # The assigned partitions according to the callbacks. The consumer's own assignment changes before a
+        # callback runs.
         self._assigned: set[TopicPartition] = set()
         self._committed_at = 0.0
         self._auto_commit_task: asyncio.Task[None] | None = None
         self._cleanup_error: Exception | None = None
-        self._handler_tasks: set[asyncio.Task[Any] | None] = set()  # in which a handler's method runs now
+        # The task in which a handler's method runs now.
+        self._handler_tasks: set[asyncio.Task[Any] | None] = set()
         self._claim_tasks: set[asyncio.Task[None]] = set()
         self.error_channel: Channel[Exception] = Channel()
         self._throttle = ErrorThrottle()
         self._session_ends = False
         self._closing = False
         self._closed = False
-        self._idle = asyncio.Event()  # set while consume is not running
+        self._idle = asyncio.Event()  # Set while consume is not running.
         self._idle.set()
 
     # ---- public methods
 
     async def consume(self, topics: Iterable[str], handler: Handler[Session, Claim]) -> None:
-        """Run one session with these topics, and return at its end; see the rules of this module.
+        """Run one session with these topics, and return at its end. The module's docstring has the rules.
 
-        Raises IllegalState if the group was closed, what setup or cleanup raised, and errors that keep this
-        member out of the group.
+        Raises IllegalState if the group was closed, the exceptions of setup and cleanup, and errors that
+        prevent this member from joining the group.
         """
         names = frozenset(check.subscribed_topics("topics", topics))
         check_handler(handler)
@@ -118,7 +122,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._handler, self._session_ends, self._cleanup_error = handler, False, None
         keeps_partitions = True  # if its topics change
         try:
-            if names != self._topics or not names:  # subscribe() rejects an empty list
+            if names != self._topics or not names:  # subscribe() rejects an empty list.
                 self.consumer.subscribe(names, self._listener)
                 keeps_partitions, self._topics = self._cooperative, names
             if self._next_session is None and keeps_partitions:
@@ -134,11 +138,13 @@ class AsyncConsumerGroup(AsyncBlock):
             raise self._cleanup_error
 
     def errors(self) -> AsyncIterator[Exception]:
-        """Return the errors that end no session; ends when the group is closed. The last 256 are kept."""
+        """Return an iterator over the errors that end no session. It ends when the group is closed. The last
+        256 are kept.
+        """
         return aiter(self.error_channel)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Fetch nothing more of these until `resume`.
+        """Stop fetching from these partitions until `resume`.
 
         The session continues, and queued records are still returned. Partitions that this member does not
         own are ignored, as in sarama.
@@ -160,9 +166,9 @@ class AsyncConsumerGroup(AsyncBlock):
     async def close(self, timeout: float = 30.0) -> None:
         """End the session, commit what is marked, and leave the group.
 
-        Raises the error of the commit, and IllegalState in a handler, as it would wait for that handler.
-        Handlers that don't end in time are cancelled. If close itself is cancelled, it cancels all
-        handlers, and leaves the group within 2 s.
+        Raises the error of the commit. Raises IllegalState in a handler, because close waits for the
+        handlers. Handlers that do not return in time are cancelled. If close itself is cancelled, it cancels
+        all handlers, and leaves the group within 2 s.
         """
         timeout = check.seconds("timeout", timeout)
         if asyncio.current_task() in self._handler_tasks:
@@ -192,7 +198,9 @@ class AsyncConsumerGroup(AsyncBlock):
             task.cancel()
 
     async def _finish_session(self, timeout: float) -> KprotoError | None:
-        """Wait for the end of the session. If it does not end, commit here, and return the error of that."""
+        """Wait for the end of the session. If it does not end in time, commit here, and return the commit's
+        error.
+        """
         patience = timeout - min(LEAVE_S, timeout / 4)
         try:
             async with asyncio.timeout(patience):
@@ -236,10 +244,11 @@ class AsyncConsumerGroup(AsyncBlock):
         await self._verify_marks()
         assignment = self.consumer.assignment()
         for partition, claim in session.by_partition.items():
-            if partition not in assignment:  # lost during setup: the next poll reports it
+            # The partition was lost during setup. The next poll reports this.
+            if partition not in assignment:
                 continue
             marked = self._marks.offset(partition)
-            if marked is not None:  # by setup: the claim begins there
+            if marked is not None:  # `setup` has moved the position, and the claim begins there.
                 claim.discard()
                 self.consumer.seek(partition, marked)
             self._start_claim(session, claim)
@@ -257,10 +266,10 @@ class AsyncConsumerGroup(AsyncBlock):
             self._report(error, f"consume_claim of {claim.topic_partition}")
         finally:
             if not claim.ended:
-                self._session_ends = True  # sarama's rule: a handler that returns ends the session
+                self._session_ends = True  # As in sarama, a handler that returns ends the session.
 
     async def _find_start(self, claim: Claim) -> bool:
-        """Find where a claim begins; False if that failed."""
+        """Find the offset at which a claim begins. Return False if that failed."""
         try:
             position = await self.consumer.position(claim.topic_partition)
         except KprotoError as error:
@@ -273,19 +282,20 @@ class AsyncConsumerGroup(AsyncBlock):
         return True
 
     async def _end_session(self) -> None:
-        """End a session whose partitions this member keeps: what is not marked is read again."""
+        """End a session whose partitions this member keeps. Records that are not marked are read again."""
         session, self._session = self._session, None
         if session is None or session.ended:
             return
         await self._end_claims(session, list(session.by_partition), last=True, commit=True)
-        if self._auto_commit_task is not None:  # it was started before the last commit, and ends with it
+        # This commit was started before the last one, and ends with it.
+        if self._auto_commit_task is not None:
             await self._auto_commit_task
         for partition, claim in session.by_partition.items():
             find_offset = self._marks.offset if self._auto_commit else self._marks.committed_offset
             next_offset = find_offset(partition)
             if not self._closing and partition in self.consumer.assignment():
                 start = claim.start if next_offset is None else next_offset
-                if start is not None:  # else no record of it was fetched
+                if start is not None:  # Otherwise no record of the partition was fetched.
                     self.consumer.seek(partition, start)
                 if partition not in self._paused:
                     self.consumer.resume(partition)
@@ -296,9 +306,9 @@ class AsyncConsumerGroup(AsyncBlock):
     async def _end_claims(
         self, session: Session, partitions: Sequence[TopicPartition], *, last: bool, commit: bool
     ) -> None:
-        """End claims and wait for their handlers; then commit what they marked, with auto commit.
+        """End claims and wait for their handlers. With auto commit, then commit their marks.
 
-        `last`: the session has no other claims, and ends.
+        `last` says that the session has no other claims, and ends.
         """
         claims = [session.by_partition[part] for part in partitions if part in session.by_partition]
         if last:
@@ -320,7 +330,8 @@ class AsyncConsumerGroup(AsyncBlock):
             try:
                 await self._call_handler("cleanup", session)
             except Exception as error:
-                if not isinstance(error, KprotoError):  # as of a commit after a loss
+                # For example, the error of a commit after partitions were lost.
+                if not isinstance(error, KprotoError):
                     self._cleanup_error = error
                 self._report(error, "cleanup")
         if commit and self._auto_commit and not self._closed:
@@ -332,7 +343,7 @@ class AsyncConsumerGroup(AsyncBlock):
     # ---- rebalances
 
     async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Add claims: to the session that continues, or to the next one."""
+        """Add claims to the session if it continues, otherwise to the next one."""
         session = self._session
         if session is None or session.ended:
             session = self._next_session = self._next_session or Session(self)
@@ -381,9 +392,10 @@ class AsyncConsumerGroup(AsyncBlock):
     def mark(
         self, session: Session, partition: TopicPartition, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark an offset for a session. A mark that can't be committed would make all marks fail.
+        """Mark an offset for a session.
 
-        Such a mark raises ConfigError, or is ignored if the session does not claim the partition.
+        An offset that cannot be committed raises ConfigError here; otherwise the commit of all marks would
+        fail. The mark is ignored if the session does not claim the partition.
         """
         check.offset("offset", offset)
         check.any_text("metadata", metadata)
@@ -454,7 +466,7 @@ class AsyncConsumerGroup(AsyncBlock):
         ]
 
     def _report(self, error: Exception, source: str = "") -> None:
-        """Report an error to `errors()` and the log. `source`: the method of the handler that raised it."""
+        """Report an error to `errors()` and the log. `source` is the handler's method that raised it."""
         if source and source not in getattr(error, "__notes__", ()):
             error.add_note(source)
         last = self.error_channel.last()
@@ -468,14 +480,14 @@ class AsyncConsumerGroup(AsyncBlock):
 
 
 def close_in_handler() -> IllegalState:
-    """Return the error of a close in a handler."""
+    """Return the error for a close that is called in a handler."""
     return IllegalState(
         "close() in a handler would wait for that handler: return from it, and close elsewhere"
     )
 
 
 async def _finish_uncancelled(task: asyncio.Task[None]) -> None:
-    """Wait for a task to end, even if the task that waits is cancelled meanwhile;
+    """Wait for a task to end, even if the calling task is cancelled while it waits;
 
     then raise CancelledError.
     """

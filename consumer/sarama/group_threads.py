@@ -1,7 +1,7 @@
 """sarama's ConsumerGroup for threads; `group` has the rules of sessions and claims.
 
-The group lives in an event loop in its own thread, so heartbeats continue whatever the handlers do.
-The handler of each claim has its own thread as well.
+The group runs in an event loop in its own thread, so heartbeats continue while handlers block. The handler of
+each claim has its own thread as well.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ThreadClaim:
         return self._claim.ended
 
     def messages(self) -> Iterator[ConsumerRecord]:
-        """Return the claim's records, under sarama's name."""
+        """Return the claim's records: sarama's name for iterating over the claim."""
         return iter(self)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -70,7 +70,7 @@ class ThreadClaim:
 class ThreadSession:
     """A session for handlers in threads: the methods of `Session`; `commit` blocks.
 
-    `done` is set when the session ends, for handlers that wait for something else than records.
+    `done` is set when the session ends. It is for handlers that do not wait for records.
     """
 
     def __init__(self, session: Session, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
@@ -85,7 +85,7 @@ class ThreadSession:
 
     @property
     def member_id(self) -> str:
-        """This member's id; after the session, the id that it had."""
+        """The member id; after the session, the id that the member had in it."""
         return self._session.member_id
 
     @property
@@ -106,7 +106,7 @@ class ThreadSession:
         self._session.reset_offset(topic, partition, offset, metadata)
 
     def commit(self) -> None:
-        """Commit what is marked now; raises what the commit raises."""
+        """Commit the current marks. Raises the errors of the commit."""
         self._wait(self._session.commit())
 
 
@@ -134,14 +134,15 @@ class _ThreadedHandler:
         await self._run("cleanup", self._thread_session(session))
 
     def _thread_session(self, session: Session) -> ThreadSession:
-        """Return the same object for each method of a session."""
+        """Return the same session object for each method of the handler."""
         if self._sessions is None or self._sessions[0] is not session:
             self._sessions = session, ThreadSession(session, self._wait)
         return self._sessions[1]
 
     async def _run(self, method: str, *arguments: Any) -> None:
         future: Future[BaseException | None] = Future()
-        future.set_running_or_notify_cancel()  # a thread can't be cancelled: it may end when no task waits
+        # A thread cannot be cancelled, so it may end when no task waits for it.
+        future.set_running_or_notify_cancel()
 
         def work() -> None:
             failure: BaseException | None = None
@@ -163,12 +164,12 @@ class _ThreadedHandler:
         raise failure
 
 
-# These mean something else if an event loop or a coroutine raises them, like SystemExit.
+# Exceptions such as SystemExit have another meaning if an event loop or a coroutine raises them.
 _LOOP_ERRORS = (StopIteration, StopAsyncIteration, CancelledError)
 
 
 class ConsumerGroup(Block):
-    """A member of a group for threads: handlers may block. Options are the same as of `Consumer`."""
+    """A member of a group for threads: handlers may block. It has the options of `Consumer`."""
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
@@ -179,8 +180,8 @@ class ConsumerGroup(Block):
     def consume(self, topics: Iterable[str], handler: Handler[ThreadSession, ThreadClaim]) -> None:
         """Run one session with these topics, and return at its end. Call it in a loop.
 
-        Raises IllegalState if the group was closed, what setup or cleanup raised, and errors that keep this
-        member out of the group.
+        Raises IllegalState if the group was closed, the exceptions of setup and cleanup, and errors that
+        prevent this member from joining the group.
         """
         self._loop.check_usable("this group was closed; make a new one")
         check_handler(handler)
@@ -189,14 +190,15 @@ class ConsumerGroup(Block):
         self._loop.run(self._group.consume(topics, threaded))
 
     def errors(self) -> Iterator[Exception]:
-        """Return the errors that end no session; ends when the group is closed. For a thread of its own.
+        """Return an iterator over the errors that end no session, for a separate thread. It ends when the
+        group is closed.
 
         The last 256 are kept.
         """
         return self._loop.iterate(self._group.error_channel)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Fetch nothing more of these until `resume`.
+        """Stop fetching from these partitions until `resume`.
 
         The session continues, and queued records are still returned. Partitions that this member does not
         own are ignored, as in sarama.
@@ -218,7 +220,9 @@ class ConsumerGroup(Block):
     def close(self, timeout: float = 30.0) -> None:
         """End the session, commit what is marked, and leave the group.
 
-        Raises the error of the commit, and IllegalState in a handler, as it would wait for that handler.
+        Raises the error of the commit. Raises IllegalState in a handler, because close waits for the
+        handlers. Handlers that do not return in time are cancelled. If close itself is cancelled, it cancels
+        all handlers, and leaves the group within 2 s.
         """
         timeout = seconds("timeout", timeout)
         if threading.get_ident() in self._handler_threads:

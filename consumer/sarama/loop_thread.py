@@ -19,14 +19,14 @@ from ..blocking.signals import Held
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Seconds in which iterators end by themselves.
+# Seconds for which `close` waits until iterators have ended.
 END_S = 0.05
 # Seconds between two checks of a waiting thread whether the loop still runs.
 CHECK_S = 1.0
 
 
 class Source(Protocol[R]):
-    """What `LoopThread.iterate` reads: a `Channel` or a `RecordQueue`."""
+    """The source that `LoopThread.iterate` reads: a `Channel` or a `RecordQueue`."""
 
     items: deque[R]
 
@@ -36,13 +36,13 @@ class Source(Protocol[R]):
 
 
 class LoopThread(Generic[T]):
-    """Runs an event loop until `close`. `client` is what `make` returned in it; what `make` raises is
-    raised here.
+    """Runs an event loop until `close`. `make` creates `client` in the loop. Its exceptions are raised here.
 
-    The child of a fork has no such thread: every call raises IllegalState there, and closing does nothing.
+    The child of a fork does not have this thread. There every call raises IllegalState, and closing does
+    nothing.
 
-    Ctrl-C ends any wait, and loses nothing. What both threads lock is locked while signals are held: a
-    Condition that Ctrl-C interrupts may stay locked, and the loop's thread would wait for it for ever.
+    Ctrl-C ends any wait without losing items. Locks that both threads use are taken while signals are held: a
+    Condition that Ctrl-C interrupts may stay locked, and the loop's thread would wait for it without end.
     """
 
     def __init__(self, name: str, make: Callable[[], T]) -> None:
@@ -64,11 +64,11 @@ class LoopThread(Generic[T]):
 
     @property
     def ended(self) -> bool:
-        """Whether the loop runs no more."""
+        """Whether the loop has stopped."""
         return self._forked or self._loop.is_closed()
 
     def check_usable(self, closed: str = "this client is closed; make a new one") -> None:
-        """Raise IllegalState if the loop runs no more."""
+        """Raise IllegalState if the loop has stopped."""
         if self._forked:
             raise IllegalState(
                 "this client was opened before the process forked and belongs to the parent; "
@@ -98,7 +98,7 @@ class LoopThread(Generic[T]):
             with Held():
                 future = self._start(work)
                 future.add_done_callback(lambda _: done.release())
-            # A loop that has stopped, and isn't closed yet, accepts work that it never does.
+            # A loop that has stopped, and is not closed yet, accepts coroutines that it never runs.
             while not done.acquire(timeout=CHECK_S) and not self.ended:
                 pass
             with Held():
@@ -109,7 +109,7 @@ class LoopThread(Generic[T]):
                 raise CancelledError
         except CancelledError:
             raise
-        except BaseException:  # Ctrl-C: it ends in the background, and close() waits for it
+        except BaseException:  # After Ctrl-C the coroutine ends in the background, and close() waits for it.
             with Held():
                 if future is None:
                     work.close()
@@ -120,7 +120,7 @@ class LoopThread(Generic[T]):
     def _start(self, work: Coroutine[Any, Any, R]) -> Future[R]:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the loop ended just now
+        except RuntimeError:  # The loop has ended in the meantime.
             work.close()
             raise CancelledError from None
 
@@ -145,26 +145,26 @@ class LoopThread(Generic[T]):
             if not taken_items:
                 try:
                     more = self.run(source.ready())
-                except IllegalState:  # its last items are still there
+                except IllegalState:  # The last items of the source can still be read.
                     more = False
 
     def close(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a last coroutine, and end the thread.
 
-        Another call meanwhile, or again after Ctrl-C, waits for the same end.
+        A second call, at the same time or after Ctrl-C, waits for the same end.
         """
         if self.ended:
             work.close()
             return
         try:
             self._run(work)
-        except CancelledError:  # another thread closed it first
+        except CancelledError:  # Another thread closed the loop first.
             pass
         finally:
             self._stop()
 
     def on_fork(self) -> None:
-        """Refuse all calls: this is the child of a fork."""
+        """Reject all calls in the child of a fork."""
         self._forked = True
 
     def on_exit(self) -> str:
@@ -181,7 +181,7 @@ class LoopThread(Generic[T]):
         async def stop() -> None:
             await asyncio.sleep(END_S)
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:  # a thread that waits for one would wait for ever
+            for task in tasks:  # Otherwise a thread that waits for one of them would never return.
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks, timeout=CHECK_S)
@@ -190,7 +190,7 @@ class LoopThread(Generic[T]):
         def start_to_stop() -> None:
             self._stopping = self._stopping or self._loop.create_task(stop())
 
-        with Held(), contextlib.suppress(RuntimeError):  # the loop ended just now
+        with Held(), contextlib.suppress(RuntimeError):  # The loop has ended in the meantime.
             self._loop.call_soon_threadsafe(start_to_stop)
         self._thread.join()
 
@@ -206,7 +206,8 @@ def _take_first(items: deque[R]) -> list[R]:
     """Take the first item, if there is one. If Ctrl-C interrupts the caller, the item is put back."""
     items_taken: list[R] = []
     try:
-        with Held(), contextlib.suppress(IndexError):  # it is empty, or another thread took the item
+        # The queue is empty, or another thread has taken the item.
+        with Held(), contextlib.suppress(IndexError):
             items_taken.append(items.popleft())
     except BaseException:
         items.extendleft(items_taken)

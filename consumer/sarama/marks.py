@@ -2,7 +2,7 @@
 
 * A mark is never lowered, except by a reset. A mark that `setup` makes is compared with the group's
   committed offset, which has to be fetched first: until then the mark is unverified.
-* A mark that was made while a commit was in flight is still to be committed.
+* A mark that was made while a commit was in flight is committed by the next one.
 * Thread-safe: handlers mark in their threads, commits are sent in the event loop.
 """
 
@@ -24,7 +24,7 @@ class _Mark(msgspec.Struct):
     offset: int
     metadata: str
     unverified: bool
-    committed: int | None  # the last offset of the partition that this session has committed
+    committed: int | None  # The last offset of the partition that this session has committed.
     dirty: bool = True
 
 
@@ -38,9 +38,9 @@ class Marks:
     def mark(
         self, partition: TopicPartition, start: int | None, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark `offset`. `start` is where the claim began; None in `setup`, before it begins.
+        """Mark `offset`. `start` is the offset at which the claim began; None in `setup`, before it begins.
 
-        `reset`: the mark may be lower than the one before.
+        With `reset`, the mark may be lower than the previous one.
         """
         with self._lock:
             mark = self._marks.get(partition)
@@ -56,7 +56,7 @@ class Marks:
         return None if mark is None else mark.offset
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """Return what this session has committed of a partition; None for nothing."""
+        """Return the offset that this session has committed for a partition, or None."""
         mark = self._marks.get(partition)
         return None if mark is None else mark.committed
 
@@ -93,11 +93,12 @@ class Marks:
                 if mark is None:
                     continue
                 mark.committed = offset
-                if (mark.offset, mark.metadata) == (offset, metadata):  # else it was marked again meanwhile
+                # Otherwise the partition was marked again during the commit.
+                if (mark.offset, mark.metadata) == (offset, metadata):
                     mark.dirty = False
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Remove the marks of partitions that were revoked, or that start over."""
+        """Remove the marks of partitions that were revoked, or whose position was moved."""
         with self._lock:
             for partition in partitions:
                 self._marks.pop(partition, None)

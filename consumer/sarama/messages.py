@@ -13,15 +13,15 @@ from kproto.errors import ConfigError, KprotoError, RequestTimedOut
 from ..delivery import Delivery
 from ..validation import Buffer, Headers, optional, seconds
 
-# Outcomes of a producer that may wait for a reader.
+# The number of results of a producer that may wait for a reader.
 MAX_UNREAD = 10_000
 
 
 class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
-    """One message. After it was sent, `partition`, `offset` and `timestamp` (ms) say where it is.
+    """One message. After the delivery, `partition`, `offset` and `timestamp` (ms) hold its place in the log.
 
-    A given `partition` decides where it goes. With acks=0 the broker reports no offset, and `offset` stays
-    None. `metadata` belongs to the application, and is not sent.
+    If `partition` is set, the message goes there. With acks=0 the broker reports no offset, and `offset`
+    stays None. `metadata` belongs to the application, and is not sent.
     """
 
     topic: str
@@ -34,14 +34,14 @@ class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
     offset: int | None = None
 
     def set_place(self, delivery: Delivery) -> ProducerMessage:
-        """Note where the message is; the delivery has succeeded."""
+        """Set the message's place after a successful delivery."""
         record = delivery.result()
         self.partition, self.offset, self.timestamp = record.partition, record.offset, record.timestamp
         return self
 
 
 class ProducerError(KprotoError):
-    """A message that was not sent, and why."""
+    """A message that was not delivered, with the error."""
 
     def __init__(self, message: ProducerMessage, error: BaseException) -> None:
         super().__init__(message, error)
@@ -53,7 +53,7 @@ class ProducerError(KprotoError):
 
 
 class ProducerErrors(KprotoError):
-    """Several messages that were not sent: `errors` has each."""
+    """Several messages that were not delivered; `errors` has one entry for each."""
 
     def __init__(self, errors: Iterable[ProducerError]) -> None:
         self.errors = list(errors)
@@ -89,20 +89,20 @@ class MessageFailures:
 
     @contextmanager
     def collect(self, message: ProducerMessage) -> Generator[None]:
-        """Collect an error of this block as the error of `message`."""
+        """Collect an exception of the block as the error of `message`."""
         try:
             yield
         except KprotoError as error:
             self._errors.append(ProducerError(message, error))
 
     def raise_errors(self) -> None:
-        """Raise ProducerErrors if there are any."""
+        """Raise ProducerErrors if errors were collected."""
         if self._errors:
             raise ProducerErrors(self._errors)
 
 
 def close_timeout(timeout: float | None) -> float | None:
-    """Check the timeout of a close: seconds, or None for as long as the options say."""
+    """Check the timeout of a close: seconds, or None for the timeout of the options."""
     return optional(seconds, "timeout", timeout)
 
 

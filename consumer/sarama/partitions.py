@@ -16,7 +16,7 @@ Rules (those of sarama's consumer.go, unless another rule is stated):
 * A partition whose messages are not read pauses by itself, and delays no other. sarama's consumer drops it
   from the fetches only after MaxProcessingTime.
 * An error that is repeated is reported, by `errors()` and the log, after growing intervals only.
-* Nothing is committed: `ConsumerGroup` does that.
+* No offsets are committed. `ConsumerGroup` commits.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ ERROR_PAUSE_S = 0.3
 
 
 class AsyncPartitionConsumer(RecordQueue):
-    """One partition. `async for record in consumer` ends when it is closed, or when its position is gone."""
+    """One partition. `async for record in consumer` ends when the consumer is closed, or when the log does
+    not have its position any more.
+    """
 
     def __init__(
         self, owner: AsyncPartitionConsumers, topic_partition: TopicPartition, offset: int, end: int
@@ -75,16 +77,16 @@ class AsyncPartitionConsumer(RecordQueue):
         return self.high_water_mark
 
     def errors(self) -> AsyncIterator[Exception]:
-        """Return the errors; ends with the messages. The last 256 are kept."""
+        """Return an iterator over the errors. It ends when the messages end. The last 256 errors are kept."""
         return aiter(self.error_channel)
 
     @property
     def is_paused(self) -> bool:
-        """Whether `pause` was called, and not `resume`."""
+        """Whether the partition is paused by `pause`."""
         return self._paused
 
     def async_close(self) -> None:
-        """Stop fetching; queued records are still returned, then messages and errors end."""
+        """Stop fetching. Queued records are still returned; then messages and errors end."""
         self._owner.remove(self)
 
     async def close(self) -> None:
@@ -93,7 +95,7 @@ class AsyncPartitionConsumer(RecordQueue):
         self.end()
 
     def stop(self, error: Exception | None = None) -> None:
-        """Add no more records, because of `error` if there is one."""
+        """End the queue of records. `error`, if there is one, is the reason."""
         if error is not None:
             self.error_channel.put(error)
         self.end(drop=False)
@@ -101,7 +103,9 @@ class AsyncPartitionConsumer(RecordQueue):
 
 
 class AsyncPartitionConsumers(AsyncBlock):
-    """Any number of partitions over one client, for asyncio. Options: those of `AsyncConsumer`; no group."""
+    """Any number of partitions over one client, for asyncio. It has the options of `AsyncConsumer`, without a
+    group.
+    """
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
@@ -123,8 +127,8 @@ class AsyncPartitionConsumers(AsyncBlock):
     ) -> AsyncPartitionConsumer:
         """Start to read a partition at `offset`, `OLDEST` or `NEWEST`.
 
-        Raises UnknownTopic, OffsetOutOfRange for an offset that the log doesn't have, and IllegalState for a
-        partition that is consumed already.
+        Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
+        that is already consumed.
         """
         checked = topic_partition(topic, partition)
         named = isinstance(offset, str) and offset in (OLDEST, NEWEST)
@@ -148,7 +152,7 @@ class AsyncPartitionConsumers(AsyncBlock):
         return consumer
 
     async def _resolve_offset(self, partition: TopicPartition, offset: Start) -> tuple[int, int]:
-        """Return where to start, and where the log ends."""
+        """Return the start offset, and the end of the log."""
         if partition not in await self.consumer.partitions_for(partition.topic):
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", str(partition))
         earliest = (await self.consumer.list_offsets({partition: "earliest"}))[partition]
@@ -179,7 +183,7 @@ class AsyncPartitionConsumers(AsyncBlock):
             consumer.resume()
 
     def remove(self, consumer: AsyncPartitionConsumer, error: Exception | None = None) -> None:
-        """Stop a consumer of this object, because of `error` if there is one."""
+        """Stop the consumer of one partition. `error`, if there is one, is the reason."""
         if self._open.get(consumer.topic_partition) is consumer:
             del self._open[consumer.topic_partition]
             with contextlib.suppress(IllegalState):  # the client is closed
@@ -210,7 +214,8 @@ class AsyncPartitionConsumers(AsyncBlock):
                 records = await self.consumer.poll(POLL_S)
             except OffsetOutOfRange as error:
                 await self._remove_out_of_range(error)
-            except IllegalState:  # the last partition was closed in this poll; there may be another by now
+            # The last partition was closed during this poll. Another one may have been added in the meantime.
+            except IllegalState:
                 await asyncio.sleep(RECHECK_S)
             except KprotoError as error:
                 if throttle.passes(error):
@@ -218,7 +223,7 @@ class AsyncPartitionConsumers(AsyncBlock):
                     for consumer in self._open.values():
                         consumer.error_channel.put(error)
                 await asyncio.sleep(ERROR_PAUSE_S)
-            except Exception as error:  # the client failed: no reader may wait for it
+            except Exception as error:  # The client has failed, so no reader may wait for records.
                 for consumer in list(self._open.values()):
                     self.remove(consumer, error)
                 raise
@@ -226,7 +231,7 @@ class AsyncPartitionConsumers(AsyncBlock):
                 self._distribute(records)
 
     async def _remove_out_of_range(self, error: OffsetOutOfRange) -> None:
-        """Stop the partitions whose position is not in the log any more."""
+        """Stop the partitions whose position is outside the log."""
         for consumer in list(self._open.values()):
             try:
                 await self.consumer.position(consumer.topic_partition, timeout=0)

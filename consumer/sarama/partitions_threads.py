@@ -22,7 +22,9 @@ from .partitions import NEWEST, AsyncPartitionConsumer, AsyncPartitionConsumers,
 
 
 class PartitionConsumer:
-    """One partition. `for record in consumer` ends when it is closed, or when its position is gone."""
+    """One partition. `for record in consumer` ends when the consumer is closed, or when the log does not have
+    its position any more.
+    """
 
     def __init__(self, consumer: AsyncPartitionConsumer, loop: LoopThread[AsyncPartitionConsumers]) -> None:
         self._consumer = consumer
@@ -35,14 +37,14 @@ class PartitionConsumer:
         return repr(self._consumer)
 
     def messages(self) -> Iterator[ConsumerRecord]:
-        """Return the records, under sarama's name."""
+        """Return the records: sarama's name for iterating over this object."""
         return iter(self)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self._loop.iterate(self._consumer)
 
     def errors(self) -> Iterator[Exception]:
-        """Return the errors; ends with the messages. For a thread of its own."""
+        """Return an iterator over the errors, for a separate thread. It ends when the messages end."""
         return self._loop.iterate(self._consumer.error_channel)
 
     @property
@@ -52,11 +54,11 @@ class PartitionConsumer:
 
     @property
     def is_paused(self) -> bool:
-        """Whether `pause` was called, and not `resume`."""
+        """Whether the partition is paused by `pause`."""
         return self._consumer.is_paused
 
     def pause(self) -> None:
-        """Fetch nothing more, until `resume`. Queued records are still returned."""
+        """Stop fetching until `resume`. Queued records are still returned."""
         self._loop.call(self._consumer.pause)
 
     def resume(self) -> None:
@@ -64,7 +66,7 @@ class PartitionConsumer:
         self._loop.call(self._consumer.resume)
 
     def async_close(self) -> None:
-        """Stop fetching; queued records are still returned, then messages and errors end."""
+        """Stop fetching. Queued records are still returned; then messages and errors end."""
         if not self._loop.ended:
             self._loop.call(self._consumer.async_close)
 
@@ -75,7 +77,9 @@ class PartitionConsumer:
 
 
 class PartitionConsumers(Block):
-    """Any number of partitions over one client, for threads. Options are those of `Consumer`; no group."""
+    """Any number of partitions over one client, for threads. It has the options of `Consumer`, without a
+    group.
+    """
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
@@ -87,8 +91,8 @@ class PartitionConsumers(Block):
     def consume_partition(self, topic: str, partition: int, offset: Start = NEWEST) -> PartitionConsumer:
         """Start to read a partition at `offset`, `OLDEST` or `NEWEST`.
 
-        Raises UnknownTopic, OffsetOutOfRange for an offset that the log doesn't have, and IllegalState for a
-        partition that is consumed already.
+        Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
+        that is already consumed.
         """
         self._loop.check_usable("these partition consumers are closed; make new ones")
         consumer = self._loop.run(self._loop.client.consume_partition(topic, partition, offset))

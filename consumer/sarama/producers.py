@@ -1,4 +1,5 @@
-"""sarama's two producers, for asyncio: one waits for each message, one has queues at both ends.
+"""sarama's two producers, for asyncio: SyncProducer waits for each message, QueueProducer has an input queue
+and result queues.
 
     async with AsyncSyncProducer("localhost:9092") as producer:
         partition, offset = await producer.send_message(ProducerMessage(topic="flights", value=b"UA1545"))
@@ -69,7 +70,7 @@ class AsyncSyncProducer(AsyncBlock):
     async def send_message(self, message: ProducerMessage) -> tuple[int, int | None]:
         """Send a message, and return its partition and offset; they are also set in the message.
 
-        With acks=0 the offset is None. Raises what `AsyncProducer.send` raises, and the error of the
+        With acks=0 the offset is None. Raises the errors of `AsyncProducer.send`, and the error of the
         delivery.
         """
         delivery = await _send(self._producer, message)
@@ -117,9 +118,8 @@ class AsyncQueueProducer(AsyncBlock):
     async def input(self, message: ProducerMessage) -> None:
         """Queue a message.
 
-        Raises ConfigError for values that no message can have, IllegalState after close, and
-        RequestTimedOut if the outcomes of other messages are not read. Other errors are reported by
-        `errors()`.
+        Raises ConfigError for values that no message can have, IllegalState after close, and RequestTimedOut
+        if the results of other messages are not read. Other errors are returned by `errors()`.
         """
         if self._closing is not None:
             raise IllegalState("this producer is closed; make a new one")
@@ -145,13 +145,15 @@ class AsyncQueueProducer(AsyncBlock):
             raise RequestTimedOut("input", limit_ms, detail) from None
 
     def successes(self) -> AsyncIterator[ProducerMessage]:
-        """Return the messages that were sent; ends with the producer. Needs return_successes=True."""
+        """Return an iterator over the delivered messages. It ends with the producer. Needs
+        return_successes=True.
+        """
         if self._successes is None:
             raise ConfigError("return_successes", False, "True, to read successes()")
         return aiter(self._successes)
 
     def errors(self) -> AsyncIterator[ProducerError]:
-        """Return the messages that were not sent; ends with the producer."""
+        """Return an iterator over the messages that were not delivered. It ends with the producer."""
         if self._errors is None:
             raise ConfigError("return_errors", False, "True, to read errors()")
         self._errors_requested = True
@@ -171,14 +173,14 @@ class AsyncQueueProducer(AsyncBlock):
             self._errors.put(error)
 
     def async_close(self) -> None:
-        """Accept no more messages, and return immediately; both iterators end with the last outcome."""
+        """Accept no more messages, and return immediately. Both iterators end after the last result."""
         self._closing = self._closing or asyncio.ensure_future(self._finish(None))
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait for what was sent, for at most `timeout` seconds, and close.
+        """Wait at most `timeout` seconds for the messages that were sent, and close.
 
-        Raises ProducerErrors for messages that failed, if `errors()` was not called; RequestTimedOut if it
-        is closing already, and needs longer than this.
+        Raises ProducerErrors for messages that failed, if `errors()` was not called. Raises RequestTimedOut
+        if an earlier `async_close` needs longer than this.
         """
         timeout = close_timeout(timeout)
         if self._closing is not None:
@@ -194,9 +196,9 @@ class AsyncQueueProducer(AsyncBlock):
         try:
             await self._producer.close(timeout)
         except KprotoError:
-            pass  # each message has reported its own error
+            pass  # Each message has reported its own error.
         finally:
-            await asyncio.sleep(0)  # their callbacks run in the loop
+            await asyncio.sleep(0)  # The callbacks of the deliveries run in the loop.
             for channel in (self._successes, self._errors):
                 if channel is not None:
                     channel.close()

@@ -39,7 +39,8 @@ from .messages import (
 
 
 class SyncProducer(Block):
-    """Sends messages and waits for them, for threads. Options are the same as of `Producer`; linger_ms is 0.
+    """Sends messages and waits for them, for threads. It has the options of `Producer`; linger_ms is 0 by
+    default.
 
     Several threads may use it.
     """
@@ -60,7 +61,7 @@ class SyncProducer(Block):
     def send_message(self, message: ProducerMessage) -> tuple[int, int | None]:
         """Send a message, and return its partition and offset; they are also set in the message.
 
-        With acks=0 the offset is None. Raises what `Producer.send` raises, and the error of the delivery.
+        With acks=0 the offset is None. Raises the errors of `Producer.send`, and the error of the delivery.
         """
         delivery = _send(self._producer, message)
         message.set_place(delivery)
@@ -87,7 +88,7 @@ class SyncProducer(Block):
 class QueueProducer(Block):
     """Queues messages and reports their outcomes later, for threads: sarama's AsyncProducer.
 
-    Options are the same as of `Producer`. Several threads may use it.
+    It has the options of `Producer`. Several threads may use it.
     """
 
     @hide_secrets
@@ -110,9 +111,8 @@ class QueueProducer(Block):
     def input(self, message: ProducerMessage) -> None:
         """Queue a message.
 
-        Raises ConfigError for values that no message can have, IllegalState after close, and
-        RequestTimedOut if the outcomes of other messages are not read. Other errors are reported by
-        `errors()`.
+        Raises ConfigError for values that no message can have, IllegalState after close, and RequestTimedOut
+        if the results of other messages are not read. Other errors are returned by `errors()`.
         """
         self._wait_for_room()
         try:
@@ -141,13 +141,15 @@ class QueueProducer(Block):
         )
 
     def successes(self) -> Iterator[ProducerMessage]:
-        """Return the messages that were sent; ends with the producer. Needs return_successes=True."""
+        """Return an iterator over the delivered messages. It ends with the producer. Needs
+        return_successes=True.
+        """
         if self._successes is None:
             raise ConfigError("return_successes", False, "True, to read successes()")
         return self._drain(self._successes)
 
     def errors(self) -> Iterator[ProducerError]:
-        """Return the messages that were not sent; ends with the producer."""
+        """Return an iterator over the messages that were not delivered. It ends with the producer."""
         if self._errors is None:
             raise ConfigError("return_errors", False, "True, to read errors()")
         self._errors_requested = True
@@ -181,21 +183,21 @@ class QueueProducer(Block):
             self._changed.notify_all()
 
     def async_close(self) -> None:
-        """Accept no more messages, and return immediately; both iterators end with the last outcome.
+        """Accept no more messages, and return immediately. Both iterators end after the last result.
 
-        If the system has no more threads, it waits for that here.
+        If the system has no more threads, this method waits for the last results.
         """
         if self._start_closing():
             try:
                 threading.Thread(target=self._finish, name="kproto-close").start()
-            except RuntimeError:  # the system has no thread; other calls wait for the end
+            except RuntimeError:  # The system has no more threads. Other calls wait for the end.
                 self._finish()
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait for what was sent, for at most `timeout` seconds, and close.
+        """Wait at most `timeout` seconds for the messages that were sent, and close.
 
-        Raises ProducerErrors for messages that failed, if `errors()` was not called; RequestTimedOut if it
-        is closing already, and needs longer than this.
+        Raises ProducerErrors for messages that failed, if `errors()` was not called. Raises RequestTimedOut
+        if an earlier `async_close` needs longer than this.
         """
         timeout = close_timeout(timeout)
         if self._start_closing():
@@ -216,7 +218,7 @@ class QueueProducer(Block):
         try:
             self._producer.close(timeout)
         except KprotoError:
-            pass  # each message has reported its own error
+            pass  # Each message has reported its own error.
         finally:
             with self._changed:
                 self._ended = True

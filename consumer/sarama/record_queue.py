@@ -1,4 +1,4 @@
-"""The records of one partition that wait for the application."""
+"""A queue of the records of one partition that wait for the application."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from kproto.group.subscription import TopicPartition
 from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord
 
-MAX_BUFFERED = 256  # records, as sarama's ChannelBufferSize
-RECHECK_S = 0.01  # between two checks whether a partition is lost
+MAX_BUFFERED = 256  # Records in a queue, as sarama's ChannelBufferSize.
+RECHECK_S = 0.01  # Seconds between two checks whether a partition is lost.
 
 
 class RecordQueue:
-    """`async for record in queue` ends when the queue does. A full queue pauses its partition."""
+    """A queue of records. `async for record in queue` ends when the queue is closed. A full queue pauses its
+    partition.
+    """
 
     def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:
         self.topic = topic_partition.topic
@@ -30,7 +32,8 @@ class RecordQueue:
         self.items: deque[ConsumerRecord] = deque()
         self._added = asyncio.Event()
         self._full = False
-        self._paused = False  # by the application: then room alone does not resume the partition
+        # Whether the application paused the partition: then room in the queue alone does not resume it.
+        self._paused = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic_partition}{' (ended)' if self.ended else ''}>"
@@ -39,14 +42,14 @@ class RecordQueue:
     def high_water_mark(self) -> int:
         """The offset after the partition's last record, as of the last fetch.
 
-        Before the first fetch: where the claim began, or the end of a partition that was chosen without a
-        group.
+        Before the first fetch, this is the offset at which the claim began, or the end of the log for a
+        partition without a group.
         """
         high_watermark = self._consumer.high_watermark(self.topic_partition)
         return self.initial_high_water_mark if high_watermark is None else high_watermark
 
     def messages(self) -> AsyncIterator[ConsumerRecord]:
-        """Return the records, under sarama's name."""
+        """Return the records: sarama's name for iterating over this object."""
         return self
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -60,7 +63,7 @@ class RecordQueue:
         return record
 
     async def take_all(self) -> list[ConsumerRecord]:
-        """Wait for a record, and return all that are queued; none if the queue has ended."""
+        """Wait for a record, and return all queued records; an empty list if the queue has ended."""
         if not await self.ready():
             return []
         records = list(self.items)
@@ -69,11 +72,11 @@ class RecordQueue:
         return records
 
     def may_be_lost(self) -> bool:
-        """Return whether another member may own the partition; the next poll finds out. Thread-safe."""
+        """Return whether another member may own the partition. The next poll reports this. Thread-safe."""
         return not self.ended and self._consumer.assignment_lost()
 
     async def ready(self) -> bool:
-        """Wait for a record that may be returned; False if the queue has ended."""
+        """Wait for a record that may be returned. Return False if the queue has ended."""
         self._resume_if_drained()
         while True:
             if self.items and not self.may_be_lost():
@@ -90,7 +93,7 @@ class RecordQueue:
         if self._full and len(self.items) <= MAX_BUFFERED // 2:
             self._full = False
             if not self._paused:
-                with contextlib.suppress(KprotoError):  # the partition was revoked just now
+                with contextlib.suppress(KprotoError):  # The partition was revoked in the meantime.
                     self._consumer.resume(self.topic_partition)
 
     def put(self, records: list[ConsumerRecord]) -> None:
@@ -105,7 +108,7 @@ class RecordQueue:
                 self._consumer.pause(self.topic_partition)
 
     def pause(self) -> None:
-        """Fetch nothing more, until `resume`. Queued records are still returned."""
+        """Stop fetching until `resume`. Queued records are still returned."""
         self._paused = True
         if not self.ended:
             self._consumer.pause(self.topic_partition)
@@ -117,14 +120,14 @@ class RecordQueue:
             self._consumer.resume(self.topic_partition)
 
     def end(self, *, drop: bool = True) -> None:
-        """Accept no more records; with `drop`, queued records are not returned either."""
+        """Accept no more records. With `drop`, queued records are not returned either."""
         self.ended = True
         if drop:
             self.items.clear()
         self._added.set()
 
     def discard(self) -> None:
-        """Drop the queued records, as the position was moved."""
+        """Drop the queued records, because the position was moved."""
         self.items.clear()
         self._resume_if_drained()
 

@@ -21,8 +21,8 @@ C = TypeVar("C", contravariant=True)
 class Handler(Protocol[S, C]):
     """What `consume` calls.
 
-    The methods may be coroutines for an AsyncConsumerGroup, which passes a Session and Claims. A
-    ConsumerGroup runs them in threads, and passes a ThreadSession and ThreadClaims.
+    In an AsyncConsumerGroup the methods may be coroutines, and get a Session and Claims. A ConsumerGroup runs
+    them in threads, and passes a ThreadSession and ThreadClaims.
     """
 
     def setup(self, session: S) -> Any:
@@ -62,13 +62,14 @@ class Claim(RecordQueue):
     def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:
         super().__init__(consumer, topic_partition)
         self.initial_offset = 0
-        # The first offset that the handler got, or would have got; None until a record was fetched.
+        # The offset of the first record for the handler, even if the handler has not read it; None until a
+        # record was fetched.
         self.start: int | None = None
         self.task: asyncio.Task[None] | None = None
 
 
 class SessionGroup(Protocol):
-    """What a session needs of the AsyncConsumerGroup that runs it."""
+    """The AsyncConsumerGroup that runs a session, as the session sees it."""
 
     consumer: AsyncConsumer
 
@@ -82,9 +83,9 @@ class SessionGroup(Protocol):
 
 
 class Session:
-    """What a member does between two rebalances: its claims, and under which member id and generation.
+    """A member between two rebalances: its claims, its member id and its generation.
 
-    `done` is set when the session ends, for handlers that wait for something else than records.
+    `done` is set when the session ends. It is for handlers that do not wait for records.
     """
 
     def __init__(self, group: SessionGroup) -> None:
@@ -92,7 +93,7 @@ class Session:
         self._last_metadata = group.consumer.group_metadata()
         self.by_partition: dict[TopicPartition, Claim] = {}
         self.done = asyncio.Event()
-        self.thread_done = threading.Event()  # the same for threads: `done` of a ThreadSession
+        self.thread_done = threading.Event()  # The same event for threads: `done` of a ThreadSession.
         self.ended = False
 
     def end(self) -> None:
@@ -110,7 +111,7 @@ class Session:
 
     @property
     def member_id(self) -> str:
-        """This member's id; after the session, the id that it had."""
+        """The member id; after the session, the id that the member had in it."""
         return self._metadata().member_id
 
     @property
@@ -135,19 +136,20 @@ class Session:
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Mark `offset` as the next record to read.
 
-        It is ignored if it is lower than the last mark, than the start of the claim, or, in `setup`, than
-        the committed offset. It is also ignored for a partition that this session does not claim, as in
-        sarama.
+        A mark is ignored if it is lower than the last mark, than the start of the claim, or, in `setup`, than
+        the committed offset. As in sarama, a mark is also ignored for a partition that this session does not
+        claim.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=False)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Mark an offset that may be lower than the last mark: the next session reads from there.
+        """Mark an offset that may be lower than the last mark.
 
-        In `setup` that is this session. sarama accepts lower offsets only.
+        The next session reads from this offset; a reset in `setup` applies to the session that begins. sarama
+        accepts only offsets that are lower than the mark.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=True)
 
     async def commit(self) -> None:
-        """Commit what is marked now; raises what the commit raises."""
+        """Commit the current marks. Raises the errors of the commit."""
         await self._group.commit(None)

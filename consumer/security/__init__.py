@@ -1,11 +1,12 @@
-"""How a client gets in: TLS, and SASL over it. All of its options are read here, and none is logged.
+"""TLS and SASL of clients. All options of both are read here, and none is logged.
 
     Consumer("kafka:9093", security_protocol="SASL_SSL", ssl_cafile="ca.pem",
              sasl_mechanism="SCRAM-SHA-512", sasl_username="alice", sasl_password=...)
 
-`names` has the options' names, `options` reads them, `properties` reads a client.properties, `tls` is TLS
-between a socket and an engine, `tokens` are OAUTHBEARER's. The exchange itself is `kproto.security`, and when
-it happens says `consumer.engine.network.login`. Nothing of it is imported for clients that use none of it.
+`option_names` has the options' names, `options` reads them, and `properties` reads a client.properties file.
+`tls` is TLS between a socket and an engine, and `tokens` has the tokens of OAUTHBEARER. The SASL exchange
+itself is in `kproto.security`; `consumer.engine.network.login` decides when it happens. These modules are not
+imported for clients without TLS and SASL.
 """
 
 from __future__ import annotations
@@ -31,5 +32,5 @@ _SOURCES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would accept any attribute
+if not TYPE_CHECKING:  # Without this condition a type checker would accept any attribute.
     __getattr__ = lazy_attributes(__name__, _SOURCES)

@@ -1,4 +1,4 @@
-"""The properties of a Java client.properties that are not about security."""
+"""The properties of a Java client.properties file that do not concern security."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..logs import log
 from ..options import ConsumerOptions, ProducerOptions
 from .option_names import PREFIXES, shown
 
-# Client -> option, as in a file -> its type.
+# Client -> option, written as in a file -> its type.
 _OWN: Final[Mapping[str, Mapping[str, Any]]] = {
     client: {
         field.name.replace("_", "."): field.type for field in fields(options) if field.name != "security"
@@ -31,7 +31,8 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
 _JAVA: Final = "org.apache.kafka.clients.consumer."
 _CLASSES: Final = "nothing here: classes of Java are not run"
 
-# Client -> property that changes the behaviour -> whether a value means our behaviour, and what else to do.
+# Client -> property that changes the behaviour -> a check whether a value selects this library's behaviour,
+# and advice for other values.
 _Rule = tuple[Callable[[str], bool], str]
 _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "consumer": {
@@ -52,7 +53,7 @@ _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
         "retries": (lambda value: value.strip() != "0", "above 0; delivery.timeout.ms limits the retries"),
     },
 }
-# The addresses, and properties of Java only that change no record.
+# The addresses, and properties that exist only in Java and do not change which records are read or written.
 _IGNORED: Final = frozenset(
     {
         "auto.include.jmx.reporter",
@@ -82,7 +83,9 @@ _IGNORED: Final = frozenset(
 
 
 def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[str, Any]:
-    """Return the options of a "consumer" or "producer"; raise ConfigError for what can't be honoured."""
+    """Return the options of a "consumer" or "producer". Raise ConfigError for a property that cannot be
+    honoured.
+    """
     own, changes = _OWN[client], _CHANGES[client]
     known = {*_IGNORED, *(name for table in (_OWN, _CHANGES) for each in table.values() for name in each)}
     level = f"compression.{properties.get('compression.type')}.level"

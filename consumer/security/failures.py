@@ -6,7 +6,7 @@ CLOSED = "the broker closed the connection"
 
 
 class TlsFailed(Exception):
-    """The TLS handshake or stream is broken. `final`: a retry fails as well."""
+    """The TLS handshake or stream failed. `final` says that a retry would fail as well."""
 
     def __init__(self, why: str, *, final: bool) -> None:
         super().__init__(why)
@@ -14,7 +14,7 @@ class TlsFailed(Exception):
 
 
 class NoToken(Exception):
-    """There is no token. `final`: a retry fails as well."""
+    """No token is available. `final` says that a retry would fail as well."""
 
     def __init__(self, why: str, *, final: bool) -> None:
         super().__init__(why)

@@ -1,4 +1,4 @@
-r"""A JAAS line, read as Kafka's JaasConfig does: with Java's StreamTokenizer, whose rules these are.
+r"""Read a JAAS line as Kafka's JaasConfig does: with the rules of Java's StreamTokenizer.
 
 * Outside quotes, `/*...*/` and everything after a single `/` up to the end of its line are comments. If the
   `/` is the last character of its line, the next line is the comment.

@@ -1,4 +1,6 @@
-"""The names of the options of TLS and SASL, and of what others call them: known without importing either."""
+"""The names of the options of TLS and SASL, and the names of other clients for them. Neither `ssl` nor SASL
+is imported.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class SecurityConfig(TypedDict, total=False):
     sasl_extensions: Mapping[str, str] | None
 
 
-# Option -> what it means, for `help` and docs/reference/client-options.md.
+# Option -> its description, for `help` and docs/reference/client-options.md.
 SECURITY: Final[Mapping[str, str]] = {
     "security_protocol": "PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL.",
     "ssl_cafile": (
@@ -74,7 +76,7 @@ NAMES: Final = frozenset(SecurityConfig.__annotations__)
 # Java's properties about security begin with one of these.
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
-# Where people come from: Java and librdkafka (with dots as underscores), kafka-python and aiokafka.
+# The options of other clients: Java and librdkafka (with dots as underscores), kafka-python and aiokafka.
 SPELLINGS: Final[Mapping[str, str]] = {
     "ssl_ca_location": "ssl_cafile",
     "ssl_ca_pem": "ssl_cafile, which may be PEM text",
@@ -124,12 +126,12 @@ SPELLINGS: Final[Mapping[str, str]] = {
 
 
 def unknown_hint(name: str) -> str | None:
-    """What somebody who comes from another client may have meant by an option; None for who knows."""
+    """Return advice for an option of another client, or None if the option is unknown."""
     plain = name.replace(".", "_").lower()
     meant = SPELLINGS.get(plain)
     return None if meant is None else f"use {meant}"
 
 
 def shown(name: str, value: object) -> object:
-    """`value` as an error may show it."""
+    """Return `value` as an error may show it."""
     return HIDDEN if is_secret(name) or (isinstance(value, str) and "PRIVATE KEY" in value) else value

@@ -46,7 +46,9 @@ _MISSING: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """How one client authenticates. Its repr has no secret, and an object with a secret can't be pickled."""
+    """The security settings of one client. The repr has no secret, and an object with a secret cannot be
+    pickled.
+    """
 
     protocol: str = "PLAINTEXT"
     mechanism: str | None = None
@@ -55,13 +57,13 @@ class Security:
     extensions: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     tls: Tls | None = None
     tokens: TokenSource | None = None
-    # The last salted password, for the next connection: SCRAM spends most of its time on it.
+    # The last salted password, for the next connection. Computing it takes most of the time of SCRAM.
     _salted: dict[tuple[bytes, int], bytes] = field(
         default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False
     )
 
     def without_secrets(self, words: str) -> str:
-        """Return a broker's message without secrets, in case it repeats what was sent."""
+        """Return a broker's message without secrets, in case it repeats the credentials."""
         for secret in (self.password, None if self.tokens is None else self.tokens.last):
             if secret is not None and secret.reveal() != self.username:
                 words = words.replace(secret.reveal(), HIDDEN)
@@ -78,7 +80,7 @@ class Security:
         return f"user {self.username!r}" if self.username else "the token"
 
     def likely_cause(self) -> str:
-        """Say why a broker may have rejected the credentials."""
+        """Return a text that says why a broker may have rejected the credentials."""
         if self.tokens is not None:
             return "has it expired (do the clocks agree?), and is it issued for this cluster?"
         name = self.username or ""
@@ -130,7 +132,7 @@ def _plaintext() -> Security:
 
 
 def security_options(options: Mapping[str, Any]) -> Security:
-    """Check the options of `SecurityConfig`; raise ConfigError for the first that is wrong."""
+    """Check the options of `SecurityConfig`. Raise ConfigError for the first wrong one."""
     values = {name: _path(name, value) for name, value in options.items() if value is not None}
     for name, value in values.items():
         _CHECKS[name](name, value)
@@ -152,7 +154,7 @@ def _path(name: str, value: Any) -> Any:
 
 
 def known_security(options: Mapping[str, Any], client: str) -> Security:
-    """Check options like `security_options`, for a client without other options by name."""
+    """Check options as `security_options` does, for a client that has no other named options."""
     for name, value in options.items():
         if name not in NAMES:
             near = get_close_matches(name.replace(".", "_"), NAMES, n=1, cutoff=0.5)
@@ -191,7 +193,7 @@ def _tls(values: Mapping[str, Any]) -> Tls:
 
 
 def _given(values: Mapping[str, Any], name: str) -> str | None:
-    """Return an option with a file or text, as errors show it."""
+    """Return an option that holds a file or a text, as errors show it."""
     value = values.get(name)
     return None if value is None else f"{name}={'PEM text' if is_pem(value) else value!r}"
 
@@ -244,14 +246,14 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
 
 
 def _imported(name: str) -> Callable[[], Any]:
-    """Return the function that MODULE:FUNCTION names; raise ConfigError if it can't be imported."""
+    """Return the function that MODULE:FUNCTION names. Raise ConfigError if it cannot be imported."""
     option, (module, _, function) = "sasl_oauth_token_provider", name.partition(":")
     try:
         target: object = import_module(module)
         for part in function.split("."):
             target = getattr(target, part)
     except Exception as error:
-        # Other exceptions may quote anything, so only these two are shown with their text.
+        # Other exceptions may quote secrets, so only these two are shown with their text.
         why = str(error) if isinstance(error, ModuleNotFoundError | AttributeError) else type(error).__name__
         allowed = f"MODULE:FUNCTION that can be imported in this process ({why})"
         raise ConfigError(option, name, allowed) from None
@@ -266,7 +268,7 @@ def _imported(name: str) -> Callable[[], Any]:
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value or "\0" in value:
         raise _wrong(name, value, "a text that is not empty")
-    if is_pem(value) or name not in _FILES:  # the name of a file may be any bytes
+    if is_pem(value) or name not in _FILES:  # The name of a file may be any bytes.
         try:
             value.encode()
         except UnicodeEncodeError:

@@ -2,8 +2,8 @@
 
 Rules:
 
-* Commands (`--command-config`), `Cluster` and Spark use only the properties about security. What else a
-  consumer or producer uses is in `client_options`.
+* Commands (`--command-config`), `Cluster` and Spark use only the properties about security. The other
+  properties of consumers and producers are in `client_options`.
 * A property about security that can't be honoured is a ConfigError, never ignored: otherwise a trust store
   that was not read would show on the wire only.
 * Stores in PEM and PKCS12 are read (PKCS12 needs the extra `security`); Java's own JKS is not.
@@ -36,13 +36,13 @@ _MODULES: Final = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
-# Prefix of an option of a JAAS line that Java honours -> why we don't.
+# Prefix of an option of a JAAS line that Java honours -> why this library does not.
 _UNSUPPORTED_JAAS: Final = {
     "tokenauth": "delegation tokens are not supported",
     "ssl.": "a token endpoint is verified with the system's authorities, or with your ssl_context",
     "unsecuredLoginStringClaim_": "unsigned tokens need a sasl_oauth_token_provider",
 }
-# Our options that Java expresses in another way: a text in the file, another type for a client.
+# Options of this library that Java expresses in another way, as a text in the file or with another type.
 _FLAGGED: Final = ("ssl_check_hostname",)
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
@@ -57,16 +57,17 @@ def client_properties(path: str | Path, client: Literal["cluster"]) -> SecurityC
 def client_properties(path: str | Path, client: str = "consumer") -> Any:
     """Return the options for a "consumer", a "producer" or a "cluster" in a file of Java's properties.
 
-    Each property that is an option here is used; for a cluster only those about security. Properties of the
-    other kind of client, of Java only (serializers, metrics) and bootstrap.servers, which is the client's
-    first argument, are ignored, and logged in one line. A property that would change the behaviour, and can't
-    be honoured, raises ConfigError, as does a file that can't be read.
+    Each property that is an option here is used; for a cluster only those about security. Some properties are
+    ignored, and logged in one line: those of the other kind of client, those of Java only (serializers,
+    metrics), and bootstrap.servers, which is the client's first argument. A property that would change the
+    behaviour and cannot be honoured raises ConfigError, as does a file that cannot be read.
     """
     if client not in ("consumer", "producer", "cluster"):
         raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'cluster'")
     try:
         return _options(path, client)
-    except KprotoError as error:  # Raised from here, as the frames below have passwords.
+    # Raise the error from this function, because the frames below have passwords.
+    except KprotoError as error:
         if error.__suppress_context__:
             error.__context__ = None
         raise error.with_traceback(None)  # noqa: B904
@@ -83,7 +84,7 @@ def _options(path: str | Path, client: str) -> Any:
 
 
 def about_security(path: str | Path) -> dict[str, str]:
-    """Return the properties about security, under Java's names; raise ConfigError for an unreadable file."""
+    """Return the properties about security, under Java's names. Raise ConfigError for an unreadable file."""
     return {name: value for name, value in _read(path).items() if name.startswith(PREFIXES)}
 
 
@@ -115,7 +116,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
     for java, (ours, read) in _RENAMED.items():
         if java in remaining:
             options[ours] = read(java, remaining.pop(java))
-    if "ssl.endpoint.identification.algorithm" in settings:  # An empty text switches it off.
+    if "ssl.endpoint.identification.algorithm" in settings:  # An empty text switches the check off.
         check = settings["ssl.endpoint.identification.algorithm"].lower()
         remaining.pop("ssl.endpoint.identification.algorithm", None)
         if check not in ("", "https"):
@@ -131,7 +132,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
         options["ssl_min_version"] = "TLSv1.3"
     for name in remaining:
         plain = name.replace(".", "_")
-        if plain in NAMES:  # One of our options, with dots.
+        if plain in NAMES:  # An option of this library, with dots.
             options[plain] = (
                 _FLAGS.get(remaining[name].lower(), remaining[name]) if plain in _FLAGGED else remaining[name]
             )
@@ -144,13 +145,15 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
 
 
 def _trimmed(name: str, text: str) -> str:
-    """Trim as Java's ConfigDef does, passwords as well; options that Java does not know are not trimmed."""
+    """Trim values as Java's ConfigDef does, passwords included. Options that Java does not know are not
+    trimmed.
+    """
     ours = name.replace(".", "_") in NAMES and name not in _RENAMED
     return text if ours else text.strip(_WHITESPACE)
 
 
 def _as_written(hint: str) -> str:
-    """Return a hint with our options as a file has them."""
+    """Return a hint that lists this library's options in the spelling of a file."""
     return re.sub(r"\w+", lambda word: word[0].replace("_", ".") if word[0] in _TEXTS else word[0], hint)
 
 
@@ -166,7 +169,7 @@ _RENAMED: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "sasl.oauthbearer.client.credentials.client.secret": ("sasl_oauthbearer_client_secret", _as_is),
     "sasl.oauthbearer.scope": ("sasl_oauthbearer_scope", _as_is),
 }
-# No influence on authentication: the JVM's providers, and timing of Java's login thread.
+# Properties that do not influence authentication: the JVM's providers, and the timing of Java's login thread.
 _IGNORED: Final = frozenset(
     {
         "ssl.protocol",
@@ -273,7 +276,7 @@ def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
         return
     wanted = result.get("sasl_mechanism")
     if wanted is not None and not any(str(wanted).upper() in known for known in _MODULES.values()):
-        return  # A mechanism that does not exist: its own check reports it.
+        return  # The mechanism does not exist. The check of sasl_mechanism reports this.
     module, options = read_jaas(line)
     mechanisms = next(
         (known for name, known in _MODULES.items() if module.endswith(f".{name}") or module == name), None

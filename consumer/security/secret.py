@@ -1,4 +1,4 @@
-"""Texts that are never shown."""
+"""A text that is never shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ HIDDEN = "[hidden]"
 
 
 class Secret:
-    """A password, key or token: in no repr, text or pickle. `reveal` returns it to the code that sends it."""
+    """A password, key or token. It appears in no repr, text or pickle. `reveal` returns it to the code that
+    sends it.
+    """
 
     __slots__ = ("_text",)
 

@@ -1,4 +1,5 @@
-"""Trusted authorities and own certificates: PEM in a file or a text, or a PKCS12 file, loaded into `ssl`.
+"""Load trusted authorities and the client's own certificate into `ssl`: from PEM files or texts, or PKCS12
+files.
 
 Rules:
 
@@ -24,7 +25,8 @@ from typing import Any, Final
 from kproto.errors import ConfigError, MissingExtra
 
 _PEM: Final = "-----BEGIN "
-_HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")  # The names that OpenSSL looks for in a folder.
+# The pattern of the file names that OpenSSL reads in a folder.
+_HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
 _CERTIFICATE, _KEY = r"(?:X509 |TRUSTED )?CERTIFICATE", r"(?:[A-Z0-9]+ )*PRIVATE KEY"
 _BEGIN: Final = re.compile(rf"-----BEGIN (?:{_CERTIFICATE}|{_KEY})-----")
 _BLOCK: Final = re.compile(
@@ -50,7 +52,7 @@ def is_pem(value: str) -> bool:
 
 
 def is_pkcs12(path: str) -> bool:
-    """Return whether this is a store as keytool makes it since Java 9, whatever its name says."""
+    """Return whether this is a PKCS12 store, as keytool makes it since Java 9, whatever its file name."""
     with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
         return _pkcs12_begins(file.read(16))
     return False
@@ -103,7 +105,8 @@ def identify(
     holds_key, holder = (option, certfile) if keyfile is None else ("ssl_keyfile", keyfile)
     with _as_file("\n".join((key.keys[0], *own.certificates))) as path:
         try:
-            # The password is a function: otherwise OpenSSL asks for it at the terminal if none is given.
+            # The password is passed as a function. Otherwise OpenSSL would ask at the terminal for a missing
+            # password.
             context.load_cert_chain(path, password=lambda: password or "")
         except ssl.SSLError as error:
             reason = (error.reason or "").upper()
@@ -130,7 +133,7 @@ class _Blocks:
 
 
 def _read(option: str, value: str, allowed: str) -> _Blocks:
-    """Return the blocks of a file or text; there is at least one."""
+    """Return the blocks of a file or text, at least one. Raise ConfigError if it has none."""
     if is_pem(value):
         text = value
     else:
@@ -178,7 +181,7 @@ def _lines(body: str) -> Iterator[str]:
 
 
 def _something_else(data: bytes) -> str | None:
-    """Say which other format a file has, and how to convert it to PEM."""
+    """Return a text that says which other format a file has, and how to convert it to PEM."""
     if data.startswith(_JKS):
         return _KEYTOOL
     if _pkcs12_begins(data[:16]):
@@ -191,7 +194,7 @@ def _something_else(data: bytes) -> str | None:
 
 
 def _pkcs12_begins(data: bytes) -> bool:
-    """Return whether this is the beginning of DER, version 3."""
+    """Return whether these bytes begin a DER structure with version 3, as PKCS12 files do."""
     return data.startswith(b"\x30") and b"\x02\x01\x03" in data
 
 

@@ -44,15 +44,15 @@ _CURES: Final = {
     12: _NO_LIST,
     26: "it must be a certificate for servers (extended key usage serverAuth)",
 }
-# What OpenSSL calls bytes that are not TLS.
+# OpenSSL's reasons for bytes that are not TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 
 
 class Tls:
     """One client's TLS: a context, and the last session with each host.
 
-    `trusts` and `shows` are for errors: what was configured as trusted, and as own certificate (None: the
-    system's authorities, no certificate).
+    `trusts` and `shows` are for error messages. They name the configured authorities (None: the system's) and
+    the client's own certificate (None: no certificate).
     """
 
     __slots__ = ("context", "sessions", "shows", "trusts")
@@ -64,13 +64,13 @@ class Tls:
         self.sessions: dict[str, ssl.SSLSession] = {}
 
     def pipe(self, host: str) -> Pipe:
-        """Return the TLS of a new connection. `host` may end with a dot, as full names do; certificates have
-        none.
+        """Return the TLS of a new connection. `host` may end with a dot, as fully qualified names do. Names
+        in certificates have no such dot.
         """
         return Pipe(self, host.removesuffix("."))
 
     def sentence(self, error: Exception, host: str) -> str:
-        """Say what went wrong, and what helps."""
+        """Return a sentence that says what failed, and how to solve it."""
         message = sentence(error, host, self.trusts, self.shows)
         if getattr(error, "verify_code", 0) != _EXPIRED or self.trusts is None:
             return message
@@ -111,7 +111,7 @@ class Pipe:
             self._shake()
 
     def end(self) -> str:
-        """Say what it means that the connection has ended."""
+        """Return a text for a connection that the broker has closed."""
         if self.secured:
             return CLOSED
         return f"{CLOSED} in the middle of the TLS handshake; does this port speak TLS?"
@@ -158,7 +158,7 @@ class Pipe:
         return self._out.read()
 
     def close(self) -> bytes:
-        """Return the last bytes to send, which tell the broker that nothing was cut off."""
+        """Return the last bytes to send, from which the broker learns that the stream was not truncated."""
         if self.secured:
             with contextlib.suppress(ssl.SSLError, ValueError):
                 if (session := self._ssl.session) is not None:
@@ -186,10 +186,9 @@ class Pipe:
 
 
 def sentence(error: Exception, host: str, trusts: str | None = None, shows: str | None = None) -> str:
-    """Say what went wrong with TLS, and what helps.
+    """Return a sentence that says what failed in TLS, and how to solve it.
 
-    `trusts`: what was configured as trusted (None: the system's authorities). `shows`: the configured
-    certificate.
+    `trusts` names the configured authorities (None: the system's), and `shows` the configured certificate.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
@@ -254,7 +253,7 @@ def _has_ended(certificate: Mapping[str, Any]) -> bool:
 
 
 def _name(certificate: Mapping[str, Any]) -> str:
-    """Return the last part of the subject: mostly the common name."""
+    """Return the last part of the subject, which is usually the common name."""
     parts: tuple[tuple[tuple[str, str], ...], ...] = certificate.get("subject", ())
     return repr(parts[-1][0][1]) if parts else "a certificate without a name"
 
@@ -275,7 +274,9 @@ def context(
     check_hostname: bool = True,
     min_version: str = "TLSv1.2",
 ) -> ssl.SSLContext:
-    """Return a client's context from files or PEM texts. Raises ConfigError for what can't be read."""
+    """Return a client's context from files or PEM texts. Raises ConfigError for a file or text that cannot be
+    read.
+    """
     tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls_context.minimum_version = _VERSIONS[min_version]
     tls_context.check_hostname = check_hostname

@@ -1,4 +1,4 @@
-"""Tokens for OAUTHBEARER: where they come from, and how long one is used.
+"""Request tokens for OAUTHBEARER, and keep each until it has to be replaced.
 
 Rules:
 
@@ -37,7 +37,7 @@ from .failures import NoToken
 from .secret import Secret
 
 REFRESH_AT: Final = 0.8
-# Between 2001 and 2286 in milliseconds. Read as seconds, such a token would never expire.
+# Times from 2001 to 2286 in milliseconds. Read as seconds, such a token would never expire.
 _MILLISECONDS: Final = (10**12, 10**13)
 ENDPOINT_TIMEOUT: Final = 10.0
 """Seconds; as Java's sasl.login.connect.timeout.ms and read.timeout.ms are meant."""
@@ -45,7 +45,7 @@ ENDPOINT_TIMEOUT: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token provider may return. The token is in no repr.
+    """A token, as a token provider may return it. The repr does not show the token.
 
     `expires_at` is in seconds since 1970, as "exp" of a JWT. `extensions` are sent with the token.
     """
@@ -64,13 +64,14 @@ class Token:
 
 @dataclass(slots=True)
 class TokenSource:
-    """One client's tokens. `blocking` and `awaited` return a fresh one, or raise NoToken."""
+    """One client's tokens. `blocking` and `awaited` return a fresh token, or raise NoToken."""
 
     provider: Callable[[], Any] = field(repr=False)
     _token: Token | None = field(default=None, repr=False, compare=False)
     _until: float = field(default=0.0, repr=False, compare=False)
     _until_ms: float = field(default=0.0, repr=False, compare=False)
-    _lasts_s: float = field(default=0.0, repr=False, compare=False)  # What is left of its lifetime after that
+    # The remaining share of the lifetime, which is for retries.
+    _lasts_s: float = field(default=0.0, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
@@ -79,7 +80,7 @@ class TokenSource:
         return None if self._token is None else self._token.value
 
     def blocking(self) -> Token:
-        """Return a token; call the provider in this thread if necessary."""
+        """Return a token. If necessary, call the provider in this thread."""
         try:
             token = self._request()
         except NoToken as error:
@@ -91,9 +92,10 @@ class TokenSource:
         raise NoToken("a coroutine can be a token provider in asyncio clients only", final=True)
 
     async def awaited(self) -> Token:
-        """Return a token; call a coroutine function in this loop, another provider in a thread.
+        """Return a token. If necessary, call the provider: a coroutine function in this loop, others in a
+        thread.
 
-        What a provider in a thread returns may be awaited as well.
+        If a provider in a thread returns an awaitable, it is awaited.
         """
         if (token := self._fresh()) is not None:
             return token
@@ -116,14 +118,14 @@ class TokenSource:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise _failed(error) from None  # it cancelled itself, and not this task
+            raise _failed(error) from None  # The provider cancelled itself. This task was not cancelled.
         return self._keep(token)
 
     async def _request_in_thread(self) -> Token | Awaitable[Any]:
-        """Call the provider in a thread that nothing waits for.
+        """Call the provider in a separate thread, which no loop waits for at its end.
 
-        The loop waits for its own threads at its end, whatever the provider does, and they are gone when the
-        main thread has ended.
+        The threads of the loop's executor do not suit: the loop waits for them at its end, even if the
+        provider never returns, and they end with the main thread.
         """
         import asyncio
 
@@ -141,7 +143,7 @@ class TokenSource:
                 outcome: Token | Awaitable[Any] | NoToken = self._request()
             except NoToken as error:
                 outcome = error
-            with suppress(RuntimeError):  # The loop is closed: no task waits
+            with suppress(RuntimeError):  # The loop is closed, so no task waits.
                 loop.call_soon_threadsafe(complete, outcome)
 
         run = copy_context().run
@@ -165,7 +167,7 @@ class TokenSource:
         return self._token if self._fresh_seconds() > 0 else None
 
     def _fresh_seconds(self) -> float:
-        """Return for how many seconds the token is fresh, by the clock that says less."""
+        """Return the seconds for which the token is fresh, by the clock that shows fewer."""
         return min(self._until - time.time(), (self._until_ms - now()) / 1000)
 
     def _last_token(self, error: NoToken) -> Token:
@@ -197,7 +199,7 @@ class TokenSource:
             if wrong := wrong_extension(str(name), str(value)):
                 raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
         end, today = _seconds(ends) if ends is not None else _expiry(text), time.time()
-        if end is not None and math.isnan(end):  # It would be fresh for ever
+        if end is not None and math.isnan(end):  # Such a token would never expire.
             raise NoToken("the token provider returned a token whose expires_at is NaN", final=True)
         if end is not None and end <= today:
             ago = f"{today - end:.0f} s ago by this machine's clock"
@@ -211,7 +213,9 @@ class TokenSource:
 
 @contextmanager
 def _as_no_token(*passing: type[BaseException]) -> Generator[None]:
-    """Raise what a provider raises as NoToken with its type, even SystemExit and the like; `others` pass."""
+    """Convert the exceptions of a provider to NoToken with their type, even SystemExit. `others` pass
+    unchanged.
+    """
     try:
         yield
     except NoToken:
@@ -223,7 +227,7 @@ def _as_no_token(*passing: type[BaseException]) -> Generator[None]:
 
 
 def _failed(error: BaseException) -> NoToken:
-    # The text of a foreign exception may quote a secret: only its type is shown.
+    # The text of a foreign exception may quote a secret, so only its type is shown.
     return NoToken(f"the token provider failed ({type(error).__name__})", final=False)
 
 
@@ -259,7 +263,7 @@ class Endpoint:
     context: ssl.SSLContext | None = None
 
     def __call__(self) -> Token:
-        # Imported here, as they import half of the standard library.
+        # Imported here, because these modules import half of the standard library.
         import http.client
         import urllib.error
         import urllib.parse
@@ -280,7 +284,7 @@ class Endpoint:
             def redirect_request(
                 self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
             ) -> None:
-                """Follow no redirect: no other server may get the client's secret."""
+                """Follow no redirect, because no other server may receive the client's secret."""
 
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self.context), Stay)
         try:
