@@ -2,13 +2,13 @@
 
 Rules (Java's RecordAccumulator):
 
-* One batch per partition accepts records, until it is full or the sender takes it. A record is one entry in a
-  list, or four. Nothing is encoded or searched here: this is the innermost loop.
+* One batch per partition accepts records, until it is full or the sender takes it. A record takes one entry
+  of a list, or four. Nothing is encoded or searched here: this is the innermost loop.
 * `buffer.memory` bounds the memory before compression, from the arrival of a record until its response. While
   half of it is in use, a partition whose oldest record has waited for a second accepts no more, so records
   that cannot be delivered leave room for others.
 * A record is appended without a lock: nothing is called between the check of the batch's room and the append,
-  so no other thread, signal handler or finalizer can run there. They may run anywhere else, and may send.
+  so no other thread, signal handler or finalizer can run there. Anywhere else they may run and send records.
   Without a GIL `take` holds the guard.
 * Rare steps hold the guard for a moment: a new batch, the end of a batch, an unknown topic. No code of the
   application runs inside it, except signal handlers and finalizers.
@@ -45,20 +45,21 @@ from .batches import (
 )
 from .partitioner import Partitioner
 
-# Most bytes of a record besides its content: seven varints, and more for each header.
+# Maximum size of a record without its content: seven varints, and an addition for each header.
 RECORD_OVERHEAD = 30
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
 # A new batch reserves this much memory, then twice as much again up to `batch.size`.
 FIRST_BYTES = 4096
-# Whether threads are only switched at instructions that call something.
+# Whether the interpreter only switches threads at instructions that call something.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class RecordAccumulator:
     """The records of a producer that were not sent yet."""
 
-    # Whether each record must go through `take`; otherwise the commonest case may append as `take` does.
+    # Whether each record must go through `take`. Otherwise callers may append the most common kind of record
+    # directly, as `take` does.
     gated = not GIL
 
     def __init__(
@@ -80,7 +81,7 @@ class RecordAccumulator:
         # Set by the default of `notify_sender`, for a caller without a thread to wake.
         self.sender_notified = False
         self.why = ""
-        # Why no records are accepted; "" while they are.
+        # Why no records are accepted; "" while the accumulator accepts them.
         self.closed = ""
         self.partitioner = Partitioner()
         self._hashes = self.partitioner.hashes
@@ -88,7 +89,8 @@ class RecordAccumulator:
         self._random = random
         self._clock = clock
         self._notifications = Notifications()
-        # Topic -> (why it cannot be written to, since when). Raised by waiting sends, not by later ones.
+        # Topic -> (why it cannot be written to, time of the error). Sends that waited raise the error, later
+        # sends do not.
         self.topic_errors: dict[str, tuple[KprotoError, int]] = {}
         self._requested: set[str] = set()
         # Partition -> (version of its topic's metadata when it was first missing, time of the last attempt).
@@ -180,7 +182,7 @@ class RecordAccumulator:
     def append_batch(
         self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
-        """Append a whole batch; return None and raise as `take` does. The guard must be held."""
+        """Append a whole batch; return None or raise as `take` does. The guard must be held."""
         route, options = self.routes.get(topic), self._options
         if route is None:
             self._request_metadata(topic)
@@ -215,15 +217,16 @@ class RecordAccumulator:
         return batch
 
     def _on_missing_partition(self, route: TopicRoute, partition: int) -> None:
-        """Raise an error for a partition that does not exist after two more Metadata responses.
+        """Raise an error for a partition that is missing from two further Metadata responses.
 
-        The topic may have grown since: the first response may have been on its way by then. Responses before
-        this attempt do not count.
+        The topic may have just grown, and the broker may have built the first of these responses before that.
+        Responses before this attempt do not count.
         """
         topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
-            # the earlier sender has timed out: a waiting one tries again after each response
+            # A waiting send tries again after each response. After a longer time this attempt belongs to
+            # another send.
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now
@@ -251,8 +254,9 @@ class RecordAccumulator:
     def _batch_with_room(
         self, route: TopicRoute, queue: PartitionQueue, size: int, movable: bool
     ) -> ProducerBatch | None:
-        """Return a batch with room for a record of this size; None if there is no memory. The guard must be
-        held.
+        """Return a batch with room for a record of this size; None if there is no memory.
+
+        The guard must be held.
         """
         if self.closed:
             raise IllegalState(self.closed)
@@ -317,7 +321,7 @@ class RecordAccumulator:
         return True
 
     def _on_buffer_full(self) -> None:
-        """Note that the buffer is full, and send everything."""
+        """Seal all batches to send them, because the buffer is full."""
         self.why = f"the buffer of {self._options.buffer_memory} bytes is full"
         self.seal_all()
 
@@ -344,7 +348,7 @@ class RecordAccumulator:
         route.sticky_bytes = 0
 
     def seal(self, batch: ProducerBatch) -> None:
-        """Let the batch accept no more records. The guard must be held."""
+        """Stop adding records to the batch. The guard must be held."""
         if batch.sealed:
             return
         batch.sealed = True
@@ -368,16 +372,16 @@ class RecordAccumulator:
             self.seal(batch)
 
     def needs_sender_now(self) -> bool:
-        """Return whether something must be handled without waiting for linger.ms."""
+        """Return whether the sender must handle a notification before linger.ms has passed."""
         return bool(self._notifications.queues_to_visit or self._notifications.unknown_topics)
 
     def has_notifications(self) -> bool:
-        """Return whether the sender has something to handle."""
+        """Return whether there are notifications for the sender."""
         pending = self._notifications
         return bool(pending.new_batches or pending.queues_to_visit or pending.unknown_topics)
 
     def take_notifications(self) -> Notifications | None:
-        """Remove and return what the sender has to handle, None for nothing."""
+        """Remove and return the notifications for the sender; None if there are none."""
         if not self.has_notifications():
             return None
         with self.guard:
@@ -447,7 +451,7 @@ class RecordAccumulator:
             return True
 
     def mark_failure_known(self, batch: ProducerBatch, index: int) -> None:
-        """Note that the application knows of this record's failure: `take_failures` does not count it."""
+        """Record that the application knows of a record's failure: `take_failures` does not count it."""
         with self.guard:
             batch, index = current_place(batch, index)
             if batch.known_failures is None:
@@ -474,7 +478,7 @@ class RecordAccumulator:
         return [] if callbacks is None else [callback for _, callback in callbacks]
 
     def _set_notified(self) -> None:
-        """Note that the sender has something to do."""
+        """Record that there are notifications for the sender."""
         self.sender_notified = True
 
     def close(self, why: str) -> None:

@@ -3,7 +3,8 @@
 Rules:
 
 * The records of a batch are delivered or fail together, unless the broker rejects single records or the size.
-  Then `places` says where each record continues; `current_place` follows it.
+  Then the records continue in other batches: `places` has their new places, and `current_place` looks them
+  up.
 * The batches of a queue keep their order; the parts of a split batch take its place.
 * The records of a batch are kept until it is encoded. The timestamp of each delivery is kept.
 """
@@ -28,7 +29,7 @@ from ..requests import ProducerIdAndEpoch
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-COLUMNS = 4  # of a row: timestamp, key, value, headers
+COLUMNS = 4  # number of columns of a row: timestamp, key, value, headers
 LAST_SEQUENCE = 2**31 - 1
 LAST_EPOCH = 2**15 - 1
 
@@ -89,21 +90,22 @@ class ProducerBatch:
         self, queue: PartitionQueue, size: int, created: int, deadline: int, order: tuple[int, ...]
     ) -> None:
         self.queue = queue
-        # Bytes reserved in buffer.memory, and how many of them are free; -1 once it accepts no more records.
+        # Bytes reserved in buffer.memory, and how many of them are free. `room` is -1 once the batch accepts
+        # no more records.
         self.size = size
         self.room = size
         self.created = created
         self.deadline = deadline
         self.order = order
         self.count = 0
-        # Until it is encoded: timestamp, key, value and headers of each record, one after the other, if
-        # `shared_timestamp` is None. Otherwise the records have only values, and `rows` has just these;
-        # `timestamp_runs` has (first index, timestamp in ms), and `shared_timestamp` is the last of those
-        # timestamps.
+        # Until the batch is encoded, `rows` has the timestamp, key, value and headers of each record, one
+        # after the other. While all records have only a value, `rows` has just the values, and
+        # `timestamp_runs` the (index, timestamp in ms) where another timestamp begins. `shared_timestamp` is
+        # the last of these timestamps, or None in the first case.
         self.rows: list[Any] = []
         self.timestamp_runs: list[tuple[int, int]] = []
         self.shared_timestamp: int | None = NO_MOMENT
-        # Or the records of an Arrow table, already encoded.
+        # The encoded records of an Arrow table, instead of `rows`.
         self.encoded: UnnumberedBatch | None = None
         self.timestamps: Sequence[int] = ()
         self.sealed = False
@@ -122,7 +124,7 @@ class ProducerBatch:
         self.places: list[tuple[ProducerBatch, int]] | None = None
         # (Index of the record, what to call when its delivery ends).
         self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
-        # Where its failures are counted, and the records whose failure the application knows.
+        # The counter of this batch's failures, and the records whose failure the application knows.
         self.delivery_failures: DeliveryFailures | None = None
         self.known_failures: set[int] | None = None
 
@@ -151,9 +153,9 @@ class ProducerBatch:
         self.encoded, self.rows = None, []
 
     def start_timestamp_run(self, shared_timestamp: int) -> bool:
-        """Let the next records have this timestamp; False if they should have a timestamp each.
+        """Start a run of records with this timestamp; return False if each record must store its own.
 
-        The guard must be held. Calls in here may run a signal handler or a finalizer that sends.
+        The guard must be held. Calls in this method may run a signal handler or a finalizer that sends.
         """
         if 8 * len(self.timestamp_runs) > self.count + 64:
             return False
@@ -166,8 +168,8 @@ class ProducerBatch:
     def use_general_rows(self) -> None:
         """Switch to the general row format: later records may have a key or headers.
 
-        The guard must be held. Other threads may append meanwhile, but not between the check of the count and
-        the switch, since nothing is called there.
+        The guard must be held. Other threads may append during the conversion, but not between the check of
+        the count and the switch, since nothing is called there.
         """
         while self.shared_timestamp is not None:
             count = self.count
@@ -202,7 +204,7 @@ def current_place(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]
 def split_batch(
     batch: ProducerBatch, groups: Sequence[Sequence[int]]
 ) -> tuple[list[ProducerBatch], list[tuple[ProducerBatch, int]]]:
-    """Return a batch for each group of records, and where each record of `batch` is then."""
+    """Return a batch for each group of records, and the new place of each record of `batch`."""
     assert batch.data is not None
     records = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
     places: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(records)
@@ -255,26 +257,28 @@ class PartitionQueue:
         self.filling: ProducerBatch = NO_BATCH
         self.waiting: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
-        # The connection on which they were sent.
+        # The connection that carries the batches in flight.
         self.connection = NOWHERE
         self.batches = 0
-        # A batch failed: nothing is sent until nothing is in flight any more.
+        # Whether a batch failed. Then nothing is sent until no batch is in flight any more.
         self.halted = False
-        # When it is visited again: for linger.ms or a backoff, and for a delivery timeout.
+        # When the queue is visited again: `visit_at` for linger.ms or a backoff, `timeout_at` for a delivery
+        # timeout.
         self.visit_at: int | None = None
         self.timeout_at: int | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
-        # How many batches were numbered so far.
+        # Number of batches that have received a sequence number so far.
         self.numbered = 0
-        # The leader has accepted a batch of this producer id and epoch. Before that it accepts any sequence
-        # number: a second batch could overtake a first one that must be resent, and block it.
+        # Whether the leader has accepted a batch of this producer id and epoch. Before that it accepts any
+        # sequence number: a second batch could be appended before a first one that must be resent, which is
+        # then rejected.
         self.epoch_accepted = False
-        # A batch failed that may be in the log: batches without a sequence number need a new epoch. Numbered
-        # ones keep theirs, by which the broker recognizes duplicates.
+        # Whether a failed batch may be in the log. Then batches without a sequence number need a new epoch.
+        # Numbered ones keep their epoch, by which the broker recognizes duplicates.
         self.needs_new_epoch = False
-        # The broker said that the batch of this order, and so all later ones, are not in the log. Only those
-        # may be renumbered.
+        # The order of the first batch that is not in the log, according to the broker. Later ones are not in
+        # the log, either. Only these batches may be renumbered.
         self.renumber_from: tuple[int, ...] | None = None
         # Batches whose sequence number the broker did not expect. Responses to batches in flight may show
         # that they are in the log.
@@ -283,7 +287,7 @@ class PartitionQueue:
     def oldest(self) -> int | None:
         """Return when the oldest open batch was created. May be called by any thread."""
         for batches in (self.in_flight, self.waiting):
-            with suppress(IndexError):  # the sender removed it meanwhile
+            with suppress(IndexError):  # the sender has just removed the batch
                 return batches[0].created
         return None if self.filling is NO_BATCH else self.filling.created
 
@@ -319,14 +323,14 @@ class PartitionQueue:
                     batch.sequence = -1
 
     def mark_not_in_log(self, since: tuple[int, ...]) -> None:
-        """Note that no batch from this order on is in the log."""
+        """Record that no batch from this order on is in the log."""
         self.renumber_from = since if self.renumber_from is None else min(since, self.renumber_from)
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.partition}: {len(self.waiting)} wait, {len(self.in_flight)} in flight>"
 
 
-# What a queue fills that has no open batch: it never has room.
+# The `filling` batch of a queue without an open batch. It never has room.
 NO_BATCH: ProducerBatch = ProducerBatch.__new__(ProducerBatch)
 NO_BATCH.room = -1
 NO_BATCH.sealed = True

@@ -2,8 +2,8 @@
 
 Rules (Java's Sender):
 
-* A batch is sent when it is full, has waited for linger.ms, or a flush asks for it. While enough batches of
-  its broker are in flight it accepts more records.
+* A batch is sent when it is full, has waited for linger.ms, or must be flushed. While its connection has the
+  maximum number of requests in flight, the batch accepts more records.
 * The batches of a partition are sent in order, through retries as well (`produce_responses`). Partitions do
   not block each other.
 * With idempotence every batch has a producer id and a sequence number (`producer_ids`), so that the broker
@@ -64,7 +64,7 @@ TOPIC_IDS_FROM = 13
 class ProducerEngine:
     """One producer.
 
-    `append` is called by the application's threads, with the guard held; `step` and the rest by one owner at
+    The application's threads call `append`, with the guard held. All other methods are called by one owner at
     a time.
     """
 
@@ -147,7 +147,7 @@ class ProducerEngine:
             self.transactions.fail(IllegalState(why))
 
     def _handle_notifications(self) -> None:
-        """Handle what the application's threads have done."""
+        """Handle the notifications of the application's threads."""
         notifications = self.records.take_notifications()
         if notifications is None:
             return
@@ -200,7 +200,7 @@ class ProducerEngine:
         connections = list(queues)
         for connection in connections:
             if self.core.network.throttled_until(*connection) > self.core.now:
-                continue  # the broker throttles it; its batches accept more records meanwhile
+                continue  # the broker throttles it; until the end its batches accept more records
             batches: list[ProducerBatch] = []
             while connection in queues and self._requests_in_flight.get(connection, 0) < max_in_flight:
                 batches = self._collect_batches(connection)
@@ -261,7 +261,7 @@ class ProducerEngine:
                 batch.encode(options.compression_type, level, transactional=self._transactional)
             except Exception as error:  # a record that passed validation by mistake only fails its own batch
                 self.responses.fail_batch(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
-                self.schedule.reschedule(queue)  # the next batch of the queue
+                self.schedule.reschedule(queue)  # to send the next batch of the queue
                 return False
         elif unnumbered and batch.identity is not None:
             producer_id, epoch = batch.identity
@@ -350,7 +350,7 @@ class ProducerEngine:
             self.schedule.use_one_connection(connection.node)
 
     def _fail_ready_batches(self, error: KprotoError) -> None:
-        """Fail everything that is ready to be sent: it never can be."""
+        """Fail all batches that are ready to be sent, because there will be no producer id."""
         for queue in self.schedule.ready_queues():
             for batch in queue.open():
                 self.responses.fail_batch(batch, error)
@@ -391,7 +391,7 @@ class ProducerEngine:
     def _fail_topic(self, topic: str, code: int, is_final: bool) -> None:
         """Fail the sends to a topic that cannot be written to.
 
-        Records that were accepted wait, unless the error is final.
+        Accepted records wait for the topic, unless the error is final.
         """
         error = broker_error(code, "Metadata", f"topic {topic!r}")
         self.records.fail_waiting_sends(topic, error)
@@ -404,7 +404,7 @@ class ProducerEngine:
             self.metadata.forget(topic)
 
     def _on_authentication_failed(self, error: AuthenticationFailed) -> None:
-        """Authentication failed: fail pending sends and batches instead of waiting for metadata."""
+        """Fail the sends and batches that wait for metadata, because authentication failed."""
         for topic in self.metadata.topics:
             self.records.fail_waiting_sends(topic, error)
             for queue in self.schedule.leaderless(topic):
@@ -412,9 +412,9 @@ class ProducerEngine:
                     self.responses.fail_batch(batch, error)
 
     def settle(self, *, look: bool = True) -> None:
-        """Do what the event requires; with `look` also what is due.
+        """Do what the event requires; with `look` also handle the deadlines that have passed.
 
-        Responses come first: in a process that stood still they have waited longer than the deadlines.
+        Responses are handled before deadlines: after a pause of the process they may have arrived in time.
         """
         core = self.core
         for error in core.errors.values():
@@ -463,10 +463,10 @@ class ProducerEngine:
 
 
 def step(engine: ProducerEngine, event: NetworkEvent | Tick | None, now: int) -> list[Action]:
-    """Apply `event` at `now` and return the actions to perform, in order. None: the application did
-    something.
+    """Apply `event` at `now` and return the actions to perform, in order.
 
-    Send a Tick only after the sockets were read at `now`: only then is a missing response late.
+    Without an event (None) the notifications of the application are handled. Send a Tick only after the
+    sockets were read at `now`: only then is a missing response late.
     """
     engine.core.now = now
     if isinstance(event, Tick):

@@ -16,7 +16,7 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
-# The hashes of this many keys are cached; hashing a key costs more than sending its record.
+# Maximum number of cached hashes. Hashing a key costs more than sending its record.
 _REMEMBERED = 65_536
 
 
@@ -36,7 +36,7 @@ def murmur2(data: bytes) -> int:
 
 @lru_cache(256)
 def _unpack(words: int) -> Callable[[bytes], tuple[int, ...]]:
-    """Return a function that reads so many 32-bit numbers from the start."""
+    """Return a function that reads `words` 32-bit numbers from the start of a key."""
     return Struct(f"<{words}I").unpack_from
 
 

@@ -2,14 +2,14 @@
 
 Rules (Java's Sender and TransactionManager):
 
-* After a failure a queue sends nothing new until nothing of it is in flight. Then all its batches are sent
-  again in their order.
+* After a failure a queue sends nothing new until none of its batches is in flight. Then all its batches are
+  sent again in their order.
 * A batch that is too large, or contains invalid records, continues in parts that take its place.
-* If a batch fails that may be in the log, batches without a sequence number get the next epoch, after all
+* If a failed batch may be in the log, batches without a sequence number get the next epoch, after all
   numbered ones. If the broker misses a batch, that batch and all later ones are not in the log, and are
   renumbered (as in Java since KIP-360).
 * Failures with the same reason are reported at once, then in total after growing intervals. Each delivery,
-  flush and close also report theirs.
+  flush and close also raises its own failures.
 """
 
 from __future__ import annotations
@@ -145,9 +145,9 @@ class ProduceResponses:
     def _complete_earlier(self, later: ProducerBatch) -> None:
         """End earlier batches whose sequence the broker did not expect: they are in the log as well.
 
-        A broker accepts batches in order, so it has those before `later`. A broker that was killed only
-        remembers the last batch, and their offsets are unknown. `later` was in flight when they were
-        rejected, so the same broker says both.
+        A broker accepts batches in order, so its log contains the batches before `later`. A broker that was
+        killed only remembers the last batch, so the offsets of the others are unknown. `later` was in flight
+        when they were rejected, so both responses come from the same broker.
         """
         queue = later.queue
         in_log = [
@@ -165,7 +165,7 @@ class ProduceResponses:
                 self.end_batch(batch)
 
     def _retry(self, batch: ProducerBatch, *, innocent: bool = False) -> None:
-        """Put the batch back into its queue, which waits until nothing is in flight.
+        """Put the batch back into its queue, which sends nothing until none of its batches is in flight.
 
         An `innocent` batch only failed because an earlier one did: it does not back off.
         """
@@ -178,8 +178,9 @@ class ProduceResponses:
 
     @property
     def _transactional(self) -> bool:
-        """Whether the batches belong to a transaction: they succeed together, and no sequence number is
-        reused.
+        """Whether the batches belong to a transaction.
+
+        Then they succeed or fail together, and no sequence number is used twice.
         """
         return self._core.options.transactional_id is not None
 
@@ -208,7 +209,7 @@ class ProduceResponses:
         self._report(batch, str(error))
         queue = batch.queue
         if batch.sequence >= 0:
-            queue.needs_new_epoch = True  # its sequence numbers may be a gap in the log
+            queue.needs_new_epoch = True  # its sequence numbers may be missing in the log
         if batch in queue.waiting:
             queue.waiting.remove(batch)
         self.end_batch(batch)
@@ -226,7 +227,7 @@ class ProduceResponses:
             del self._failures[next(iter(self._failures))]
 
     def end_batch(self, batch: ProducerBatch) -> None:
-        """End a batch: free its memory, and call back."""
+        """End a batch: free its memory, and queue its callbacks."""
         for callback in self._records.end_batch(batch):
             self._core.actions.append(CallBack(callback))
         self._core.wake_poll()
@@ -251,7 +252,7 @@ class ProduceResponses:
         """Split a batch into one batch for each group, at its place in the queue.
 
         Neither the batch nor later ones are in the log, so all of them are renumbered, but not earlier ones.
-        In a transaction the parts keep the sequence numbers of the whole.
+        In a transaction the parts keep the sequence numbers of the split batch.
         """
         queue = batch.queue
         parts, places = split_batch(batch, groups)

@@ -4,9 +4,9 @@ Rules:
 
 * A batch that may be in the log keeps its sequence number through every retry. Only a batch that is certainly
   not in the log is renumbered.
-* Each partition has its own sequence numbers and epoch, as brokers keep them per partition. If a batch failed
-  that may be in the log, batches without a number get the next epoch. When the epochs of an id are used up, a
-  new id is requested.
+* Each partition has its own sequence numbers and epoch, as brokers keep them per partition. If a failed batch
+  may be in the log, batches without a number get the next epoch. When the epochs of an id are used up, a new
+  id is requested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
 
 
 class SequenceNumbers:
-    """Requests a producer id when it is needed. `on_rejected` is called if the cluster never gives one."""
+    """Requests a producer id, and numbers batches. An error that is not retriable goes to `on_rejected`."""
 
     def __init__(self, core: ClientCore[ProducerOptions], on_rejected: Callable[[KprotoError], None]) -> None:
         self._core = core
@@ -46,7 +46,7 @@ class SequenceNumbers:
         return self._request_at if self.lacks_producer_id and self._call is None else None
 
     def ensure_ready(self) -> bool:
-        """Return whether batches can be numbered; request an id if that is missing."""
+        """Return whether batches can be numbered; request an id if there is none."""
         core = self._core
         if self.lacks_producer_id and self._call is None and self._request_at <= core.now:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)

@@ -2,17 +2,18 @@
 
 Rules:
 
-* A queue waits where its first batch belongs. It is visited again after a response, after metadata, or at its
-  time. The cost of an event does not depend on the other queues.
-* A queue whose first batch must wait for a response waits nowhere.
+* The first batch of a queue decides what the queue waits for. The queue is visited again after a response,
+  after new metadata, or at its time. The cost of an event does not depend on the other queues.
+* A queue whose first batch must wait for a response is in none of the wait lists.
 * A broker handles the requests of a connection one after the other. If a connection is fully used and more is
   ready, the queues are distributed over `connections_per_broker` connections until everything is answered. A
-  queue changes its connection only if none of its batches is in flight. With acks=0 that is unknown, so there
-  is one connection.
+  queue changes its connection only if none of its batches is in flight. With acks=0 the client cannot know
+  that, so it uses one connection.
 * A broker remembers a producer's last five batches of a partition. A batch that is resent may be in the log,
-  and so may later ones. No more later ones are sent than the broker remembers, as duplicates would be stored
-  otherwise.
-* Some brokers limit their connections: where an additional one breaks, a single one is used for a minute.
+  and so may later ones. The client sends at most as many later batches as the broker remembers, as duplicates
+  would be stored otherwise.
+* Some brokers limit the number of connections. After an additional one has failed, the client uses a single
+  connection for a minute.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SendSchedule:
         self._ticket = count()
 
     def reschedule(self, queue: PartitionQueue) -> None:
-        """Let a queue wait where its first batch belongs."""
+        """Put a queue on the wait list that its first batch requires."""
         if queue.halted and not queue.in_flight:
             queue.resume()
         if not queue.waiting:
@@ -76,7 +77,7 @@ class SendSchedule:
         else:
             connection = self._connection_of(leader, queue)
             if queue.in_flight and queue.connection.node == leader and queue.connection != connection:
-                return  # until the response arrives; then it may use the other connection
+                return  # until the response arrives; after it the queue may use the other connection
             self.queues.setdefault(connection, {})[queue] = None
 
     def _connection_of(self, node: int, queue: PartitionQueue) -> BrokerConnection:
@@ -100,12 +101,12 @@ class SendSchedule:
         return True
 
     def use_one_connection(self, node: int) -> None:
-        """Go back to a single connection if nothing is to be sent: nothing is in flight to this broker."""
+        """Return to a single connection if nothing is ready to be sent. Nothing may be in flight."""
         if not any(connection in self.queues for connection in self.connections(node)):
             self._spread.pop(node, None)
 
     def on_connection_failed(self, connection: BrokerConnection) -> None:
-        """Go back to a single connection: a request on an additional one failed."""
+        """Return to a single connection, because a request on an additional one failed."""
         if connection.lane == MAIN:
             return
         self._single_until[connection.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS
@@ -131,7 +132,7 @@ class SendSchedule:
         return len(in_flight) < options.max_in_flight_requests_per_connection
 
     def visit_later(self, queue: PartitionQueue, at: int, *, late: bool = False) -> None:
-        """Visit the queue at that time; `late`: for the delivery timeout of its batches."""
+        """Visit the queue at that time. `late`: the delivery timeout of its batches is the reason."""
         if late:
             queue.timeout_at = at
         elif queue.visit_at is not None and queue.visit_at <= at:
@@ -141,7 +142,7 @@ class SendSchedule:
         heapq.heappush(self._visits, (at, next(self._ticket), queue))
 
     def due_queues(self) -> Iterator[tuple[PartitionQueue, bool]]:
-        """Yield the queues whose time has come; True for those whose batches may have timed out."""
+        """Yield the queues to visit now. True means that their batches may have timed out."""
         now = self._core.now
         while self._visits and self._visits[0][0] <= now:
             _, _, queue = heapq.heappop(self._visits)

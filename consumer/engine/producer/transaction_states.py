@@ -31,9 +31,9 @@ class ProducerTransactionState(Enum):
 
 S = ProducerTransactionState
 
-# What the application may call, and where that leads. Any other call raises IllegalState, or the error of the
-# transaction or producer. Repeating a call that is still in progress resumes waiting for it; repeating one
-# that has finished returns its result.
+# The calls of the application that each state allows, and the states to which they lead. Any other call
+# raises IllegalState, or the error of the transaction or producer. Repeating a call that is still in progress
+# resumes waiting for it; repeating one that has finished returns its result.
 CALLS: Mapping[ProducerTransactionState, Mapping[str, ProducerTransactionState]] = {
     S.UNINITIALIZED: {"begin": S.INITIALIZING},
     S.INITIALIZING: {"begin": S.INITIALIZING},
@@ -50,7 +50,7 @@ CALLS: Mapping[ProducerTransactionState, Mapping[str, ProducerTransactionState]]
     S.FATAL_ERROR: {},
 }
 
-# The transitions; only `TransactionManager.move` takes them.
+# The allowed transitions. Only `TransactionManager.move` changes the state.
 EDGES: Edges[ProducerTransactionState] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING, S.FATAL_ERROR}),
     S.INITIALIZING: frozenset({S.IN_TRANSACTION, S.FATAL_ERROR}),
@@ -84,7 +84,10 @@ class PendingCall(msgspec.Struct):
 
 
 class TransactionalAppends(RecordAccumulator):
-    """An accumulator that calls `gate` before each record, with the guard held; it raises to reject one."""
+    """An accumulator that calls `gate` before it accepts a record, with the guard held.
+
+    `gate` raises an error to reject the record.
+    """
 
     gate: Callable[[], None]
     gated = True

@@ -1,16 +1,15 @@
-"""The transactions of a producer, without I/O (KIP-98, KIP-360, KIP-890). The model is Java's
-TransactionManager.
+"""The transactions of a producer, without I/O (KIP-98, KIP-360, KIP-890, Java's TransactionManager).
 
 Rules:
 
 * One request at a time is sent to the coordinator of the transactional id: for the producer id and epoch, for
   the partitions and groups of the transaction (only before transaction version 2, KIP-890), and for its end.
 * Nothing is written outside of a transaction, nor to a partition that was not added to it.
-* A commit is requested once every record and every offset is acknowledged. After one failure the transaction
-  can only be aborted, and nothing more of it is sent. Records and offsets have delivery.timeout.ms; the end
-  is requested until its outcome is known.
+* A commit is requested once every record and every offset is acknowledged. After a failure the transaction
+  can only be aborted, and its other records are not sent. Records and offsets fail after delivery.timeout.ms.
+  EndTxn is retried until its outcome is known.
 * After an abort, requests without a response may still arrive: the next transaction gets a new epoch.
-* A producer that is fenced, or rejected for good, has failed; only a new producer can continue.
+* A producer that is fenced, or gets another fatal error, has failed; only a new producer can continue.
 
 The requests of the transaction versions:
 
@@ -84,11 +83,10 @@ T = TypeVar("T")
 
 
 class TransactionManager:
-    """The transactions of one producer. The application uses `call`, with the guard held; the engine the
-    rest.
+    """The transactions of one producer, and in place of `SequenceNumbers` the numbers of its batches.
 
-    It also numbers the batches, in place of `SequenceNumbers`. `busy` returns whether a Produce request is in
-    flight, `ready_queues` the queues that are ready to send.
+    The application uses `call`, with the guard held; the engine uses the other methods. `busy` returns
+    whether a Produce request is in flight, `ready_queues` the queues that are ready to send.
     """
 
     lacks_producer_id = False
@@ -106,7 +104,7 @@ class TransactionManager:
         self.id = core.options.transactional_id
         self.state = S.UNINITIALIZED
         self.error: KprotoError | None = None
-        # Why the coordinator must be asked again, for a caller whose wait times out.
+        # Why the current request is retried. Part of the error of a caller whose wait times out.
         self.why = ""
         self._core, self._records, self._responses = core, records, responses
         self._busy, self._queued = busy, ready_queues
@@ -118,7 +116,7 @@ class TransactionManager:
         self._call: Call | None = None
         self._not_before = 0
         self._failures = 0
-        # Whether the coordinator knows of the transaction, and what takes part in it.
+        # Whether the coordinator knows of the transaction.
         self.started = False
         self._needs_new_epoch = False  # batches or requests may still arrive: a new epoch is needed
         self._partitions: set[TopicPartition] = set()
@@ -135,10 +133,10 @@ class TransactionManager:
             self._require_allowed("send")
 
     def call(self, name: str, who: object = None) -> PendingCall:
-        """Start begin, commit or abort. Raises IllegalState if that is not allowed, or the error of the
-        transaction.
+        """Start begin, commit or abort, and return the call to wait for.
 
-        A repeated call that is still in progress resumes waiting for it.
+        Raises IllegalState if the state does not allow the call, or the error of the transaction. A repeated
+        call that is still in progress resumes waiting for it.
         """
         current_call = self.current_call
         if current_call is not None and current_call.name == name and not current_call.reported:
@@ -216,7 +214,7 @@ class TransactionManager:
         )
 
     def on_batch_failed(self, batch: ProducerBatch, error: KprotoError) -> None:
-        """A record failed, so the transaction can only be aborted."""
+        """Require an abort after a record has failed, or end the producer if the error is fatal."""
         self._needs_new_epoch = self._needs_new_epoch or batch.sequence >= 0
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             (self.fail if ends_producer(error) else self._require_abort)(error)
@@ -272,7 +270,7 @@ class TransactionManager:
             next_request()
 
     def _expire(self) -> None:
-        """Fail the transaction if its offsets have timed out; a request in flight decides otherwise."""
+        """Fail the transaction if its offsets have timed out and no request is in flight."""
         now, timeout = self._core.now, self._core.options.delivery_timeout_ms
         if not self._offsets:
             self._offsets_until = None
@@ -323,7 +321,8 @@ class TransactionManager:
             if self.state is not S.FATAL_ERROR:
                 then(call)
 
-        # A late response counts as well: a request that is abandoned might still be carried out.
+        # A late response is handled as well, because the coordinator may still execute a request that has
+        # timed out.
         self._call = self._core.send(request, answered, node=node, max_version=max_version)
 
     def _find(self) -> None:
@@ -404,7 +403,7 @@ class TransactionManager:
         self._send(request, answered, node=self._node, max_version=LAST_PARTITIONS)
 
     def _on_added(self) -> None:
-        """Note that the coordinator knows of the transaction."""
+        """Record that the coordinator knows of the transaction."""
         self.started, self._failures = True, 0
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             self._needs_new_epoch = False
