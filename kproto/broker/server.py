@@ -1,4 +1,4 @@
-"""The embedded broker on sockets: listens, and runs the machine in an event loop.
+"""The embedded broker on sockets: `Server` listens, and runs the machine in an event loop.
 
     async with Server(topics={"flights": 3}) as server:       # in a running event loop
         ... server.bootstrap ...
@@ -10,8 +10,8 @@ Rules:
 
 * This module does I/O only: bytes in, bytes out, one clock and one timer. `machine.step` decides everything
   else.
-* Every buffer is bounded. A frame has at most `socket.request.max.bytes`. A connection with many waiting
-  requests, or whose client does not read its responses, is not read.
+* Every buffer is bounded. A frame has at most `socket.request.max.bytes`. The broker stops reading from a
+  connection that has many waiting requests, or whose client does not read its responses.
 * A connection that sends invalid bytes is closed, and the reason is logged. Other connections are not
   affected.
 """
@@ -78,14 +78,15 @@ if TYPE_CHECKING:
 
 FAILING: Final = {API_NAMES[key]: key for key in sorted(REFUSABLE)}
 """The APIs that `Server.fail` accepts: name -> key."""
-MAX_THROTTLE_SECONDS: Final = 2_000_000  # in ms it must fit into 31 bits
-# How long in seconds a call of another thread waits for the broker's loop, where the work takes milliseconds.
+MAX_THROTTLE_SECONDS: Final = 2_000_000  # The throttle time in ms must fit into 31 bits.
+# The seconds that a call from another thread waits for the broker's event loop. The work itself takes
+# milliseconds.
 CALL_TIMEOUT: Final = 30.0
-# How many connections may wait to be accepted; the next client retries after a second. Kafka's default of
-# socket.listen.backlog.size is 50, but Kafka accepts connections in its own thread.
+# The listen backlog; a client that exceeds it retries after a second. Kafka's default of
+# socket.listen.backlog.size is 50, but Kafka accepts connections in a separate thread.
 BACKLOG: Final = 1024
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
-# The limits for reading the keys of OAUTHBEARER: 10 seconds and 1 MiB.
+# The limits for reading the keys of OAUTHBEARER tokens: 10 seconds and 1 MiB.
 JWKS_TIMEOUT: Final = 10.0
 MAX_JWKS: Final = 1 << 20
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
@@ -100,16 +101,16 @@ class Server:
 
     * `topics` maps names to partition counts.
     * `settings` have Kafka's names, such as "group.initial.rebalance.delay.ms", and Kafka's defaults.
-    * `advertised_host` is the host in the broker's Metadata; by default that of the listener. If the listener
-      has all addresses of the machine, it is the name of the machine.
-    * `highest` makes it look like an older Kafka: {"Fetch": 11} serves Fetch up to version 11.
+    * `advertised_host` is the host in the broker's Metadata. The default is the listener's host, or the name
+      of the machine if the listener has all addresses of the machine.
+    * `highest` imitates an older Kafka: with {"Fetch": 11} the broker serves Fetch up to version 11.
     * `listen` replaces `host` and `port`: ["PLAINTEXT://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"].
-    * `users` are the names and passwords for SASL. `tokens` checks OAUTHBEARER tokens; by default the setting
-      sasl.oauthbearer.jwks.endpoint.url names the keys.
+    * `users` are the names and passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default they are
+      checked with the keys of sasl.oauthbearer.jwks.endpoint.url.
     * `tls` is the SSL context of listeners with SSL in their protocol.
 
-    Raises ConfigError for settings that are not allowed. Next: `async with`, or `start` and `stop`. A server
-    that was stopped can be started again, and keeps its records, offsets and groups.
+    Raises ConfigError for settings that are not allowed. Use the server in `async with`, or call `start` and
+    `stop`. A stopped server can be started again, and keeps its records, offsets and groups.
     """
 
     @checked(
@@ -176,7 +177,7 @@ class Server:
         return self._users
 
     def _token_check(self) -> Check | None:
-        """Return the check of tokens with the keys that a setting names, or None."""
+        """Return the check of tokens with the keys of the configured JWKS URL, or None."""
         url = self._settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             return None
@@ -258,7 +259,7 @@ class Server:
         shell.set_timer()
 
     def _reload_groups(self, broker: Broker) -> None:
-        """Load the groups as a restarted coordinator does: their sessions restart (R175)."""
+        """Load the groups as a restarted coordinator does: the sessions of members restart (R175)."""
         node = self._settings.node_id
         for group_id in broker.coordinator.group_ids():
             if broker.cluster.group_coordinator_of(group_id) == node:
@@ -314,7 +315,7 @@ class Server:
     def grow_topic(self, name: str, partitions: int) -> None:
         """Increase the partition count of a topic to `partitions`.
 
-        Raises ConfigError if it has more.
+        Raises ConfigError if the topic has more partitions.
         """
         self._operate(lambda shell: shell.step(GrowTopic(name, partitions)))
 
@@ -335,19 +336,19 @@ class Server:
     def clean_logs(self) -> None:
         """Run retention and compaction on all logs now.
 
-        The broker also runs them by itself, as Kafka does: every log.retention.check.interval.ms and
-        log.cleaner.backoff.ms, if enough of a log is dirty, and not in the active segment. This call closes
-        the active segment first, and ignores min.cleanable.dirty.ratio.
+        The broker also runs both periodically, as Kafka does: every log.retention.check.interval.ms and
+        log.cleaner.backoff.ms. Compaction then requires min.cleanable.dirty.ratio, and skips the active
+        segment. This call rolls the active segment first, and ignores the ratio.
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
 
     @checked(api=TEXT, times=ZERO_OR_MORE)
     def fail(self, api: str, code: ErrorCode | str, times: int = 1) -> None:
-        """Let the next requests of an API fail: `server.fail("Fetch", "NOT_LEADER_OR_FOLLOWER")`.
+        """Make the next requests of an API fail: `server.fail("Fetch", "NOT_LEADER_OR_FOLLOWER")`.
 
-        They are not executed, and answered with `code` for each of their partitions, groups or topics. A
-        later call for the same API replaces an earlier one; `times` 0 ends it. Raises ConfigError for an API
-        that cannot fail, or an error that Kafka does not have.
+        The requests are not executed. Their responses have the error `code` for each partition, group or
+        topic. A later call for the same API replaces an earlier one; `times` 0 ends the failures. Raises
+        ConfigError for an API that cannot fail, or an error that Kafka does not have.
         """
         value: object = code
         error = ErrorCode.__members__.get(value.upper()) if isinstance(value, str) else value
@@ -366,9 +367,9 @@ class Server:
 
     @checked(seconds=NUMBER)
     def slow(self, seconds: float) -> None:
-        """Delay every response by so many seconds; 0 ends that, and sends the delayed responses.
+        """Delay every response by `seconds`; 0 ends the delay, and sends the delayed responses.
 
-        With `math.inf` the broker executes requests, and sends no responses.
+        With `math.inf` the broker executes requests but sends no responses.
         """
         try:
             delay = float(seconds)
@@ -382,9 +383,9 @@ class Server:
     def throttle(self, api: str, seconds: float) -> None:
         """Throttle the clients of an API (KIP-219): `server.throttle("Fetch", 2.0)`.
 
-        Every response is sent immediately with this throttle time, and for that long the broker does not read
-        from the connection. A throttled Fetch returns no records. 0 ends it for the next responses. Raises
-        ConfigError for an API without a throttle time.
+        Every response is sent immediately with this throttle time. Until the time has passed, the broker does
+        not read from the connection. A throttled Fetch returns no records. 0 ends the throttling of later
+        responses. Raises ConfigError for an API without a throttle time.
         """
         throttled_apis = {
             API_NAMES[key]: key
@@ -422,7 +423,7 @@ class Server:
     def up(self) -> None:
         """Start the broker again after `down`, on its port, with its records and groups.
 
-        Responses are not delayed any more. Raises OSError if another process uses the port now.
+        A delay that `slow` set has ended. Raises OSError if another process uses the port.
         """
         self._wait(self.start)
 
@@ -434,7 +435,7 @@ class Server:
     def observe(self, observer: Observer) -> None:
         """Call `observer(event, actions, now)` after each step of a coordinator.
 
-        The group coordinator has the events and actions of `kproto.group.protocol`, the transaction
+        For the group coordinator these are events and actions of `kproto.group.protocol`, for the transaction
         coordinator those of `kproto.transactions`.
         """
         self._observers.append(observer)
@@ -496,9 +497,9 @@ def running(
 ) -> Generator[Server]:
     """Run a server in its own thread and event loop, for blocking code.
 
-    It stops at the end of the block. The arguments are the same as of `Server`, with one other default:
-    group.initial.rebalance.delay.ms is 0, so that a new group does not wait three seconds for more members.
-    Raises ConfigError also for an address in use.
+    The server stops at the end of the `with` block. The arguments are those of `Server`, but the default of
+    group.initial.rebalance.delay.ms is 0. A new group therefore does not wait three seconds for more members.
+    An address in use also raises ConfigError.
     """
     server = Server(
         topics,
@@ -539,12 +540,12 @@ def running(
             raise ConfigError("listen", where, allowed_addresses(error)) from None
         yield server
     finally:
-        started.add_done_callback(end)  # after Ctrl-C it may not have started yet
+        started.add_done_callback(end)  # after Ctrl-C the server may not have started yet
         thread.join()
 
 
 def advertised(host: str) -> str:
-    """Return the host to advertise: `host`, or the machine's name for all addresses."""
+    """Return `host`, or the name of the machine if `host` means all addresses."""
     return socket.gethostname() if host in _ALL_ADDRESSES else host
 
 

@@ -1,7 +1,7 @@
 """The table of broker configs: name, type, default, and whether it is dynamic.
 
-To add one, add a row to `Settings`, and use it where it acts. The configs of the coordinators are declared in
-their own tables, `GroupSettings` and the transaction coordinator's `Settings`, and the configs of topics in
+To add a config, add a row to `Settings`, and read it in the code that it affects. The configs of the
+coordinators are declared in `GroupSettings` and `TransactionSettings`, and the configs of topics in
 `topic_configs`.
 
 A name that is in none of these tables is rejected with ConfigError, which lists the known names: a config
@@ -32,14 +32,14 @@ _PARTS: Final[Mapping[str, type[GroupSettings | TransactionSettings]]] = {
 
 
 class Setting(NamedTuple):
-    """One row of the table."""
+    """One broker config, which is a row of the table."""
 
     name: str
     field: str
     type: ValueType
-    # Whether it takes effect while the broker runs (KIP-226), through IncrementalAlterConfigs.
+    # Whether the config can be changed while the broker runs, with IncrementalAlterConfigs (KIP-226).
     dynamic: bool
-    # The topic config whose default it is.
+    # The topic config that has this config as its default.
     topic_config: str | None
 
 
@@ -68,16 +68,16 @@ def _check_super_users(text: str) -> str | None:
 class Settings:
     """The configs of a broker. `group` and `transactions` hold the configs of its coordinators."""
 
-    # Without an ACL for a resource everybody may use it; Kafka's default is super users only.
+    # Whether every user may use a resource that has no ACL; otherwise only super users may.
     allow_everyone_if_no_acl_found: bool = _setting(False, Boolean())
-    # Kafka's StandardAuthorizer, with or without its package; empty: every request is authorized.
+    # Kafka's StandardAuthorizer, with or without its package name. If empty, every request is authorized.
     authorizer_class_name: str = _setting("", Text(_check_authorizer))
     auto_create_topics_enable: bool = _setting(True, Boolean())
     broker_rack: str = _setting("", Text())
     connection_failed_authentication_delay_ms: int = _setting(100, Integer(32, 0))
     # A connection without traffic for this time is closed; a negative time disables this.
     connections_max_idle_ms: int = _setting(600_000, Integer(64))
-    # 0: a session expires with its token, if it has one.
+    # The lifetime of a SASL session. With 0, a session expires only with its token.
     connections_max_reauth_ms: int = _setting(0, Integer(32, 0))
     delete_topic_enable: bool = _setting(True, Boolean())
     # 55 MiB, Kafka's default.
@@ -85,44 +85,45 @@ class Settings:
     # The interval of compaction, see `log_manager`.
     log_cleaner_backoff_ms: int = _setting(15_000, Integer(32, 0), dynamic=True)
     log_cleanup_policy: str = _setting("delete", CleanupPolicy(), dynamic=True, topic_config="cleanup.policy")
-    # From the start of the broker to its first retention check.
+    # The time from the start of the broker to its first retention check.
     log_initial_task_delay_ms: int = _setting(30_000, Integer(32, 0))
     log_message_timestamp_type: str = _setting(
         "CreateTime", TIMESTAMP_TYPE, dynamic=True, topic_config="message.timestamp.type"
     )
     log_retention_bytes: int = _setting(-1, Integer(64), dynamic=True, topic_config="retention.bytes")
     log_retention_check_interval_ms: int = _setting(300_000, Integer(32, 1))
-    # The first of these three that is set counts. Without any this broker keeps records for ever, where
-    # Kafka keeps them for a week: tests and demos often write records of another year.
+    # The first of these three configs that is set applies. If none is set, this broker keeps records for
+    # ever, where Kafka keeps them for a week: tests and demos often write records with old timestamps.
     log_retention_ms: int | None = _setting(
         None, Integer(64, excluded=(0,), allowed=_ZERO_RETENTION), dynamic=True, topic_config="retention.ms"
     )
     log_retention_minutes: int | None = _setting(None, Integer(32), topic_config="retention.ms")
     log_retention_hours: int | None = _setting(None, Integer(32), topic_config="retention.ms")
     max_incremental_fetch_session_cache_slots: int = _setting(1000, Integer(32, 0))
-    # 1 MiB and the 12 bytes in front of a batch, Kafka's default.
+    # Kafka's default: 1 MiB, plus the 12 bytes of a batch's offset and length.
     message_max_bytes: int = _setting(
         1_048_588, Integer(32, 0), dynamic=True, topic_config="max.message.bytes"
     )
     node_id: int = _setting(1, Integer(32, 0))
     num_partitions: int = _setting(1, Integer(32, 1))
-    # How often, and after what time without a batch, partitions forget idempotent producers.
+    # The interval of the check for expired idempotent producers, and the time after its last batch at which a
+    # producer expires.
     producer_id_expiration_check_interval_ms: int = _setting(600_000, Integer(32, 1))
     producer_id_expiration_ms: int = _setting(86_400_000, Integer(32, 1), dynamic=True)
-    # Kafka's default is GSSAPI, which this broker does not have.
+    # Kafka's default is GSSAPI, which this broker does not support.
     sasl_enabled_mechanisms: str = _setting("PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", Text())
-    # How signed tokens are checked, see `security.jwks`. The URL is file:, http: or https:, and read once.
+    # The checks of signed tokens, see `security.jwks`. The URL is file:, http: or https:, and is read once.
     sasl_oauthbearer_clock_skew_seconds: int = _setting(SKEW_S, Integer(32, 0))
     sasl_oauthbearer_expected_audience: str = _setting("", Text())
     sasl_oauthbearer_expected_issuer: str = _setting("", Text())
     sasl_oauthbearer_jwks_endpoint_url: str = _setting("", Text())
     sasl_oauthbearer_scope_claim_name: str = _setting("scope", Text())
     sasl_oauthbearer_sub_claim_name: str = _setting("sub", Text())
-    # 100 MiB, Kafka's default. A connection that announces a larger request is closed.
+    # The largest request: 100 MiB, Kafka's default. A connection that announces a larger request is closed.
     socket_request_max_bytes: int = _setting(104_857_600, Integer(32, 0))
-    # Whether listeners with TLS ask for a client certificate: none, requested or required.
+    # Whether TLS listeners request client certificates: none, requested or required.
     ssl_client_auth: str = _setting("none", Text())
-    # Principals that may do everything, with semicolons in between: User:alice;User:bob
+    # Principals that may do everything, separated by semicolons: User:alice;User:bob
     super_users: str = _setting("", Text(_check_super_users))
     group: GroupSettings
     transactions: TransactionSettings
@@ -153,7 +154,7 @@ class Settings:
 
     @property
     def retention(self) -> list[tuple[str, str]]:
-        """The retention times that are set, by Kafka's names; the first one counts."""
+        """The retention times that are set, by Kafka's names; the first one applies."""
         values = {
             "log.retention.ms": self.log_retention_ms,
             "log.retention.minutes": self.log_retention_minutes,
@@ -163,7 +164,7 @@ class Settings:
 
     @property
     def retention_ms(self) -> int | None:
-        """The default of retention.ms for topics: -1 is no limit, None is not set."""
+        """The default of the topic config retention.ms: -1 means no limit, None means not set."""
         if not self.retention:
             return None
         name, value = self.retention[0]
@@ -223,7 +224,7 @@ _MS_PER_UNIT: Final[Mapping[str, int]] = {
 
 
 def parse(name: str, value: str) -> bool | int | float | str:
-    """Return the value of one of `SETTINGS`. Raises ConfigError if it is not allowed."""
+    """Return the parsed value of one of `SETTINGS`. Raises ConfigError if the value is invalid."""
     text, value_type = trimmed(value), SETTINGS[name].type
     if (fault := value_type.fault(text)) is not None:
         raise ConfigError(name, text, f"allowed: {fault}")

@@ -1,4 +1,4 @@
-"""The running broker in its event loop: connections, actions, and one timer."""
+"""The shell of a running broker in its event loop: connections, actions, and one timer."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ Observer = Callable[[Any, tuple[Any, ...], int], object]
 log: Final = logging.getLogger("kproto.broker")
 
 _CONNS: Final = itertools.count(1)
-# Turns of the event loop until an accepted socket has a transport, and as many until its protocol is called.
+# The iterations of the event loop until an accepted socket has a transport. Its protocol is called after as
+# many more iterations.
 _TURNS_TO_ACCEPT: Final = 2
-# Idle connections are looked for ten times within connections.max.idle.ms.
+# The interval of the check for idle connections, as a fraction of connections.max.idle.ms.
 _IDLE_CHECK_FRACTION: Final = 0.1
 
 
@@ -43,27 +44,28 @@ class Clock:
         self._offset = self.wall_clock() - time.monotonic_ns() // 1_000_000
 
     def now(self) -> int:
-        """Return the monotonic time.
+        """Return the monotonic time in ms.
 
-        It began at the wall clock of its creation, and never goes back.
+        The clock starts at the time of day of its creation, and never decreases.
         """
         return self._offset + time.monotonic_ns() // 1_000_000
 
     def wall_clock(self) -> int:
-        """Return the time of day, which may be set, and continues while the machine sleeps."""
+        """Return the time of day in ms, which can jump, and advances while the machine sleeps."""
         return time.time_ns() // 1_000_000
 
 
 async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
     """Close listeners.
 
-    Every accepted connection has called `connection_made` when this returns. `Server.close` alone leaves
-    accepted sockets open without a protocol: asyncio creates their transports some turns of the loop later,
-    or never.
+    When this function returns, `connection_made` has been called for every accepted connection.
+    `Server.close` alone leaves accepted sockets open without a protocol: asyncio creates their transports
+    some iterations of the event loop later, or never.
     """
     try:
         for server in servers:
-            with contextlib.suppress(NotImplementedError):  # on Windows they have a transport immediately
+            # on Windows, accepted sockets have a transport immediately
+            with contextlib.suppress(NotImplementedError):
                 for sock in server.sockets:
                     server.get_loop().remove_reader(sock)
         for _ in range(_TURNS_TO_ACCEPT):
@@ -76,7 +78,7 @@ async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
 
 
 class Shell:
-    """Performs the actions of a broker between its start and its stop."""
+    """The running part of a broker, which performs its actions from start to stop."""
 
     def __init__(
         self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, observers: list[Observer]
@@ -95,7 +97,8 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline: int | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        # Responses that the operator delays, with the loop's time at which they were ready.
+        # The delay that the operator set, in seconds, and the delayed responses, each with the event loop's
+        # time at which it was ready.
         self._delay = 0.0
         self._delayed: deque[tuple[float, SendFrame]] = deque()
         self._delay_timer: asyncio.TimerHandle | None = None
@@ -103,7 +106,7 @@ class Shell:
     def step(self, event: Event) -> None:
         """Apply an event and perform the actions.
 
-        Sent responses are reported to the broker immediately.
+        The broker is immediately stepped with `ResponseSent` for each response that was sent.
         """
         events = deque([event])
         while events:
@@ -128,7 +131,7 @@ class Shell:
         return connection is not None and connection.send(action.frame)
 
     def delay_responses(self, seconds: float) -> None:
-        """Delay every response by `seconds` from now on, including those that are delayed already."""
+        """Delay every response by `seconds` from now on, including responses that are already delayed."""
         self._delay = seconds
         self._send_delayed()
 
@@ -178,7 +181,7 @@ class Shell:
     def close_idle_connections(self) -> None:
         """Close connections without traffic for connections.max.idle.ms.
 
-        Unlike Kafka this spares clients that wait for a response.
+        Unlike Kafka, this broker keeps connections whose client waits for a response.
         """
         self._idle_timer = None
         max_idle = self.broker.settings.connections_max_idle_ms / 1000
@@ -196,7 +199,7 @@ class Shell:
             self._idle_timer = self.loop.call_later(interval, self.close_idle_connections)
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
-        """Register a connection, after its TLS handshake."""
+        """Register a connection, after its TLS handshake if it uses TLS."""
         connection.conn, connection.used_at = next(_CONNS), self.loop.time()
         self._connections[connection.conn] = connection
         if self._idle_timer is None:

@@ -1,4 +1,4 @@
-"""One client connection on a socket: bytes to requests, and responses to bytes."""
+"""One client connection on a socket, which splits bytes into requests and sends responses."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .security.tls import ServerTls, TlsError
 
 log: Final = logging.getLogger("kproto.broker")
 
-# With 1 MiB of waiting requests a connection is not read.
+# The limit of waiting requests in bytes, 1 MiB; above it, the connection is not read.
 MAX_BACKLOG: Final = 1 << 20
-# So many requests of one connection are served before other connections get their turn. One read may contain
-# thousands of requests.
+# The number of requests of one connection that are served before other connections get their turn. One read
+# may contain thousands of requests.
 REQUESTS_PER_TURN: Final = 32
-# The time in seconds for a TLS handshake.
+# The limit for a TLS handshake in seconds.
 HANDSHAKE_TIMEOUT: Final = 15.0
 # The time in seconds for a client to read the alert of a failed handshake. If a socket is closed with unread
-# bytes, the kernel discards what was sent.
+# bytes, the kernel discards the bytes that were sent.
 ALERT_TIMEOUT: Final = 1.0
-# The first bytes of a TLS handshake, as a client without SASL would send them in place of a frame size.
+# The first two bytes of a TLS handshake. A client that uses TLS sends them in place of a frame size.
 _TLS_HELLO: Final = 0x1603
 _HANDSHAKE_FAILED: Final = -1
 
 
 class ConnectionOwner(Protocol):
-    """What a connection uses of the shell that accepted it."""
+    """The attributes and methods of the shell that a connection uses."""
 
     @property
     def broker(self) -> Broker:
@@ -59,7 +59,7 @@ class ConnectionOwner(Protocol):
         """Step the broker for a connection; if the step fails, only this connection is closed."""
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
-        """Register a connection, after its TLS handshake."""
+        """Register a connection, after its TLS handshake if it uses TLS."""
 
     def on_disconnected(self, connection: SocketConnection) -> None:
         """Remove a connection."""
@@ -71,7 +71,7 @@ class ConnectionOwner(Protocol):
 class SocketConnection(asyncio.Protocol):
     """One connection.
 
-    `conn` is its number: 0 before it is registered, and -1 after a failed handshake.
+    `conn` is the number of the connection: 0 before it is registered, and -1 after a failed handshake.
     """
 
     transport: asyncio.Transport
@@ -80,25 +80,27 @@ class SocketConnection(asyncio.Protocol):
         self._owner = owner
         self.listener = listener
         self.tls = tls
-        # Aborts a TLS handshake that takes too long, or the wait for a client to read its alert.
+        # The timer that aborts a slow TLS handshake, or the wait for a client to read its alert.
         self._handshake_timer: asyncio.TimerHandle | None = None
-        # Before its login a client may only send small requests.
+        # Whether the client may only send small requests, because its login is not complete.
         self._limits_size = listener.startswith("SASL")
         self._frames = Frames(
             MAX_UNAUTHENTICATED_SIZE if self._limits_size else owner.broker.settings.socket_request_max_bytes
         )
-        # The socket accepts no more bytes, because the client reads too slowly.
+        # Whether the socket's buffer is full, because the client reads too slowly.
         self._is_full = False
-        # A response was written while the socket was full: `ResponseSent` is due when it is not.
+        # Whether a response was written while the socket was full. `ResponseSent` follows when it is writable
+        # again.
         self._sent_is_due = False
-        # Requests that the broker has not accepted yet. It gets the next one after it took the one before.
+        # Requests that the broker has not accepted yet. The broker gets the next request after it has taken
+        # the previous one.
         self._bodies: deque[bytes] = deque()
         self._body_bytes = 0
         self._is_feeding = False
         self._next_turn: asyncio.Handle | None = None
-        # Why the connection is closed after these requests.
+        # The reason to close the connection after these requests, if an invalid frame followed them.
         self._frame_error: str | None = None
-        # The client has closed its half: no request follows.
+        # Whether the client has closed its half of the connection, so that no request follows.
         self._is_half_closed = False
         self.conn = 0
         self.peer = "?"
@@ -160,7 +162,7 @@ class SocketConnection(asyncio.Protocol):
             self._handshake_timer = None
 
     def close(self) -> None:
-        """Send what is buffered, then close."""
+        """Send the buffered bytes, then close the connection."""
         if self.tls is not None and not self.transport.is_closing():
             self.transport.write(self.tls.close())
         self.transport.close()
@@ -203,20 +205,20 @@ class SocketConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
     def eof_received(self) -> bool:
-        """Serve what has arrived: a producer with acks=0 may close right after sending."""
+        """Serve the requests that have arrived: a producer with acks=0 may close right after sending."""
         self._is_half_closed = bool(self._bodies) and self.tls is None
         return self._is_half_closed
 
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for a response of the broker."""
-        if self._is_full:  # there is a response, and the client does not read it
+        if self._is_full:  # a response was sent, and the client does not read it
             return False
         return bool(self.backlog) or self._owner.broker.has_request_in_progress(self.conn)
 
     @property
     def backlog(self) -> int:
-        """The bytes of requests that arrived and are not served."""
+        """The size in bytes of the requests that were received and are not served yet."""
         return self._body_bytes + self._owner.broker.backlog(self.conn)
 
     def _start_turn(self) -> None:
@@ -248,11 +250,11 @@ class SocketConnection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        """Wait until the client reads: the socket's buffer is full."""
+        """Record that the socket's buffer is full, because the client reads too slowly."""
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """Continue: the client has read enough."""
+        """Report the last response as sent: the client has read enough of the buffer."""
         self.used_at = self._owner.loop.time()
         self._is_full = False
         if self._sent_is_due:

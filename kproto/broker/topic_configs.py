@@ -1,7 +1,8 @@
 """The table of topic configs, with Kafka 4.3.1's defaults and allowed values.
 
-Every topic config that Kafka has is accepted and shown by DescribeConfigs and CreateTopics: clients set flush
-intervals and the like on every topic that they create. `TopicConfig.acts` says which ones have an effect.
+Every topic config that Kafka has is accepted and shown by DescribeConfigs and CreateTopics: some clients set
+configs such as flush intervals on every topic that they create. `TopicConfig.acts` says which ones have an
+effect.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class TopicConfig(NamedTuple):
 
     default: str
     type: ValueType
-    # Whether it has an effect on this broker, as in Kafka.
+    # Whether the config has the same effect on this broker as in Kafka.
     acts: bool = False
 
 
@@ -74,7 +75,7 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
 
 
 def check_topic_config(name: str, value: str | None) -> str | None:
-    """Return why a topic config is not allowed, in Kafka's words where it has some, or None."""
+    """Return why a topic config is invalid, with Kafka's message if it has one, or None."""
     if name not in TOPIC_CONFIGS:
         return f"Unknown topic config name: {name}"
     if value is None:
@@ -83,7 +84,7 @@ def check_topic_config(name: str, value: str | None) -> str | None:
 
 
 def check_topic_configs(configs: Mapping[str, str]) -> str | None:
-    """Return why a topic cannot have all these configs together, or None (LogConfig.validate)."""
+    """Return why a topic cannot have this combination of configs, or None (LogConfig.validate)."""
     for name, value in configs.items():
         if (fault := check_topic_config(name, value)) is not None:
             return fault

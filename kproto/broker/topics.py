@@ -2,10 +2,10 @@
 
 Rules:
 
-* A topic that is re-created under its old name is another topic with another id. Requests with the old id are
-  answered UNKNOWN_TOPIC_ID.
-* Partitions can only be added.
-* Ids come from the caller: nothing here is random.
+* A topic that is re-created under its old name has a new id. Requests with the old id are answered
+  UNKNOWN_TOPIC_ID.
+* Partitions can be added to a topic, but not removed.
+* The caller passes the ids of new topics: this module uses no random source.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from .transaction_index import COORDINATOR_EPOCH, PartitionTransactions, marker
 
 NO_ID: Final = UUID(int=0)
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH
-# The name of the controllers' own log, which is not a topic.
+# The name of the metadata log of Kafka's controllers, which cannot be the name of a topic.
 CLUSTER_METADATA: Final = "__cluster_metadata"
-# A limit of this broker: each partition occupies memory, and Metadata lists all of them.
+# The most partitions of a topic. The limit is this broker's own: each partition occupies memory, and Metadata
+# lists all of them.
 MAX_PARTITIONS: Final = 100_000
 _SEGMENT_CONFIGS: Final = {"segment.bytes", "segment.ms", "max.compaction.lag.ms"}
 _DEFAULT_LIMITS: Final = Limits(
@@ -59,7 +60,7 @@ class Partition:
         return self.log.end_offset if first is None else max(first, self.log.start_offset)
 
     def is_writing(self, producer_id: int, epoch: int) -> bool:
-        """Return whether the producer has an ongoing transaction here, in this epoch."""
+        """Return whether the producer has an ongoing transaction of this epoch in this partition."""
         ongoing = self.transactions.start_of(producer_id) is not None
         return ongoing and self.producers.epoch(producer_id) == epoch
 
@@ -79,14 +80,14 @@ class Partition:
         self.transactions.delete_before(self.log.start_offset)
 
     def apply_retention(self, config: Callable[[str], str], now: int) -> bool:
-        """Delete old segments by the topic's configs; returns whether the log start offset moved."""
+        """Delete old segments by the topic's configs; return whether the log start offset moved."""
         start = self.log.start_offset
         delete_old_segments(self.log, config, now)
         self.transactions.delete_before(self.log.start_offset)
         return self.log.start_offset > start
 
     def truncate(self, offset: int) -> None:
-        """Remove everything from `offset` on, as after an unclean election: see `Log.truncate`."""
+        """Remove the batches from `offset` on, as an unclean election does: see `Log.truncate`."""
         self.log.truncate(offset)
         self.compacted_to = min(self.compacted_to, self.log.segments[-1].base_offset)
         batches = self.log.all_batches()
@@ -95,7 +96,7 @@ class Partition:
 
 
 class Topic:
-    """One topic. `configs` has only what was set on it; `config` adds the defaults."""
+    """One topic. `configs` has only the configs that were set on it; `config` adds the defaults."""
 
     __slots__ = ("configs", "id", "name", "partitions")
 
@@ -115,7 +116,7 @@ class Topic:
         return broker_default(name, settings) if value is None else trimmed(value)
 
     def limits(self, settings: Settings) -> Limits:
-        """Return the limits of its segments."""
+        """Return the limits for segments of this topic."""
         if not self.configs.keys() & _SEGMENT_CONFIGS:
             return _DEFAULT_LIMITS
         ms = int(self.config("segment.ms", settings))
@@ -146,7 +147,7 @@ def broker_default(name: str, settings: Settings) -> str:
 
 
 class Topics:
-    """All topics, by name and by id; also the `TopicCatalog` of the coordinators."""
+    """All topics, by name and by id. The coordinators use them as their `TopicCatalog`."""
 
     __slots__ = ("_by_id", "_by_metric_name", "_by_name")
 
@@ -169,7 +170,7 @@ class Topics:
         """Return the topic of this id, or None."""
         return self._by_id.get(topic_id)
 
-    # The catalog of the coordinators.
+    # The methods of `TopicCatalog`, for the coordinators.
 
     def name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic id, or None."""
@@ -189,7 +190,7 @@ class Topics:
     def create(
         self, name: str, topic_id: UUID, count: int, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Add a topic that passed `refusal`."""
+        """Add a topic whose name and partition count `refusal` has accepted."""
         topic = Topic(name, topic_id, count, configs or {})
         self._by_name[name] = topic
         self._by_id[topic_id] = topic
@@ -233,7 +234,7 @@ def count_refusal(count: int) -> tuple[ErrorCode, str] | None:
 
 
 def _metric_name(name: str) -> str:
-    """Return a name as Kafka's metrics contain it; two topics must not have the same one."""
+    """Return the form of a name in Kafka's metrics, which must be unique among topics."""
     return name.replace(".", "_")
 
 

@@ -1,11 +1,11 @@
-"""Transactions of one partition: which are ongoing, and where aborted ones are in the log.
+"""The transactions of one partition: the ongoing ones, and the offsets of aborted ones.
 
 Rules, as in Kafka's ProducerStateManager and TransactionIndex:
 
-* X5. A transaction of a partition starts with its first record there. Until its marker is written, nothing
-  from that record on is stable: `read_committed` does not read further.
-* A marker of a producer without records is written, and changes nothing else.
-* A reader needs the aborted transactions that overlap the offsets that it reads.
+* X5. In a partition, a transaction starts with its first record. Until its marker is written, no record from
+  that one on is stable: `read_committed` does not read further.
+* A marker is also written for a producer without records, but has no other effect.
+* A Fetch response lists the aborted transactions that overlap its offsets.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PartitionTransactions:
     __slots__ = ("_aborted", "_ongoing")
 
     def __init__(self) -> None:
-        # Producer id -> first offset. Offsets only grow, so the first entry has the lowest.
+        # Producer id -> first offset. Offsets only increase, so the first entry has the lowest.
         self._ongoing: dict[int, int] = {}
         # Ordered by last offset.
         self._aborted: list[AbortedTransactionRange] = []
@@ -57,11 +57,11 @@ class PartitionTransactions:
         return self._ongoing.get(producer_id)
 
     def on_batch_appended(self, producer_id: int, offset: int) -> None:
-        """Note a transactional batch of the producer."""
+        """Record a transactional batch of the producer."""
         self._ongoing.setdefault(producer_id, offset)
 
     def on_marker_appended(self, producer_id: int, offset: int, *, committed: bool) -> None:
-        """Note the marker that ends the producer's transaction."""
+        """Record the marker that ends the producer's transaction."""
         first = self._ongoing.pop(producer_id, None)
         if first is not None and not committed:
             self._aborted.append(AbortedTransactionRange(producer_id, first, offset))
@@ -76,7 +76,7 @@ class PartitionTransactions:
         del self._aborted[: bisect_left(self._aborted, offset, key=_last_offset)]
 
     def remove(self, transactions: Iterable[AbortedTransactionRange]) -> None:
-        """Remove aborted transactions of which nothing is left in the log."""
+        """Remove aborted transactions whose records are no longer in the log."""
         for aborted in transactions:
             self._aborted.remove(aborted)
 

@@ -1,4 +1,4 @@
-"""The command `kproto`: one module per subcommand, and the place where errors become one-line messages.
+"""The command `kproto`: one module per subcommand, and the printing of errors as one-line messages.
 
 Each module has `add(commands)`, which declares the arguments. The command itself only parses arguments, calls
 the library and prints. Imports of the library stay inside the functions, so that `kproto --help` is fast.
@@ -73,9 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports wrong usage without the long words that libraries put into messages. Subparsers have this
-    class, too.
-    """
+    """An argument parser that shortens long words in its error messages; subparsers use it as well."""
 
     def error(self, message: str) -> NoReturn:
         super().error(without_long_words(message))

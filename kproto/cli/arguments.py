@@ -1,4 +1,4 @@
-"""Parse command-line arguments: each function parses one, and its error says what is allowed."""
+"""Parsers of command-line arguments, whose errors say what is allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_MS = 366 * 86_400_000
 
 
 class Commands(Protocol):
-    """The type of what add_subparsers returns, which has no public name."""
+    """The return type of `add_subparsers`, which has no public name in argparse."""
 
     def add_parser(self, name: str, **words: Any) -> argparse.ArgumentParser: ...
 
@@ -33,7 +33,7 @@ def command_config(parser: argparse.ArgumentParser) -> None:
 
 
 def client_security(path: Path) -> SecurityConfig:
-    """Return the settings in the file of `--command-config`. Raises ConfigError that names the option."""
+    """Return the settings in the file of `--command-config`. Raises ConfigError, which names the option."""
     from consumer.security import client_properties
 
     try:

@@ -159,12 +159,14 @@ def _tls(
     if not hosts:
         if folder is not None or cert is not None:
             raise ConfigError(
-                "--listen", options.listen, "an SSL or SASL_SSL listener, because a certificate was given"
+                "--listen", options.listen, "a certificate was given, which needs an SSL or SASL_SSL listener"
             )
         return None, None
     if (folder is None) == (cert is None):
         raise ConfigError(
-            "--listen", options.listen, "with either --tls-self-signed FOLDER or --tls-cert FILE"
+            "--listen",
+            options.listen,
+            "an SSL or SASL_SSL listener needs either --tls-self-signed FOLDER or --tls-cert FILE",
         )
     if folder is not None:
         from ..broker.server import advertised

@@ -1,6 +1,6 @@
-"""Print how clients in several languages connect to a broker with generated certificates.
+"""Client settings in several languages, for a broker with generated certificates.
 
-Passwords are not printed. `...` stands for one.
+Passwords are printed as `...`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 def connection_snippets(
     addresses: Mapping[str, str], certificates: Certificates, users: Mapping[str, str], auth: str
 ) -> str:
-    """Return lines to copy for the most secure listener and the first user. `auth` is the value of
-    ssl.client.auth.
+    """Return settings to copy, for the most secure listener and the first user.
+
+    `auth` is the value of ssl.client.auth.
     """
     protocol = "SASL_SSL" if "SASL_SSL" in addresses else "SSL"
     address, user = addresses[protocol], next(iter(users), "NAME")
@@ -110,7 +111,7 @@ def _franz(address: str, user: str, sasl: bool) -> str:
 
 
 def _sarama(user: str, sasl: bool) -> str:
-    # PLAIN, because sarama needs extra code for SCRAM.
+    # sarama logs in with PLAIN, because its SCRAM support needs extra code.
     login = (
         f'; c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "{user}", "..."' if sasl else ""
     )

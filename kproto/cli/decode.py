@@ -124,7 +124,7 @@ def _decode(options: argparse.Namespace) -> int:
         )
     elif any(
         dissection.error is not None and len(dissection.parts) < 2 for dissection in dissections
-    ):  # no header of a request
+    ):  # The bytes do not start with a request header.
         print(
             "kproto decode: the bytes were read as a request. For a response use --response "
             "API:VERSION, for a body without a header --message NAME:VERSION, for a record set "
@@ -155,7 +155,9 @@ def _decode_lines(options: argparse.Namespace) -> int:
 
     if options.data not in ([], ["-"]) or options.response or options.message or options.pcap:
         raise ConfigError(
-            "--lines", True, "without other arguments: the lines come from stdin and describe themselves"
+            "--lines",
+            True,
+            "allowed only without other arguments: each line from stdin says what it contains",
         )
     return answer(json_lines.decode_records if options.records else json_lines.decode)
 
@@ -218,8 +220,9 @@ def _asked_at(exchange: Exchange) -> int:
 def _exchange(
     conversations: dict[str, Conversation], names: dict[UUID, str], frame: CapturedFrame
 ) -> tuple[Exchange | None, bool]:
-    """Return the exchange of a frame, or None if the frame was not decoded, and whether the exchange is
-    complete.
+    """Return the exchange of a frame, and whether the exchange is complete.
+
+    The exchange is None if the frame was not decoded.
     """
     from ..inspect.exchanges import Conversation
 
@@ -257,7 +260,10 @@ def _tell_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
 
 
 def _bytes(text: str) -> bytes:
-    """Read the bytes of an argument: hex, base64, or a file (- is stdin) that contains these or raw bytes."""
+    """Return the bytes of an argument, which is hex, base64, a file name, or - for stdin.
+
+    A file and stdin contain hex, base64 or raw bytes.
+    """
     from ..inspect import hexdump
 
     if text == "-":

@@ -60,10 +60,10 @@ def _demo(options: argparse.Namespace) -> int:
     if options.command_config is not None and options.bootstrap is None:
         raise ConfigError("--command-config", str(options.command_config), "together with --bootstrap")
     if options.command_config is not None:
-        client_security(options.command_config)  # Fail before anything starts if the file is invalid.
+        client_security(options.command_config)  # Fail before the run starts if the file is invalid.
     from ..demo.script import DemoPlan, run_demo
 
-    write("--picture", options.picture, "")  # Fail now, and not after the run, if the file is not writable.
+    write("--picture", options.picture, "")  # Fail before the run starts if the file is not writable.
     plan = DemoPlan(
         bootstrap=options.bootstrap,
         topic=options.topic,

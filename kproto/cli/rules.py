@@ -1,4 +1,4 @@
-"""`kproto rules`: the rules of the protocol, the cells that keep them, and their tests."""
+"""`kproto rules`: the rules of the protocol, the state-machine cells that follow them, and their tests."""
 
 from __future__ import annotations
 

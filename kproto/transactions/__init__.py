@@ -1,7 +1,8 @@
 """The transaction coordinator: which producer owns a transactional id, and how its transactions end.
 
-`table` has `step`, the states and the rules. The coordinator writes no log: the markers that end a
-transaction are an action, and the event `MarkersWritten` reports that they have been written.
+`table` has `step`, the states and the rules. The coordinator writes no log: the action `WriteMarkers`
+requests the markers that end a transaction, and the event `MarkersWritten` reports that they have been
+written.
 """
 
 from __future__ import annotations

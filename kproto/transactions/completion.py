@@ -1,17 +1,19 @@
 """The end of a transaction: by EndTxn, by its timeout, or because another producer takes the transactional
 id.
 
-* X2: the decision is made once and answered immediately. The markers then follow it to every partition of the
-  transaction.
+* X2: a transaction is committed or aborted only once, and the request is answered immediately. The markers
+  are then written to every partition of the transaction.
 * X4: from EndTxn v5 on each end starts a new epoch (KIP-890). Late requests of the old transaction are
   fenced. A producer that did not receive the response retries with the old epoch, and receives the same
-  response. A transaction that ends without its producer also ends in a new epoch.
-* Up to EndTxn v4 the epoch stays. A second EndTxn with the same decision therefore counts as a retry.
+  response. A transaction that the coordinator aborts also ends in a new epoch.
+* Up to EndTxn v4 the epoch does not change. A second EndTxn with the same decision therefore counts as a
+  retry.
 * A producer without an open transaction may abort from v5 on, but not commit.
-* When the epochs of a producer id are exhausted, the markers give the transactional id a new producer id.
+* If the epochs of a producer id are exhausted, the transactional id gets a new producer id when the markers
+  have been written.
 
 Follows TransactionCoordinator.endTransaction, endTransactionWithTV1 and abortTimedOutTransactions of Kafka
-4.3. Kafka checks the timeouts every 10 seconds; here each transaction is aborted at its own deadline.
+4.3. Kafka checks the timeouts every 10 seconds; kproto aborts each transaction at its own deadline.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def prepare_end(
 
 
 def complete(context: TransactionContext, txn: TransactionMetadata, event: MarkersWritten) -> None:
-    """Complete the transaction: its markers are in all logs."""
+    """Complete the transaction, whose markers are in all logs."""
     if txn.next_producer_id != NO_PRODUCER_ID:
         txn.previous_producer_id, txn.producer_id, txn.epoch = txn.producer_id, txn.next_producer_id, 0
         txn.next_producer_id = NO_PRODUCER_ID
@@ -85,7 +87,7 @@ def refuse_unknown_id(context: TransactionContext, txn: TransactionMetadata, cal
     send_error(context, call, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-# EndTxn up to v4: the epoch stays.
+# The handlers of EndTxn up to v4, which keeps the epoch.
 
 
 def end_v4(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
@@ -117,7 +119,7 @@ def repeat_end_before_completion_v4(
     send_error(context, call, error)
 
 
-# EndTxn from v5 on: each end starts a new epoch.
+# The handlers of EndTxn from v5 on: each end starts a new epoch.
 
 
 def end(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
@@ -140,7 +142,7 @@ def abort_without_transaction(
 
 
 def repeat_end(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
-    """Answer a retry with the same response; any other request is treated as without a transaction."""
+    """Repeat the response to a retry; treat any other request as one without a transaction."""
     if not _is_retry(txn, call.request):
         abort_without_transaction(context, txn, call)
     elif error := _decision_error(txn, call):
@@ -154,7 +156,7 @@ def repeat_end_before_completion(
 ) -> None:
     """Answer CONCURRENT_TRANSACTIONS to a retry, and PRODUCER_FENCED to any other epoch.
 
-    No producer can have the newest epoch yet.
+    Before the markers are written, only a retry of the same EndTxn is expected.
     """
     if call.request.producer_id != txn.producer_id:
         send_error(context, call, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -172,7 +174,7 @@ def _owner_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
 
 
 def _decision_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
-    """Return NONE if the request has the decision that was made, otherwise INVALID_TXN_STATE."""
+    """Return NONE if the request repeats the decision, otherwise INVALID_TXN_STATE."""
     committed = txn.state in (S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
     return ErrorCode.NONE if call.request.committed == committed else ErrorCode.INVALID_TXN_STATE
 

@@ -19,7 +19,7 @@ from .state import STATE_NAMES, S, TransactionContext, TransactionMetadata
 def describe_transactions(
     context: TransactionContext, call: RequestReceived[describe.DescribeTransactionsRequest]
 ) -> None:
-    """Answer with every requested transactional id, in the order of the request."""
+    """Describe every requested transactional id, in the order of the request."""
     states = [_describe(context.coordinator.find(name)) for name in call.request.transactional_ids]
     context.reply(call, describe.DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states))
 
@@ -44,7 +44,7 @@ def _describe(txn: TransactionMetadata) -> describe.TransactionState:
 
 
 def describe_error(transactional_id: str, code: ErrorCode) -> describe.TransactionState:
-    """Return the entry of DescribeTransactions for a transactional id that cannot be described."""
+    """Return the error entry of a transactional id for DescribeTransactions."""
     return describe.TransactionState(
         error_code=code,
         transactional_id=transactional_id,
@@ -60,7 +60,7 @@ def describe_error(transactional_id: str, code: ErrorCode) -> describe.Transacti
 def list_transactions(
     context: TransactionContext, call: RequestReceived[listing.ListTransactionsRequest]
 ) -> None:
-    """Answer with the transactional ids that match all filters; an empty filter matches all."""
+    """List the transactional ids that match all filters; an empty filter matches all."""
     request = call.request
     try:
         pattern = compiled(request.transactional_id_pattern or ".*")

@@ -4,7 +4,8 @@
   partition starts the transaction and its timeout.
 * X6: older clients add a partition before they write to it. Newer clients only write (KIP-890); the broker
   that receives the write then adds the partition, or verifies that an older client has added it.
-* Partitions are added all or none. If one of them does not exist, the others are OPERATION_NOT_ATTEMPTED.
+* Either all partitions of a request are added, or none. If one of them does not exist, the others get the
+  error OPERATION_NOT_ATTEMPTED.
 * X3: while a transaction is being completed, no partition is added to the next one.
 
 Follows TransactionCoordinator.handleAddPartitionsToTransaction and handleVerifyPartitionsInTransaction, and
@@ -30,7 +31,7 @@ from .state import (
 
 @dataclass(slots=True)
 class PartitionsRequest:
-    """Partitions to add, or to verify, and the error code of each as the result."""
+    """A request to add or to verify partitions, with the resulting error code of each."""
 
     producer_id: int
     epoch: int
@@ -45,7 +46,7 @@ class PartitionsRequest:
 
     @property
     def code(self) -> ErrorCode:
-        """Return the result of the first partition, for requests with one result for all."""
+        """The error code of the first partition, for requests with one result for all partitions."""
         return next(iter(self.codes.values()), ErrorCode.NONE)
 
 

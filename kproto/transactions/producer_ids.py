@@ -2,9 +2,10 @@
 producer.
 
 * X1, X4: each producer that takes a transactional id receives the next epoch, so the former producer is
-  fenced. The producer need not name a producer id or an epoch.
-* A producer that names its producer id and epoch continues after an error (KIP-360). It must be the current
-  owner. If it did not receive its newest epoch, the response is repeated. Any other producer is fenced.
+  fenced. Its request need not contain a producer id or an epoch.
+* A request with a producer id and epoch lets the producer continue after an error (KIP-360). The producer
+  must be the current owner. If it did not receive its newest epoch, the response is repeated. Any other
+  producer is fenced.
 * When the epochs are exhausted, the producer receives another producer id with epoch 0.
 * X3: a transactional id cannot be taken while its transaction is being completed. An open transaction is
   aborted first. In both cases the producer must retry.
@@ -35,14 +36,17 @@ InitProducerIdCall: TypeAlias = RequestReceived[InitProducerIdRequest]
 
 
 class ProducerIdentity(NamedTuple):
-    """The producer id and epoch that a producer names."""
+    """The producer id and epoch in an InitProducerId request."""
 
     producer_id: int
     epoch: int
 
 
 def read_identity(request: InitProducerIdRequest) -> ProducerIdentity | None:
-    """Return the identity that the producer names, or None. Raises ValueError if it names only half of it."""
+    """Return the producer id and epoch of the request, or None if it has neither.
+
+    Raises ValueError if the request has only one of them.
+    """
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise ValueError
     if request.producer_id == NO_PRODUCER_ID:
@@ -51,13 +55,13 @@ def read_identity(request: InitProducerIdRequest) -> ProducerIdentity | None:
 
 
 def create_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
-    """Create the transactional id with a new producer id and epoch 0, whatever the producer names."""
+    """Create the transactional id with a new producer id and epoch 0; ignore those of the request."""
     txn.producer_id, txn.epoch = context.new_producer_id(), 0
     _take_id(context, txn, call)
 
 
 def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
-    """Give the producer the next epoch, or repeat the response to a retry. No transaction is open."""
+    """Give the producer the next epoch, or repeat the response to a retry, if no transaction is open."""
     identity = read_identity(call.request)
     if not _may_own(txn, identity):
         send_error(context, call, ErrorCode.PRODUCER_FENCED)
@@ -104,9 +108,9 @@ def wait_for_completion(
 
 
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
-    """Return whether the producer may own the id.
+    """Return whether a producer may take the transactional id.
 
-    It may if it names no identity, the current one, or one whose epochs are exhausted.
+    Its request must have no producer id, the current one, or the previous one with its epochs exhausted.
     """
     return (
         identity is None

@@ -1,7 +1,7 @@
 """Error responses of the transaction coordinator, and results of partitions.
 
 * Clients that do not know PRODUCER_FENCED yet receive INVALID_PRODUCER_EPOCH (KIP-588).
-* For clients, AddPartitionsToTxn has no error code for the request, so every partition carries it.
+* AddPartitionsToTxn of clients has no error code for the whole request, so every partition has the error.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ _PRODUCER_FENCED_VERSION: Final[Mapping[type[Message], int]] = {
     AddOffsetsToTxnRequest: 2,
     EndTxnRequest: 2,
 }
-BATCH_VERSION: Final = 4  # AddPartitionsToTxn names several transactions, for brokers (KIP-890)
+# From this version on, AddPartitionsToTxn is sent by brokers and contains several transactions (KIP-890).
+BATCH_VERSION: Final = 4
 
 
 def send_error(context: TransactionContext, call: RequestReceived[Message], code: ErrorCode) -> None:
-    """Answer a request with an error, in the form that a client of its version knows."""
+    """Answer a request with an error code that clients of its version know."""
     known_code = code_for_version(call.request, call.version, code)
     context.reply(call, error_response(call.request, known_code, call.version))
 
@@ -49,7 +50,7 @@ def code_for_version(request: Message, version: int, code: ErrorCode) -> ErrorCo
 
 
 def error_response(request: Message, code: ErrorCode, version: int) -> Message:
-    """Return a response that contains nothing but an error.
+    """Return a response that reports only an error.
 
     Raises TypeError for a request whose response cannot report an error of the whole request.
     """

@@ -1,4 +1,4 @@
-"""Settings of the transaction coordinator, with Kafka's names, defaults and underscores for dots."""
+"""Settings of the transaction coordinator: Kafka's defaults, and Kafka's names with underscores for dots."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _MAX_INT32 = 2**31 - 1
 class TransactionSettings:
     """Settings of a transaction coordinator. `from_properties` reads Kafka's spelling."""
 
-    # Partitions of `__consumer_offsets`, which take part in transactions and place the group coordinators.
+    # The partition count of `__consumer_offsets`. These partitions take part in transactions, and their
+    # leaders coordinate the groups.
     offsets_topic_num_partitions: int = 50
-    # Partitions of `__transaction_state`, which place the transaction coordinators.
+    # The partition count of `__transaction_state`, whose partition leaders coordinate the transactional ids.
     transaction_state_log_num_partitions: int = 50
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
@@ -40,9 +41,9 @@ class TransactionSettings:
         values: dict[str, int] = {}
         for name, value in properties.items():
             if name not in known:
-                raise ConfigError(name, value, f"settings of transactions are {', '.join(known)}")
+                raise ConfigError(name, value, f"the settings of transactions are: {', '.join(known)}")
             number = whole(trimmed(str(value)))
             if number is None:
-                raise ConfigError(name, value, "it must be a whole number of 32 bits")
+                raise ConfigError(name, value, "allowed: a whole number of 32 bits")
             values[known[name]] = number
         return cls(**values)

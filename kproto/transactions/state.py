@@ -1,12 +1,12 @@
 """State of the transaction coordinator: transactional ids, their transactions, and deadlines.
 
-* `move` is the only function that assigns a transaction's state, along EDGES. Dead is the state of a
-  transactional id that does not exist: `TransactionCoordinator.find` returns a Dead transaction for an
-  unknown id, moving it to Empty creates the id, and moving it to Dead deletes the id.
+* Only `move` assigns the state of a transaction, along EDGES. Dead is the state of a transactional id that
+  does not exist: `TransactionCoordinator.find` returns a Dead transaction for an unknown id. Moving it to
+  Empty creates the id, and moving it to Dead deletes the id.
 * PrepareCommit and PrepareAbort last from the decision until the markers are in all logs. `WriteMarkers`
-  requests the markers, `MarkersWritten` reports that they have been written.
-* The deadline of a transaction is a plain field, `NEVER` when it is off. It follows from the state: `move`
-  sets it, and the coordinator keeps all deadlines in order.
+  requests the markers, and `MarkersWritten` reports that they have been written.
+* The deadline of a transaction follows from its state, and is set by `move`. It is `NEVER` in states without
+  a deadline. The coordinator keeps all deadlines in order.
 
 Follows TransactionMetadata and TransactionState of Kafka 4.3. Kafka's state PrepareEpochFence lasts only
 while the log is written. kproto writes no log, so the state does not exist.
@@ -28,7 +28,7 @@ from .settings import TransactionSettings
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
-# One epoch more is kept free, so that a producer that has this epoch can still be fenced
+# The last epoch that a producer receives. One more epoch is kept free to fence the producer that has it
 # (TransactionMetadata.isEpochExhausted).
 LAST_EPOCH: Final = 2**15 - 2
 
@@ -39,7 +39,7 @@ TransactionPartition: TypeAlias = tuple[str, int]
 
 
 class TransactionState(Enum):
-    """The states of a transactional id. The values are Kafka's words in DescribeTransactions."""
+    """The states of a transactional id. The values are Kafka's names in DescribeTransactions."""
 
     DEAD = "Dead"
     EMPTY = "Empty"
@@ -49,7 +49,7 @@ class TransactionState(Enum):
     COMPLETE_COMMIT = "CompleteCommit"
     COMPLETE_ABORT = "CompleteAbort"
 
-    __hash__ = object.__hash__  # Enum's own is written in Python, which is slow
+    __hash__ = object.__hash__  # Enum's own `__hash__` is Python code, which is slow
 
 
 S = TransactionState
@@ -86,7 +86,7 @@ class WriteMarkers(msgspec.Struct, frozen=True):
     """Write an end marker to the log of each of these partitions, then step `MarkersWritten`.
 
     A partition of `__consumer_offsets` stands for the offsets of its groups. A partition that has been
-    deleted is skipped. `reason` is a phrase for people.
+    deleted is skipped. `reason` is a phrase for logs.
     """
 
     transactional_id: str
@@ -104,7 +104,7 @@ TransactionAction: TypeAlias = SendResponse | WriteMarkers
 
 
 class PartitionCounts(Protocol):
-    """The broker's topics, as the transaction coordinator sees them. None stands for an unknown topic."""
+    """The partition counts of the broker's topics; None for an unknown topic."""
 
     def partitions(self, name: str, /) -> int | None: ...
 
@@ -124,7 +124,7 @@ class TransactionMetadata:
     # The producer id that replaces an exhausted one when the markers have been written.
     next_producer_id: int = NO_PRODUCER_ID
     timeout_ms: int = 0
-    # A dict, because it keeps the order.
+    # The partitions of the transaction, in the order in which they were added.
     partitions: dict[TransactionPartition, None] = field(default_factory=dict[TransactionPartition, None])
     started_at: int = -1
     changed_at: int = -1
@@ -132,13 +132,13 @@ class TransactionMetadata:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """Return whether the producer id has no epoch left."""
+        """Return whether the producer id has no further epoch."""
         return self.epoch >= LAST_EPOCH
 
 
 @dataclass(slots=True)
 class TransactionCoordinator:
-    """The transactional ids of a coordinator. Pass it to `step`.
+    """The state of a transaction coordinator, with its transactional ids. Pass it to `step`.
 
     Without `topics` the coordinator accepts every partition.
     """

@@ -24,11 +24,12 @@ Rules:
 
 * X1: at any time one producer owns the transactional id: the one with its producer id and newest epoch. All
   others are fenced with PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING.
-* X2: a decision is never revoked, and every open transaction is decided within its timeout.
-* X3: while markers are being written, every other request for the transactional id is
+* X2: a decision to commit or abort is never revoked, and every open transaction is decided within its
+  timeout.
+* X3: while markers are being written, every other request for the transactional id is answered
   CONCURRENT_TRANSACTIONS.
-* X4: a new epoch starts with each producer, with each transaction that is aborted without its producer, and
-  from EndTxn v5 on with each end (KIP-890).
+* X4: a new epoch starts with each producer, with each transaction that the coordinator aborts, and from
+  EndTxn v5 on with each EndTxn (KIP-890).
 * Deadlines that are due at `now` fire before the event is applied.
 
 Follows TransactionCoordinator of Kafka 4.3, KIP-98, KIP-360 (a producer continues after an error), KIP-588
@@ -78,7 +79,7 @@ NEW_EPOCH_VERSION: Final = 5  # EndTxn, KIP-890
 
 
 class TransactionEventKind(Enum):
-    """What can happen to a transactional id: the rows of the table."""
+    """The events of a transactional id, which are the rows of the table."""
 
     INIT = "InitProducerId"
     ADD = "AddPartitionsToTxn or AddOffsetsToTxn"
@@ -97,8 +98,8 @@ EVENTS: Final = (RequestReceived, MarkersWritten, Tick)
 def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int) -> list[TransactionAction]:
     """Apply `event` at the time `now` and return the actions to perform, in order.
 
-    `now` is in ms and never goes back. Raises TypeError if `event` is not one of EVENTS, if it is a request
-    that is not in REQUESTS, and if `now` is not an int.
+    `now` is in ms and never decreases. Raises TypeError if `event` is not one of EVENTS, if it is a request
+    that is not in REQUESTS, or if `now` is not an int.
     """
     if type(event) not in EVENTS:
         names = ", ".join(event_type.__name__ for event_type in EVENTS)
@@ -122,9 +123,10 @@ def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int)
 
 
 def next_deadline(coordinator: TransactionCoordinator) -> int | None:
-    """Return the time by which a `Tick` is due, in ms of the clock of `step`; None if nothing waits for time.
+    """Return the time in ms by which `step` must receive the next `Tick`, or None.
 
-    The time may be too early, but never too late. A Tick at which nothing is due moves it.
+    The time may be earlier than the next deadline, but never later. A Tick before that deadline moves the
+    time.
     """
     return coordinator.deadlines.earliest()
 
@@ -136,7 +138,7 @@ def _dispatch(
     TABLE[kind, txn.state].act(context, txn, event)
 
 
-# Requests: validate what does not depend on the state, and dispatch to the table.
+# The handlers of requests. They validate what does not depend on the state, and dispatch to the table.
 
 
 def _on_init_producer_id(context: TransactionContext, call: RequestReceived[InitProducerIdRequest]) -> None:
@@ -206,7 +208,7 @@ def _partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> list[tuple[str,
 def _topic_results(
     topics: Sequence[AddPartitionsToTxnTopic], added: PartitionsRequest
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Return the results by topic, or if all are the same, one entry for each topic of the request."""
+    """Return the results by topic; if all are equal, with one entry per topic of the request."""
     if E.UNKNOWN_TOPIC_OR_PARTITION in added.codes.values():
         return group_by_topic(added.codes)
     return with_one_code(topics, added.code)
@@ -243,7 +245,7 @@ def _on_end_txn(context: TransactionContext, call: RequestReceived[EndTxnRequest
     _dispatch(context, kind, call.request.transactional_id, call)
 
 
-# The request that each handler reads. Requests that concern one transactional id are dispatched to the table.
+# Request class -> handler. Requests for one transactional id are dispatched to the table.
 _REQUEST_HANDLERS: Final[
     Mapping[type[Message], Callable[[TransactionContext, RequestReceived[Any]], None]]
 ] = {

@@ -38,23 +38,23 @@ class Listener:
 
     @property
     def text(self) -> str:
-        """The form that `parse` accepts."""
+        """The listener in the form that `parse` accepts."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.protocol}://{host}:{self.port}"
 
     @property
     def tls(self) -> bool:
-        """Whether its connections use TLS."""
+        """Whether connections to this listener use TLS."""
         return self.protocol.endswith("SSL")
 
     @property
     def sasl(self) -> bool:
-        """Whether it authenticates clients with SASL."""
+        """Whether this listener authenticates clients with SASL."""
         return self.protocol.startswith("SASL")
 
 
 def allowed_addresses(error: OSError) -> str:
-    """Return which addresses are allowed, after listening failed with `error`."""
+    """Return which addresses are allowed, given the error of a failed attempt to listen."""
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
     unknown_host = error.errno is not None and error.errno < 0  # a code of getaddrinfo

@@ -25,7 +25,7 @@ _ESCAPED: Final = r"\\\g<0>"
 
 
 def principal(certificate: Mapping[str, Any] | None) -> str:
-    """Return the principal of a certificate: "User:" and its subject as RFC 2253 writes it."""
+    """Return the principal of a certificate: "User:" and the subject in the format of RFC 2253."""
     subject: tuple[tuple[tuple[str, str], ...], ...] = (certificate or {}).get("subject", ())
     if not subject:
         return ANONYMOUS

@@ -1,4 +1,4 @@
-"""TLS of a listener without its socket: `ssl` over memory buffers.
+"""Server-side TLS without a socket: `ssl` on memory buffers.
 
     tls = ServerTls(context)
     plaintext = tls.feed(received); send(tls.outgoing()); tls.is_handshake_complete
@@ -20,17 +20,16 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-# 256 KiB of plaintext per read; a TLS record has at most 16 KiB.
+# The most plaintext bytes per read, 256 KiB; a TLS record has at most 16 KiB.
 _READ_SIZE: Final = 1 << 18
-# The answer to a client without TLS, as Java sends it: a fatal alert, "unexpected message". OpenSSL sends
-# none.
+# The fatal alert "unexpected message", which Java sends to a client without TLS. OpenSSL sends no alert.
 _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 10))
-# OpenSSL's reasons for bytes that are not TLS.
+# OpenSSL's error reasons for bytes that are not TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 
 
-# For TLS 1.2: ephemeral keys and authenticated ciphers (AEAD), as Mozilla's "intermediate" recommendation.
-# All ciphers of TLS 1.3 are of this kind.
+# The ciphers for TLS 1.2: ephemeral keys and authenticated encryption (AEAD), as in Mozilla's "intermediate"
+# recommendation. All ciphers of TLS 1.3 have both properties.
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:!aNULL:!aDSS"
 
 
@@ -38,15 +37,15 @@ def server_context(certificate: str, client_auth: str = "none", ca: str | None =
     """Return the SSL context of a listener. Raises OSError if a file cannot be read.
 
     `certificate` is a PEM file with a certificate and its key. `client_auth` is none, requested or required,
-    as Kafka's ssl.client.auth. The PEM file `ca` has the certificates that client certificates are verified
-    with.
+    as Kafka's ssl.client.auth. The PEM file `ca` contains the trusted certificates of the issuers of client
+    certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     context.load_cert_chain(certificate)
     if client_auth != "none":
-        # As in Kafka an intermediate certificate in `ca` is enough.
+        # As in Kafka, an intermediate certificate in `ca` is enough, without its root.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.load_verify_locations(ca)
         context.verify_mode = ssl.CERT_REQUIRED if client_auth == "required" else ssl.CERT_OPTIONAL
@@ -109,7 +108,7 @@ class ServerTls:
         return self._out.read()
 
     def close(self) -> bytes:
-        """Return the last bytes to send, from which the client learns that nothing was truncated."""
+        """Return the final bytes to send, a close_notify alert: it confirms that nothing was truncated."""
         if self.is_handshake_complete:
             with contextlib.suppress(ssl.SSLError):
                 self._ssl.unwrap()

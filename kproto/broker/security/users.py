@@ -3,10 +3,10 @@
 Rules:
 
 * A user has one password. PLAIN compares it, and the SCRAM credentials are derived from it when it is set.
-  Deriving them at a login would take milliseconds, which reveals that the name exists.
+  Deriving them at a login would take milliseconds, which would reveal that the name exists.
   AlterUserScramCredentials changes the SCRAM credentials only, as in Kafka.
-* Salts, and the decoys for unknown names, are derived from a secret of the broker. Nothing is random: an
-  unknown name gets the same salt at every login, as a user's name does.
+* Salts, and the decoys for unknown names, are derived from a secret of the broker. They are not random: an
+  unknown name gets the same salt at every login, as the name of a user does.
 * No repr contains a password.
 """
 
@@ -20,14 +20,14 @@ from typing import Final
 from ...security.oauthbearer import Check
 from ...security.scram import HASHES, LEAST_ITERATIONS, Credential, credential, salted
 
-# ScramMechanism's numbers in AlterUserScramCredentials.
+# The mechanism numbers in AlterUserScramCredentials (ScramMechanism).
 NUMBERS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 # ScramMechanism's limit.
 MOST_ITERATIONS: Final = 16_384
 
 
 class Users:
-    """The users of one broker. `passwords` are by name.
+    """The users of one broker. `passwords` maps user names to passwords.
 
     Salts and decoys are derived from `secret`.
     """
