@@ -38,7 +38,7 @@ KAFKA: Final = "4.3.1"  # The Kafka version that is started by default.
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 
-# Its stdin ends without data if the process that started it was killed.
+# The watching process: its stdin ends without data if the process that started it was killed.
 _WATCH: Final = """
 import os, shutil, sys, time
 if not sys.stdin.read():
@@ -106,7 +106,7 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
         if folder is not None or maven is None:
             raise BrokerMissing(f"jars in {place} (or Maven, to fetch {', '.join(artifacts)})")
         with one_at_a_time(place.parent), tempfile.TemporaryDirectory(dir=place.parent) as scratch:
-            if list(place.glob("*.jar")):  # another process has filled the folder meanwhile
+            if list(place.glob("*.jar")):  # Another process has filled the folder in the meantime.
                 return f"{place}/*"
             Path(scratch, "pom.xml").write_text(_pom(artifacts))
             order = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch}/jars"]
@@ -123,7 +123,7 @@ def one_at_a_time(folder: Path) -> Generator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as held:
         if sys.platform != "win32":
-            fcntl.flock(held, fcntl.LOCK_EX)  # locked until the file is closed or the process dies
+            fcntl.flock(held, fcntl.LOCK_EX)  # The lock is held until the file is closed or the process dies.
         yield
 
 
@@ -255,9 +255,9 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
             container: Any = module.DockerContainer(f"apache/kafka:{version}").with_bind_ports(9092, port)
             for name, value in settings.items():
                 container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
-            stack.callback(container.stop)  # also after a failed start or Ctrl-C
+            stack.callback(container.stop)  # Stop the container, also after a failed start or Ctrl-C.
             container.start()
-        except Exception as error:  # the Docker client raises whatever its daemon responds
+        except Exception as error:  # The Docker client raises exceptions of many classes.
             raise BrokerMissing(f"a Kafka in Docker: {error}") from error
         if why := why_silent(f"127.0.0.1:{port}", None):
             raise BrokerMissing(f"a Kafka in Docker: it did not start ({why})")
@@ -267,7 +267,8 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
 def free_port() -> int:
     """Return a port on 127.0.0.1 that is free now. Each call returns another port.
 
-    Ports of outgoing connections are not used, because one could be taken before the broker listens.
+    Ports of the ephemeral range are not used, because an outgoing connection could take one before the broker
+    listens.
     """
     for port in SystemRandom().sample(_PORTS, 1000):
         if port not in _given:

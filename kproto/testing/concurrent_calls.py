@@ -1,4 +1,4 @@
-"""Two threads that use one object at once: the error that one of them gets."""
+"""Check the error that one of two threads gets when both use one object at the same time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def first_error(long: Callable[[], object], short: Callable[[], object], end: Ca
             short()
         except KprotoError as error:
             short_error = str(error)
-    errors_before_end = list(long_errors)  # errors from here on come from `end`
+    errors_before_end = list(long_errors)  # Errors from here on come from `end`.
     end()
     thread.join(30)
     return short_error or (errors_before_end[0] if errors_before_end else "")

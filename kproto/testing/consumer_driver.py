@@ -1,4 +1,4 @@
-"""kproto's blocking consumer behind the protocol of `driver`: a program as an application would be."""
+"""kproto's blocking consumer behind the protocol of `driver`, used as an application would use it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ConsumerDriver(RebalanceListener):
         self.commands = commands
         self.consumer = Consumer(bootstrap, **options(client_id, group, conf))
         self.polling = False
-        self.last_connection_error = ""  # the last login or connection error that was printed
+        self.last_connection_error = ""  # The last login or connection error that was printed.
 
     def run(self) -> None:
         print_line("ready")

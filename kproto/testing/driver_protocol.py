@@ -27,9 +27,10 @@ class Commands:
     def __init__(self, stream: TextIO) -> None:
         self._lines: SimpleQueue[str] = SimpleQueue()
         self.wake: Callable[[], None] = lambda: None
-        self.ended = False  # `close` was read; no command follows
+        self.ended = False  # Whether `close` was read. No command follows it.
         stream_object: object = stream
-        if isinstance(stream_object, TextIOWrapper):  # escape what cannot be decoded, and likewise on output
+        # Escape bytes that cannot be decoded, and likewise on output.
+        if isinstance(stream_object, TextIOWrapper):
             stream_object.reconfigure(errors="backslashreplace")
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 

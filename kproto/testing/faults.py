@@ -113,7 +113,7 @@ class Proxy:
         `longest` is the maximum length of a stall in seconds. The call blocks; after it the network has no
         fault.
         """
-        self._do(lambda: None)  # raises IllegalState if the proxy is not running
+        self._do(lambda: None)  # Raises IllegalState if the proxy is not running.
         random = Random(seed)
         end = time.monotonic() + _checked(seconds)
         while (remaining := end - time.monotonic()) > 0:
@@ -183,7 +183,7 @@ class Proxy:
         pair = _Pair(writer, task)
         self._pairs.add(pair)
         try:
-            # the broker is down, or the connection was cut
+            # The broker is down, or the connection was cut.
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await self._flows.wait()
                 source, pair.broker = await asyncio.open_connection(*self.target)
@@ -228,7 +228,7 @@ class _Pair:
         self.half_closed = False
 
     def cut(self) -> None:
-        self.passing.cancel()  # the task aborts both ends when it is cancelled
+        self.passing.cancel()  # The task aborts both ends when it is cancelled.
 
     def abort(self) -> None:
         self.client.transport.abort()

@@ -120,7 +120,7 @@ class Group(RuleBasedStateMachine):
     def kill(self, member: int) -> None:
         victim = self._member(member)
         self.world.kill(victim)
-        self.applications.pop(victim.name, None)  # its state died with the process
+        self.applications.pop(victim.name, None)  # The application's state died with the process.
 
     @precondition(lambda self: self.trouble and self._members())
     @rule(member=_ANY, ms=st.sampled_from((50, 1_000, 5_000)))
@@ -152,7 +152,7 @@ class Group(RuleBasedStateMachine):
         consumer = self._member(member)
         owned = sorted(consumer.owned & consumer.owns())
         if owned:
-            with contextlib.suppress(IllegalState):  # the partition was lost at this moment
+            with contextlib.suppress(IllegalState):  # The partition was lost at this moment.
                 consumer.pause(owned[partition % len(owned)])
 
     @precondition(lambda self: self._members())

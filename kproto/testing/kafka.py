@@ -27,7 +27,7 @@ from .. import (
     Cluster,
     Consumer,
     Producer,
-)  # kproto first: its attribute `consumer` would otherwise be another module
+)  # The import of kproto comes first: its attribute `consumer` would otherwise be another module.
 from consumer import ConsumerRecord, Group, RecordMetadata
 
 # isort: on
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ..broker.server import Server
 
-NOT_YET: Final = (AssertionError, UnknownTopic)  # what a condition may raise until it is true
+NOT_YET: Final = (AssertionError, UnknownTopic)  # The exceptions that a condition may raise until it is true.
 
 # Hide this module from pytest's tracebacks: they end at the call of the test.
 __tracebackhide__ = True
@@ -57,7 +57,7 @@ class Kafka:
         self.bootstrap = bootstrap
         self._server = server
         self._security: SecurityConfig = security or {}
-        self._own = bootstrap  # the address for calls of this object, even if `bootstrap` is replaced
+        self._own = bootstrap  # The address for calls of this object, even if `bootstrap` is replaced.
         self.created: list[str] = []
         self._cluster: Cluster | None = None
         self._making = Lock()
@@ -82,7 +82,7 @@ class Kafka:
     @property
     def cluster(self) -> Cluster:
         """A `Cluster` for everything else: any request, offsets by time, raw fetches."""
-        with self._making:  # calls may come from several threads
+        with self._making:  # Calls may come from several threads.
             if self._cluster is None:
                 self._cluster = Cluster(self._own, **self._security)
             return self._cluster

@@ -147,7 +147,7 @@ class ModelConnections:
                 if connection.ready:
                     self._events.append(ConnectionLost(connection.address))
             case _:
-                pass  # part of a long response has arrived
+                pass  # A part of a long response has arrived.
 
     def _on_response(self, connection: _Connection, body: bytes | bytearray) -> None:
         if not connection.open:

@@ -99,7 +99,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 def _end_at_the_call(trace: TracebackType | None) -> None:
     """End the traceback at the last frame that belongs neither to kproto nor to the standard library.
 
-    Do nothing if that frame is one of pytest.
+    Nothing is cut if the last frame is one of pytest.
     """
     last: TracebackType | None = None
     root = ""
@@ -118,7 +118,7 @@ def _kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
 
     if request.config.getoption(OPTION) == "embedded":
         with running(settings=SETTINGS) as server, closing(Kafka(server.bootstrap, server)) as kafka:
-            yield kafka  # its topics end with the broker
+            yield kafka  # The embedded broker's topics end with it.
     else:
         bootstrap: str = request.getfixturevalue("_kafka_bootstrap")
         with closing(Kafka(bootstrap, security=_security(request.config))) as kafka:
@@ -142,7 +142,7 @@ def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyrig
     with ExitStack() as stack:
         try:
             bootstrap = stack.enter_context(_real(request.config))
-        except BrokerMissing as error:  # one sentence for each test, without a traceback
+        except BrokerMissing as error:  # Each test fails with one sentence, without a traceback.
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         yield bootstrap
 

@@ -78,8 +78,8 @@ def an_assignor_is_a_function(
 def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) -> None:
     """I18: check that `decode` returns or raises a KprotoError, for any bytes.
 
-    It may use lines and memory only in proportion to `data`. If it returns a generator, the generator is
-    consumed.
+    The decoder may use lines and memory only in proportion to `data`. If it returns a generator, the
+    generator is consumed.
     """
     memory_limit = BYTES_AT_LEAST + BYTES_A_BYTE * len(data)
     tracing = tracemalloc.is_tracing()

@@ -99,7 +99,8 @@ class WatchProxy:
         await self._end()
 
     async def _end(self) -> None:
-        while self._servers or self._tasks or self._wanted:  # including a listener that is being created
+        # This includes a listener that is being created.
+        while self._servers or self._tasks or self._wanted:
             servers, self._servers = self._servers, {}
             await stop_listening([*servers.values()])
             for task in self._tasks:
@@ -124,7 +125,7 @@ class WatchProxy:
 
         server = await asyncio.start_server(client, self._listen[0], port, limit=1 << 20, start_serving=False)
         self._servers[broker] = server
-        await server.start_serving()  # if this is cancelled, `_end` closes the server
+        await server.start_serving()  # If this is cancelled, `_end` closes the server.
         self._ports[broker] = server.sockets[0].getsockname()[1]
 
     async def _client(
@@ -171,7 +172,7 @@ class WatchProxy:
                         passed = replace_addresses(frame, exchange, listeners)
                     writer.write(len(passed).to_bytes(4, "big") + passed)
                     await writer.drain()
-                finally:  # also if the client has disconnected meanwhile
+                finally:  # The exchange is reported even if the client has disconnected.
                     if exchange is not None:
                         self._tell(exchange)
 
@@ -248,4 +249,4 @@ def _why(error: OSError, host: str) -> str:
     if isinstance(error, ssl.SSLError):
         return sentence(error, host)
     closed = "the broker closed the connection in the middle of the TLS handshake; does this port speak TLS?"
-    return error.strerror or str(error) or closed  # asyncio's error has no text
+    return error.strerror or str(error) or closed  # asyncio's error has no text.

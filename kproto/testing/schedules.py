@@ -92,9 +92,9 @@ def play(
 def settle(world: World, ms: int = SETTLE_MS) -> None:
     """Let a world settle: heal all faults, start all brokers, and let all applications poll.
 
-    It takes at most `ms` of virtual time. It ends earlier if the invariants `AT_REST` hold and no application
-    observed anything for longer than any membership timeout. After that only heartbeats and fetches can
-    follow.
+    Settling takes at most `ms` of virtual time. It ends earlier if the invariants `AT_REST` hold and no
+    application observed anything for longer than any membership timeout. After that only heartbeats and
+    fetches can follow.
     """
     world.heal()
     for node in world.nodes:
@@ -114,7 +114,7 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
         _resume(consumer)
     for partition in world.partitions():
         batch = BatchBuilder()
-        batch.append(world.now, b"", b"the last")  # compacted topics require a key
+        batch.append(world.now, b"", b"the last")  # Compacted topics require a key.
         world.append(partition.topic, partition.partition, batch.build())
     _run_until_quiet(world, ms // 2, max((option.metadata_max_age_ms for option in options), default=ms))
 
@@ -126,7 +126,8 @@ def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
     def is_quiet() -> bool:
         nonlocal since, checked
         for observation in world.observations[checked:]:
-            if observation.kind != "stored":  # Java's consumer commits without end
+            # Java's consumer commits periodically without end, so commits do not count.
+            if observation.kind != "stored":
                 since = observation.at
         checked = len(world.observations)
         return world.now > since + quiet_ms + GRACE_MS
@@ -160,7 +161,7 @@ class Schedule:
             trace=trace,
         )
         for name in others:
-            load_model(name)  # report an unknown name now, not when it is drawn
+            load_model(name)  # Report an unknown name now, not when it is drawn.
         self.others = others
         self.strategies = MIXED_GROUP_STRATEGIES if others else random.choice(STRATEGIES)
         self.topics = random.choice((("t",), ("t", "u")))

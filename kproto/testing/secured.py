@@ -4,8 +4,8 @@
         kafka = kafka_secured("SASL_SSL", users={"alice": "secret"}, acls=allow("alice", "READ", topic="t"))
         service = start_service(kafka.bootstrap, ca=kafka.certificates.ca, user="alice", password="secret")
 
-It is always the embedded broker, because no other broker can be told to fail. The test's own calls
-(`create_topic`, `records`, ...) use a listener without security, where everything is allowed.
+The broker is always the embedded one, because faults cannot be injected into other brokers. The test's own
+calls (`create_topic`, `records`, ...) use a listener without security, where everything is allowed.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class SecuredKafka(Kafka):
     def token(self, user: str, seconds: float = 60.0) -> str:
         """Return an OAUTHBEARER token that the broker accepts for this time in seconds.
 
-        It is a token of the issuer, or an unsigned one without an issuer.
+        The token is signed by the issuer, or unsigned without an issuer.
         """
         if self._issuer is not None:
             return self._issuer.token(user, seconds)
@@ -111,8 +111,8 @@ class SecuredKafka(Kafka):
     def set_password(self, user: str, password: str) -> None:
         """Change the password of `user`.
 
-        As on a real broker, open sessions stay until they are re-authenticated (connections.max.reauth.ms) or
-        their connection breaks. Raises ConfigError for an unknown user.
+        As on a real broker, open sessions continue until they are re-authenticated
+        (connections.max.reauth.ms) or their connection breaks. Raises ConfigError for an unknown user.
         """
         self.server.users.set(self._known(user), password)
 

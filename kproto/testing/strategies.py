@@ -71,7 +71,7 @@ _binary = st.binary(max_size=12)
 PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     **{name: st.integers(low, high) for name, (low, high) in INTEGERS.items()},
     "bool": st.booleans(),
-    "float64": st.floats(allow_nan=False),  # NaN is not equal to itself
+    "float64": st.floats(allow_nan=False),  # NaN is excluded, because it is not equal to itself.
     "uuid": st.just(ZERO_UUID) | st.uuids(),
     "string": _text
     | st.builds(operator.mul, st.text(_characters, min_size=1, max_size=2), st.sampled_from(LONG)),
@@ -274,7 +274,8 @@ _steps = st.integers(1, 3) | st.sampled_from([70, 9000, 1 << 21])
 _rarely = st.integers(0, 4).map(lambda number: number == 4)  # shrinks towards False
 _FIRST = (0, 7, 1 << 40, (1 << 63) - (1 << 30))
 _FARTHEST = (1 << 63) - (1 << 26)
-_MARKERS = (b"\0\0\0\0", b"\0\0\0\1")  # int16 version, int16 type: abort, commit
+# The keys of transaction markers: int16 version, int16 type (0 abort, 1 commit).
+_MARKERS = (b"\0\0\0\0", b"\0\0\0\1")
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,7 @@ class RecordBatch:
     Magic 0 and 1 without compression have no batches, only single messages.
     """
 
-    written: Sequence[Record]  # the records with the timestamps of the producer
+    written: Sequence[Record]  # The records with the timestamps of the producer.
     # The header: arguments of `encode_batch`, or of `encode_messages` for magic 0 and 1.
     header: dict[str, Any] = field(default_factory=dict[str, Any])
     magic: int = 2
@@ -380,7 +381,7 @@ def record_batches(
         marker = (
             draw(st.sampled_from(_MARKERS)),
             bytes(6),
-        )  # the value of a marker: int16 version, int32 coordinator epoch
+        )  # The value of a marker: int16 version, int32 coordinator epoch.
         header |= {"compression": "none", "base_offset": base, "last_offset": base, "base_sequence": -1}
         header |= {"is_transactional": True, "is_control": True}
         return RecordBatch([Record(base, draw(timestamps), *marker)], header)
@@ -401,7 +402,7 @@ def record_batches(
     if magic == 2:
         header |= {"base_offset": base, "last_offset": last + (draw(_steps) - bool(written) if gaps else 0)}
     elif "timestamp_type" in header and header["compression"] == "none":
-        for message in written:  # a broker appends all messages of a request at the same time
+        for message in written:  # A broker appends all messages of a request at the same time.
             message.timestamp = written[0].timestamp
     return RecordBatch(written, header, magic)
 

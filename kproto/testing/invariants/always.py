@@ -11,8 +11,9 @@ from .queries import violation
 def no_partition_has_two_owners(world: World) -> None:
     """I4: among the members of a group's generation, at most one works on a partition.
 
-    A removed member does not count as an owner before a response has told it of the removal. Neither does a
-    static member for which a rebalance did not wait, nor a model that joined without revoking its partitions.
+    A removed member is not counted before a response has reported the removal to it. A static member for
+    which a rebalance did not wait is not counted either, nor is a model that joined without revoking its
+    partitions.
     """
     owners: dict[tuple[str, TopicPartition], str] = {}
     for client in world.clients.values():
@@ -36,8 +37,8 @@ def no_partition_has_two_owners(world: World) -> None:
 def _is_unassigned_to_model(group: ClassicGroup, client: Client, partition: TopicPartition) -> bool:
     """Return whether a model owns a partition that its generation did not assign to it.
 
-    librdkafka does that: if its topics grow while its application gets an assignment, it joins without a
-    REVOKE (rd_kafka_cgrp_revoke_all_rejoin).
+    librdkafka owns such partitions after it joined without a REVOKE: if its topics grow while its application
+    gets an assignment (rd_kafka_cgrp_revoke_all_rejoin).
     """
     plan = group.members[client.member_id].assignment
     return isinstance(client, Member) and partition not in Assignment.decode(plan).partitions

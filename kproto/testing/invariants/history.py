@@ -176,7 +176,7 @@ def what_is_committed_was_delivered(world: World) -> None:
         elif observation.kind == "reset" and observation.source in late:
             for partition in set(observation.partitions) - grown:
                 delivered.setdefault((group, partition), set()).update(range(observation.detail[0]))
-        elif observation.kind == "sought":  # the application chose to skip records
+        elif observation.kind == "sought":  # The application chose to skip records.
             excused.update((group, partition) for partition in observation.partitions or world.partitions())
 
 
@@ -243,8 +243,8 @@ def no_committed_offset_is_reset(world: World) -> None:
 def a_clean_handover_loses_no_commit(world: World) -> None:
     """I14: in a world without faults, what was delivered before "revoked" is committed after it.
 
-    Exempt is a callback that takes longer than the timeout of close or of the rebalance: then the application
-    gets "lost".
+    A callback that takes longer than the timeout of close or of the rebalance is exempt: its partitions are
+    lost.
     """
     if not world.is_fault_free:
         return
@@ -267,7 +267,7 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
                 if world.clients[observation.source].group != consumer.group:
                     continue
                 for partition in observation.partitions:
-                    if partition in revoking:  # the group did not wait so long
+                    if partition in revoking:  # The group did not wait for the callback.
                         positions.pop(partition, None)
                     if partition in waiting:
                         new_owner = observation.source

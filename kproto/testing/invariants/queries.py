@@ -68,7 +68,7 @@ def histories(world: World) -> Iterator[tuple[str, list[Observation]]]:
 def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
     """Return the partitions, by group, for which a model committed records that it had not delivered.
 
-    librdkafka does that: it commits the records of a batch that it has not returned yet.
+    librdkafka commits the records of a batch that it has not returned yet.
     """
     skipped: set[tuple[str, TopicPartition]] = set()
     if not any(isinstance(client, Member) for client in world.clients.values()):

@@ -46,8 +46,8 @@ class Wire:
     up: Lane = field(default_factory=Lane)
     down: Lane = field(default_factory=Lane)
     frames: Frames = field(default_factory=Frames)
-    open: bool = True  # whether the client considers the connection open
-    known: bool = True  # whether the broker considers the connection open
+    open: bool = True  # Whether the client considers the connection open.
+    known: bool = True  # Whether the broker considers the connection open.
 
 
 class ClientWorld(Protocol):
@@ -236,7 +236,7 @@ class Client:
     def configure(self, how: Callable[[Any], object]) -> None:
         """Call `how(self)`, which sets up the application (`listener`, `worker`, ...).
 
-        A replayed world calls `how` with its own client. So an application that calls its client gets the
+        A replayed world calls `how` with its own client, so an application that calls its client gets the
         right one.
         """
         reject_awaitable("how", how, how(self))

@@ -29,16 +29,16 @@ NETWORK_EVENTS = (
     Opened,
     Data,
     Broken,
-)  # network events; the trace shows their requests and responses instead
+)  # Network events, which the trace omits: it shows their requests and responses instead.
 CALLBACK_BEGIN_KINDS = {"assigned": "assigned", "revoked": "revoking", "lost": "losing"}
 
 
 class Consumer(EngineClient):
     """A consumer of kproto. Its options are the same as of `consumer.Consumer`.
 
-    Attributes configure its application: `listener(kind, partitions)` is called with "assigned", "revoked" or
-    "lost", and `worker(records)` with the records of each poll. Results so far: `records`, `changes` (group
-    changes that it reported), `calls` (callbacks), `errors` (raised by poll). `done` maps the token of a
+    Attributes configure the application: `listener(kind, partitions)` is called with "assigned", "revoked" or
+    "lost", and `worker(records)` with the records of each poll. Results so far: `records`, `changes` (the
+    reported group changes), `calls` (callbacks), `errors` (raised by poll). `done` maps the token of a
     `commit`, `close`, `unsubscribe` or `run` to its (value, error).
     """
 
@@ -63,7 +63,7 @@ class Consumer(EngineClient):
         self.done: dict[object, tuple[Any, BaseException | None]] = {}
         # Token of a commit -> its offsets.
         self.requested_commits: dict[object, dict[TopicPartition, int]] = {}
-        # Token -> the time (virtual ms) by which it must be done.
+        # Token -> the virtual time in ms by which its operation must be done.
         self.deadlines: dict[object, int] = {}
         # Partition -> the offset after the last record that the application received.
         self.positions: dict[TopicPartition, int] = {}
@@ -72,15 +72,16 @@ class Consumer(EngineClient):
         self.polling = False
         # The consumer is closed. Calls on it fail as on any closed consumer.
         self.is_closed = False
-        self._keeps_polling = False  # the application keeps polling
-        self._poll_number = 0  # number of the current poll, so that the timeout of an earlier poll is ignored
+        self._keeps_polling = False  # Whether the application keeps polling.
+        # The number of the current poll, so that the timeout of an earlier poll is ignored.
+        self._poll_number = 0
         self._next_poll_at: int | None = None
         self._is_take_scheduled = False
         self._last_error, self._pause_ms = "", 0
-        self._ends_poll_after_callback = False  # the poll ends as soon as the callback returns
+        self._ends_poll_after_callback = False  # Whether the poll ends as soon as the callback returns.
         self._closing_tokens: set[object] = (
             set()
-        )  # tokens of close and unsubscribe; until they are done, only callbacks are served
+        )  # Tokens of close and unsubscribe. Until these are done, only callbacks are served.
 
     @property
     def member_id(self) -> str:
@@ -135,8 +136,8 @@ class Consumer(EngineClient):
     def _try(self, event: ev.Event) -> bool:
         """Like `do`, but return False if the engine refuses the event with IllegalState.
 
-        That happens when the application has unsubscribed or closed meanwhile. Exceptions of the
-        application's own code are raised.
+        The engine raises IllegalState if the application has unsubscribed or closed in the meantime.
+        Exceptions of the application's own code are raised.
         """
         if self.alive:
             try:
@@ -197,7 +198,7 @@ class Consumer(EngineClient):
         self.world.add_entry(self.name, "report", change)
         if change.kind in ("reset", "truncated"):
             for partition in change.partitions:
-                self.positions.pop(partition, None)  # the next commit must not contain these positions
+                self.positions.pop(partition, None)  # The next commit must not contain these positions.
         if change.kind == "reset":
             self.observe("reset", change.partitions, (change.offset, change.reason))
 
@@ -244,7 +245,7 @@ class Consumer(EngineClient):
 
     @kept
     def poll(self) -> None:
-        """Poll once without waiting: take what is buffered."""
+        """Poll once without waiting, for the buffered records."""
         if self.in_callback is None and not self.polling and not self.engine.closed and self.alive:
             self._begin_poll(0)
 
@@ -267,7 +268,7 @@ class Consumer(EngineClient):
                 self._end_poll(self._poll_number)
 
     def _poll_in_one_step(self) -> bool:
-        """Poll in one step. Return False if that returned no records, so that a waiting poll is needed."""
+        """Poll in one step. Return False if it returned no records, so that a poll that waits is needed."""
         before = len(self.records)
         if not self._try(ev.Poll(self.limit)):
             self.polling = False
@@ -315,7 +316,7 @@ class Consumer(EngineClient):
     def error_backoff(self, error: Exception) -> int:
         """Return how long (ms) the application waits after an error.
 
-        The time doubles for each repetition of the same error, up to 1 s.
+        The pause doubles for each repetition of the same error, up to 1 s.
         """
         text = repr(error)
         self._pause_ms = min(2 * self._pause_ms, 1_000) if text == self._last_error else 1
@@ -332,7 +333,7 @@ class Consumer(EngineClient):
         """End the poll; the application polls again after `pause_ms`."""
         if not self.polling or poll_number != self._poll_number:
             return
-        if self.in_callback is not None:  # poll returns when the callback does
+        if self.in_callback is not None:  # Poll returns when the callback does.
             self._ends_poll_after_callback = True
             return
         self._ends_poll_after_callback = False
@@ -514,7 +515,7 @@ class Consumer(EngineClient):
         return set(self.engine.partitions) if self.alive else set()
 
     def values(self, topic: str | None = None, partition: int | None = None) -> list[str]:
-        """Return the values of the records so far as text, of all partitions or of one topic or partition."""
+        """Return the values of the received records as text; of all partitions by default."""
         return [
             bytes(record.value or b"").decode()
             for record in self.records

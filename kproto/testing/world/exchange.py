@@ -123,8 +123,8 @@ class Exchange(WorldState):
     def observe_fencing(self, wire: Wire, code: int, identity: tuple[str, int]) -> None:
         """Record that the client receives an error that fences it.
 
-        Errors for a former member id or generation are ignored. So is ILLEGAL_GENERATION while a JoinGroup is
-        in flight: its response brings the next generation.
+        Errors for a former member id or generation are ignored. ILLEGAL_GENERATION is also ignored while a
+        JoinGroup is in flight: its response brings the next generation.
         """
         client = wire.client
         is_outdated = code == ErrorCode.ILLEGAL_GENERATION and client.is_joining

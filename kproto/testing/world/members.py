@@ -399,7 +399,7 @@ class Member(Client):
         return set(self.owned)
 
     def values(self, topic: str | None = None, partition: int | None = None) -> list[str]:
-        """Return the values of the records so far as text, of all partitions or of one topic or partition."""
+        """Return the values of the received records as text; of all partitions by default."""
         return [
             (record.value or b"").decode()
             for record in self.records

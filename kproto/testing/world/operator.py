@@ -149,7 +149,8 @@ class Operator(Exchange):
     def send_as_operator(self, request: Message, version: int) -> None:
         """Send a request on a separate connection; the response is ignored.
 
-        It goes to the coordinator of the request's group, or else to the first broker that is up.
+        The receiver is the coordinator of the request's group, or for other requests the first broker that is
+        up.
         """
         group = getattr(request, "group_id", None)
         coordinator_node = None if group is None else self.cluster.group_coordinator_of(group)
@@ -189,7 +190,7 @@ class Operator(Exchange):
     def stop_broker(self, node: int = 1) -> None:
         """Stop a broker: its connections break, its partitions and groups move to the next broker that is up.
 
-        If no broker is up, they move to the first that starts.
+        If no broker is up, its partitions and groups move to the first broker that starts.
         """
         self._check_node(node)
         if self.brokers.pop(node, None) is None:

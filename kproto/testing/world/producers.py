@@ -34,7 +34,7 @@ class Producer(EngineClient):
     def due(self) -> int | None:
         return self.engine.due()
 
-    @kept  # `deliver` calls it from outside of a run
+    @kept  # Set because `deliver` calls this from outside of a run.
     def tick(self) -> None:
         self.do(ev.Tick())
 
@@ -66,7 +66,7 @@ class Producer(EngineClient):
     ) -> Delivery | None:
         """Pass a record to the engine. Return its delivery, or None.
 
-        None means that the buffer is full or metadata is missing: let time pass and try again.
+        The result is None if the buffer is full or metadata is missing. Then let time pass and try again.
         """
         self.engine.core.now = self.world.now
         value = value.encode() if isinstance(value, str) else value

@@ -163,7 +163,7 @@ class World(Operator):
         if topic_names:
             try:
                 client.subscribe(*topic_names)
-            except Exception:  # the client never existed, so its name is free
+            except Exception:  # The client was never created, so its name is free.
                 client.alive = False
                 del self.clients[name]
                 raise
@@ -294,8 +294,8 @@ class World(Operator):
     def call_later(self, wait: int, what: Callable[[], object]) -> None:
         """Call `what()` in `wait` ms.
 
-        If it is called outside of a run, the journal cannot be saved, and `replay` works only if `what` does
-        not use this world or its clients.
+        After a call from outside of a run, the journal cannot be saved, and `replay` works only if `what`
+        does not use this world or its clients.
         """
         journals.reject_replayed_world(self, "call_later() is called")
         if self.is_outside_run:
