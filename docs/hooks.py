@@ -294,19 +294,21 @@ def _cited() -> dict[str, list[tuple[str, str]]]:
 
 def state_machines() -> str:
     """Return the page with the pictures and tables of the state machines."""
-    from kproto.inspect.machines import MACHINES, picture, text
+    from kproto.cli.machines import MACHINES, drawing_of
+    from kproto.inspect.machines import picture, text
 
     parts = [
         "# State machines\n",
-        "Each machine is a table, and these pictures and texts are drawn from the tables. "
+        "These pictures and texts are drawn from the tables and edges that the machines run by. "
         "`kproto show coordinator` prints the same text, and `--svg FILE` draws the picture.\n",
     ]
     for name in MACHINES:
+        drawing = drawing_of(name)
         parts += [
             f"## {name.capitalize()}\n",
-            picture(name).replace("\n\n", "\n"),
+            picture(name, drawing).replace("\n\n", "\n"),
             "```text",
-            text(name).rstrip("\n"),
+            text(name, drawing).rstrip("\n"),
             "```\n",
         ]
     return "\n".join(parts)

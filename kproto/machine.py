@@ -7,7 +7,7 @@ A machine has an Enum of states, an Enum of event kinds, and a `Table` with a `C
 
 The table is the dispatch. It is complete: a combination that cannot occur has `IMPOSSIBLE` as its cell.
 `move` is the only place that assigns a state, and it accepts only the machine's edges. `draw` returns the
-table as data for text and SVG.
+table as data for text and SVG. `draw_edges` does the same for a machine whose dispatch is no table.
 
 Machines that answer requests share the events `RequestReceived` and `Tick`, and the action `SendResponse`.
 
@@ -31,8 +31,9 @@ RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 
 NEVER: Final = 1 << 62  # later than any time in milliseconds: the value of a deadline that is off
 
-# The states that may directly follow each state.
-Edges: TypeAlias = Mapping[StateT, Set[StateT]]
+# The states that may directly follow each state. A mapping in place of a set also has the cause of each
+# transition in words.
+Edges: TypeAlias = Mapping[StateT, Set[StateT] | Mapping[StateT, str]]
 
 
 class Cell(NamedTuple):
@@ -107,12 +108,23 @@ class Stateful(Protocol[StateT]):
 def move(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) -> None:
     """Assign `holder.state`. Raises AssertionError if no edge leads there."""
     if state not in edges[holder.state]:
-        allowed = ", ".join(after.value for after in edges[holder.state]) or "no other state"
+        allowed = ", ".join(map(label, edges[holder.state])) or "no other state"
         raise AssertionError(
-            f"{type(holder).__name__} cannot move from {holder.state.value} to {state.value}; "
+            f"{type(holder).__name__} cannot move from {label(holder.state)} to {label(state)}; "
             f"allowed: {allowed}"
         )
     holder.state = state
+
+
+def ensure_state(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) -> None:
+    """Move the holder to `state`, unless it is in it already."""
+    if holder.state is not state:
+        move(holder, state, edges)
+
+
+def label(state: Enum) -> str:
+    """Return the state's value if that is a text, otherwise its name."""
+    return state.value if isinstance(state.value, str) else state.name
 
 
 # Drawing.
@@ -128,7 +140,7 @@ class DrawnCell(NamedTuple):
 
 
 class DrawnEdge(NamedTuple):
-    """A transition, and the kinds of events that may cause it."""
+    """A transition and its causes: kinds of events if the machine has a table, otherwise descriptions."""
 
     before: str
     after: str
@@ -142,6 +154,22 @@ class Drawing(NamedTuple):
     # Name of the kind, what it means, and one cell for each column.
     rows: tuple[tuple[str, str, tuple[DrawnCell, ...]], ...]
     edges: tuple[DrawnEdge, ...]
+
+
+def draw_edges(edges: Edges[Any]) -> Drawing:
+    """Return what a picture shows of a machine that has edges and no table. States appear by their names."""
+    return Drawing(
+        columns=tuple(state.name for state in edges),
+        rows=(),
+        edges=tuple(
+            DrawnEdge(
+                before.name, after.name, (after_states[after],) if isinstance(after_states, Mapping) else ()
+            )
+            for before, after_states in edges.items()
+            for after in edges
+            if after in after_states
+        ),
+    )
 
 
 def draw(table: Table[Any, Any]) -> Drawing:

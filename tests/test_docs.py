@@ -184,7 +184,7 @@ def test_the_index_of_rules_leads_to_cells_and_tests() -> None:
 
 
 def test_the_page_of_state_machines_has_a_picture_of_each() -> None:
-    from kproto.inspect.machines import MACHINES
+    from kproto.cli.machines import MACHINES
 
     page = generated()["reference/state-machines.md"]
     assert page.count("<svg") == len(MACHINES)

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any
 
 import pytest
 
 from kproto import machine
 from kproto.error_codes import ErrorCode
-from kproto.machine import IMPOSSIBLE, Cell, DrawnCell, DrawnEdge, SendResponse, Table, draw, move
+from kproto.machine import (
+    IMPOSSIBLE,
+    Cell,
+    DrawnCell,
+    DrawnEdge,
+    SendResponse,
+    Table,
+    draw,
+    draw_edges,
+    ensure_state,
+    label,
+    move,
+)
 from kproto.messages.heartbeat import HeartbeatResponse
 from tests.machines import check_cells, check_table
 
@@ -71,6 +83,35 @@ def test_a_move_follows_the_edges_only() -> None:
     assert light.state is Light.RED
     with pytest.raises(AssertionError, match="TrafficLight cannot move from Red to Red; allowed: Green"):
         move(light, Light.RED, EDGES)
+
+
+def test_ensure_state_moves_only_to_another_state() -> None:
+    light = TrafficLight(Light.RED)
+    ensure_state(light, Light.RED, EDGES)
+    assert light.state is Light.RED
+    ensure_state(light, Light.GREEN, EDGES)
+    assert light.state is Light.GREEN
+    with pytest.raises(AssertionError, match="cannot move from Green to Red; allowed: no other state"):
+        ensure_state(light, Light.RED, {Light.RED: {Light.GREEN}, Light.GREEN: set[Light]()})
+
+
+def test_a_state_without_a_text_is_named_in_errors() -> None:
+    class Level(IntEnum):
+        LOW = 0
+        HIGH = 1
+
+    assert (label(Level.HIGH), label(Light.RED)) == ("HIGH", "Red")
+
+
+def test_edges_are_drawn_with_their_causes() -> None:
+    caused = {Light.RED: {Light.GREEN: "no pedestrian is left"}, Light.GREEN: {Light.RED}}
+    drawing = draw_edges(caused)
+    assert drawing.columns == ("RED", "GREEN")
+    assert drawing.rows == ()
+    assert drawing.edges == (
+        DrawnEdge("RED", "GREEN", ("no pedestrian is left",)),
+        DrawnEdge("GREEN", "RED", ()),
+    )
 
 
 def test_an_impossible_event_is_an_assertion_error() -> None:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from .arguments import Commands, api
+from .machines import MACHINES, drawing_of
 
 
 def add(commands: Commands) -> None:
@@ -23,7 +24,7 @@ def add(commands: Commands) -> None:
         type=_message,
         metavar="MESSAGE",
         help="an API (JoinGroup, or its key 11), a message by Kafka's name (JoinGroupRequest, "
-        "ConsumerProtocolSubscription), or a state machine (coordinator, member, transaction)",
+        "ConsumerProtocolSubscription), or a state machine (" + ", ".join(MACHINES) + ")",
     )
     show.add_argument("--version", type=int, metavar="N", help="show only the fields of this version")
     show.add_argument(
@@ -42,7 +43,6 @@ def add(commands: Commands) -> None:
 
 def _message(text: str) -> str:
     """Return the name of an API, of a message, or of a state machine."""
-    from ..inspect.machines import MACHINES
     from ..messages.index import names
 
     exact = {name.lower(): name for name in names()}
@@ -63,12 +63,17 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
         return _written("--life", options.life, {options.life.name: drawn()})
     if options.svg is not None:
-        if options.message not in machines.MACHINES:
-            names = ", ".join(machines.MACHINES)
+        if options.message not in MACHINES:
+            names = ", ".join(MACHINES)
             raise ConfigError("--svg", str(options.svg), f"a state machine: name one of {names}")
-        return _written("--svg", options.svg, {options.svg.name: machines.picture(options.message)})
-    if options.message in machines.MACHINES:
-        print(machines.text(options.message, shutil.get_terminal_size((110, 24)).columns), end="")
+        return _written(
+            "--svg",
+            options.svg,
+            {options.svg.name: machines.picture(options.message, drawing_of(options.message))},
+        )
+    if options.message in MACHINES:
+        width = shutil.get_terminal_size((110, 24)).columns
+        print(machines.text(options.message, drawing_of(options.message), width), end="")
         return 0
     if options.message is None:
         parser.error(

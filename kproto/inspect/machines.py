@@ -1,23 +1,24 @@
-"""State machines as text and as SVG, drawn from their tables.
+"""State machines as text and as SVG, drawn from their tables and edges.
 
-`MACHINES` lists the tables by name. `text` prints every transition and every cell. `picture` draws the
-states and the transitions; the kinds of events that cause a transition are listed below it, by number.
+`TABLES` lists the machines that are tables; `kproto.cli.machines` lists all machines. `text` prints every
+transition and every cell. `picture` draws the states and the transitions; the causes of a transition are
+listed below it, by number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from ..group.classic import coordinator
 from ..group.classic.member import table as member
-from ..machine import Drawing, DrawnCell, Table, draw
+from ..machine import Drawing, DrawnCell, DrawnEdge, Table
 from ..transactions import table as transactions
 from .sequence import COLOURS
 
-MACHINES: Final[Mapping[str, Table[Any, Any]]] = {
+TABLES: Final[Mapping[str, Table[Any, Any]]] = {
     "coordinator": coordinator.TABLE,
     "member": member.TABLE,
     "transaction": transactions.TABLE,
@@ -28,21 +29,26 @@ svg { color: var(--ink) } svg text { font: 12px system-ui, sans-serif; fill: cur
 .state { fill: var(--paper); stroke: currentColor } .edge { fill: none; stroke: var(--ask) }
 .number { fill: var(--ask) }
 """
-_BOX_WIDTH, _BOX_HEIGHT, _GAP, _ARC, _LINE = 190, 30, 44, 16, 17
+_BOX_HEIGHT, _GAP, _ARC, _LINE = 30, 44, 32, 17
+_BOX_WIDTH, _LETTER = 190, 8.5  # the least width of a box, and the width of a letter
 
 
-def text(name: str, width: int = 110) -> str:
+def text(name: str, drawing: Drawing, width: int = 110) -> str:
     """Return a machine as text: its states, transitions and cells. `width` is in characters."""
-    drawing = draw(MACHINES[name])
-    lines = [f"{name}: {len(drawing.columns)} states, {len(drawing.rows)} kinds of events", "", "Transitions"]
+    kinds = f", {len(drawing.rows)} kinds of events" if drawing.rows else ""
+    lines = [f"{name}: {len(drawing.columns)} states{kinds}", "", "Transitions"]
     for edge in drawing.edges:
-        head = f"  {edge.before} -> {edge.after}: "
-        lines += wrap(head + ", ".join(edge.causes), width, subsequent_indent="    ")
+        lines += wrap(f"  {_with_causes(edge, ' -> ')}", width, subsequent_indent="    ")
     for kind, meaning, cells in drawing.rows:
         lines += ["", *wrap(f"{kind}: {meaning}", width)]
         for states, cell in _group_equal(drawing, cells):
             lines += wrap(f"  {', '.join(states)}: {_describe(cell)}", width, subsequent_indent="    ")
     return "\n".join(lines) + "\n"
+
+
+def _with_causes(edge: DrawnEdge, arrow: str) -> str:
+    head = f"{edge.before}{arrow}{edge.after}"
+    return f"{head}: {', '.join(edge.causes)}" if edge.causes else head
 
 
 def _group_equal(drawing: Drawing, cells: tuple[DrawnCell, ...]) -> list[tuple[list[str], DrawnCell]]:
@@ -65,33 +71,31 @@ def _describe(cell: DrawnCell) -> str:
     return " ".join(parts)
 
 
-def picture(name: str) -> str:
+def picture(name: str, drawing: Drawing) -> str:
     """Return the states and transitions of a machine as a complete SVG document."""
-    drawing = draw(MACHINES[name])
     positions = {state: index for index, state in enumerate(drawing.columns)}
     legend = [
         line
         for number, edge in enumerate(drawing.edges, 1)
-        for line in wrap(
-            f"{number}. {edge.before} to {edge.after}: {', '.join(edge.causes)}",
-            120,
-            subsequent_indent="     ",
-        )
+        for line in wrap(f"{number}. {_with_causes(edge, ' to ')}", 120, subsequent_indent="     ")
     ]
-    margin = 40 + _ARC * len(drawing.edges)
+    ends = [(positions[edge.before], positions[edge.after]) for edge in drawing.edges]
+    lanes = _assign_lanes(ends)
+    margin = 60 + _ARC * max(lanes, default=0)
     below = 30 + len(positions) * (_BOX_HEIGHT + _GAP)
-    width, height = max(2 * margin + _BOX_WIDTH, 860), below + len(legend) * _LINE + 20
+    box_width = max(_BOX_WIDTH, 20 + _LETTER * max(map(len, drawing.columns)))
+    width, height = max(2 * margin + box_width, 860), below + len(legend) * _LINE + 20
     svg = Element("svg", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}")
-    SubElement(svg, "title").text = f"The states of the {name}"
+    SubElement(svg, "title").text = f"The states of {name}"
     SubElement(svg, "style").text = COLOURS + _STYLE
-    left = (width - _BOX_WIDTH) / 2
-    for number, edge in enumerate(drawing.edges, 1):
-        _draw_edge(svg, number, positions[edge.before], positions[edge.after], left)
+    left = (width - box_width) / 2
+    for number, ((before, after), lane) in enumerate(zip(ends, lanes, strict=True), 1):
+        _draw_edge(svg, number, before, after, lane, (left, left + box_width))
     for state, index in positions.items():
         top = _top(index)
-        box = {"x": left, "y": top, "width": _BOX_WIDTH, "height": _BOX_HEIGHT, "rx": 6}
+        box = {"x": left, "y": top, "width": box_width, "height": _BOX_HEIGHT, "rx": 6}
         SubElement(svg, "rect", {"class": "state", **{key: f"{value:g}" for key, value in box.items()}})
-        label = {"x": f"{left + _BOX_WIDTH / 2:g}", "y": f"{top + 19:g}", "text-anchor": "middle"}
+        label = {"x": f"{left + box_width / 2:g}", "y": f"{top + 19:g}", "text-anchor": "middle"}
         SubElement(svg, "text", label).text = state
     for index, line in enumerate(legend):
         SubElement(svg, "text", {"x": "20", "y": f"{below + index * _LINE:g}"}).text = line
@@ -102,11 +106,32 @@ def _top(index: int) -> float:
     return 20 + index * (_BOX_HEIGHT + _GAP)
 
 
-def _draw_edge(svg: Element, number: int, before: int, after: int, left: float) -> None:
-    """Draw a transition as an arc: down on the right side, up on the left side."""
+def _assign_lanes(ends: Sequence[tuple[int, int]]) -> list[int]:
+    """Return how far out to draw each transition, so that arcs of one side and lane do not overlap.
+
+    Short arcs come first, next to the states.
+    """
+    lanes = [0] * len(ends)
+    taken: set[tuple[bool, int, int]] = set()
+    for index in sorted(range(len(ends)), key=lambda index: abs(ends[index][1] - ends[index][0])):
+        before, after = ends[index]
+        top, bottom = min(before, after), max(before, after)
+        rows = range(top, max(bottom, top + 1))
+        lane = 0
+        while any((after >= before, lane, row) in taken for row in rows):
+            lane += 1
+        taken.update((after >= before, lane, row) for row in rows)
+        lanes[index] = lane
+    return lanes
+
+
+def _draw_edge(
+    svg: Element, number: int, before: int, after: int, lane: int, sides: tuple[float, float]
+) -> None:
+    """Draw a transition as an arc: down on the right side of the boxes, up on the left side."""
     down = after >= before
-    side = left + _BOX_WIDTH if down else left
-    reach = side + (1 if down else -1) * (22 + _ARC * number)
+    side = sides[down]
+    reach = side + (1 if down else -1) * (30 + _ARC * lane)
     start, end = _top(before) + _BOX_HEIGHT * 0.7, _top(after) + _BOX_HEIGHT * 0.3
     if before == after:
         start, end = _top(before) + 4, _top(before) + _BOX_HEIGHT - 4

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from .machines import MACHINES
+from .machines import TABLES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # The pages below docs/rules that define rules, in the order of reading.
@@ -57,7 +57,7 @@ def definitions_of(page: str) -> Mapping[str, str]:
 def cells() -> Mapping[str, list[RuleCell]]:
     """Return the cells of all state machines by the rules that they keep."""
     result: dict[str, list[RuleCell]] = {}
-    for machine, table in MACHINES.items():
+    for machine, table in TABLES.items():
         for kind in table.kinds:
             for state in table.states:
                 for number in table[kind, state].rules:
@@ -105,7 +105,7 @@ def numbers_in(state: str | None, event: str | None) -> list[str]:
     """
     wanted_state, wanted_event = _plain(state or ""), _plain(event or "")
     result: dict[str, None] = {}
-    for table in MACHINES.values():
+    for table in TABLES.values():
         for kind in table.kinds:
             if wanted_event not in _plain(kind.name) and wanted_event not in _plain(str(kind.value)):
                 continue
@@ -117,7 +117,7 @@ def numbers_in(state: str | None, event: str | None) -> list[str]:
 
 def state_names() -> list[str]:
     """Return the names of the states of all machines."""
-    return list(dict.fromkeys(state.value for table in MACHINES.values() for state in table.states))
+    return list(dict.fromkeys(state.value for table in TABLES.values() for state in table.states))
 
 
 def _plain(text: str) -> str:

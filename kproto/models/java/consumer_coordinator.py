@@ -51,7 +51,7 @@ def on_join_prepare(state: JavaState, out: Out) -> bool:
     state.needs_prepare = False
     state.prepare_commit, state.prepare_until = None, None
     _revoke_before_join(state, out)
-    return state.blocked_on is POLLING
+    return state.thread.state is POLLING
 
 
 def _commit_before_join(state: JavaState, out: Out) -> bool:
@@ -73,7 +73,7 @@ def _commit_before_join(state: JavaState, out: Out) -> bool:
         commit = state.prepare_commit = CommitOperation(offsets, synchronous=True)
         offset_commits.send_offset_commit(state, commit, out)
     if commit.open and state.release.commits_synchronously:
-        state.blocked_on = BlockedOn.PREPARE_COMMIT
+        state.thread.move(BlockedOn.PREPARE_COMMIT)
         return False
     if commit.open:
         return state.now >= (state.prepare_until or 0)
@@ -91,7 +91,7 @@ def _retry_commit(state: JavaState, commit: CommitOperation, out: Out) -> bool:
     elif commit.retry_at <= state.now:
         offset_commits.send_offset_commit(state, commit, out)
     if state.release.commits_synchronously:
-        state.blocked_on = BlockedOn.PREPARE_COMMIT
+        state.thread.move(BlockedOn.PREPARE_COMMIT)
     return False
 
 
@@ -110,7 +110,7 @@ def continue_prepare_commit(state: JavaState, out: Out) -> bool:
         coordinator_lookup.lookup_coordinator(state, out)
         return False
     if commit.result == 0 or not (commit.retriable or commit.retry_at is not None):
-        state.blocked_on = POLLING
+        state.thread.move(POLLING)
         return True
     if commit.retry_at is None:
         commit.retry_at = state.now + RETRY_BACKOFF_MS
@@ -251,6 +251,8 @@ def invoke_listener(
     state: JavaState, kind: str, partitions: tuple[TopicPartition, ...], then: Continuation, out: Out
 ) -> None:
     """Call the listener; `then` says what follows when it has returned."""
-    state.blocked_before_callback = state.blocked_on
-    state.blocked_on, state.continuation, state.callback_partitions = BlockedOn.CALLBACK, then, partitions
+    thread = state.thread
+    thread.state_before_callback = thread.state
+    thread.move(BlockedOn.CALLBACK)
+    thread.continuation, thread.callback_partitions = then, partitions
     out.append(c.RunCallback(kind, partitions))

@@ -50,7 +50,7 @@ def send_fetches(state: JavaState, out: Out) -> None:
     wanted: dict[int, dict[TopicPartition, FetchStart]] = {}
     for tp, partition in state.assigned.items():
         if (
-            partition.fetch_state is not FETCHING
+            partition.state is not FETCHING
             or partition.paused
             or partition.pending_revocation
             or tp in buffered
@@ -134,7 +134,7 @@ def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
         partition = state.assigned.get(completed.tp)
         if (
             partition is None
-            or partition.fetch_state is not FETCHING
+            or partition.state is not FETCHING
             or partition.pending_revocation
             or partition.offset != completed.offset
         ):

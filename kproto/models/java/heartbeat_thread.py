@@ -46,7 +46,7 @@ def deadline(state: JavaState) -> int | None:
     if state.coordinator is None:
         return None if state.find_open else max(state.now, state.find_retry_at)
     soonest = state.session_deadline
-    if state.blocked_on is not POLLING and state.max_poll_deadline < soonest:
+    if state.thread.state is not POLLING and state.max_poll_deadline < soonest:
         soonest = state.max_poll_deadline
     if state.heartbeat_in_flight is None and state.heartbeat_at < soonest:
         soonest = state.heartbeat_at
@@ -68,7 +68,7 @@ def run(state: JavaState, out: Out) -> None:
 
 
 def _is_polling(state: JavaState) -> bool:
-    return state.blocked_on is POLLING
+    return state.thread.state is POLLING
 
 
 def _send_heartbeat(state: JavaState, out: Out) -> None:

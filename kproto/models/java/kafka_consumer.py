@@ -68,7 +68,7 @@ CONCURRENT = (
 
 def run_application_thread(state: JavaState, out: Out) -> None:
     """Run the application's thread until it has to wait."""
-    while state.blocked_on is not NOTHING and BLOCKS[state.blocked_on](state, out):
+    while state.thread.state is not NOTHING and BLOCKS[state.thread.state](state, out):
         pass
 
 
@@ -77,11 +77,11 @@ def run_application_thread(state: JavaState, out: Out) -> None:
 
 def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
     # The application's thread is inside a call, so this call comes from another thread.
-    if state.blocked_on is not NOTHING:
+    if state.thread.state is not NOTHING:
         out.append(c.Notify("error", *CONCURRENT))
         return
     state.metrics.record_poll_start(state.now)
-    state.blocked_on = POLLING
+    state.thread.move(POLLING)
     state.poll_deadline, state.poll_limit = state.now + event.timeout_ms, event.limit
     state.legacy_poll = LegacyPoll(state.poll_deadline, event.timeout_ms) if event.patient else None
     if not state.auto_assigned and not state.assigned:
@@ -93,7 +93,7 @@ def _return_from_poll(
     state: JavaState, out: Out, records: tuple[c.ModelRecord, ...] = (), error: tuple[str, str] | None = None
 ) -> None:
     """End the poll, and restart the timer of max.poll.interval.ms."""
-    state.blocked_on = NOTHING
+    state.thread.move(NOTHING)
     state.max_poll_deadline = state.now + state.max_poll_ms
     if records:
         records = plugins.on_consume(state.interceptors, records, out)
@@ -118,7 +118,7 @@ def _continue_poll(state: JavaState, out: Out) -> bool:
         return False
     state.max_poll_deadline = state.now + state.max_poll_ms
     ready = _poll_coordinator(state, out)
-    if state.blocked_on is not POLLING or state.pending_exception is not None:
+    if state.thread.state is not POLLING or state.pending_exception is not None:
         return True
     if ready:
         offset_commits.maybe_auto_commit_async(state, out)
@@ -131,7 +131,7 @@ def _continue_poll(state: JavaState, out: Out) -> bool:
     fetcher.send_fetches(state, out)
     if records or state.now >= state.poll_deadline:
         _return_from_poll(state, out, records)
-    return state.pending_exception is not None and state.blocked_on is POLLING
+    return state.pending_exception is not None and state.thread.state is POLLING
 
 
 def _throw_from_poll(state: JavaState, error: tuple[str, str], out: Out) -> None:
@@ -155,9 +155,7 @@ def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: b
     updateAssignmentMetadataIfNeeded ignores poll's timeout. If the timeout has expired by then, poll makes
     one more call of the network client, for the length of the timeout. The next response ends that call.
     """
-    if not ready or any(
-        partition.fetch_state is FetchStates.INITIALIZING for partition in state.assigned.values()
-    ):
+    if not ready or any(partition.state is FetchStates.INITIALIZING for partition in state.assigned.values()):
         state.poll_deadline = FOREVER
         return True
     if state.poll_deadline == FOREVER:
@@ -185,9 +183,9 @@ def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
             out.append(c.FinishCommit(commit.token, offset_commits.WAKEUP))
         return
     state.wakeup_pending = True
-    if state.prepare_commit is not None and state.blocked_on is not NOTHING:
+    if state.prepare_commit is not None and state.thread.state is not NOTHING:
         state.needs_prepare, state.prepare_commit, state.prepare_until = False, None, None
-        state.blocked_on = POLLING
+        state.thread.move(POLLING)
 
 
 def _poll_coordinator(state: JavaState, out: Out) -> bool:
@@ -245,7 +243,7 @@ def _join_group_if_needed(state: JavaState, out: Out) -> bool:
         return False
     if state.join_result is not None:
         consumer_coordinator.on_join_complete(state, out)
-        return state.blocked_on is POLLING and state.pending_exception is None
+        return state.thread.state is POLLING and state.pending_exception is None
     if state.join_error is not None:
         return _handle_join_failure(state)
     if state.join_in_flight:
@@ -288,11 +286,13 @@ def _handle_join_failure(state: JavaState) -> bool:
 
 def on_callback_returned(state: JavaState, error: tuple[str, str] | None, out: Out) -> None:
     """Continue after the listener returned or raised. Only now the assignment changes (M79)."""
-    continuation, partitions = state.continuation, state.callback_partitions
+    thread = state.thread
+    continuation, partitions = thread.continuation, thread.callback_partitions
     if continuation is None:
         return
     state.callback_exception = state.callback_exception or error
-    state.blocked_on, state.continuation, state.callback_partitions = state.blocked_before_callback, None, ()
+    thread.move(thread.state_before_callback)
+    thread.continuation, thread.callback_partitions = None, ()
     CONTINUATIONS[continuation](state, partitions, out)
 
 
@@ -445,7 +445,7 @@ def seek(state: JavaState, event: c.SeekCalled, out: Out) -> None:
 
 def close(state: JavaState, event: c.CloseCalled, out: Out) -> None:
     """Close the consumer: commit, call the listener, leave (ConsumerCoordinator.close, M98)."""
-    if state.blocked_on is POLLING:
+    if state.thread.state is POLLING:
         _return_from_poll(state, out)
     state.closing, state.stay_in_group, state.close_until = True, event.stay, state.now + CLOSE_MS
     commit = state.prepare_commit = None
@@ -453,7 +453,7 @@ def close(state: JavaState, event: c.CloseCalled, out: Out) -> None:
     offsets = offset_commits.all_consumed(state) if state.auto_commit and not state.commit_fenced else {}
     if offsets:
         commit = state.close_commit = CommitOperation(offsets, synchronous=True)
-        state.blocked_on = BlockedOn.CLOSE_COMMIT
+        state.thread.move(BlockedOn.CLOSE_COMMIT)
         offset_commits.send_offset_commit(state, commit, out)
     else:
         _finish_close_commit(state, out)
@@ -482,7 +482,7 @@ def _continue_close_commit(state: JavaState, out: Out) -> bool:
 
 def _finish_close_commit(state: JavaState, out: Out) -> None:
     """Continue close after its commit: leave the group, or keep the membership."""
-    state.blocked_on = NOTHING
+    state.thread.move(NOTHING)
     if state.stay_in_group:
         _finish_close(state, out)
         return
@@ -491,7 +491,7 @@ def _finish_close_commit(state: JavaState, out: Out) -> None:
 
 def _leave_and_close(state: JavaState, out: Out) -> None:
     sent = state.auto_assigned and heartbeat_thread.maybe_leave_group(state, BEING_CLOSED, out)
-    state.blocked_on = BlockedOn.CLOSE_LEAVE
+    state.thread.move(BlockedOn.CLOSE_LEAVE)
     if not sent:
         _finish_close(state, out)
 
@@ -514,7 +514,8 @@ def _finish_close(state: JavaState, out: Out) -> None:
     if state.release.closes_sessions:
         fetcher.maybe_close_fetch_sessions(state, out)
     offset_commits.invoke_completed_callbacks(state, out)
-    state.closed, state.blocked_on, state.heartbeat_enabled = True, NOTHING, False
+    state.closed, state.heartbeat_enabled = True, False
+    state.thread.move(NOTHING)
     out.append(c.FinishClose())
 
 

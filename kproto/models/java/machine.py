@@ -31,7 +31,7 @@ def step(state: JavaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]
         return out
     action_count = len(out)
     _run_threads(state, out)
-    if len(out) != action_count and state.blocked_on is not NOTHING:
+    if len(out) != action_count and state.thread.state is not NOTHING:
         _run_threads(state, out)
     return out
 
@@ -39,7 +39,7 @@ def step(state: JavaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]
 def _run_threads(state: JavaState, out: Out) -> None:
     """Run both threads until they have to wait."""
     heartbeat_thread.run(state, out)
-    if state.blocked_on is not NOTHING or state.heartbeat_enabled:
+    if state.thread.state is not NOTHING or state.heartbeat_enabled:
         consumer_metadata.maybe_update(state, out)
     if state.commits:
         offset_commits.continue_commits(state, out)
@@ -50,7 +50,7 @@ def next_deadline(state: JavaState) -> int | None:
     """Return when to send the next `DeadlineReached` in milliseconds, or None."""
     if state.closed or not state.bootstrap:
         return None
-    now, block = state.now, state.blocked_on
+    now, block = state.now, state.thread.state
     deadlines = [heartbeat_thread.deadline(state)]
     if block is not NOTHING or state.heartbeat_enabled:
         deadlines.append(consumer_metadata.deadline(state))
@@ -64,9 +64,7 @@ def next_deadline(state: JavaState) -> int | None:
             deadlines.append(state.auto_commit_at)
         if not state.positions_settled:
             deadlines += [
-                partition.retry_at
-                for partition in state.assigned.values()
-                if partition.fetch_state is not FETCHING
+                partition.retry_at for partition in state.assigned.values() if partition.state is not FETCHING
             ]
     if state.closing:
         deadlines += (state.close_until, state.find_retry_at)
@@ -89,7 +87,7 @@ def _on_metadata_response(state: JavaState, entry: InFlightRequest, response: An
         consumer_metadata.on_metadata_failure(state)
         return
     consumer_metadata.on_metadata_response(state, response, entry.context, out)
-    if state.awaiting_metadata and state.blocked_on is not NOTHING:
+    if state.awaiting_metadata and state.thread.state is not NOTHING:
         abstract_coordinator.perform_assignment(state, out)
 
 

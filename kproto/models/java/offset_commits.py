@@ -63,7 +63,7 @@ def all_consumed(state: JavaState) -> dict[TopicPartition, tuple[int, int]]:
     return {
         tp: (partition.offset, partition.epoch)
         for tp, partition in state.assigned.items()
-        if partition.fetch_state in valid and partition.offset >= 0
+        if partition.state in valid and partition.offset >= 0
     }
 
 

@@ -37,6 +37,7 @@ from .state import (
     JavaState,
     Out,
     TopicPartitionState,
+    move_position,
     node_address,
     request_version,
     send_request,
@@ -58,32 +59,26 @@ def update_fetch_positions(state: JavaState, out: Out) -> None:
         state.committed_refreshed = False
         _reset_offsets(state, out)
     _validate_offsets(state, out)
-    new = [
-        tp for tp, partition in state.assigned.items() if partition.fetch_state is FetchStates.INITIALIZING
-    ]
+    new = [tp for tp, partition in state.assigned.items() if partition.state is FetchStates.INITIALIZING]
     if new:
         _fetch_committed_offsets(state, new, out)
         return
     _reset_offsets(state, out)
     state.positions_settled = all(
-        partition.fetch_state is FetchStates.FETCHING for partition in state.assigned.values()
+        partition.state is FetchStates.FETCHING for partition in state.assigned.values()
     )
 
 
 def seek_partition(partition: TopicPartitionState, offset: int, epoch: int = -1) -> None:
     """Set the position; with an epoch it has to be validated first."""
     partition.offset, partition.epoch, partition.request_open, partition.retry_at = offset, epoch, False, 0
-    partition.fetch_state = FetchStates.AWAIT_VALIDATION if epoch >= 0 else FetchStates.FETCHING
+    move_position(partition, FetchStates.AWAIT_VALIDATION if epoch >= 0 else FetchStates.FETCHING)
 
 
 def request_offset_reset(partition: TopicPartitionState, timestamp: int) -> None:
     """Make the partition wait for ListOffsets with `timestamp`."""
-    partition.fetch_state, partition.timestamp, partition.offset, partition.epoch = (
-        FetchStates.AWAIT_RESET,
-        timestamp,
-        -1,
-        -1,
-    )
+    move_position(partition, FetchStates.AWAIT_RESET)
+    partition.timestamp, partition.offset, partition.epoch = timestamp, -1, -1
     partition.request_open, partition.retry_at = False, 0
 
 
@@ -95,7 +90,7 @@ def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
     policy = state.config.reset or "latest"
     state.positions_settled = False
     if policy == "none":
-        state.assigned[tp].fetch_state = FetchStates.INITIALIZING
+        move_position(state.assigned[tp], FetchStates.INITIALIZING)
         text = f"Undefined offset with no reset policy for partitions: [{tp}]"
         state.pending_exception = ("NoOffsetForPartitionException", text)
     else:
@@ -151,7 +146,7 @@ def on_offset_fetch_response(
         state.committed_refreshed = True
         for tp, committed in offsets.items():
             partition = state.assigned.get(tp)
-            if partition is None or partition.fetch_state is not FetchStates.INITIALIZING:
+            if partition is None or partition.state is not FetchStates.INITIALIZING:
                 continue
             if committed.offset < 0:
                 reset_by_policy(state, tp)
@@ -173,7 +168,7 @@ def _reset_offsets(state: JavaState, out: Out) -> None:
     requests: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
     for tp, partition in sorted(state.assigned.items()):
         if (
-            partition.fetch_state is not FetchStates.AWAIT_RESET
+            partition.state is not FetchStates.AWAIT_RESET
             or partition.request_open
             or partition.retry_at > state.now
         ):
@@ -204,7 +199,7 @@ def on_list_offsets_response(
         partition = state.assigned.get(tp)
         if (
             partition is None
-            or partition.fetch_state is not FetchStates.AWAIT_RESET
+            or partition.state is not FetchStates.AWAIT_RESET
             or partition.timestamp != timestamp
         ):
             continue
@@ -227,7 +222,7 @@ def _validate_offsets(state: JavaState, out: Out) -> None:
     requests: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
     for tp, partition in sorted(state.assigned.items()):
         if (
-            partition.fetch_state is not FetchStates.AWAIT_VALIDATION
+            partition.state is not FetchStates.AWAIT_VALIDATION
             or partition.request_open
             or partition.retry_at > state.now
         ):
@@ -256,7 +251,7 @@ def on_offset_for_epoch_response(
         partition = state.assigned.get(tp)
         if (
             partition is None
-            or partition.fetch_state is not FetchStates.AWAIT_VALIDATION
+            or partition.state is not FetchStates.AWAIT_VALIDATION
             or partition.offset != offset
         ):
             continue
@@ -269,7 +264,7 @@ def on_offset_for_epoch_response(
         elif epoch_end.offset < partition.offset:
             seek_partition(partition, epoch_end.offset, epoch_end.epoch)
         else:
-            partition.fetch_state = FetchStates.FETCHING
+            move_position(partition, FetchStates.FETCHING)
 
 
 def revalidate_changed_leaders(state: JavaState, before: Mapping[str, Mapping[int, PartitionLeader]]) -> None:
@@ -278,9 +273,6 @@ def revalidate_changed_leaders(state: JavaState, before: Mapping[str, Mapping[in
         was = before.get(tp.topic, {}).get(tp.partition)
         now = state.cluster.leader(tp)
         changed = was is not None and now is not None and now.epoch > was.epoch
-        if changed and partition.fetch_state is FetchStates.FETCHING and partition.epoch >= 0:
-            partition.fetch_state, partition.request_open, state.positions_settled = (
-                FetchStates.AWAIT_VALIDATION,
-                False,
-                False,
-            )
+        if changed and partition.state is FetchStates.FETCHING and partition.epoch >= 0:
+            move_position(partition, FetchStates.AWAIT_VALIDATION)
+            partition.request_open = state.positions_settled = False

@@ -39,10 +39,20 @@ class JavaMemberState(Enum):
 
 M = JavaMemberState
 EDGES: Final[machine.Edges[JavaMemberState]] = {
-    M.UNJOINED: frozenset({M.PREPARING_REBALANCE}),
-    M.PREPARING_REBALANCE: frozenset({M.COMPLETING_REBALANCE, M.UNJOINED}),
-    M.COMPLETING_REBALANCE: frozenset({M.STABLE, M.UNJOINED, M.PREPARING_REBALANCE}),
-    M.STABLE: frozenset({M.PREPARING_REBALANCE, M.UNJOINED}),
+    M.UNJOINED: {M.PREPARING_REBALANCE: "JoinGroup is sent"},
+    M.PREPARING_REBALANCE: {
+        M.COMPLETING_REBALANCE: "JoinGroup is answered",
+        M.UNJOINED: "JoinGroup failed, or the member leaves the group",
+    },
+    M.COMPLETING_REBALANCE: {
+        M.STABLE: "SyncGroup is answered",
+        M.UNJOINED: "SyncGroup failed, or the membership is lost",
+        M.PREPARING_REBALANCE: "SyncGroup failed, and the member joins again with its id",
+    },
+    M.STABLE: {
+        M.PREPARING_REBALANCE: "the group rebalances, or the subscription or metadata has changed",
+        M.UNJOINED: "the membership is lost, or the member leaves the group",
+    },
 }
 
 
@@ -61,6 +71,48 @@ class BlockedOn(Enum):
 
 # Aliases of states that are compared on every event: Enum attributes are slow before Python 3.12.
 NOTHING, POLLING = BlockedOn.NOTHING, BlockedOn.POLL
+
+
+B = BlockedOn
+# close() is possible in each call of the application, callbacks included.
+_CLOSE = {
+    B.CLOSE_COMMIT: "the application closes the consumer, which commits first",
+    B.NOTHING: "the call returns",
+}
+
+BLOCKED_EDGES: Final[machine.Edges[BlockedOn]] = {
+    B.NOTHING: {
+        B.POLL: "the application calls poll",
+        B.CALLBACK: "unsubscribe or close calls the listener",
+        B.CLOSE_COMMIT: "the application closes the consumer, which commits first",
+        B.CLOSE_LEAVE: "close sends LeaveGroup",
+    },
+    B.POLL: {
+        B.NOTHING: "poll returns",
+        B.PREPARE_COMMIT: "2.6 commits before a join",
+        B.CALLBACK: "poll calls the listener",
+    },
+    B.PREPARE_COMMIT: {
+        **_CLOSE,
+        B.POLL: "the commit is complete, or wakeup interrupts it",
+        B.CALLBACK: "unsubscribe calls the listener",
+    },
+    B.CALLBACK: {
+        **_CLOSE,
+        B.POLL: "the listener of a poll has returned",
+        B.PREPARE_COMMIT: "the listener of unsubscribe has returned",
+        B.CLOSE_LEAVE: "close sends LeaveGroup",
+    },
+    B.CLOSE_COMMIT: {
+        B.NOTHING: "the commit is complete, or the timeout of close has passed",
+        B.CALLBACK: "unsubscribe calls the listener",
+    },
+    B.CLOSE_LEAVE: {
+        B.NOTHING: "LeaveGroup is answered, or the timeout of close has passed",
+        B.CLOSE_COMMIT: "the application closes the consumer again",
+        B.CALLBACK: "unsubscribe calls the listener",
+    },
+}
 
 
 class Continuation(Enum):
@@ -82,7 +134,29 @@ class FetchStates(Enum):
     FETCHING = "fetching"
 
 
-FETCHING = FetchStates.FETCHING
+F = FetchStates
+FETCHING = F.FETCHING
+
+FETCH_EDGES: Final[machine.Edges[FetchStates]] = {
+    F.INITIALIZING: {
+        F.AWAIT_RESET: "the group has no committed offset",
+        F.AWAIT_VALIDATION: "the committed offset has a leader epoch",
+        F.FETCHING: "the committed offset has no leader epoch, or the application seeks",
+    },
+    F.AWAIT_RESET: {
+        F.FETCHING: "ListOffsets is answered, or the application seeks",
+    },
+    F.AWAIT_VALIDATION: {
+        F.INITIALIZING: "the log was truncated, and there is no reset policy",
+        F.AWAIT_RESET: "the log was truncated, and the leader knows no end of the epoch",
+        F.FETCHING: "the leader confirms the position, or the application seeks",
+    },
+    F.FETCHING: {
+        F.INITIALIZING: "the offset is out of range, and there is no reset policy",
+        F.AWAIT_RESET: "the offset is out of range",
+        F.AWAIT_VALIDATION: "the leader has a newer epoch",
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +175,7 @@ NO_GENERATION = JavaGeneration()
 class TopicPartitionState:
     """Position and state of one assigned partition (SubscriptionState.TopicPartitionState)."""
 
-    fetch_state: FetchStates = FetchStates.INITIALIZING
+    state: FetchStates = FetchStates.INITIALIZING
     offset: int = -1
     epoch: int = -1
     # The timestamp that a reset sends in ListOffsets.
@@ -165,6 +239,21 @@ class LegacyPoll:
     timeout_ms: int
     # The next event ends the poll.
     ends_with_next_event: bool = False
+
+
+@dataclass(slots=True)
+class ApplicationThread:
+    """The application's thread: what it is blocked on, and how it continues after a callback."""
+
+    state: BlockedOn = BlockedOn.NOTHING
+    continuation: Continuation | None = None
+    # What the thread was blocked on when the callback began.
+    state_before_callback: BlockedOn = BlockedOn.NOTHING
+    callback_partitions: tuple[TopicPartition, ...] = ()
+
+    def move(self, to: BlockedOn) -> None:
+        """Block the thread on `to`, unless it is blocked on it already."""
+        machine.ensure_state(self, to, BLOCKED_EDGES)
 
 
 @dataclass(slots=True)
@@ -266,10 +355,7 @@ class JavaState:
     buffer: deque[JavaCompletedFetch] = field(default_factory=deque[JavaCompletedFetch])
 
     # The application's thread
-    blocked_on: BlockedOn = BlockedOn.NOTHING
-    continuation: Continuation | None = None
-    # What the thread was blocked on when the callback began.
-    blocked_before_callback: BlockedOn = BlockedOn.NOTHING
+    thread: ApplicationThread = field(default_factory=ApplicationThread)
     poll_deadline: int = 0
     # poll(long): its timeout does not run while the call waits for anything except records.
     legacy_poll: LegacyPoll | None = None
@@ -281,7 +367,6 @@ class JavaState:
     stay_in_group: bool = False
     close_until: int = FOREVER
     closed: bool = False
-    callback_partitions: tuple[TopicPartition, ...] = ()
     # Calls of commitSync and commitAsync that are not complete.
     commits: list[CommitOperation] = field(default_factory=list[CommitOperation])
     pattern_refresh_since: int | None = None
@@ -322,9 +407,13 @@ def new_consumer(config: ModelConfig, release: JavaRelease) -> JavaState:
 
 
 def move(state: JavaState, to: JavaMemberState) -> None:
-    """Assign the member's state; nothing happens if the member is in it already."""
-    if to is not state.state:
-        machine.move(state, to, EDGES)
+    """Move the member to a state, unless it is in it already."""
+    machine.ensure_state(state, to, EDGES)
+
+
+def move_position(partition: TopicPartitionState, to: FetchStates) -> None:
+    """Move the position of a partition to a state, unless it is in it already."""
+    machine.ensure_state(partition, to, FETCH_EDGES)
 
 
 def send_request(

@@ -115,7 +115,7 @@ def has_ended(generation: KafkaGoGeneration) -> bool:
         generation.commits.ended
         and generation.heartbeat_in_flight is None
         and all(reader.open is None for reader in generation.watchers)
-        and all(reader.phase is ReaderPhase.ENDED for reader in generation.readers)
+        and all(reader.state is ReaderPhase.ENDED for reader in generation.readers)
     )
 
 

@@ -43,6 +43,7 @@ from .state import (
     backoff,
     close_connection,
     kafka_error,
+    move_reader,
     network_error,
     new_connection,
     send_request,
@@ -80,7 +81,7 @@ def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
     host, port = state.bootstrap[reader.attempt % len(state.bootstrap)]
     close_connection(out, reader.address)
     reader.address = new_connection(state, host, port, "look")
-    reader.phase = W.LOOKING_UP
+    move_reader(reader, W.LOOKING_UP)
     version = 6 if state.offered.get(3, (0, 6))[1] >= 6 else 1
     request = metadata_request([reader.tp.topic], create=version >= 4)
     reader.open = send_request(out, reader.address, request, version, OFFSETS_TIMEOUT_MS)
@@ -92,21 +93,23 @@ def cancel(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
     With a request in flight it stops at the response.
     """
     reader.cancelled = True
-    if reader.open is None or reader.phase is W.LOOKING_UP:
+    if reader.open is None or reader.state is W.LOOKING_UP:
         end(reader, out)
 
 
 def end(reader: PartitionReader, out: Out) -> None:
     close_connection(out, reader.address)
-    reader.phase, reader.open, reader.address, reader.at = W.ENDED, None, None, None
+    move_reader(reader, W.ENDED)
+    reader.open, reader.address, reader.at = None, None, None
     reader.pending_records.clear()
 
 
 def wait_until(state: KafkaGoState, reader: PartitionReader, phase: ReaderPhase, deadline: int) -> None:
-    """Wait in the phase `where` until the time `until`."""
+    """Wait in `phase` until `deadline`."""
     generation = state.generation
     assert generation is not None
-    reader.phase, reader.at = phase, deadline
+    move_reader(reader, phase)
+    reader.at = deadline
     generation.next_reader_wakeup = (
         deadline if generation.next_reader_wakeup is None else min(deadline, generation.next_reader_wakeup)
     )
@@ -118,7 +121,7 @@ def run_timers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out
     for reader in generation.readers:
         if reader.at is not None and now >= reader.at:
             reader.at = None
-            if reader.phase is W.RESTART_BACKOFF:
+            if reader.state is W.RESTART_BACKOFF:
                 initialize(state, reader, out)
             else:
                 _send_fetch(state, reader, now, out)
@@ -161,7 +164,7 @@ def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Ou
 
 
 def _read_offset(state: KafkaGoState, reader: PartitionReader, phase: ReaderPhase, out: Out) -> None:
-    reader.phase = phase
+    move_reader(reader, phase)
     assert reader.address is not None
     request = list_offsets_request({reader.tp: (_TIMESTAMPS[phase], -1)}, isolation=0)
     reader.open = send_request(out, reader.address, request, 1, OFFSETS_TIMEOUT_MS)
@@ -192,7 +195,7 @@ def _on_list_offsets_response(
     if listed.error:
         _restart(state, reader, kafka_error(listed.error), now, out)
         return
-    match reader.phase:
+    match reader.state:
         case W.FIRST_OFFSET | W.SEEK_FIRST | W.RANGE_FIRST:
             reader.first_offset = listed.offset
             following = {
@@ -200,7 +203,7 @@ def _on_list_offsets_response(
                 W.SEEK_FIRST: W.SEEK_LAST,
                 W.RANGE_FIRST: W.RANGE_LAST,
             }
-            _read_offset(state, reader, following[reader.phase], out)
+            _read_offset(state, reader, following[reader.state], out)
         case W.LAST_OFFSET:
             reader.last_offset = listed.offset
             if reader.offset == FIRST_OFFSET or 0 <= reader.offset < reader.first_offset:
@@ -249,7 +252,7 @@ def _send_fetch(state: KafkaGoState, reader: PartitionReader, now: int, out: Out
         max_bytes=state.max_bytes,
         isolation=1 if state.config.isolation == "read_committed" else 0,
     )
-    reader.phase = READING
+    move_reader(reader, READING)
     reader.open = send_request(
         out, reader.address, request, 10 if highest >= 10 else 5, max_wait_ms + OFFSETS_TIMEOUT_MS
     )
@@ -282,7 +285,7 @@ def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionD
     reader.pending_records.extend(fetched.records)
     if not fetched.records:
         reader.offset = fetched.position
-    reader.phase = PUSHING
+    move_reader(reader, PUSHING)
     if reader.cancelled:
         _push_by_chance(state, reader)
         end(reader, out)
@@ -309,7 +312,7 @@ def _back_off_read(state: KafkaGoState, reader: PartitionReader, now: int, out: 
 def _on_connection_error(
     state: KafkaGoState, reader: PartitionReader, error: Error, now: int, out: Out
 ) -> None:
-    _restart(state, reader, error if reader.phase is not READING else None, now, out)
+    _restart(state, reader, error if reader.state is not READING else None, now, out)
 
 
 def _restart(state: KafkaGoState, reader: PartitionReader, error: Error | None, now: int, out: Out) -> None:

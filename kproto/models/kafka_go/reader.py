@@ -85,7 +85,7 @@ def refill_queue(state: KafkaGoState, now: int, out: Out) -> bool:
         return False
     moved = False
     for reader in state.generation.readers:
-        if reader.phase is PUSHING:
+        if reader.state is PUSHING:
             moved = push_records(state, reader, now, out) or moved
     return moved
 

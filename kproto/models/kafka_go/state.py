@@ -54,22 +54,46 @@ class ConsumerGroupPhase(Enum):
 
 
 P = ConsumerGroupPhase
-# Phases that may follow an error. A member with an id leaves the group first.
-_AFTER_ERROR = {P.FINDING, P.FINDING_TO_LEAVE, P.BACKING_OFF, P.CLOSED}
+# What may follow an error. A member with an id leaves the group first.
+_AFTER_ERROR = {
+    P.FINDING_TO_LEAVE: "an error, and the member has an id",
+    P.BACKING_OFF: "an error, and the member has no id",
+    P.CLOSED: "the Reader is closed",
+}
 
 EDGES: Final[machine.Edges[ConsumerGroupPhase]] = {
-    P.IDLE: frozenset({P.FINDING, P.CLOSED}),
-    P.FINDING: frozenset({P.JOINING, *_AFTER_ERROR}),
-    P.JOINING: frozenset({P.PLANNING, P.SYNCING, *_AFTER_ERROR}),
-    P.PLANNING: frozenset({P.SYNCING, *_AFTER_ERROR}),
-    P.SYNCING: frozenset({P.FETCHING_OFFSETS, *_AFTER_ERROR}),
-    P.FETCHING_OFFSETS: frozenset({P.RUNNING, *_AFTER_ERROR}),
-    P.RUNNING: frozenset({P.ENDING}),
-    P.ENDING: frozenset({P.FINDING, P.FINDING_TO_LEAVE, P.CLOSED}),
-    P.FINDING_TO_LEAVE: frozenset({P.LEAVING, P.BACKING_OFF, P.CLOSED}),
-    P.LEAVING: frozenset({P.BACKING_OFF, P.CLOSED}),
-    P.BACKING_OFF: frozenset({P.FINDING, P.CLOSED}),
-    P.CLOSED: frozenset(),
+    P.IDLE: {P.FINDING: "the Reader has topics", P.CLOSED: "the Reader is closed"},
+    P.FINDING: {**_AFTER_ERROR, P.JOINING: "the coordinator is found"},
+    P.JOINING: {
+        **_AFTER_ERROR,
+        P.FINDING: "the group is rebalancing",
+        P.PLANNING: "the member is the leader",
+        P.SYNCING: "the member is a follower",
+    },
+    P.PLANNING: {**_AFTER_ERROR, P.SYNCING: "metadata has arrived, and the partitions are assigned"},
+    P.SYNCING: {
+        **_AFTER_ERROR,
+        P.FINDING: "the group is rebalancing",
+        P.FETCHING_OFFSETS: "the assignment has arrived",
+    },
+    P.FETCHING_OFFSETS: {**_AFTER_ERROR, P.RUNNING: "the committed offsets have arrived"},
+    P.RUNNING: {P.ENDING: "a goroutine of the generation has ended, or the Reader is closed"},
+    P.ENDING: {
+        P.FINDING: "all goroutines have ended",
+        P.FINDING_TO_LEAVE: "all goroutines have ended, and the Reader is closed",
+        P.CLOSED: "all goroutines have ended, and the closed Reader has no member id",
+    },
+    P.FINDING_TO_LEAVE: {
+        P.LEAVING: "the coordinator is found",
+        P.BACKING_OFF: "the coordinator is not found",
+        P.CLOSED: "the coordinator is not found, and the Reader is closed",
+    },
+    P.LEAVING: {
+        P.BACKING_OFF: "LeaveGroup is answered",
+        P.CLOSED: "LeaveGroup is answered, and the Reader is closed",
+    },
+    P.BACKING_OFF: {P.FINDING: "JoinGroupBackoff has passed", P.CLOSED: "the Reader is closed"},
+    P.CLOSED: {},
 }
 
 
@@ -117,6 +141,37 @@ class ReaderPhase(Enum):
     __hash__ = object.__hash__
 
 
+W = ReaderPhase
+# What may follow while a request is in flight.
+_IN_FLIGHT = {
+    W.RESTART_BACKOFF: "the request failed",
+    W.ENDED: "the generation has ended",
+}
+
+READER_EDGES: Final[machine.Edges[ReaderPhase]] = {
+    W.LOOKING_UP: {**_IN_FLIGHT, W.FIRST_OFFSET: "the leader is found"},
+    W.FIRST_OFFSET: {**_IN_FLIGHT, W.LAST_OFFSET: "the start of the log is known"},
+    W.LAST_OFFSET: {**_IN_FLIGHT, W.SEEK_FIRST: "the end of the log is known"},
+    W.SEEK_FIRST: {**_IN_FLIGHT, W.SEEK_LAST: "the start of the log is known"},
+    W.SEEK_LAST: {**_IN_FLIGHT, W.READING: "the offset is within the log"},
+    W.READING: {
+        **_IN_FLIGHT,
+        W.PUSHING: "records have arrived",
+        W.RANGE_FIRST: "the offset is out of range",
+        W.READ_BACKOFF: "another error",
+    },
+    W.PUSHING: {W.READING: "all records are queued", W.ENDED: "the generation has ended"},
+    W.RESTART_BACKOFF: {W.LOOKING_UP: "the backoff has passed", W.ENDED: "the generation has ended"},
+    W.READ_BACKOFF: {W.READING: "the backoff has passed", W.ENDED: "the generation has ended"},
+    W.RANGE_FIRST: {**_IN_FLIGHT, W.RANGE_LAST: "the start of the log is known"},
+    W.RANGE_LAST: {
+        **_IN_FLIGHT,
+        W.READING: "the offset is before the end of the log",
+        W.READ_BACKOFF: "the offset is behind the end of the log",
+    },
+    W.ENDED: {},
+}
+
 # Aliases of states that are compared on every event: Enum attributes are slow before Python 3.12.
 PUSHING, READING, RUNNING = ReaderPhase.PUSHING, ReaderPhase.READING, ConsumerGroupPhase.RUNNING
 
@@ -128,7 +183,7 @@ class PartitionReader:
     tp: TopicPartition
     assignment_version: int
     offset: int
-    phase: ReaderPhase = ReaderPhase.LOOKING_UP
+    state: ReaderPhase = ReaderPhase.LOOKING_UP
     attempt: int = 0
     errors: int = 0
     # When its backoff ends.
@@ -274,9 +329,13 @@ def _number(config: ModelConfig, name: str, default: int) -> int:
 
 
 def move(state: KafkaGoState, to: ConsumerGroupPhase) -> None:
-    """Assign the group's phase; nothing happens if the group is in it already."""
-    if to is not state.state:
-        machine.move(state, to, EDGES)
+    """Move the group to a phase, unless it is in it already."""
+    machine.ensure_state(state, to, EDGES)
+
+
+def move_reader(reader: PartitionReader, to: ReaderPhase) -> None:
+    """Move the reader of a partition to a phase, unless it is in it already."""
+    machine.ensure_state(reader, to, READER_EDGES)
 
 
 def send_request(

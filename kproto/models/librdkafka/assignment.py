@@ -126,7 +126,7 @@ def _serve_removals(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _serve_pending(state: LibrdkafkaState, out: Out) -> None:
-    can_query = state.coord_state is CgrpState.UP and not state.wait_commits and not state.queried
+    can_query = state.coord.state is CgrpState.UP and not state.wait_commits and not state.queried
     query: list[TopicPartition] = []
     for tp, position in reversed(list(state.pending.items())):
         if position.offset != STORED:

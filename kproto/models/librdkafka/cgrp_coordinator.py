@@ -9,12 +9,13 @@ connection asks for both again, and once more while the connection to the coordi
 from __future__ import annotations
 
 from ...error_codes import ErrorCode as E
+from ...machine import ensure_state
 from ...messages.find_coordinator import FindCoordinatorResponse
 from ..common import find_coordinator_request, metadata_request, parse_find_coordinator
 from ..contract import Address
 from .constants import err2name
 from .request import BOOTSTRAP, COORDINATOR, TRANSPORT, ErrAction, any_usable_broker, err_action, send_request
-from .state import UP, CgrpState, ErrorOp, InternalOp, LibrdkafkaState, Out, RequestBuf
+from .state import COORD_EDGES, UP, CgrpState, ErrorOp, InternalOp, LibrdkafkaState, Out, RequestBuf
 
 QUERY_MS = 500
 RECONNECT_MS = 100
@@ -27,24 +28,24 @@ def coord_query(state: LibrdkafkaState, out: Out) -> None:
     if not state.bootstrap:
         return
     send_request(state, any_usable_broker(state), find_coordinator_request(state.config.group_id, 2), out)
-    if state.coord_state is CgrpState.QUERY_COORD:
-        state.coord_state = CgrpState.WAIT_COORD
-    state.find_interval.last = state.now
-    state.find_interval.backoff = 0
+    if state.coord.state is CgrpState.QUERY_COORD:
+        ensure_state(state.coord, CgrpState.WAIT_COORD, COORD_EDGES)
+    state.coord.query_interval.last = state.now
+    state.coord.query_interval.backoff = 0
 
 
 def coord_dead(state: LibrdkafkaState, out: Out) -> None:
     """Forget the coordinator and look it up immediately (rd_kafka_cgrp_coord_dead)."""
-    state.coordinator, state.coord_up_at = None, None
-    state.coord_state = CgrpState.QUERY_COORD
+    state.coordinator, state.coord.up_at = None, None
+    ensure_state(state.coord, CgrpState.QUERY_COORD, COORD_EDGES)
     coord_query(state, out)
 
 
 def on_coordinator_disconnect(state: LibrdkafkaState) -> None:
     """Reconnect to the same coordinator, which stays known until a lookup names another one."""
-    if state.coord_state is UP:
-        state.coord_state = CgrpState.QUERY_COORD
-        state.coord_up_at = state.now + RECONNECT_MS
+    if state.coord.state is UP:
+        ensure_state(state.coord, CgrpState.QUERY_COORD, COORD_EDGES)
+        state.coord.up_at = state.now + RECONNECT_MS
 
 
 def on_find_coordinator_response(
@@ -55,21 +56,21 @@ def on_find_coordinator_response(
     if coordinator.error:
         on_find_coordinator_error(state, coordinator.error, coordinator.message, out)
         return
-    if state.coord_state is CgrpState.TERM:
+    if state.coord.state is CgrpState.TERM:
         return
     address = Address(coordinator.host, coordinator.port, COORDINATOR)
     state.cluster.brokers.setdefault(coordinator.node, (coordinator.host, coordinator.port))
     first = entry.send.to.lane == BOOTSTRAP
     changed = address != state.coordinator
     state.coordinator = address
-    if state.coord_state is not UP:
-        state.coord_state = CgrpState.WAIT_BROKER_TRANSPORT
+    if state.coord.state is not UP:
+        ensure_state(state.coord, CgrpState.WAIT_BROKER_TRANSPORT, COORD_EDGES)
         if first:
             on_first_broker_connection(state, out)
         elif changed:
             coord_query(state, out)
-            if state.coord_up_at is None:
-                state.coord_up_at = state.now
+            if state.coord.up_at is None:
+                state.coord.up_at = state.now
 
 
 def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
@@ -89,24 +90,25 @@ def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | 
     """Handle an error: retriable errors repeat the lookup, each other error is reported once."""
     if code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         state.coordinator = None
-    elif code != TRANSPORT and ErrAction.RETRY not in err_action(code) and code != state.last_find_error:
-        state.last_find_error = code
+    elif code != TRANSPORT and ErrAction.RETRY not in err_action(code) and code != state.coord.last_error:
+        state.coord.last_error = code
         text = f"FindCoordinator response error: {message or err2name(code)}"
         state.queue.append(ErrorOp(err2name(code), text))
-    if state.coord_state is not UP:
-        state.coord_state = CgrpState.QUERY_COORD
+    if state.coord.state is not UP:
+        ensure_state(state.coord, CgrpState.QUERY_COORD, COORD_EDGES)
 
 
 def serve(state: LibrdkafkaState, out: Out) -> bool:
     """Advance the lookup; return whether the coordinator is connected (rd_kafka_cgrp_serve)."""
-    if state.coord_state is CgrpState.QUERY_COORD:
-        if state.find_interval.due(QUERY_MS, state.now):
+    if state.coord.state is CgrpState.QUERY_COORD:
+        if state.coord.query_interval.due(QUERY_MS, state.now):
             coord_query(state, out)
-    elif state.coord_state is CgrpState.WAIT_BROKER_TRANSPORT:
-        if state.coord_up_at is not None and state.coord_up_at <= state.now:
-            state.coord_state, state.coord_up_at = UP, None
-            state.last_find_error = 0
+    elif state.coord.state is CgrpState.WAIT_BROKER_TRANSPORT:
+        if state.coord.up_at is not None and state.coord.up_at <= state.now:
+            ensure_state(state.coord, UP, COORD_EDGES)
+            state.coord.up_at = None
+            state.coord.last_error = 0
             state.internal_ops.append(InternalOp.SERVE_ASSIGNMENT)
-    elif state.coord_state is UP and state.find_interval.due(RELAXED_MS, state.now):
+    elif state.coord.state is UP and state.coord.query_interval.due(RELAXED_MS, state.now):
         coord_query(state, out)
-    return state.coord_state is UP
+    return state.coord.state is UP

@@ -50,7 +50,7 @@ JOIN_GRACE_MS = 3_000
 def join(state: LibrdkafkaState, out: Out) -> None:
     """Start a join: request metadata first if it is missing (rd_kafka_cgrp_join)."""
     if (
-        state.coord_state is not CgrpState.UP
+        state.coord.state is not CgrpState.UP
         or state.state is not J.INIT
         or state.join_or_sync_in_flight is not None
     ):

@@ -16,7 +16,7 @@ def leave(state: LibrdkafkaState, out: Out) -> None:
     member_id, state.member_id = state.member_id, ""
     if state.wait_leave:
         return
-    if state.coord_state is CgrpState.UP and state.coordinator is not None:
+    if state.coord.state is CgrpState.UP and state.coordinator is not None:
         state.wait_leave = True
         request = LeaveGroupRequest(group_id=state.config.group_id, member_id=member_id)
         send_request(state, state.coordinator, request, out)

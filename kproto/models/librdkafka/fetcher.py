@@ -93,7 +93,7 @@ def on_fetch_response(
     wrong: list[TopicPartition] = []
     for tp, data in parse_fetch(response, state.cluster):
         toppar_state = ensure_toppar(state, tp)
-        if versions.get(tp) != toppar_state.version or toppar_state.fetch_state is not ACTIVE:
+        if versions.get(tp) != toppar_state.version or toppar_state.state is not ACTIVE:
             continue
         if data.error_code:
             _handle_partition_error(state, toppar_state, data, wrong, out)

@@ -93,11 +93,11 @@ def next_deadline(state: LibrdkafkaState) -> int | None:
 def _main_deadline(state: LibrdkafkaState) -> int | None:
     """Return when the main thread wakes next."""
     deadlines: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
-    if state.coord_state is not UP:
-        if state.coord_state is CgrpState.WAIT_BROKER_TRANSPORT:
-            deadlines.append(state.coord_up_at)
-        elif state.coord_state is CgrpState.QUERY_COORD and state.find_interval.last is not None:
-            deadlines.append(state.find_interval.last + cgrp_coordinator.QUERY_MS + 1)
+    if state.coord.state is not UP:
+        if state.coord.state is CgrpState.WAIT_BROKER_TRANSPORT:
+            deadlines.append(state.coord.up_at)
+        elif state.coord.state is CgrpState.QUERY_COORD and state.coord.query_interval.last is not None:
+            deadlines.append(state.coord.query_interval.last + cgrp_coordinator.QUERY_MS + 1)
     if state.retries:
         deadlines += [deadline for deadline, _ in state.retries]
     for toppar_state in state.waiting_toppars.values():
@@ -136,7 +136,7 @@ def _cgrp_serve(state: LibrdkafkaState, out: Out) -> None:
         return
     cgrp_session.check_session_timeout(state, out)
     for _ in range(2):
-        before = (state.state, state.coord_state)
+        before = (state.state, state.coord.state)
         if cgrp_coordinator.serve(state, out):
             if state.deferred:
                 offset_store.send_deferred(state, out)
@@ -145,7 +145,7 @@ def _cgrp_serve(state: LibrdkafkaState, out: Out) -> None:
             offset_store.send_deferred(state, out)
         while state.internal_ops:
             INTERNAL_OPS[state.internal_ops.popleft()](state, out)
-        if before == (state.state, state.coord_state):
+        if before == (state.state, state.coord.state):
             break
 
 

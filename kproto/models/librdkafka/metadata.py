@@ -86,7 +86,7 @@ def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
         return
     state.broken_brokers.clear()
     for partition in state.partitions.values():
-        if partition.started and partition.fetch_state is ACTIVE:
+        if partition.started and partition.state is ACTIVE:
             toppar.validate_position(state, partition, out)
 
 

@@ -135,7 +135,7 @@ def _send_commit(
         state.refused.append((operation, FATAL))
     elif not offsets:
         state.refused.append((operation, NO_OFFSET))
-    elif state.coord_state is not CgrpState.UP or state.coordinator is None:
+    elif state.coord.state is not CgrpState.UP or state.coordinator is None:
         if not _defer_commit(state, operation):
             state.refused.append((operation, WAIT_COORD))
     else:
@@ -162,7 +162,7 @@ def send_deferred(state: LibrdkafkaState, out: Out) -> None:
     """Send deferred commits when a coordinator is known; fail those that waited too long."""
     waiting, state.deferred = state.deferred, []
     for operation in waiting:
-        if state.coord_state is CgrpState.UP:
+        if state.coord.state is CgrpState.UP:
             _send_commit(state, operation, out, is_retry=True)
         elif operation.deferred_until is not None and operation.deferred_until <= state.now:
             state.refused.append((operation, WAIT_COORD))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...group.subscription import TopicPartition
+from ...machine import ensure_state
 from .. import contract as c
 from . import assignment, metadata, toppar
 from .cgrp_join import join
@@ -31,6 +32,7 @@ from .cgrp_rebalance import (
 )
 from .constants import INVALID, PARTITION_EOF, UNKNOWN_PARTITION
 from .state import (
+    COORD_EDGES,
     CgrpJoinState,
     CgrpState,
     EofOp,
@@ -305,7 +307,8 @@ def try_terminate(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _finish_close(state: LibrdkafkaState, out: Out) -> None:
-    state.coord_state, state.closed = CgrpState.TERM, True
+    ensure_state(state.coord, CgrpState.TERM, COORD_EDGES)
+    state.closed = True
     state.open, state.retries = {}, []
     state.internal_ops.clear()
     out.append(c.FinishClose())

@@ -55,16 +55,54 @@ class CgrpJoinState(IntEnum):
 
 J = CgrpJoinState
 
+# What leads from each state to the next. The member revokes its partitions in any state that holds some.
 EDGES: Final[machine.Edges[CgrpJoinState]] = {
-    J.INIT: frozenset({J.WAIT_METADATA, J.WAIT_JOIN, J.WAIT_UNASSIGN_CALL}),
-    J.WAIT_JOIN: frozenset({J.INIT, J.WAIT_METADATA, J.WAIT_SYNC, J.WAIT_UNASSIGN_CALL}),
-    J.WAIT_METADATA: frozenset({J.INIT, J.WAIT_SYNC, J.WAIT_UNASSIGN_CALL}),
-    J.WAIT_SYNC: frozenset({J.INIT, J.WAIT_ASSIGN_CALL, J.WAIT_UNASSIGN_CALL}),
-    J.WAIT_ASSIGN_CALL: frozenset({J.INIT, J.STEADY, J.WAIT_UNASSIGN_CALL}),
-    J.WAIT_UNASSIGN_CALL: frozenset({J.INIT, J.WAIT_UNASSIGN_TO_COMPLETE, J.WAIT_INCR_UNASSIGN_TO_COMPLETE}),
-    J.WAIT_UNASSIGN_TO_COMPLETE: frozenset({J.INIT, J.WAIT_UNASSIGN_CALL}),
-    J.WAIT_INCR_UNASSIGN_TO_COMPLETE: frozenset({J.INIT, J.STEADY, J.WAIT_ASSIGN_CALL, J.WAIT_UNASSIGN_CALL}),
-    J.STEADY: frozenset({J.INIT, J.WAIT_METADATA, J.WAIT_UNASSIGN_CALL}),
+    J.INIT: {
+        J.WAIT_METADATA: "metadata of the subscribed topics is missing or old",
+        J.WAIT_JOIN: "JoinGroup is sent",
+        J.WAIT_UNASSIGN_CALL: "a revocation is queued",
+    },
+    J.WAIT_JOIN: {
+        J.INIT: "JoinGroup failed",
+        J.WAIT_METADATA: "the member is the leader and requests metadata of all members' topics",
+        J.WAIT_SYNC: "the member is a follower and sends SyncGroup",
+        J.WAIT_UNASSIGN_CALL: "a revocation is queued",
+    },
+    J.WAIT_METADATA: {
+        J.INIT: "metadata has arrived before the join, or the assignor failed",
+        J.WAIT_SYNC: "the leader has assigned the partitions and sends SyncGroup",
+        J.WAIT_UNASSIGN_CALL: "a revocation is queued",
+    },
+    J.WAIT_SYNC: {
+        J.INIT: "SyncGroup failed",
+        J.WAIT_ASSIGN_CALL: "an assignment is queued",
+        J.WAIT_UNASSIGN_CALL: "a revocation is queued: a cooperative member loses partitions",
+    },
+    J.WAIT_ASSIGN_CALL: {
+        J.INIT: "the membership is lost or the subscription ends",
+        J.STEADY: "the application or its binding assigned the partitions",
+        J.WAIT_UNASSIGN_CALL: "the assignment is revoked before it is answered",
+    },
+    J.WAIT_UNASSIGN_CALL: {
+        J.INIT: "the membership is lost or the subscription ends",
+        J.WAIT_UNASSIGN_TO_COMPLETE: "the application or its binding unassigned everything",
+        J.WAIT_INCR_UNASSIGN_TO_COMPLETE: "the application or its binding unassigned some partitions",
+    },
+    J.WAIT_UNASSIGN_TO_COMPLETE: {
+        J.INIT: "all partitions are stopped and committed",
+        J.WAIT_UNASSIGN_CALL: "another revocation is queued",
+    },
+    J.WAIT_INCR_UNASSIGN_TO_COMPLETE: {
+        J.INIT: "the partitions are stopped and committed, and the member rejoins or leaves",
+        J.STEADY: "the partitions are stopped and committed, and nothing else changes",
+        J.WAIT_ASSIGN_CALL: "the partitions are stopped and committed, and others are added",
+        J.WAIT_UNASSIGN_CALL: "another revocation is queued",
+    },
+    J.STEADY: {
+        J.INIT: "the group rebalances",
+        J.WAIT_METADATA: "the changed subscription needs metadata",
+        J.WAIT_UNASSIGN_CALL: "a revocation is queued",
+    },
 }
 
 
@@ -78,8 +116,66 @@ class CgrpState(Enum):
     TERM = "term"  # The group is closed.
 
 
+C = CgrpState
+
+COORD_EDGES: Final[machine.Edges[CgrpState]] = {
+    C.QUERY_COORD: {
+        C.WAIT_COORD: "FindCoordinator is sent",
+        C.WAIT_BROKER_TRANSPORT: "the response to an earlier FindCoordinator names the coordinator",
+        C.TERM: "the consumer is closed",
+    },
+    C.WAIT_COORD: {
+        C.QUERY_COORD: "FindCoordinator failed",
+        C.WAIT_BROKER_TRANSPORT: "the response names the coordinator",
+        C.TERM: "the consumer is closed",
+    },
+    C.WAIT_BROKER_TRANSPORT: {
+        C.QUERY_COORD: "FindCoordinator failed, or a response of the coordinator says that it is another one",
+        C.UP: "the connection is open",
+        C.TERM: "the consumer is closed",
+    },
+    C.UP: {
+        C.QUERY_COORD: "the connection is lost, or a response of the coordinator says that it is another one",
+        C.TERM: "the consumer is closed",
+    },
+    C.TERM: {},
+}
+
 # Alias of a state that is compared on every event: Enum attributes are slow before Python 3.12.
 UP = CgrpState.UP
+
+
+@dataclass(slots=True)
+class RdInterval:
+    """A minimum interval between two attempts (rd_interval_t)."""
+
+    last: int | None = None
+    backoff: int = 0
+
+    def due(self, ms: int, now: int) -> bool:
+        """Return whether the interval has passed, and restart it if so.
+
+        The first attempt is always due.
+        """
+        if self.last is not None and now <= self.last + ms + self.backoff:
+            return False
+        self.last, self.backoff = now, 0
+        return True
+
+    def reset(self) -> None:
+        self.last, self.backoff = None, 0
+
+
+@dataclass(slots=True)
+class CgrpCoord:
+    """The lookup of the coordinator; `state` is rkcg_state."""
+
+    state: CgrpState = CgrpState.QUERY_COORD
+    # When the connection to the coordinator is open.
+    up_at: int | None = None
+    query_interval: RdInterval = field(default_factory=RdInterval)
+    # The last error of FindCoordinator that was reported.
+    last_error: int = 0
 
 
 class TopparFetchState(Enum):
@@ -92,7 +188,43 @@ class TopparFetchState(Enum):
     ACTIVE = "active"
 
 
-ACTIVE = TopparFetchState.ACTIVE
+T = TopparFetchState
+ACTIVE = T.ACTIVE
+
+# A lookup that was scheduled before a seek may still be sent after it.
+_LATE_LOOKUP: Final = {
+    T.OFFSET_QUERY: "the lookup backs off",
+    T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",
+}
+
+TOPPAR_EDGES: Final[machine.Edges[TopparFetchState]] = {
+    T.NONE: {
+        **_LATE_LOOKUP,
+        T.OFFSET_QUERY: "the fetcher starts without an offset",
+        T.ACTIVE: "the fetcher starts at an offset",
+    },
+    T.OFFSET_QUERY: {
+        T.OFFSET_WAIT: "ListOffsets is sent",
+        T.ACTIVE: "the application seeks, or an earlier ListOffsets is answered",
+        T.NONE: "the fetcher stops, or the reset policy is an error",
+    },
+    T.OFFSET_WAIT: {
+        T.OFFSET_QUERY: "ListOffsets failed, or the application seeks",
+        T.ACTIVE: "ListOffsets is answered, or the application seeks",
+        T.NONE: "the fetcher stops, or the reset policy is an error",
+    },
+    T.VALIDATE_EPOCH_WAIT: {
+        **_LATE_LOOKUP,
+        T.ACTIVE: "OffsetForLeaderEpoch is answered, or the application seeks",
+        T.NONE: "the fetcher stops, or the reset policy is an error",
+    },
+    T.ACTIVE: {
+        T.OFFSET_QUERY: "the offset is out of range, or the application seeks to an end of the log",
+        T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",
+        T.VALIDATE_EPOCH_WAIT: "OffsetForLeaderEpoch is sent",
+        T.NONE: "the fetcher stops, or the reset policy is an error",
+    },
+}
 
 
 class FetchPos(NamedTuple):
@@ -112,7 +244,7 @@ class Toppar:
     tp: TopicPartition
     # The version barrier: records that were fetched or queued under an older version are dropped.
     version: int = 0
-    fetch_state: TopparFetchState = TopparFetchState.NONE
+    state: TopparFetchState = TopparFetchState.NONE
     started: bool = False
     assigned: bool = False
     fetch_position: FetchPos = INVALID_POS
@@ -137,30 +269,9 @@ class Toppar:
     @property
     def fetchable(self) -> bool:
         """Return whether the partition is active, not paused, and has an offset to fetch from."""
-        if self.fetch_state is not ACTIVE or self.paused_by_library or self.paused_by_application:
+        if self.state is not ACTIVE or self.paused_by_library or self.paused_by_application:
             return False
         return self.fetch_position.offset >= 0
-
-
-@dataclass(slots=True)
-class RdInterval:
-    """A minimum interval between two attempts (rd_interval_t)."""
-
-    last: int | None = None
-    backoff: int = 0
-
-    def due(self, ms: int, now: int) -> bool:
-        """Return whether the interval has passed, and restart it if so.
-
-        The first attempt is always due.
-        """
-        if self.last is not None and now <= self.last + ms + self.backoff:
-            return False
-        self.last, self.backoff = now, 0
-        return True
-
-    def reset(self) -> None:
-        self.last, self.backoff = None, 0
 
 
 class RebalanceOp(NamedTuple):
@@ -263,12 +374,9 @@ class LibrdkafkaState:
     open: dict[int, RequestBuf] = field(default_factory=dict[int, RequestBuf])
     retries: list[tuple[int, RequestBuf]] = field(default_factory=list[tuple[int, RequestBuf]])
 
-    # The coordinator (rkcg_state).
-    coord_state: CgrpState = CgrpState.QUERY_COORD
+    # The coordinator.
+    coord: CgrpCoord = field(default_factory=CgrpCoord)
     coordinator: Address | None = None
-    coord_up_at: int | None = None
-    find_interval: RdInterval = field(default_factory=RdInterval)
-    find_count: int = 0
 
     # The group; `state` is rkcg_join_state.
     state: CgrpJoinState = J.INIT
@@ -294,7 +402,6 @@ class LibrdkafkaState:
     wait_leave: bool = False
     max_poll_exceeded: bool = False
     fatal: str | None = None
-    last_find_error: int = 0
 
     # The subscription.
     subscription: tuple[str, ...] | None = None
@@ -472,12 +579,8 @@ def start(config: ModelConfig) -> LibrdkafkaState:
 
 
 def move(state: LibrdkafkaState, to: CgrpJoinState) -> None:
-    """Assign the join state; nothing happens if the group is in it.
-
-    Follows rd_kafka_cgrp_set_join_state.
-    """
-    if to is not state.state:
-        machine.move(state, to, EDGES)
+    """Move the group to a join state, unless it is in it already (rd_kafka_cgrp_set_join_state)."""
+    machine.ensure_state(state, to, EDGES)
 
 
 def ensure_toppar(state: LibrdkafkaState, tp: TopicPartition) -> Toppar:

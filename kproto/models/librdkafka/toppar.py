@@ -15,6 +15,7 @@ from typing import cast
 
 from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
+from ...machine import ensure_state
 from ...messages.list_offsets import ListOffsetsResponse
 from ...messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from ..common import (
@@ -39,6 +40,7 @@ from .request import TRANSPORT, ErrAction, broker_address, err_action, send_requ
 from .state import (
     ACTIVE,
     INVALID_POS,
+    TOPPAR_EDGES,
     ErrorOp,
     FetchPos,
     LibrdkafkaState,
@@ -66,7 +68,8 @@ def start(state: LibrdkafkaState, toppar: Toppar, position: FetchPos, out: Out) 
     elif is_logical(position.offset):
         resolve_logical_offset(state, toppar, position, out)
     else:
-        toppar.fetch_position, toppar.fetch_state = position, ACTIVE
+        toppar.fetch_position = position
+        ensure_state(toppar, ACTIVE, TOPPAR_EDGES)
 
 
 def stop(state: LibrdkafkaState, toppar: Toppar) -> None:
@@ -80,14 +83,15 @@ def stop(state: LibrdkafkaState, toppar: Toppar) -> None:
     ):
         leader = state.cluster.leader(toppar.tp)
         toppar.stored_position = FetchPos(toppar.eof_offset, leader.epoch if leader else -1)
-    toppar.started, toppar.fetch_state = False, TopparFetchState.NONE
+    toppar.started = False
+    ensure_state(toppar, TopparFetchState.NONE, TOPPAR_EDGES)
     toppar.query_at, toppar.retry_at = None, None
     toppar.app_position, toppar.fetch_position = INVALID_POS, INVALID_POS
 
 
 def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -> tuple[str, str] | None:
     """Seek, or return why the call is rejected (rd_kafka_toppar_seek)."""
-    if toppar is None or toppar.fetch_state is TopparFetchState.NONE:
+    if toppar is None or toppar.state is TopparFetchState.NONE:
         return STATE
     if offset == STORED:
         return INVALID_ARG
@@ -96,7 +100,8 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
     if offset < 0:
         resolve_logical_offset(state, toppar, FetchPos(offset), out)
     else:
-        toppar.fetch_position, toppar.fetch_state = FetchPos(offset), ACTIVE
+        toppar.fetch_position = FetchPos(offset)
+        ensure_state(toppar, ACTIVE, TOPPAR_EDGES)
     toppar.reported_eof_offset = INVALID
     return None
 
@@ -140,13 +145,16 @@ def reset_offset(
     if target == INVALID:
         text = f"{why} ({toppar.tp.topic} [{toppar.tp.partition}])"
         state.queue.append(ErrorOp(AUTO_OFFSET_RESET, text))
-        toppar.fetch_state = TopparFetchState.NONE
+        ensure_state(toppar, TopparFetchState.NONE, TOPPAR_EDGES)
     elif target == BEGINNING and toppar.log_start_offset >= 0:
-        toppar.fetch_position, toppar.fetch_state = FetchPos(toppar.log_start_offset), ACTIVE
+        toppar.fetch_position = FetchPos(toppar.log_start_offset)
+        ensure_state(toppar, ACTIVE, TOPPAR_EDGES)
     elif target >= 0:
-        toppar.fetch_position, toppar.fetch_state = FetchPos(target, position.epoch), ACTIVE
+        toppar.fetch_position = FetchPos(target, position.epoch)
+        ensure_state(toppar, ACTIVE, TOPPAR_EDGES)
     else:
-        toppar.query_offset, toppar.fetch_state = target, TopparFetchState.OFFSET_QUERY
+        toppar.query_offset = target
+        ensure_state(toppar, TopparFetchState.OFFSET_QUERY, TOPPAR_EDGES)
         request_offset(state, toppar, RESET_BACKOFF_MS if failed else 0, out)
 
 
@@ -163,14 +171,14 @@ def request_offset(state: LibrdkafkaState, toppar: Toppar, backoff_ms: int, out:
         if toppar.query_at is None or toppar.query_at > query_at:
             toppar.query_at = query_at
         state.waiting_toppars[toppar.tp] = toppar
-        toppar.fetch_state = TopparFetchState.OFFSET_QUERY
+        ensure_state(toppar, TopparFetchState.OFFSET_QUERY, TOPPAR_EDGES)
         return
     assert leader is not None
     toppar.query_at = None
     timestamp = END if toppar.query_offset <= TAIL_BASE else toppar.query_offset
     request = list_offsets_request({toppar.tp: (timestamp, leader.epoch)}, isolation=state.isolation)
     send_request(state, broker_address(state, leader.node), request, out, (toppar.tp, toppar.version))
-    toppar.fetch_state = TopparFetchState.OFFSET_WAIT
+    ensure_state(toppar, TopparFetchState.OFFSET_WAIT, TOPPAR_EDGES)
 
 
 def run_offset_timers(state: LibrdkafkaState, out: Out) -> None:
@@ -198,7 +206,7 @@ def on_list_offsets_response(
     tp, version = cast("tuple[TopicPartition, int]", entry.context)
     toppar = ensure_toppar(state, tp)
     if version != toppar.version:
-        if toppar.fetch_state is TopparFetchState.OFFSET_WAIT:
+        if toppar.state is TopparFetchState.OFFSET_WAIT:
             request_offset(state, toppar, QUERY_BACKOFF_MS, out)
         return
     listed = parse_list_offsets(response).get(tp) if response is not None else None
@@ -207,7 +215,8 @@ def on_list_offsets_response(
         offset = listed.offset
         if toppar.query_offset <= TAIL_BASE:
             offset = max(0, offset - (TAIL_BASE - toppar.query_offset))
-        toppar.fetch_position, toppar.fetch_state = FetchPos(offset, listed.epoch), ACTIVE
+        toppar.fetch_position = FetchPos(offset, listed.epoch)
+        ensure_state(toppar, ACTIVE, TOPPAR_EDGES)
     elif err_action(code) & (ErrAction.RETRY | ErrAction.REFRESH) or code == E.OFFSET_NOT_AVAILABLE:
         request_offset(state, toppar, QUERY_BACKOFF_MS, out)
     else:
@@ -227,11 +236,11 @@ def validate_position(state: LibrdkafkaState, toppar: Toppar, out: Out) -> None:
     if (
         state.is_old_release
         or leader is None
-        or toppar.fetch_state is not ACTIVE
+        or toppar.state is not ACTIVE
         or toppar.fetch_position.epoch < 0
     ):
         return
-    toppar.fetch_state = TopparFetchState.VALIDATE_EPOCH_WAIT
+    ensure_state(toppar, TopparFetchState.VALIDATE_EPOCH_WAIT, TOPPAR_EDGES)
     request = offset_for_leader_epoch_request({toppar.tp: (toppar.fetch_position.epoch, leader.epoch)})
     send_request(state, broker_address(state, leader.node), request, out, toppar.tp)
 
@@ -241,9 +250,9 @@ def on_offset_for_leader_epoch_response(
 ) -> None:
     """Handle the response of the validation (rd_kafka_toppar_handle_OffsetForLeaderEpoch)."""
     toppar = state.partitions.get(cast("TopicPartition", entry.context))
-    if toppar is None or toppar.fetch_state is not TopparFetchState.VALIDATE_EPOCH_WAIT:
+    if toppar is None or toppar.state is not TopparFetchState.VALIDATE_EPOCH_WAIT:
         return
-    toppar.fetch_state = ACTIVE
+    ensure_state(toppar, ACTIVE, TOPPAR_EDGES)
     epoch_end = parse_offset_for_leader_epoch(response).get(toppar.tp) if response is not None else None
     if epoch_end is None or epoch_end.error:
         toppar.retry_at = state.now + QUERY_BACKOFF_MS

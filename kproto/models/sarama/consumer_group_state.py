@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 from ...group.subscription import TopicPartition
+from ...machine import Edges
 from . import errors
 from .application import Application
 from .client import SaramaClient
@@ -40,7 +41,83 @@ class SaramaGroupState(States):
 
 
 S = SaramaGroupState
-_END = {S.RELEASING, S.FINDING_COORDINATOR, S.LEAVING, S.CLOSED}
+# What may follow when no session exists.
+_END = {
+    S.FINDING_COORDINATOR: "the group is closed, and looks the coordinator up to leave",
+    S.CLOSED: "the group is closed, and the member has no id",
+}
+
+EDGES: Final[Edges[Any]] = {
+    S.NEW: {S.CONNECTING: "the bootstrap addresses are known"},
+    S.CONNECTING: {
+        S.IDLE: "metadata has arrived",
+        S.CLOSED: "no broker answered, or the client is not authenticated",
+    },
+    S.IDLE: {
+        **_END,
+        S.REFRESHING: "Consume is called",
+        S.PAUSING: "Consume is called without topics",
+    },
+    S.REFRESHING: {
+        **_END,
+        S.JOINING: "metadata of the topics has arrived",
+        S.IDLE: "Consume returns",
+        S.PAUSING: "metadata of the topics cannot be fetched",
+    },
+    S.JOINING: {
+        **_END,
+        S.FETCHING_OFFSETS: "the join is complete",
+        S.IDLE: "Consume returns",
+        S.PAUSING: "the join failed",
+    },
+    S.FETCHING_OFFSETS: {
+        S.SETTING_UP: "the offsets of all claims have arrived",
+        S.RELEASING: "an offset cannot be fetched",
+    },
+    S.SETTING_UP: {S.RUNNING: "Setup has returned"},
+    S.RUNNING: {
+        S.RELEASING: "the session ends",
+        S.LOCKING: "the group rebalances, and all strategies are cooperative",
+    },
+    S.LOCKING: {S.REJOINING: "no heartbeat and no commit is in flight"},
+    S.REJOINING: {
+        S.REVOKING: "claims are revoked",
+        S.REFRESHING_TOPICS: "no claim is revoked",
+        S.RELEASING: "the join failed",
+    },
+    S.REVOKING: {
+        S.COMMITTING_REVOKED: "the revoked claims have ended",
+        S.RELEASING: "Rebalance.Timeout has passed",
+    },
+    S.COMMITTING_REVOKED: {S.REFRESHING_TOPICS: "the offsets of the revoked claims are committed"},
+    S.REFRESHING_TOPICS: {
+        S.FETCHING_ADDED_OFFSETS: "metadata of the added topics has arrived",
+        S.RELEASING: "metadata of an added topic cannot be fetched",
+    },
+    S.FETCHING_ADDED_OFFSETS: {
+        S.RUNNING: "the added claims have started",
+        S.LOCKING: "claims were revoked, and the member joins again",
+        S.RELEASING: "an offset cannot be fetched",
+    },
+    S.RELEASING: {
+        S.CLEANING_UP: "all claims have ended",
+        S.CLOSING_OFFSETS: "Setup was not called",
+    },
+    S.CLEANING_UP: {S.CLOSING_OFFSETS: "Cleanup has returned"},
+    S.CLOSING_OFFSETS: {S.STOPPING: "the offsets are committed a last time"},
+    S.STOPPING: {
+        **_END,
+        S.IDLE: "the heartbeats have stopped",
+        S.PAUSING: "the heartbeats have stopped, and Consume returns an error",
+    },
+    S.PAUSING: {**_END, S.IDLE: "300 ms have passed"},
+    S.FINDING_COORDINATOR: {
+        S.LEAVING: "the coordinator is known, and the member is not static",
+        S.CLOSED: "the coordinator is not found, or the member is static",
+    },
+    S.LEAVING: {S.CLOSED: "LeaveGroup is answered"},
+    S.CLOSED: {},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,37 +150,7 @@ class SaramaGroup(SessionOwner):
         "user_data",
     )
     TABLE: ClassVar[Table]
-    EDGES: ClassVar = {
-        S.NEW: {S.CONNECTING, S.CLOSED},
-        S.CONNECTING: {S.IDLE, S.CLOSED},
-        S.IDLE: {S.REFRESHING, S.PAUSING, *_END},
-        S.REFRESHING: {S.JOINING, S.IDLE, S.PAUSING, *_END},
-        S.JOINING: {S.FETCHING_OFFSETS, S.IDLE, S.PAUSING, *_END},
-        S.FETCHING_OFFSETS: {S.SETTING_UP, S.RELEASING},
-        S.SETTING_UP: {S.RUNNING},
-        S.RUNNING: {S.RELEASING, S.LOCKING},
-        S.LOCKING: {S.REJOINING},
-        S.REJOINING: {
-            S.REVOKING,
-            S.COMMITTING_REVOKED,
-            S.REFRESHING_TOPICS,
-            S.FETCHING_ADDED_OFFSETS,
-            S.RUNNING,
-            S.RELEASING,
-        },
-        S.REVOKING: {S.COMMITTING_REVOKED, S.RELEASING},
-        S.COMMITTING_REVOKED: {S.REFRESHING_TOPICS},
-        S.REFRESHING_TOPICS: {S.FETCHING_ADDED_OFFSETS, S.RUNNING, S.RELEASING},
-        S.FETCHING_ADDED_OFFSETS: {S.RUNNING, S.LOCKING, S.RELEASING},
-        S.RELEASING: {S.CLEANING_UP, S.CLOSING_OFFSETS},
-        S.CLEANING_UP: {S.CLOSING_OFFSETS},
-        S.CLOSING_OFFSETS: {S.STOPPING},
-        S.STOPPING: {S.IDLE, S.PAUSING, *_END},
-        S.PAUSING: {S.IDLE, *_END},
-        S.FINDING_COORDINATOR: {S.LEAVING, S.CLOSED},
-        S.LEAVING: {S.CLOSED},
-        S.CLOSED: set(),
-    }
+    EDGES = EDGES
 
     def __init__(self, client: SaramaClient, application: Application) -> None:
         super().__init__(S.NEW, client, application)

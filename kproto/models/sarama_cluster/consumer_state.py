@@ -42,29 +42,64 @@ class ClusterConsumerState(States):
 
 
 S = ClusterConsumerState
-_CYCLE_ENDS = {S.BACKING_OFF, S.WINDING_UP}
-
 EDGES: Final[Edges[Any]] = {
-    S.NEW: {S.CONNECTING, S.CLOSED},
-    S.CONNECTING: {S.IDLE, S.CLOSED},
-    S.IDLE: {S.CREATING, S.CLOSED},
-    S.CREATING: {S.REFRESHING, S.IDLE, S.CLOSING},
-    S.REFRESHING: {S.FINDING_COORDINATOR, *_CYCLE_ENDS},
-    S.FINDING_COORDINATOR: {S.RELEASING, *_CYCLE_ENDS},
-    S.RELEASING: {S.JOINING, *_CYCLE_ENDS},
-    S.JOINING: {S.REFRESHING_TOPICS, S.SYNCING, *_CYCLE_ENDS},
-    S.REFRESHING_TOPICS: {S.SYNCING, *_CYCLE_ENDS},
-    S.SYNCING: {S.FETCHING, S.LEAVING_AFTER_ERROR, *_CYCLE_ENDS},
-    S.FETCHING: {S.OPENING, S.CONSUMING, S.LEAVING_AFTER_ERROR, *_CYCLE_ENDS},
-    S.OPENING: {S.CONSUMING, S.DROPPING, *_CYCLE_ENDS},
-    S.CONSUMING: {S.WINDING_UP},
-    S.DROPPING: {S.LEAVING_AFTER_ERROR},
-    S.LEAVING_AFTER_ERROR: {*_CYCLE_ENDS},
-    S.BACKING_OFF: {S.WINDING_UP},
-    S.WINDING_UP: {S.REFRESHING, S.CLOSING},
-    S.CLOSING: {S.LEAVING},
-    S.LEAVING: {S.IDLE, S.CLOSED},
-    S.CLOSED: set(),
+    S.NEW: {S.CONNECTING: "the bootstrap addresses are known"},
+    S.CONNECTING: {
+        S.IDLE: "metadata has arrived",
+        S.CLOSED: "no broker answered",
+    },
+    S.IDLE: {S.CREATING: "NewConsumer is called", S.CLOSED: "the client is closed"},
+    S.CREATING: {
+        S.REFRESHING: "the coordinator is known",
+        S.IDLE: "the coordinator is not found",
+        S.CLOSING: "the coordinator is known, and the Consumer is being closed",
+    },
+    S.REFRESHING: {
+        S.FINDING_COORDINATOR: "metadata has arrived",
+        S.BACKING_OFF: "metadata cannot be fetched",
+    },
+    S.FINDING_COORDINATOR: {
+        S.RELEASING: "the coordinator is known",
+        S.BACKING_OFF: "the coordinator is not found",
+    },
+    S.RELEASING: {
+        S.JOINING: "the partitions of the last cycle are released",
+        S.BACKING_OFF: "the last commit failed",
+    },
+    S.JOINING: {
+        S.BACKING_OFF: "JoinGroup failed",
+        S.REFRESHING_TOPICS: "the leader does not know a topic",
+        S.SYNCING: "JoinGroup is answered",
+    },
+    S.REFRESHING_TOPICS: {
+        S.SYNCING: "metadata of the unknown topic has arrived",
+        S.BACKING_OFF: "the topic is still unknown",
+    },
+    S.SYNCING: {
+        S.BACKING_OFF: "the group is rebalancing",
+        S.FETCHING: "SyncGroup is answered",
+        S.LEAVING_AFTER_ERROR: "SyncGroup failed",
+    },
+    S.FETCHING: {
+        S.OPENING: "the committed offsets have arrived",
+        S.CONSUMING: "the member has no partitions",
+        S.LEAVING_AFTER_ERROR: "OffsetFetch failed",
+    },
+    S.OPENING: {
+        S.CONSUMING: "all partitions are open",
+        S.DROPPING: "a partition cannot be opened",
+    },
+    S.CONSUMING: {S.WINDING_UP: "a loop or a partition has ended, or the Consumer is being closed"},
+    S.DROPPING: {S.LEAVING_AFTER_ERROR: "the open partitions are released"},
+    S.LEAVING_AFTER_ERROR: {S.BACKING_OFF: "LeaveGroup is answered"},
+    S.BACKING_OFF: {S.WINDING_UP: "the backoff has passed, or the Consumer is being closed"},
+    S.WINDING_UP: {
+        S.REFRESHING: "all loops have ended",
+        S.CLOSING: "all loops have ended, and the Consumer is being closed",
+    },
+    S.CLOSING: {S.LEAVING: "the partitions are released"},
+    S.LEAVING: {S.IDLE: "LeaveGroup is answered"},
+    S.CLOSED: {},
 }
 
 

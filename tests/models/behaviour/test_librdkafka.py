@@ -259,11 +259,11 @@ def test_s0_12_a_delivered_record_stores_its_offset_plus_one() -> None:
 
 def test_s0_12_the_end_of_a_partition_is_stored_only_if_the_fetcher_started_at_stored() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
-    toppar_state = Toppar(T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof_offset=9)
+    toppar_state = Toppar(T0, state=TopparFetchState.ACTIVE, started=True, eof_offset=9)
     toppar.stop(state, toppar_state)
     assert toppar_state.stored_position.offset == INVALID
     toppar_state = Toppar(
-        T0, fetch_state=TopparFetchState.ACTIVE, started=True, eof_offset=9, stores_offset_at_stop=True
+        T0, state=TopparFetchState.ACTIVE, started=True, eof_offset=9, stores_offset_at_stop=True
     )
     toppar.stop(state, toppar_state)
     assert toppar_state.stored_position.offset == 9
@@ -575,7 +575,7 @@ def test_mutant_an_event_answered_at_once_causes_no_race(monkeypatch: pytest.Mon
 def test_queued_records_of_an_older_version_are_dropped() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
     toppar_state = Toppar(
-        T0, fetch_state=TopparFetchState.ACTIVE, fetch_position=FetchPos(9), app_position=FetchPos(5)
+        T0, state=TopparFetchState.ACTIVE, fetch_position=FetchPos(9), app_position=FetchPos(5)
     )
     toppar.pause(state, toppar_state, library=True)
     assert (toppar_state.version, toppar_state.fetch_position.offset) == (1, 5)

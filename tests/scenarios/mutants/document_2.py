@@ -61,7 +61,7 @@ def _always_in_a_group_and_committing(*arguments: Any) -> Any:
 
 
 def _for_any_thread(state: JavaState, event: c.PollCalled, out: Any) -> None:
-    state.blocked_on = BlockedOn.NOTHING
+    state.thread.state = BlockedOn.NOTHING
     _poll(state, event, out)
 
 

@@ -1,0 +1,43 @@
+"""All state machines by name: for `kproto show`, and for the page of the documentation that draws them.
+
+A machine is a table, or only the edges between its states. Each one is imported when it is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
+
+from ..machine import Drawing, Table, draw, draw_edges
+
+# Name -> module and attribute of a `Table` or of `Edges`.
+MACHINES: Final[Mapping[str, tuple[str, str]]] = {
+    # The two halves of the classic group protocol, and the transaction coordinator.
+    "coordinator": ("kproto.group.classic.coordinator.table", "TABLE"),
+    "member": ("kproto.group.classic.member.table", "TABLE"),
+    "transaction": ("kproto.transactions.table", "TABLE"),
+    # The group members of other clients, and what else these clients have states of.
+    "java": ("kproto.models.java.state", "EDGES"),
+    "java-position": ("kproto.models.java.state", "FETCH_EDGES"),
+    "java-thread": ("kproto.models.java.state", "BLOCKED_EDGES"),
+    "librdkafka": ("kproto.models.librdkafka.state", "EDGES"),
+    "librdkafka-coordinator": ("kproto.models.librdkafka.state", "COORD_EDGES"),
+    "librdkafka-partition": ("kproto.models.librdkafka.state", "TOPPAR_EDGES"),
+    "kafka-go": ("kproto.models.kafka_go.state", "EDGES"),
+    "kafka-go-partition": ("kproto.models.kafka_go.state", "READER_EDGES"),
+    "sarama": ("kproto.models.sarama.consumer_group_state", "EDGES"),
+    "sarama-cluster": ("kproto.models.sarama_cluster.consumer_state", "EDGES"),
+    # kproto's own client.
+    "connection": ("consumer.engine.network.connection", "EDGES"),
+    "login": ("consumer.engine.network.login", "EDGES"),
+    "position": ("consumer.engine.positions.partition_states", "EDGES"),
+    "producer-transaction": ("consumer.engine.producer.transaction_states", "EDGES"),
+}
+
+
+def drawing_of(name: str) -> Drawing:
+    """Return the states and transitions of a machine, and its cells if it is a table."""
+    module, attribute = MACHINES[name]
+    machine = vars(import_module(module))[attribute]
+    return draw(machine) if isinstance(machine, Table) else draw_edges(machine)
