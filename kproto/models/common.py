@@ -132,7 +132,7 @@ class ClusterMetadata:
         return leader if leader is not None and leader.node in self.brokers else None
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the partition counts of those of `topics` that exist."""
+        """Return the partition counts of the `topics` that exist."""
         return {topic: len(self.topics[topic]) for topic in topics if self.topics.get(topic)}
 
     def rack_sets(self, topics: Iterable[str]) -> dict[str, list[frozenset[str]]]:
@@ -256,7 +256,7 @@ def commit_errors(response: OffsetCommitResponse) -> dict[TopicPartition, int]:
 
 
 class FetchedOffset(NamedTuple):
-    """The committed offset of one partition; -1 if there is none."""
+    """The committed offset of one partition; -1 without a commit."""
 
     offset: int
     epoch: int

@@ -1,8 +1,8 @@
-"""Consumers of Kafka 0.8: each one chooses its partitions by itself, through ZooKeeper.
+"""Consumers of Kafka 0.8: each one chooses its own partitions, through ZooKeeper.
 
 A small model of kafka.consumer.ZookeeperConsumerConnector (0.8.2: ZKRebalancerListener.syncedRebalance,
 rebalance, reflectPartitionOwnershipDecision, releasePartitionOwnership) and kafka.utils.ZkUtils: a tree of
-nodes, watches, and one rule that every consumer follows. There is no coordinator, no generation and no
+nodes, watches, and one rule that every consumer follows. Coordinator and generation do not exist, nor does a
 request of Kafka's protocol, so this model does not follow `contract`.
 
 * A consumer is an ephemeral node under ids, and the owner of a partition an ephemeral node under owners. Both

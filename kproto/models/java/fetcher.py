@@ -93,7 +93,7 @@ def on_fetch_response(
 ) -> None:
     """Update the fetch session, then buffer the records of each partition.
 
-    FetchSessionHandler.handleResponse. `response` is None for a lost connection.
+    FetchSessionHandler.handleResponse. A lost connection has None as its `response`.
     """
     number, full, fetched_from = cast("tuple[int, bool, dict[TopicPartition, FetchStart]]", entry.context)
     state.pending_fetch_nodes.discard(number)

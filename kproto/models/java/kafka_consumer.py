@@ -395,7 +395,7 @@ def _on_leave_prepare(
 ) -> None:
     """Call onPartitionsLost or onPartitionsRevoked before leaving (onLeavePrepare, M97).
 
-    Partitions are lost if there is no generation or a rebalance is in progress.
+    Partitions are lost if the member has no generation or a rebalance is in progress.
     """
     owned = tuple(sorted(state.assigned))
     if state.auto_assigned and owned:

@@ -117,5 +117,5 @@ def callback_exception(cause: tuple[str, str]) -> tuple[str, str]:
 
 
 def exception_name(code: int) -> str:
-    """Return the name of Java's exception for `code`, or KafkaException if there is none."""
+    """Return the name of Java's exception for `code`, or KafkaException for other codes."""
     return EXCEPTIONS.get(code, "KafkaException")

@@ -3,7 +3,7 @@
 * They share the generation's connection, and each has at most one request in flight.
 * Any heartbeat error, a lost connection and a changed number of partitions end the generation. A watcher
   ignores error codes, except in its first response.
-* A missing topic counts as a topic without partitions: its watcher ends every generation at once.
+* A missing topic counts as a topic without partitions: its watcher ends every generation immediately.
 """
 
 from __future__ import annotations

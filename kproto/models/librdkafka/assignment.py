@@ -1,8 +1,7 @@
-"""The assignment: what the application, or the default answer, told the library to consume
-(rdkafka_assignment.c).
+"""The partitions that the application, or its binding, has assigned (rdkafka_assignment.c).
 
-It has four parts: `assignment` is all of it; partitions in `pending` are not started; the committed offsets
-of those in `queried` are being fetched; those in `removed` have to stop. `serve` advances all parts:
+`assignment` has all of them. Partitions in `pending` are not started, and the committed offsets of partitions
+in `queried` are being fetched. Partitions in `removed` have to stop. `serve` advances all of these:
 
 * Removals come first. Their fetchers stop; with enable.auto.commit their stored offsets are committed, unless
   the assignment is lost. The stored offsets are dropped in any case.

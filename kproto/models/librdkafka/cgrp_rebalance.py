@@ -3,7 +3,7 @@
 rdkafka_cgrp.c: rd_kafka_rebalance_op, rd_kafka_rebalance_op_incr, and rd_kafka_cgrp_revoke_all_rejoin,
 _assign, _unassign, _incremental_assign, _incremental_unassign, _assignment_done.
 
-* An assignment of the group has no effect by itself. It is an event in the queue until the application polls.
+* An assignment of the group has no direct effect. It is an event in the queue until the application polls.
   The answer of the application, or else of its binding, is an assign() of the partitions *without offsets*,
   which means the committed offsets: STORED (-1000).
 * Any assign() while the group waits for an answer counts as that answer. At other times it replaces the

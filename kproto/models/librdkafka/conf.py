@@ -7,7 +7,7 @@ Follows rdkafka_conf.c.
 
 A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of what
 the model lacks, such as security and logging, are checked and kept in `properties`. Names outside the table
-are rejected. librdkafka has about 150 properties; the table has those of the consumer.
+are rejected. librdkafka has about 150 properties; the table has the consumer's properties.
 """
 
 from __future__ import annotations

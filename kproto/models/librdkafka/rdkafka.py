@@ -169,7 +169,7 @@ def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
 
     Follows rd_kafka_assignment.
 
-    These offsets are no positions: STORED (-1000) stays STORED, and neither a seek nor a record changes it.
+    They differ from positions: STORED (-1000) stays STORED, and neither a seek nor a record changes it.
     """
     return dict(state.assignment)
 

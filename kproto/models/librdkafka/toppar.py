@@ -4,7 +4,7 @@
   version are dropped. A pause returns to the position after the last delivered record.
 * seek() before the fetcher has started is _STATE; to STORED (-1000) it is _INVALID_ARG.
 * A logical position is resolved by ListOffsets, one request per partition: after 100 ms for a missing or
-  invalid offset, at once for a seek. The log start offset of the last Fetch is used without a request.
+  invalid offset, immediately for a seek. The log start offset of the last Fetch is used without a request.
 * A stop stores the end offset of a partition that was read to its end without a record. This happens only if
   the fetcher itself was started at STORED; a group always fetches the committed offset first.
 """

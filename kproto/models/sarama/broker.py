@@ -1,7 +1,7 @@
 """A connection to one broker, and its mutex (sarama broker.go, v1.61.1: Open, sendAndReceive).
 
 * One request at a time: the caller holds the broker's lock from the send until the response. A JoinGroup that
-  waits for the group therefore blocks the fetches and heartbeats to that broker (M78).
+  waits for the group therefore blocks the fetches and heartbeats to that broker.
 * Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). It builds its
   request after it has the lock, so offsets that were marked in the meantime are included.
 * The lock behaves as Go's. A goroutine that released it and locks it again, or that comes later, gets it
@@ -49,7 +49,7 @@ class BrokerCall:
 
 @dataclass(slots=True)
 class BrokerResponse:
-    """The result of a call. `error` is None if there is a response."""
+    """The result of a call. `error` is None with a response."""
 
     broker: SaramaBroker
     request: Message | None

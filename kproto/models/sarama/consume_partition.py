@@ -1,6 +1,6 @@
 """ConsumePartition: opens a partition consumer at an offset (sarama consumer.go, v1.61.1).
 
-* ListOffsets is sent twice first, for the newest and the oldest offset, whatever offset is requested (M139).
+* ListOffsets is sent twice first, for the newest and the oldest offset, whatever offset is requested.
   An offset that is not between them is out of range (M185).
 * Then the leader is determined; the metadata of a topic without a leader is refreshed once. A partition can
   be consumed only once at a time.

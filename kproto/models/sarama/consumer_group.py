@@ -8,7 +8,7 @@ It follows consumer_group.go and consumer_group_cooperative.go.
   starts the claims. Then it waits for the end of the session (M64). If an offset cannot be fetched, the
   session is released without Cleanup.
 * The member id lasts as long as the group: only errors of JoinGroup and SyncGroup reset it (M59). A new
-  subscription ends only the current Consume: the member does not leave (M99).
+  subscription ends only the current Consume: the member does not leave.
 * `consumer_group_close` holds the end of a session, `consumer_group_cooperative` a rebalance when all
   strategies are cooperative-sticky.
 """

@@ -10,12 +10,12 @@
   stop the heartbeats and end the session (M59). After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the loop
   looks the coordinator up, waits, and continues in the same generation, up to Metadata.Retry.Max times in a
   row (M57).
-* A broken connection is closed and the heartbeat is repeated immediately, the same number of times (M26).
+* A broken connection is closed and the heartbeat is repeated immediately, the same number of times.
 * While a cooperative member joins, no heartbeat is sent. The join waits for an open heartbeat.
-* The leader compares the partition counts of the group's topics with those of its plan: once at the start,
-  then every Metadata.RefreshFrequency; never if that is 0. More partitions, fewer, and an error have the same
-  effect (M93). It reads the cached metadata, which has its own ticker: new partitions are noticed after at
-  most two ticks (M204).
+* The leader compares the partition counts of the group's topics with the counts of its plan: once at the
+  start, then every Metadata.RefreshFrequency; never if that is 0. More partitions, fewer, and an error have
+  the same effect (M93). It reads the cached metadata, which has its own ticker: new partitions are noticed
+  after at most two ticks (M204).
 """
 
 from __future__ import annotations

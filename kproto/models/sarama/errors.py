@@ -52,7 +52,7 @@ def kafka(code: int) -> GoError:
 def network(why: str, late: bool) -> GoError:
     """Return the error of a request without a response.
 
-    Go reports EOF for a broken connection, and has an error type of its own for a timeout.
+    Go reports EOF for a broken connection, and another error type for a timeout.
     """
     return GoError("net.OpError" if late or "refused" in why else "errors.errorString", why or "EOF")
 

@@ -1,6 +1,6 @@
 """Where a claim starts: the committed offset, and the two ends of the log.
 
-* fetchInitialOffset (offset_manager.go, v1.61.1): one OffsetFetch for each partition (M139). The errors that
+* fetchInitialOffset (offset_manager.go, v1.61.1): one OffsetFetch for each partition. The errors that
   are retried (M62) are listed in `kproto.models.sarama.offset_manager`.
 * GetOffset (client.go, v1.61.1): ListOffsets with one partition, always at isolation level 0. After any error
   the topic's metadata is refreshed, and the request is repeated once.

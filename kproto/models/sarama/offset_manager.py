@@ -6,7 +6,7 @@
   was sent.
 * The first routine that needs the coordinator looks it up, even if nothing is dirty. After the coordinator is
   released, the next flush looks it up again (M61).
-* Offsets are fetched one partition after the other, and only under read_committed as stable offsets (M139).
+* Offsets are fetched one partition after the other, and only under read_committed as stable offsets.
 * An OffsetFetch that fails with NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE looks the coordinator up, waits,
   and is repeated up to Metadata.Retry.Max times; LOAD_IN_PROGRESS and UNSTABLE_OFFSET_COMMIT only wait (M62).
 * Only OffsetCommit v2 to v4 carries Offsets.Retention. 0, the default, leaves it to the broker (-1).

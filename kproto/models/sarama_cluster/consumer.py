@@ -1,7 +1,7 @@
 """sarama-cluster's Consumer: its main loop, which runs cycles (consumer.go, nextTick, v2.1.15).
 
 * A cycle: refresh all metadata and the coordinator, release the consumed partitions (stop, dwell, commit),
-  join, sync, start the heartbeats, fetch all offsets in one request, open all partitions at once, then start
+  join, sync, start the heartbeats, fetch all offsets in one request, open all partitions together, then start
   the topic watcher and the commits. It waits until any of its loops ends (M68). All partitions are released
   before each join.
 * JoinGroup v0 offers range and roundrobin. The leader's own option decides which of them is used; the
@@ -10,7 +10,7 @@
   and any error of OffsetFetch or of opening a partition, make the member leave the group. It keeps its member
   id, so the next JoinGroup fails with UNKNOWN_MEMBER_ID.
 * An error ends the cycle. It is reported, except REBALANCE_IN_PROGRESS, and the next cycle starts after
-  Metadata.Retry.Backoff. There is no other retry.
+  Metadata.Retry.Backoff. Nothing else is retried.
 * Notifications: start (with the current partitions), then OK (claimed, released, current) or error.
 * New partitions of a topic are not noticed (`loops`).
 """
