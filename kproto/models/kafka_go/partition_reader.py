@@ -3,9 +3,9 @@
 * It starts with Dialer.DialLeader (Metadata on its own connection) and asks for both ends of the log. Seek
   asks for them again, so each partition sends four ListOffsets.
 * One Fetch is in flight at a time. The next one is sent when all records of the last one are queued.
-* A cancelled reader ends immediately while it waits or pushes. With a request in flight it ends at the response,
-  so a rebalance waits for open fetches. Go's select then queues each record of that response or gives up, at
-  random.
+* A cancelled reader that waits or pushes ends immediately. With a request in flight it ends at the response,
+  so a rebalance waits for open fetches. Go's select then queues each record of that response, or none of the
+  remaining ones, at random.
 * Unexpected error codes of a Fetch are returned to the application, and the Fetch is retried.
 """
 
