@@ -108,7 +108,8 @@ class ConsumerEngine:
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
         self._raised = False  # Whether the last poll with a result raised an error.
-        # The earliest deadline of all parts. 0 if it must be computed again, infinity if there is none.
+        # The earliest deadline of all parts. 0 means that it must be computed again, infinity that there is
+        # none.
         self.no_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
 
@@ -128,16 +129,17 @@ class ConsumerEngine:
         return self.group.subscription.topics
 
     def assignment_deadline(self) -> int | None:
-        """Return when the partitions expire without a response of the group or a poll (ms).
+        """Return the time (ms) at which the member loses its partitions.
 
-        The result is None if they do not expire.
+        A response of the coordinator or a poll before that time moves it. The result is None if there is no
+        such time.
         """
         return self.group.assignment_deadline() if self.group_status.in_group else None
 
     def may_have_lost_partitions(self, now: int) -> bool:
         """Return whether the application does not know yet that partitions are lost.
 
-        This includes partitions whose deadline has passed and which the next step will lose.
+        Partitions whose deadline has passed count as well, because the next step loses them.
         """
         until = self.assignment_deadline()
         return self.group.has_unreported_loss or (until is not None and now >= until)
@@ -229,10 +231,10 @@ class ConsumerEngine:
             core.actions.append(Raise(error))
 
     def poll(self, event: ev.Poll, now: int) -> None:
-        """Return buffered records in one step if nothing else is due. Most polls take this path.
+        """Return buffered records in one step if no deadline, error or callback is due.
 
-        Only the fetcher is updated, because its buffers may have space again. Such a poll moves no deadline
-        to an earlier time.
+        Most polls take this path. Only the fetcher is updated, because its buffers may have space again. Such
+        a poll moves no deadline to an earlier time.
         """
         core, partitions = self.core, self.core.partitions
         if (
@@ -280,7 +282,7 @@ class ConsumerEngine:
     def _next_error(self, *, again: bool) -> KprotoError | None:
         """Return the next error that poll must raise, or None.
 
-        With `again` an error that was raised before counts if it still blocks a partition.
+        If `again` is true, an error that was raised before counts while it still blocks a partition.
         """
         error = self.core.pop_error() or (self.group_status.group_error if again else None)
         return error or self.collector.error(again=again)

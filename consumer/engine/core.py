@@ -135,7 +135,7 @@ class ClientCore(Generic[Options]):
     def report_failure(
         self, request: str, why: str, partition: TopicPartition | None = None, *, again: bool
     ) -> None:
-        """Report a failed request that will be retried. `again`: the previous attempt failed, too."""
+        """Report a failed request that will be retried. `again`: the previous attempt failed as well."""
         self.failure_reports.add_failure(request, why, self.now, partition, again=again)
 
     def pop_error(self) -> KprotoError | None:

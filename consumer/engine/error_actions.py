@@ -76,7 +76,7 @@ OFFSET_FETCH: Row = _GROUP
 OFFSET_COMMIT: Row = {
     **_GROUP,
     E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
-    # The topic was deleted: a retry does not help, so the caller must know.
+    # The topic was deleted: a retry does not help, so the error is raised.
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RAISE,
     E.UNKNOWN_TOPIC_ID: ErrorAction.REFRESH_METADATA,
     E.REBALANCE_IN_PROGRESS: ErrorAction.REJOIN,
@@ -151,7 +151,7 @@ TXN_OFFSETS: Row = {
 
 
 def action_for(row: Row, code: int) -> ErrorAction:
-    """Return what to do about `code`, given the table of the request."""
+    """Return the action for an error code, according to the table of the request."""
     if code == E.NONE:
         return ErrorAction.USE
     action = row.get(code)

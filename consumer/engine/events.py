@@ -61,9 +61,9 @@ class PollEnded(msgspec.Struct, frozen=True):
 class Take(msgspec.Struct, frozen=True):
     """Return at most `limit` records, or with `columns` all buffered records as columns.
 
-    Valid between `PollBegan` and `PollEnded`. The engine returns a `CallListener`, `Deliver` or `Raise`, or
-    none of them if nothing is buffered. max.poll.interval.ms also runs during a rebalance callback, as in
-    Java.
+    The event is valid between `PollBegan` and `PollEnded`. The engine returns a `CallListener`, `Deliver` or
+    `Raise`, or none of them if no record is buffered. max.poll.interval.ms also runs during a rebalance
+    callback, as in Java.
     """
 
     limit: int
@@ -71,7 +71,7 @@ class Take(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """A complete poll in one step, for the case that records are buffered and nothing else is due.
+    """A complete poll in one step, for the case that records are buffered and no deadline is due.
 
     The engine returns a `Deliver` if it could serve the poll. Otherwise the caller sends `PollBegan`, `Take`
     and `PollEnded`.
@@ -89,9 +89,9 @@ class ListenerReturned(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Rewind partitions to `offsets`: the application has not seen the records from there on.
+    """Rewind partitions to `offsets`: the application has not seen the records from these offsets on.
 
-    All other returned records count as processed, except those from the offsets in `held` on.
+    All returned records count as processed, except those from the offsets in `held` on.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -110,7 +110,7 @@ class Processed(msgspec.Struct, frozen=True):
 class TakeBack(msgspec.Struct, frozen=True):
     """Return the records of the current poll again: they did not reach the application.
 
-    The reason is an interrupt or a cancelled task.
+    The caller sends this event after an interrupt, or if its task was cancelled.
     """
 
 
@@ -213,7 +213,7 @@ Event = (
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Return these records from poll. `losses` is the number of partitions released so far."""
+    """Return these records from poll. `losses` is the number of partitions that were released until now."""
 
     rows: list[ConsumerRecord]
     columns: list[ColumnBatch]

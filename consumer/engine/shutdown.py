@@ -114,7 +114,7 @@ class ConsumerShutdown:
         """Complete unsubscribe once all partitions are released."""
         if not self._unsubscribe_tokens or self._is_committing_manual or not self._group.is_settled:
             return
-        # The application may have subscribed or assigned again meanwhile.
+        # By now the application may have subscribed or assigned again.
         if not self._group.subscription.is_active and not self._status.is_manual:
             self._core.partitions.clear()
             self._status.source = AssignmentSource.NONE

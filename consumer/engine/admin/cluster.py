@@ -162,6 +162,6 @@ def request(
         )
     [call] = yield [Ask(message, node=node)]
     if node is not None and isinstance(call.error, ConnectionFailed):
-        # Then the next request first reads the broker's address and the leaders of its partitions again.
+        # The next request for this broker then reads its address and the leaders of its partitions again.
         view.brokers.pop(node, None)
     return expect_response(Message, call), call.version

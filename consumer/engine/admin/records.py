@@ -73,7 +73,7 @@ class OffsetAt(msgspec.Struct, frozen=True):
 class FetchedBytes(msgspec.Struct, frozen=True):
     """The response of a leader for one partition: record batches as they are on the wire.
 
-    With `lent=True` in `fetch` the records are a view, which keeps the whole response in memory.
+    After a `fetch` with `lent=True` the records are a view, which keeps the whole response in memory.
     """
 
     records: bytes | memoryview
@@ -207,8 +207,8 @@ def fetch(
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
     """Fetch once from each leader, without a session. Partition errors are part of the result.
 
-    This includes the error of a partition whose leader has moved. The next fetch of the partition refreshes
-    its metadata first.
+    The result also contains the error of a partition whose leader has moved. The next fetch of the partition
+    refreshes its metadata first.
     """
     yield from await_partitions(view, wants, clock)
     nodes: dict[int, dict[TopicPartition, int]] = {}

@@ -175,8 +175,8 @@ def _await_partition_counts(
 ) -> Plan[None]:
     """Wait until the topics have these numbers of partitions, each with a leader.
 
-    Without `may_grow` a topic that already existed with fewer partitions raises an error once two responses
-    show it, as the first broker may lag behind.
+    If `may_grow` is false, a topic that already existed with fewer partitions raises an error. Two responses
+    must show this, as the first broker may lag behind.
     """
     fewer: set[str] = set()
     while True:

@@ -109,7 +109,7 @@ class CompletedFetch:
         if self._end_error is not None and self.end <= position:
             raise self._end_error
         self.data = data if self._end_error is None else data[: self._end_error.offset]
-        # With None (read_uncommitted) no transaction is filtered.
+        # If it is None (read_uncommitted), no transaction is filtered.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
         self._columns: Columns | None = None
@@ -125,7 +125,7 @@ class CompletedFetch:
         if isinstance(data, memoryview):
             self._siblings.append(
                 self
-            )  # last, because the other fetches must not refer to one that raised above
+            )  # last, because the list must not contain a fetch that raised an error above
 
     @property
     def exhausted(self) -> bool:
@@ -302,7 +302,7 @@ class CompletedFetch:
     def columns(self) -> Columns | None:
         """Return the remaining records as columns, or None if no record is visible.
 
-        This consumes the whole fetch, or only its next batch if decoding everything needs more than
+        The call consumes the whole fetch, or only its next batch if decoding all records needs more than
         `MAX_DECODED_BYTES`.
         """
         if self._end_error is not None and self.position >= self.end:
@@ -341,7 +341,7 @@ class CompletedFetch:
     def _valid_part(self, *, first: bool = False) -> tuple[Data, int, RecordError | None]:
         """Return the data before the first invalid batch, the offset behind it, and the error.
 
-        With `first` the data ends after the first batch that reaches the position.
+        If `first` is true, the data ends after the first batch that reaches the position.
         """
         stop, end, why = 0, self.position, None
         transactions = AbortedTransactions(self._aborted)

@@ -90,7 +90,7 @@ class FetchCollector:
         return bool(self._ready) and not self._unraised
 
     def _next(self) -> PartitionState:
-        """Return the partition that has waited longest, and move it to the end of the order."""
+        """Return the partition that has waited longest, and make it the last one."""
         state = next(iter(self._ready.values()))
         if len(self._decoding) >= MAX_OPEN_FETCHES and state.partition not in self._decoding:
             state = self._make_room_for(state)

@@ -145,7 +145,7 @@ class Fetcher:
             self._buffered[partition] = broker, size
 
     def _update_full(self, state: PartitionState) -> None:
-        """Note whether the buffer of a partition is full."""
+        """Record whether the buffer of a partition is full."""
         partition = state.partition
         node: int | None = None
         if state.is_full:

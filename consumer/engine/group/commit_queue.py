@@ -80,7 +80,7 @@ class CommitQueue:
     def add(self, commit: Commit) -> None:
         """Add a new commit. One with a required identity goes to the front of the queue.
 
-        All other commits may have to wait for a generation.
+        All other commits may have to wait for the next generation.
         """
         if commit.required_identity is None:
             self._waiting.append(commit)

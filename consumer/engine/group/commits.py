@@ -126,10 +126,10 @@ class Committer:
         held: Mapping[TopicPartition, int],
         is_single_attempt: bool = False,
     ) -> None:
-        """Commit the positions of all partitions, or of a partition in `held` the offset there.
+        """Commit the positions of all partitions, except the records that are still processed.
 
-        The application still processes the records from the offsets in `held` on. The commit fails if
-        partitions with uncommitted records have been lost and the application does not know it yet (M95).
+        `held` has the first offset that is not processed yet, by partition. The commit fails if partitions
+        with uncommitted records have been lost and the application does not know it yet (M95).
         """
         if self._lost:
             lost = self._lost
@@ -373,7 +373,7 @@ class Committer:
 
     def _on_call_finished(self, commit: Commit, call: Call) -> None:
         if commit.call is not call:
-            return  # the commit was sent to another coordinator meanwhile
+            return  # the commit has been sent to another coordinator
         self._in_flight = None
         if isinstance(call.response, OffsetCommitResponse):
             self._on_response(commit, call, call.response)

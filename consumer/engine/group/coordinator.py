@@ -118,7 +118,7 @@ class CoordinatorLookup:
             self._set_node(node)
 
     def confirm(self) -> None:
-        """End the backoff: the node has answered as a coordinator."""
+        """End the backoff, because the node has responded as the coordinator."""
         self._failures = 0
 
     def due(self) -> int | None:

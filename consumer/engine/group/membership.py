@@ -138,7 +138,10 @@ class Membership:
         )
 
     def note_manual_unsubscribe(self) -> None:
-        """Remember an unsubscribe without a group: as in Java, the first JoinGroup mentions it."""
+        """Remember that the application has unsubscribed while it was not in the group.
+
+        As in Java, the first JoinGroup then says in its reason that the member has left before.
+        """
         self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
@@ -192,7 +195,7 @@ class Membership:
 
         def on_committed(error: KprotoError | None) -> None:
             if getattr(error, "code", None) in NEXT_GENERATION and ends_at > self._core.now:
-                # The response that makes this client a member of the next generation is on its way.
+                # This client becomes a member of the next generation with the next response.
                 self._committer.commit(offsets_of(states), ends_at - self._core.now, finish)
             else:
                 finish(error)
@@ -271,7 +274,7 @@ class Membership:
     def is_steady(self) -> bool:
         """Whether the member is stable, and no callback waits or is running.
 
-        Then a poll changes nothing but the start of max.poll.interval.ms.
+        A poll in this state only restarts max.poll.interval.ms.
         """
         if self._callbacks.running is not None or self._callbacks.waiting:
             return False
@@ -355,7 +358,7 @@ class Membership:
 
     def _release(self, callback: RebalanceCallback) -> None:
         if callback is not self._releasing:
-            return  # the partitions were lost meanwhile
+            return  # the partitions were lost during the commit
         self._releasing = None
         if callback.kind == "revoked":
             for partition in callback.partitions:

@@ -64,8 +64,9 @@ class GroupStatus:
     def assigned_member_and_generation(self) -> tuple[str, int]:
         """The member id and generation of the last assignment, for the offsets of a transaction.
 
-        Both are kept after the partitions are lost. The coordinator then rejects the offsets, which it would
-        accept without a member id. The values are ("", -1) before the first assignment, and with assign().
+        The values are kept after the partitions are lost. The coordinator then rejects the offsets, which it
+        would accept without a member id. The result is ("", -1) before the first assignment, and with
+        assign().
         """
         identity = None if self.member is None or self.is_manual else self.member.assigned_identity
         return ("", -1) if identity is None else (identity.member_id, identity.generation)

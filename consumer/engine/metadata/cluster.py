@@ -139,7 +139,7 @@ class ClusterView:
                     changed = changed or known_partition is None or _leader_changed(known_partition, new)
                 view.partitions[entry.partition_index] = new
             if old is not None and same and old.id is not None and topic.error_code and not topic.partitions:
-                # A restarting broker may return errors for existing topics: keep the partitions, with the
+                # A restarting broker may return errors for existing topics: keep the partitions, and add the
                 # error.
                 view.partitions = old.partitions
             if old is not None and old.id is not None and not same:
@@ -165,7 +165,7 @@ class ClusterView:
         return view.leader
 
     def partition(self, partition: TopicPartition) -> PartitionView | None:
-        """Return what is known of a partition; None if it is unknown."""
+        """Return the leader and replicas of a partition; None if the partition is unknown."""
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic is not None else None
 
@@ -212,7 +212,7 @@ class ClusterView:
 
 
 def inconsistency(topic: MetadataResponseTopic) -> str:
-    """Return what is wrong with a topic's partition numbers; "" if they run from 0 without gaps.
+    """Return why a topic's partition numbers are invalid; "" if they run from 0 without gaps.
 
     A broker that just started may list some partitions only.
     """

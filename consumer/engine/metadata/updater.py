@@ -124,7 +124,7 @@ class MetadataUpdater:
         self._inconsistent.discard(topic)
 
     def need(self) -> None:
-        """Refresh soon, with a backoff: a leader or a partition is missing."""
+        """Refresh after a backoff, because a leader or a partition is missing."""
         if self._needed or self._call is not None:
             self._needed = True
             return

@@ -80,7 +80,7 @@ class Call:
         self.purpose = purpose
         self.version = -1
         self.address = ""
-        # Address -> why the call failed there.
+        # Address -> the error of the last attempt at this address.
         self.tried: dict[tuple[str, int], str] = {}
         self.response: Message | None = None
         self.error: KprotoError | None = None

@@ -125,7 +125,8 @@ class NetworkClient:
             self.view, self.bootstrap, recovers=recovers, nodes=self._nodes, lanes=self._lanes
         )
         self._parked: list[tuple[Call, Address]] = []
-        self._listed: dict[Address, set[int]] = {}  # Address -> the brokers there, as of the last metadata.
+        # Address -> the brokers at this address, according to the last metadata.
+        self._listed: dict[Address, set[int]] = {}
         self._next_key = 0
         self.closed = False
 
@@ -365,7 +366,7 @@ class NetworkClient:
                 self._disconnect(connection, error.detail, now, denied=error)
 
     def tick(self, now: int) -> None:
-        """Handle everything that is due at `now`: renewals, throttling, timeouts and backoffs."""
+        """Handle the renewals, throttle ends, timeouts and backoffs that are due at `now`."""
         self._renew_sessions(now)
         for connection in list(self._connections.values()):
             self._end_throttle(connection, now)

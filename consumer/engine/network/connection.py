@@ -165,9 +165,10 @@ class Connection:
         return self._send(call)
 
     def throttle(self, now: int) -> tuple[str, int]:
-        """Start throttling: send nothing until `end_throttle`, and extend the deadlines of calls in flight.
+        """Start throttling: send no request until `end_throttle`, and extend the deadlines of calls in
+        flight.
 
-        Returns the API whose response asked for it, and the time in ms.
+        Returns the API whose response requested the throttling, and the time in ms.
         """
         api, wait = self.requested_throttle
         self.requested_throttle = "", 0
@@ -301,7 +302,7 @@ class Connection:
         New calls wait until the login is complete.
         """
         assert self.login is not None
-        # Calls in flight are answered before the login; a JoinGroup may take long.
+        # Calls in flight are answered before the login, and a JoinGroup may take long.
         deadlines = (call.deadline + self.setup_timeout_ms for _, call in self.in_flight)
         self.deadline = max(deadline, *deadlines, self.throttled_until + self.setup_timeout_ms)
         move(self, ConnectionState.AUTHENTICATING, EDGES)

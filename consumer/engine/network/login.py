@@ -36,8 +36,7 @@ HANDSHAKE, AUTHENTICATE = 17, 36
 # Longest part of a broker's error message that is repeated, in characters.
 _MAX_MESSAGE = 300
 
-# Kafka's messages for wrong credentials. They are omitted, because they add nothing to this client's own
-# error.
+# Kafka's messages for wrong credentials. They are omitted, because this client's own error says more.
 _UNINFORMATIVE = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
 
 # Shortest time (ms) after which a session is renewed. A broker rejects a second renewal within that time.

@@ -95,7 +95,7 @@ class ThrottleReports:
         self._total = 0
 
     def report(self, api: str, address: str, wait: int, now: int) -> str:
-        """Return the report to send now; empty if nothing is to be reported."""
+        """Return the report to send now; empty if no report is due."""
         if now - self._ends_at >= 2 * FIRST_REPORT_INTERVAL_MS:
             self._intervals, self._since, self._total = ReportIntervals(), now, 0
         self._ends_at = max(now + wait, self._ends_at)

@@ -103,9 +103,9 @@ _ALERT = 0x1503
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """The connection has ended. `denied`: the next one will fail too, until the configuration is changed.
+    """The connection has ended. `denied`: a new one will also fail, until the configuration is changed.
 
-    `why` is `CLOSED` if the peer closed it in good order.
+    `why` is `CLOSED` if the peer closed the connection without an error.
     """
 
     key: int

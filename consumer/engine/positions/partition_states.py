@@ -133,7 +133,7 @@ class PartitionState:
         self.pending_commit: object | None = None  # the last commit without a response
         self.reset: OffsetReset | None = None
         self.reset_count = (
-            0  # resets in a row because of OFFSET_OUT_OF_RANGE, with at most one fetch in between
+            0  # resets in a row because of OFFSET_OUT_OF_RANGE, with at most one fetch between two of them
         )
         self.start_uncommitted = False
         self.paused = False
@@ -199,7 +199,7 @@ class PartitionState:
         self.mark_dirty()
 
     def on_topic_recreated(self) -> None:
-        """Forget what brokers returned for the deleted topic after a topic was re-created."""
+        """Forget the offsets and epochs of the deleted topic, after a topic was re-created."""
         self.committed = self.high_watermark = self.last_stable_offset = self.log_start_offset = None
         self.leader_epoch = self.replica = None
 
@@ -388,7 +388,8 @@ class SubscriptionState:
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
-        # Number of partitions released so far. Callers that hold records compare it to notice a release.
+        # Number of partitions that were released until now. Callers that hold records compare it to notice a
+        # release.
         self.losses = 0
 
     def __contains__(self, partition: TopicPartition) -> bool:

@@ -51,7 +51,7 @@ HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
 # A new batch reserves this much memory, then twice as much again up to `batch.size`.
 FIRST_BYTES = 4096
-# Whether the interpreter only switches threads at instructions that call something.
+# Whether the interpreter only switches threads at calls.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -76,9 +76,10 @@ class RecordAccumulator:
         self.buffered = 0
         self.delivery_failures = DeliveryFailures()
         self.owner: Any = None
-        # Called with the guard held when the sender has something to do.
+        # A callback for notifications to the sender, called with the guard held.
         self.notify_sender: Callable[[], object] = self._set_notified
-        # Set by the default of `notify_sender`, for a caller without a thread to wake.
+        # Whether there are notifications. Set by the default of `notify_sender`, for a caller without a
+        # thread to wake.
         self.sender_notified = False
         self.why = ""
         # Why no records are accepted; "" while the accumulator accepts them.
@@ -113,7 +114,7 @@ class RecordAccumulator:
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        """Append a record; return None if there is no room or no metadata yet (`why` says which).
+        """Append a record; return None if there is no room or no metadata yet, for the reason in `why`.
 
         Raises BrokerError for a topic or partition that cannot be written to, and for a record larger than
         max_request_size.
@@ -295,7 +296,8 @@ class RecordAccumulator:
         queue.batches += 1
         batch = ProducerBatch(queue, wanted, now, now + options.delivery_timeout_ms, (queue.batches,))
         batch.room -= BATCH_OVERHEAD
-        # This order matters, as Ctrl-C may come in between: a batch without a record ends on its own.
+        # The order of these statements matters, as Ctrl-C may come between two of them: a batch without a
+        # record expires.
         self.notify_sender()
         self.buffered += wanted
         self._notifications.new_batches.append(batch)

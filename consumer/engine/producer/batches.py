@@ -260,7 +260,7 @@ class PartitionQueue:
         # The connection that carries the batches in flight.
         self.connection = NOWHERE
         self.batches = 0
-        # Whether a batch failed. Then nothing is sent until no batch is in flight any more.
+        # Whether a batch has failed. Then no batch is sent until none is in flight.
         self.halted = False
         # When the queue is visited again: `visit_at` for linger.ms or a backoff, `timeout_at` for a delivery
         # timeout.
@@ -268,7 +268,7 @@ class PartitionQueue:
         self.timeout_at: int | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
-        # Number of batches that have received a sequence number so far.
+        # Number of batches that have received a sequence number.
         self.numbered = 0
         # Whether the leader has accepted a batch of this producer id and epoch. Before that it accepts any
         # sequence number: a second batch could be appended before a first one that must be resent, which is
@@ -312,7 +312,7 @@ class PartitionQueue:
         self.waiting.insert(index, batch)
 
     def resume(self) -> None:
-        """Continue after a failure, once nothing is in flight any more."""
+        """Continue after a failure, once none of the batches is in flight."""
         self.halted = False
         self.out_of_order.clear()
         first_missing, self.renumber_from = self.renumber_from, None
@@ -346,7 +346,7 @@ class TopicRoute(msgspec.Struct):
     sticky: PartitionQueue
     # Number of Metadata responses for the topic.
     version: int = 0
-    # Bytes that `sticky` received since records without a key go there.
+    # Bytes that `sticky` has received since it became the sticky partition.
     sticky_bytes: int = 0
 
 

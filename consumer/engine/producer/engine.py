@@ -123,7 +123,7 @@ class ProducerEngine:
         return self.records.take(topic, key, value, partition, timestamp, headers)
 
     def flush(self) -> None:
-        """Send everything that is buffered."""
+        """Seal all batches, so that all buffered records are sent."""
         with self.records.guard:
             self.records.seal_all()
 
@@ -200,7 +200,8 @@ class ProducerEngine:
         connections = list(queues)
         for connection in connections:
             if self.core.network.throttled_until(*connection) > self.core.now:
-                continue  # the broker throttles it; until the end its batches accept more records
+                # the broker throttles the connection, and the batches accept more records until it ends
+                continue
             batches: list[ProducerBatch] = []
             while connection in queues and self._requests_in_flight.get(connection, 0) < max_in_flight:
                 batches = self._collect_batches(connection)
@@ -350,7 +351,7 @@ class ProducerEngine:
             self.schedule.use_one_connection(connection.node)
 
     def _fail_ready_batches(self, error: KprotoError) -> None:
-        """Fail all batches that are ready to be sent, because there will be no producer id."""
+        """Fail all batches that are ready to be sent, because the request for a producer id was rejected."""
         for queue in self.schedule.ready_queues():
             for batch in queue.open():
                 self.responses.fail_batch(batch, error)
@@ -442,7 +443,7 @@ class ProducerEngine:
                 call.purpose(call)
 
     def due(self) -> int | None:
-        """Return when to call `step` with a Tick, if nothing else happens before."""
+        """Return when to call `step` with a Tick (ms), or None."""
         times = [self.core.network.next_deadline(), self.metadata.due()]
         if self.records.has_notifications():
             times.append(self.core.now)
@@ -465,8 +466,8 @@ class ProducerEngine:
 def step(engine: ProducerEngine, event: NetworkEvent | Tick | None, now: int) -> list[Action]:
     """Apply `event` at `now` and return the actions to perform, in order.
 
-    Without an event (None) the notifications of the application are handled. Send a Tick only after the
-    sockets were read at `now`: only then is a missing response late.
+    The event is None if only the application has called the producer. Send a Tick only after the sockets were
+    read at `now`: only then is a missing response late.
     """
     engine.core.now = now
     if isinstance(event, Tick):

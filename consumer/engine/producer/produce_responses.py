@@ -42,7 +42,7 @@ class ProduceResponses:
         self._core = core
         self._records = records
         self._metadata = metadata
-        # Called for each batch that fails.
+        # A callback for each batch that fails.
         self.on_batch_failed: Callable[[ProducerBatch, KprotoError], None] = lambda batch, error: None
         # Failure reason -> (records failed since the last report, when to report again).
         self._failures: dict[str, tuple[int, ReportIntervals]] = {}
@@ -165,7 +165,7 @@ class ProduceResponses:
                 self.end_batch(batch)
 
     def _retry(self, batch: ProducerBatch, *, innocent: bool = False) -> None:
-        """Put the batch back into its queue, which sends nothing until none of its batches is in flight.
+        """Put the batch back into its queue, which sends no batch while another one is in flight.
 
         An `innocent` batch only failed because an earlier one did: it does not back off.
         """
@@ -180,7 +180,8 @@ class ProduceResponses:
     def _transactional(self) -> bool:
         """Whether the batches belong to a transaction.
 
-        Then they succeed or fail together, and no sequence number is used twice.
+        The batches of a transaction succeed or fail together, and none of their sequence numbers is used
+        twice.
         """
         return self._core.options.transactional_id is not None
 
@@ -251,8 +252,8 @@ class ProduceResponses:
     def _split(self, batch: ProducerBatch, groups: Sequence[Sequence[int]]) -> list[ProducerBatch]:
         """Split a batch into one batch for each group, at its place in the queue.
 
-        Neither the batch nor later ones are in the log, so all of them are renumbered, but not earlier ones.
-        In a transaction the parts keep the sequence numbers of the split batch.
+        The batch and all later ones are not in the log and are therefore renumbered. Earlier ones keep their
+        numbers. In a transaction the parts keep the sequence numbers of the split batch.
         """
         queue = batch.queue
         parts, places = split_batch(batch, groups)

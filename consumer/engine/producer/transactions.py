@@ -227,7 +227,7 @@ class TransactionManager:
         self._discard(error)
 
     def fail(self, error: KprotoError) -> None:
-        """End this producer: it cannot be used any more."""
+        """Move to FATAL_ERROR: the application has to create a new producer."""
         if self.state is S.FATAL_ERROR:
             return
         with self._records.guard:
@@ -237,7 +237,7 @@ class TransactionManager:
         self._discard(error)
 
     def _discard(self, error: KprotoError) -> None:
-        """Fail everything of this transaction that was not sent."""
+        """Fail all records and offsets of this transaction that were not sent."""
         with self._records.guard:
             batches = list(self._records.open)
         for batch in batches:
@@ -287,7 +287,7 @@ class TransactionManager:
         return max(self._core.now, self._not_before)
 
     def _next_step(self) -> Callable[[], None] | None:
-        """Return what to request next; None if there is nothing to request."""
+        """Return the function that sends the next request; None if no request is needed."""
         next_request = None
         if self.state is S.INITIALIZING:
             next_request = self._request_producer_id
@@ -517,7 +517,7 @@ class TransactionManager:
             self.fail(call.error)
 
     def _is_complete(self, request: str, requested: Iterable[T], answered: Container[T]) -> bool:
-        """Return whether the response contains everything that was requested; otherwise retry."""
+        """Return whether the response contains all that was requested; otherwise retry."""
         missing = next((item for item in requested if item not in answered), None)
         if missing is not None:
             self.why = f"the broker's response to {request} does not contain {missing}"
