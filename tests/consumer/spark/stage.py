@@ -14,8 +14,8 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from kproto.records import encode_batch
 from kproto.records.record import Record
 
-# When records begin, in ms. A real broker deletes records that are a week old by their own time, a few
-# minutes after they were written.
+# The timestamp at which records begin, in ms. A real broker deletes records that are a week old by their
+# timestamp, a few minutes after they were written.
 HOUR = time.time_ns() // 10**9 // 3600 * 3600_000
 
 
@@ -47,10 +47,10 @@ class Filled:
 
     def options(self, **more: str | int) -> dict[str, str]:
         """Return options that read the topic "t", and `more`. `_` in a name stands for a dot."""
-        given: dict[str, str] = {name.replace("_", "."): str(value) for name, value in more.items()}
-        if not {"subscribe", "subscribePattern", "assign"} & given.keys():
-            given["subscribe"] = "t"
-        return {"kafka.bootstrap.servers": self.bootstrap, **given}
+        options: dict[str, str] = {name.replace("_", "."): str(value) for name, value in more.items()}
+        if not {"subscribe", "subscribePattern", "assign"} & options.keys():
+            options["subscribe"] = "t"
+        return {"kafka.bootstrap.servers": self.bootstrap, **options}
 
 
 def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:

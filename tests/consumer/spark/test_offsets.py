@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.spark.offsets import (
+    Changes,
     Offsets,
     Range,
     View,
@@ -41,7 +42,7 @@ def view(ends: dict[TopicPartition, int], **ids: str) -> View:
     return View(ends, ids or {"a": "id-a"})
 
 
-# Text ---------------------------------------------------------------------------------------------------
+# JSON -------------------------------------------------------------------------------------------------------
 
 
 @given(positions, positions, positions)
@@ -59,8 +60,8 @@ def test_the_json_text_does_not_depend_on_the_order_of_the_offsets(
     shuffled = list(at.items())
     random.shuffle(shuffled)
     ids = {"c": "3", "a": "1", "b": "2"}
-    one, other = Offsets(at, ids), Offsets(dict(shuffled), dict(reversed(ids.items())))
-    assert json.dumps(one.to_json()) == json.dumps(other.to_json())
+    sorted_offsets, shuffled_offsets = Offsets(at, ids), Offsets(dict(shuffled), dict(reversed(ids.items())))
+    assert json.dumps(sorted_offsets.to_json()) == json.dumps(shuffled_offsets.to_json())
 
 
 def test_partitions_are_in_order_of_number_not_of_text() -> None:
@@ -71,12 +72,12 @@ def test_partitions_are_in_order_of_number_not_of_text() -> None:
 def test_other_readers_of_the_json_see_only_kafkas_form() -> None:
     """Tools that read a query's progress expect topic -> partition -> offset."""
     offsets = Offsets({A0: 9, B0: 3}, {"a": "id-a", "b": "id-b"}, {A0: 2})
-    found = {
+    pairs = {
         (topic, int(partition)): int(offset)
         for topic, partitions in offsets.to_json().items()
         for partition, offset in partitions.items()  # type: ignore[attr-defined]
     }
-    assert found == {("a", 0): 9, ("b", 0): 3}
+    assert pairs == {("a", 0): 9, ("b", 0): 3}
 
 
 def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
@@ -110,47 +111,46 @@ def test_invalid_checkpoint_offsets_raise_with_a_remedy(broken: object) -> None:
         Offsets.from_json(broken)
 
 
-# What changed on the cluster ---------------------------------------------------------------------------
+# Changes on the cluster --------------------------------------------------------------------------------
 
 
 def test_logs_that_only_grew_have_no_changes() -> None:
-    found = find_changes(START, view({A0: 9, A1: 7}))
-    assert (found.new, found.recreated, found.truncated, found.removed, found.losses) == ((), (), (), (), ())
+    assert find_changes(START, view({A0: 9, A1: 7})) == Changes()
 
 
 def test_a_partition_that_was_never_read_is_new_and_no_loss() -> None:
-    found = find_changes(START, View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"}))
-    assert found.new == (B0,)
-    assert found.losses == ()
+    changes = find_changes(START, View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"}))
+    assert changes.new == (B0,)
+    assert changes.losses == ()
 
 
 def test_a_deleted_partition_is_a_loss_that_names_it() -> None:
-    found = find_changes(START, view({A0: 5}))
-    assert found.removed == (A1,)
-    assert found.losses == ("partition a-1 was deleted; it was read up to 7",)
+    changes = find_changes(START, view({A0: 5}))
+    assert changes.removed == (A1,)
+    assert changes.losses == ("partition a-1 was deleted; it was read up to 7",)
 
 
 def test_a_re_created_topic_is_a_loss_even_with_more_records() -> None:
-    found = find_changes(START, view({A0: 100, A1: 100}, a="other"))
-    assert found.recreated == (A0, A1)
-    assert found.losses == ("topic a was deleted and re-created (its id was id-a, and is other)",)
+    changes = find_changes(START, view({A0: 100, A1: 100}, a="other"))
+    assert changes.recreated == (A0, A1)
+    assert changes.losses == ("topic a was deleted and re-created (its id was id-a, and is other)",)
 
 
 def test_a_topic_re_created_with_fewer_partitions_loses_the_others() -> None:
-    found = find_changes(START, view({A0: 2}, a="other"))
-    assert (found.recreated, found.removed) == ((A0,), (A1,))
+    changes = find_changes(START, view({A0: 2}, a="other"))
+    assert (changes.recreated, changes.removed) == ((A0,), (A1,))
 
 
 def test_a_log_that_ends_before_the_position_was_truncated_at_an_unknown_offset() -> None:
-    found = find_changes(START, view({A0: 4, A1: 7}))
-    assert found.truncated == (A0,)
-    assert "a-0 ends at 4, and was read up to 5: it was truncated at an unknown offset" in found.losses[0]
+    changes = find_changes(START, view({A0: 4, A1: 7}))
+    assert changes.truncated == (A0,)
+    assert "a-0 ends at 4, and was read up to 5: it was truncated at an unknown offset" in changes.losses[0]
 
 
 def test_a_truncated_log_that_has_grown_again_is_a_loss_with_the_offset() -> None:
-    found = find_changes(START, View({A0: 9, A1: 7}, {"a": "id-a"}, {A0: 2}, {A0: 3}))
-    assert found.truncated == (A0,)
-    assert found.losses == ("the log of a-0 was truncated at 3; it was read up to 5",)
+    changes = find_changes(START, View({A0: 9, A1: 7}, {"a": "id-a"}, {A0: 2}, {A0: 3}))
+    assert changes.truncated == (A0,)
+    assert changes.losses == ("the log of a-0 was truncated at 3; it was read up to 5",)
 
 
 def test_only_logs_with_a_newer_leader_may_be_truncated() -> None:
@@ -172,8 +172,8 @@ def test_a_new_leader_alone_causes_no_batch() -> None:
 
 
 def test_without_topic_ids_only_offsets_are_compared() -> None:
-    found = find_changes(Offsets({A0: 5}), View({A0: 9}, {}))
-    assert found.losses == ()
+    changes = find_changes(Offsets({A0: 5}), View({A0: 9}, {}))
+    assert changes.losses == ()
 
 
 # The end of the next batch -------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ def test_the_end_is_the_end_of_every_log() -> None:
 
 
 def test_a_new_partition_with_records_is_read_in_the_same_batch_from_its_start() -> None:
-    seen = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
-    end = advance(START, seen, {B0: 1})
+    current = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
+    end = advance(START, current, {B0: 1})
     assert ranges(START, end) == [Range("b", 0, 1, 3, "id-b")]
 
 
@@ -207,8 +207,8 @@ def test_the_first_batch_reads_without_an_initial_offset() -> None:
 
 
 def test_new_partitions_without_records_cause_no_batch() -> None:
-    seen = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
-    assert advance(START, seen, {B0: 3}) is START
+    current = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
+    assert advance(START, current, {B0: 3}) is START
 
 
 def test_a_new_partition_without_records_is_included_in_the_batch_of_another() -> None:
@@ -248,14 +248,14 @@ def test_a_truncated_log_is_read_from_its_new_end() -> None:
 
 
 def test_batches_have_exactly_the_limit_until_the_backlog_is_read() -> None:
-    seen = view({A0: 105, A1: 107})
+    current = view({A0: 105, A1: 107})
     at, rows = START, 0
     for _ in range(20):
-        end = advance(at, seen, {}, limit=10)
+        end = advance(at, current, {}, limit=10)
         assert waiting(at, end) == 10
         at, rows = end, rows + 10
     assert at.positions == {A0: 105, A1: 107}
-    assert advance(at, seen, {}, limit=10) is at
+    assert advance(at, current, {}, limit=10) is at
 
 
 def test_a_new_partition_counts_against_the_limit() -> None:
@@ -270,8 +270,8 @@ def test_a_ceiling_is_not_exceeded() -> None:
 
 
 def test_a_partition_found_after_the_ceiling_was_set_waits_for_the_next_run() -> None:
-    seen = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
-    assert advance(START, seen, {B0: 0}, ceiling=view({A0: 5, A1: 7})) is START
+    current = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
+    assert advance(START, current, {B0: 0}, ceiling=view({A0: 5, A1: 7})) is START
 
 
 def test_a_topic_re_created_after_the_ceiling_was_set_yields_no_rows_in_this_run() -> None:
@@ -289,9 +289,9 @@ def test_a_position_never_moves_back(at: dict[TopicPartition, int], ends: dict[T
 
 @given(backlogs, st.integers(1, 5_000))
 def test_limited_batches_of_random_backlogs_have_no_gap(ends: dict[TopicPartition, int], limit: int) -> None:
-    seen, at = View(ends, {}), Offsets()
+    current, at = View(ends, {}), Offsets()
     read: dict[tuple[str, int], int] = {}
-    while (end := advance(at, seen, {p: 0 for p in ends if p not in at.positions}, limit=limit)) is not at:
+    while (end := advance(at, current, {p: 0 for p in ends if p not in at.positions}, limit=limit)) is not at:
         for r in ranges(at, end):
             assert r.start == read.get((r.topic, r.partition), 0)
             read[r.topic, r.partition] = r.end
@@ -312,17 +312,17 @@ def test_a_start_that_lacks_a_partition_of_the_end_is_rejected() -> None:
 def test_shares_add_up_to_the_limit_and_none_exceeds_its_backlog(
     backlog: dict[TopicPartition, int], limit: int
 ) -> None:
-    taken = share(limit, backlog)
-    assert all(taken[p] <= available for p, available in backlog.items())
-    assert abs(sum(taken.values()) - min(limit, sum(backlog.values()))) < len(backlog) + 1
+    shares = share(limit, backlog)
+    assert all(shares[p] <= available for p, available in backlog.items())
+    assert abs(sum(shares.values()) - min(limit, sum(backlog.values()))) < len(backlog) + 1
 
 
 @pytest.mark.parametrize(
     ("limit", "sizes", "shared"),
     [
-        (10, (101, 11, 1), (8, 1, 1)),  # "maxOffsetsPerTrigger" of KafkaMicroBatchSourceSuite
+        (10, (101, 11, 1), (8, 1, 1)),  # From the test "maxOffsetsPerTrigger" of KafkaMicroBatchSourceSuite.
         (10, (93, 10), (9, 1)),
-        (5, (7, 3), (3, 1)),  # 3.5 and 1.5: seen of Spark 4.2's
+        (5, (7, 3), (3, 1)),  # 3.5 and 1.5 are rounded down, as in Spark 4.2.
         (2, (9, 9, 9), (1, 1, 1)),
         (2**63 - 1, (5, 3), (5, 3)),
     ],
@@ -349,7 +349,7 @@ def test_a_share_differs_from_the_exact_proportion_by_less_than_one(
         assert all(abs(n - exact[p]) < 1 for p, n in share(limit, backlog).items())
 
 
-# Waiting for more ---------------------------------------------------------------------------------
+# minOffsetsPerTrigger and maxTriggerDelay --------------------------------------------------------
 
 
 def test_the_first_batch_of_a_run_does_not_wait() -> None:
@@ -369,7 +369,7 @@ def test_without_min_offsets_no_batch_waits() -> None:
     assert not should_wait(0, None, 0, 1_000)
 
 
-# Cutting ranges -----------------------------------------------------------------------------------
+# Splitting ranges ---------------------------------------------------------------------------------
 
 pieces = st.lists(
     st.builds(Range, st.just("a"), st.integers(0, 9), st.just(3), st.integers(3, 500)), max_size=6
@@ -410,7 +410,7 @@ def test_without_limits_ranges_are_not_split() -> None:
     assert split(whole) == whole
 
 
-# Starts in their logs ---------------------------------------------------------------------------
+# Starts outside of their logs --------------------------------------------------------------------
 
 
 def test_a_start_at_either_edge_of_its_log_is_inside() -> None:
@@ -432,20 +432,20 @@ def test_a_batch_reads_from_its_start_to_its_end() -> None:
 
 
 def test_a_start_before_the_logs_start_is_a_loss_and_moves_there() -> None:
-    found = batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, explicit_starts=[A0])
-    assert found == ([Range("a", 0, 3, 5)], ["the log of a-0 begins at 3, after the requested start, 2"])
+    result = batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, explicit_starts=[A0])
+    assert result == ([Range("a", 0, 3, 5)], ["the log of a-0 begins at 3, after the requested start, 2"])
 
 
 def test_a_range_deleted_completely_is_empty_and_a_loss() -> None:
-    found, losses = batch_ranges(
+    ranges_read, losses = batch_ranges(
         {A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, explicit_starts=[A0], explicit_ends=[A0]
     )
-    assert (found, len(losses)) == ([], 1)
+    assert (ranges_read, len(losses)) == ([], 1)
 
 
 def test_an_end_after_the_logs_end_is_a_loss() -> None:
-    found = batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, explicit_ends=[A0])
-    assert found == ([Range("a", 0, 2, 9)], ["the log of a-0 ends at 9, before the requested end, 12"])
+    result = batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, explicit_ends=[A0])
+    assert result == ([Range("a", 0, 2, 9)], ["the log of a-0 ends at 9, before the requested end, 12"])
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
@@ -456,7 +456,7 @@ def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
 
 
 def test_an_open_range_is_kept_even_if_it_is_empty() -> None:
-    found, _ = batch_ranges(
+    ranges_read, _ = batch_ranges(
         {A0: 2, A1: 0},
         {A0: 2, A1: 9},
         {A0: 2, A1: 0},
@@ -465,7 +465,7 @@ def test_an_open_range_is_kept_even_if_it_is_empty() -> None:
         open_starts=[A0],
         open_ends=[A0],
     )
-    assert found == [Range("a", 0, 2, 2, None, True, True), Range("a", 1, 0, 9)]
+    assert ranges_read == [Range("a", 0, 2, 2, None, True, True), Range("a", 1, 0, 9)]
 
 
 def test_only_the_first_and_last_piece_of_an_open_range_are_open() -> None:
@@ -487,15 +487,17 @@ def test_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
 
 
 def test_a_partition_no_longer_selected_is_not_called_deleted() -> None:
-    found = find_changes(START, view({A0: 5}), partition_filter(Assigned((A0,))))
-    assert found.losses == (
+    changes = find_changes(START, view({A0: 5}), partition_filter(Assigned((A0,))))
+    assert changes.losses == (
         "partition a-1 is no longer selected by the query of this checkpoint; it was read up to 7",
     )
 
 
 @pytest.mark.parametrize(
-    ("choice", "asked"),
+    ("choice", "is_selected"),
     [(Topics(("a",)), True), (Topics(("b",)), False), (Pattern("a+"), True), (Pattern("b"), False)],
 )
-def test_a_partition_filter_returns_whether_a_partition_is_selected(choice: Choice, asked: bool) -> None:
-    assert partition_filter(choice)(A0) is asked
+def test_a_partition_filter_returns_whether_a_partition_is_selected(
+    choice: Choice, is_selected: bool
+) -> None:
+    assert partition_filter(choice)(A0) is is_selected

@@ -26,19 +26,20 @@ F0, F1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 def options(**more: str) -> Options:
     """Parse options with a bootstrap server and one topic. `_` in a name stands for a dot."""
-    given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "flights"}
-    return parse({**given, **{name.replace("_", "."): value for name, value in more.items()}})
+    required = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "flights"}
+    return parse({**required, **{name.replace("_", "."): value for name, value in more.items()}})
 
 
-def refusal(**more: str) -> str:
+def error_of(**more: str) -> str:
+    """Return the error that these options raise."""
     with pytest.raises(ConfigError) as e:
         options(**more)
     return str(e.value)
 
 
 def test_names_are_compared_without_case() -> None:
-    given = {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "flights", "maxoffsetspertrigger": "5"}
-    assert parse(given).max_offsets_per_trigger == 5
+    texts = {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "flights", "maxoffsetspertrigger": "5"}
+    assert parse(texts).max_offsets_per_trigger == 5
 
 
 def test_options_can_be_pickled() -> None:
@@ -53,8 +54,8 @@ def test_invalid_servers_are_rejected_under_the_options_own_name(servers: str) -
 
 
 def test_servers_may_repeat_the_security_protocol() -> None:
-    given = {"kafka.bootstrap.servers": "SSL://a:1", "kafka.security.protocol": "ssl", "subscribe": "t"}
-    assert parse(given).bootstrap_servers == "SSL://a:1"
+    texts = {"kafka.bootstrap.servers": "SSL://a:1", "kafka.security.protocol": "ssl", "subscribe": "t"}
+    assert parse(texts).bootstrap_servers == "SSL://a:1"
 
 
 def test_empty_options_that_java_accepts_are_accepted() -> None:
@@ -70,14 +71,14 @@ def test_missing_bootstrap_servers_raise_with_their_form() -> None:
 
 
 def test_a_misspelt_option_is_rejected_with_the_most_similar_name() -> None:
-    assert refusal(maxOffsetPerTrigger="5") == (
+    assert error_of(maxOffsetPerTrigger="5") == (
         "maxOffsetPerTrigger='5' is not allowed; the option does not exist; "
         "did you mean maxOffsetsPerTrigger?"
     )
 
 
 def test_an_unknown_option_is_rejected_with_all_names() -> None:
-    text = refusal(zzz="5")
+    text = error_of(zzz="5")
     assert "the option does not exist" in text
     assert "includeHeaders" in text
 
@@ -86,7 +87,7 @@ def test_options_added_by_spark_are_accepted() -> None:
     assert options(checkpointLocation="/somewhere", path="x", queryName="q").choice == Topics(("flights",))
 
 
-# Which topics ---------------------------------------------------------------------------------------
+# Topics ---------------------------------------------------------------------------------------------
 
 
 def test_blanks_around_the_commas_of_subscribe_are_trimmed() -> None:
@@ -95,18 +96,18 @@ def test_blanks_around_the_commas_of_subscribe_are_trimmed() -> None:
 
 @pytest.mark.parametrize("empty", ["", " ", ",", " , "])
 def test_an_empty_subscribe_is_rejected(empty: str) -> None:
-    assert "at least one topic" in refusal(subscribe=empty)
+    assert "at least one topic" in error_of(subscribe=empty)
 
 
 def test_an_invalid_pattern_is_rejected() -> None:
-    given = {"kafka.bootstrap.servers": "a:1", "subscribePattern": "flights("}
+    texts = {"kafka.bootstrap.servers": "a:1", "subscribePattern": "flights("}
     with pytest.raises(ConfigError, match=r"subscribePattern.*regular expression"):
-        parse(given)
+        parse(texts)
 
 
 def test_blanks_around_a_pattern_are_trimmed() -> None:
-    given = {"kafka.bootstrap.servers": "localhost:9092", "subscribePattern": " f.* "}
-    assert parse(given).choice == Pattern("f.*")
+    texts = {"kafka.bootstrap.servers": "localhost:9092", "subscribePattern": " f.* "}
+    assert parse(texts).choice == Pattern("f.*")
 
 
 def test_a_pattern_is_not_changed() -> None:
@@ -114,8 +115,8 @@ def test_a_pattern_is_not_changed() -> None:
 
 
 def test_assigned_partitions_are_sorted() -> None:
-    given = {"kafka.bootstrap.servers": "a:1", "assign": '{"flights": [1, 0]}'}
-    assert parse(given).choice == Assigned((F0, F1))
+    texts = {"kafka.bootstrap.servers": "a:1", "assign": '{"flights": [1, 0]}'}
+    assert parse(texts).choice == Assigned((F0, F1))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_an_assign_of_another_form_is_rejected(wrong: str) -> None:
 
 
 def test_only_one_way_to_choose_topics_is_allowed() -> None:
-    assert "only one of subscribe and subscribePattern" in refusal(subscribePattern="fl.*")
+    assert "only one of subscribe and subscribePattern" in error_of(subscribePattern="fl.*")
 
 
 def test_reading_without_any_topic_is_rejected() -> None:
@@ -135,7 +136,7 @@ def test_reading_without_any_topic_is_rejected() -> None:
         parse({"kafka.bootstrap.servers": "a:1"}).for_batch()
 
 
-# From where to where ------------------------------------------------------------------------------
+# Bounds -------------------------------------------------------------------------------------------
 
 
 def test_without_a_starting_option_the_start_is_none() -> None:
@@ -178,37 +179,37 @@ def test_offsets_copied_from_a_querys_progress_are_read_without_their_topic_ids(
     ],
 )  # fmt: skip
 def test_offsets_of_another_form_are_rejected_with_an_example(wrong: str) -> None:
-    text = refusal(startingOffsets=wrong)
+    text = error_of(startingOffsets=wrong)
     assert text.startswith("startingOffsets=")
     assert '{"flights": {"0": 23, "1": -2}, "delays": "earliest"}' in text
 
 
 def test_a_misspelt_edge_raises_with_both_edges_instead_of_a_json_error() -> None:
-    text = refusal(startingOffsets="eariest")
+    text = error_of(startingOffsets="eariest")
     assert "allowed: earliest, latest, or JSON" in text
     assert "Expecting value" not in text
 
 
 def test_a_global_timestamp_precedes_timestamps_and_those_precede_offsets() -> None:
     times = '{"flights": {"0": 70}}'
-    both = options(startingOffsetsByTimestamp=times, startingOffsets="latest")
-    assert both.starting == SpecificTimestamps({F0: 70})
+    by_partition = options(startingOffsetsByTimestamp=times, startingOffsets="latest")
+    assert by_partition.starting == SpecificTimestamps({F0: 70})
     assert options(startingTimestamp="60", startingOffsetsByTimestamp=times).starting == GlobalTimestamp(60)
 
 
 def test_a_bound_that_does_not_apply_is_still_checked() -> None:
-    assert refusal(startingTimestamp="60", startingOffsets="newest").startswith("startingOffsets='newest'")
+    assert error_of(startingTimestamp="60", startingOffsets="newest").startswith("startingOffsets='newest'")
 
 
 def test_timestamps_do_not_accept_an_edge() -> None:
-    text = refusal(startingOffsetsByTimestamp='{"flights": "earliest"}')
+    text = error_of(startingOffsetsByTimestamp='{"flights": "earliest"}')
     assert text.startswith("startingOffsetsByTimestamp=")
 
 
 def test_an_invalid_timestamp_is_rejected() -> None:
-    assert "startingTimestamp='-1'" in refusal(startingTimestamp="-1")
-    assert "milliseconds since 1970" in refusal(endingTimestamp="2026-11-23")
-    assert "startingOffsetsByTimestamp='-5'" in refusal(startingOffsetsByTimestamp='{"flights": {"0": -5}}')
+    assert "startingTimestamp='-1'" in error_of(startingTimestamp="-1")
+    assert "milliseconds since 1970" in error_of(endingTimestamp="2026-11-23")
+    assert "startingOffsetsByTimestamp='-5'" in error_of(startingOffsetsByTimestamp='{"flights": {"0": -5}}')
 
 
 def test_endings_are_read_like_starts() -> None:
@@ -216,23 +217,23 @@ def test_endings_are_read_like_starts() -> None:
     assert options(endingTimestamp="60").ending == GlobalTimestamp(60)
 
 
-# What fits a batch, a stream, a sink --------------------------------------------------------------
+# Batches, streams and sinks ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", ['{"flights": {"0": -1}}', '{"flights": "latest"}', "latest"])
-def test_a_batch_cannot_start_at_latest(given: str) -> None:
+@pytest.mark.parametrize("offsets", ['{"flights": {"0": -1}}', '{"flights": "latest"}', "latest"])
+def test_a_batch_cannot_start_at_latest(offsets: str) -> None:
     with pytest.raises(ConfigError, match="startingOffsets"):
-        options(startingOffsets=given).for_batch()
+        options(startingOffsets=offsets).for_batch()
 
 
-@pytest.mark.parametrize("given", ['{"flights": {"0": -2}}', '{"flights": "earliest"}', "earliest"])
-def test_a_batch_cannot_end_at_earliest(given: str) -> None:
+@pytest.mark.parametrize("offsets", ['{"flights": {"0": -2}}', '{"flights": "earliest"}', "earliest"])
+def test_a_batch_cannot_end_at_earliest(offsets: str) -> None:
     with pytest.raises(ConfigError, match="endingOffsets"):
-        options(endingOffsets=given).for_batch()
+        options(endingOffsets=offsets).for_batch()
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "told"),
+    ("start", "end", "message"),
     [
         (
             ("startingOffsetsByTimestamp", '{"t": {"0": 9}}'),
@@ -252,9 +253,9 @@ def test_a_batch_cannot_end_at_earliest(given: str) -> None:
     ],
 )
 def test_a_batch_that_ends_before_it_starts_is_rejected(
-    start: tuple[str, str], end: tuple[str, str], told: str
+    start: tuple[str, str], end: tuple[str, str], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         options(**dict([start, (end[0], end[1] % 8)])).for_batch()
     options(**dict([start, (end[0], end[1] % 9)])).for_batch()
 
@@ -326,13 +327,13 @@ def test_a_source_with_the_sinks_topic_raises_with_the_options_to_use() -> None:
 
 @pytest.mark.parametrize("name", ["asyncProgressTrackingEnabled", "_asyncProgressTracking"])
 def test_progress_tracking_options_are_accepted_and_have_no_effect(name: str) -> None:
-    given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", name: "true"}
-    assert parse(given).names == {"subscribe"}
+    texts = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", name: "true"}
+    assert parse(texts).names == {"subscribe"}
 
 
 def test_a_table_is_rejected_on_creation_and_on_read() -> None:
     """Spark creates a table with its provider among the options, and reads it without any options."""
-    assert "CREATE TEMPORARY VIEW" in refusal(provider="kproto")
+    assert "CREATE TEMPORARY VIEW" in error_of(provider="kproto")
     with pytest.raises(
         ConfigError, match=r"no options were passed\. Spark does not keep the options of a table"
     ):
@@ -364,7 +365,7 @@ def test_a_table_is_rejected_on_creation_and_on_read() -> None:
     ],
 )
 def test_a_wrong_value_raises_with_what_is_allowed(name: str, wrong: str, allowed: str) -> None:
-    text = refusal(**{name.replace(".", "_"): wrong})
+    text = error_of(**{name.replace(".", "_"): wrong})
     assert text.startswith(f"{name}={wrong!r} is not allowed; ")
     assert allowed in text
 
@@ -386,13 +387,13 @@ def test_a_delay_has_sparks_form_of_durations(text: str, ms: int) -> None:
 
 
 def test_the_defaults_equal_those_of_sparks_own_source() -> None:
-    o = options()
-    assert o.fail_on_data_loss is True
-    assert o.include_headers is False
-    assert o.max_offsets_per_trigger is None
-    assert o.max_trigger_delay_ms == 15 * 60_000
-    assert o.starting_without_match == "error"
-    assert o.commit_group_id is None
+    parsed = options()
+    assert parsed.fail_on_data_loss is True
+    assert parsed.include_headers is False
+    assert parsed.max_offsets_per_trigger is None
+    assert parsed.max_trigger_delay_ms == 15 * 60_000
+    assert parsed.starting_without_match == "error"
+    assert parsed.commit_group_id is None
 
 
 # kafka.* ----------------------------------------------------------------------------------------------
@@ -407,11 +408,11 @@ def test_the_defaults_equal_those_of_sparks_own_source() -> None:
     ],
 )  # fmt: skip
 def test_options_that_would_change_a_read_are_rejected(name: str) -> None:
-    assert refusal(**{name.replace(".", "_"): "x"}).startswith(f"{name}='x' is not allowed; ")
+    assert error_of(**{name.replace(".", "_"): "x"}).startswith(f"{name}='x' is not allowed; ")
 
 
 def test_a_misspelt_client_option_is_rejected_with_the_most_similar_name() -> None:
-    assert "did you mean kafka.isolation.level?" in refusal(kafka_isolation_levels="read_committed")
+    assert "did you mean kafka.isolation.level?" in error_of(kafka_isolation_levels="read_committed")
 
 
 def test_a_group_id_is_accepted_and_has_no_effect() -> None:
@@ -423,7 +424,7 @@ def test_client_options_are_read_to_their_types() -> None:
     assert client == {"fetch.max.bytes": 1000, "check.crcs": False, "acks": "all"}
 
 
-# What a stranger tried ------------------------------------------------------------------------------
+# Options of other formats and clients ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["bootstrap.servers", "group.id", "max.request.size"])
@@ -439,7 +440,7 @@ def test_security_options_of_other_clients_raise_with_javas_names(name: str) -> 
 
 
 def test_the_option_mode_is_rejected_with_value_on_error() -> None:
-    assert "value.onError" in refusal(mode="PERMISSIVE")
+    assert "value.onError" in error_of(mode="PERMISSIVE")
 
 
 def test_contradicting_limits_are_rejected_when_loading() -> None:
@@ -448,12 +449,12 @@ def test_contradicting_limits_are_rejected_when_loading() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("topic", "it is for writing"), ("path", r"load\(\) takes no name")]
+    ("name", "message"), [("topic", "it is for writing"), ("path", r"load\(\) takes no name")]
 )
-def test_other_ways_to_name_a_topic_raise_with_the_right_option(name: str, told: str) -> None:
-    given = parse({"kafka.bootstrap.servers": "a:1", name: "flights"})
-    with pytest.raises(ConfigError, match=told):
-        given.for_batch()
+def test_other_ways_to_name_a_topic_raise_with_the_right_option(name: str, message: str) -> None:
+    parsed = parse({"kafka.bootstrap.servers": "a:1", name: "flights"})
+    with pytest.raises(ConfigError, match=message):
+        parsed.for_batch()
 
 
 @pytest.mark.parametrize(
@@ -461,9 +462,9 @@ def test_other_ways_to_name_a_topic_raise_with_the_right_option(name: str, told:
 )
 def test_an_invalid_ddl_schema_raises_with_its_column(ddl: str) -> None:
     pytest.importorskip("pyspark")
-    asked = ColumnFormat("value", "json", schema=ddl)
+    column_format = ColumnFormat("value", "json", schema=ddl)
     with pytest.raises(ConfigError, match=r"value\.schema=.* is not a name and a type"):
-        module_of(asked).column_type(asked)
+        module_of(column_format).column_type(column_format)
 
 
 @pytest.mark.parametrize(
@@ -477,5 +478,5 @@ def test_an_invalid_ddl_schema_raises_with_its_column(ddl: str) -> None:
 )
 def test_a_valid_ddl_schema_is_passed_on_unchanged(ddl: str) -> None:
     pytest.importorskip("pyspark")
-    asked = ColumnFormat("value", "json", schema=ddl)
-    assert module_of(asked).column_type(asked) == f"STRUCT<{ddl}>"
+    column_format = ColumnFormat("value", "json", schema=ddl)
+    assert module_of(column_format).column_type(column_format) == f"STRUCT<{ddl}>"

@@ -99,9 +99,9 @@ def test_a_query_without_a_name_is_called_by_its_id() -> None:
 
 @pytest.mark.parametrize("offset", [None, "17", '{"sourceVersion": 1, "reservoirVersion": 4}', "not JSON"])
 def test_sources_of_other_kinds_are_only_counted(offset: str | None) -> None:
-    other = progress(offset, offset, offset)
-    assert behind(other) == []
-    assert describe_batch(other) == "etl, batch 3, 1.2 s: 40 rows"
+    progress_of_another_kind = progress(offset, offset, offset)
+    assert behind(progress_of_another_kind) == []
+    assert describe_batch(progress_of_another_kind) == "etl, batch 3, 1.2 s: 40 rows"
 
 
 def test_a_query_without_progress_has_no_lag() -> None:

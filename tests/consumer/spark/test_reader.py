@@ -164,8 +164,8 @@ def test_an_unknown_topic_raises(filled: Filled) -> None:
 def test_a_pattern_has_javas_syntax(filled: Filled) -> None:
     for name in ("flights1", "flights22", "flights", "xflights3"):
         filled.topic(name, 1)
-    found = table(filled, subscribePattern=r"^\Qflights\E\p{Digit}++")
-    assert sorted(set(found["topic"].to_pylist())) == ["flights1", "flights22"]
+    records = table(filled, subscribePattern=r"^\Qflights\E\p{Digit}++")
+    assert sorted(set(records["topic"].to_pylist())) == ["flights1", "flights22"]
 
 
 def test_a_pattern_without_match_reads_nothing(filled: Filled) -> None:
@@ -183,7 +183,7 @@ def test_a_start_after_the_end_of_the_log_is_data_loss_or_reads_nothing(filled: 
 def test_records_deleted_since_the_plan_are_skipped_with_a_warning(
     filled: Filled, pieces: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A single batch contains deleted and remaining records."""
+    """One batch contains both deleted and remaining records."""
     filled.topic("t", 30)
     planned = reader(filled, failOnDataLoss="false", minPartitions=pieces, startingOffsets='{"t": {"0": 0}}')
     slices = planned.partitions()
@@ -204,8 +204,9 @@ def test_records_deleted_since_the_plan_are_data_loss(filled: Filled) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_bounds_at_the_logs_edges_are_looked_up_at_every_action(filled: Filled, pieces: int) -> None:
-    """Spark reuses the plan for a second action or a stream's next batch, and its own source looks up the
-    ends late.
+    """Spark reuses the plan for a second action or for a stream's next batch.
+
+    Spark's own source looks up the ends when the rows are read.
     """
     filled.topic("t", 4, 0)
     planned = reader(filled, minPartitions=pieces)
@@ -324,8 +325,7 @@ def test_compressed_records_are_read(filled: Filled, codec: str) -> None:
     filled.topic("t", 0)
     records = [Record(i, HOUR, b"k", b"x" * 100) for i in range(500)]
     filled.cluster.produce(T0, encode_batch(records, compression=codec))
-    found = table(filled)
-    assert found["value"].to_pylist() == [b"x" * 100] * 500
+    assert table(filled)["value"].to_pylist() == [b"x" * 100] * 500
 
 
 # Waiting -----------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def test_an_offset_that_is_never_written_times_out(filled: Filled) -> None:
     waiting = reader(filled, kafkaConsumer_pollTimeoutMs=400, kafka_fetch_max_wait_ms=100)
     began = time.monotonic()
     with pytest.raises(
-        RequestTimedOut, match=r"t-0 at offset 5, of a slice up to 9.*kafkaConsumer.pollTimeoutMs"
+        RequestTimedOut, match=r"t-0 at offset 5, in a slice up to 9.*kafkaConsumer.pollTimeoutMs"
     ):
         list(waiting.read(Slice(Range("t", 0, 0, 9))))
     assert time.monotonic() - began < 5
@@ -369,12 +369,12 @@ def test_fetched_bytes_are_freed_without_the_garbage_collector(filled: Filled) -
         before = calls()
         for _ in range(5):
             filled.cluster.fetch(at)
-        assert calls() <= before + 1  # the last one may still be at hand
+        assert calls() <= before + 1  # The last call may still be referenced.
     finally:
         gc.enable()
 
 
-# In a worker of Spark's --------------------------------------------------------------------------------
+# In a worker process of Spark ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -398,9 +398,9 @@ def test_imported_objects_are_not_traversed_after_every_slice(filled: Filled) ->
 def test_later_slices_freeze_no_more_objects(filled: Filled) -> None:
     filled.topic("t", 5)
     table(filled)
-    kept = gc.get_freeze_count()
+    frozen = gc.get_freeze_count()
     table(filled)
-    assert gc.get_freeze_count() <= kept
+    assert gc.get_freeze_count() <= frozen
 
 
 def test_only_spark_workers_freeze_objects(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,10 +68,10 @@ def test_latest_loses_no_records_when_the_first_batch_is_repeated(filled: Filled
     end = crashed.poll()
     assert end is not None
     filled.put("t", 0, 5)
-    again = Run(filled)
-    assert again.rows(again.reader.initialOffset(), end) == {}
-    again.at = end
-    assert again.batch() == {"t-0": [3, 4, 5, 6, 7]}
+    repeated = Run(filled)
+    assert repeated.rows(repeated.reader.initialOffset(), end) == {}
+    repeated.at = end
+    assert repeated.batch() == {"t-0": [3, 4, 5, 6, 7]}
 
 
 def test_a_repeated_first_batch_has_the_same_range(filled: Filled) -> None:
@@ -181,7 +181,7 @@ def test_a_query_waits_a_moment_for_a_new_topic(filled: Filled) -> None:
     creation = threading.Timer(PAUSE_S * 1.5, filled.topic, ["t", 1])
     creation.start()
     try:
-        Run(filled, startingOffsets="earliest").poll()  # raises UnknownTopic if it doesn't wait
+        Run(filled, startingOffsets="earliest").poll()  # It raises UnknownTopic if it does not wait.
     finally:
         creation.join()
 
@@ -229,7 +229,7 @@ def test_a_pattern_may_match_anywhere_in_a_name_as_in_sparks_own_source(
     assert run.batch() == {f"{name}-0": [0] for name in read}
 
 
-# What grows -----------------------------------------------------------------------------------------
+# New topics and partitions ---------------------------------------------------------------------------
 
 
 def test_partitions_added_later_are_read_from_their_start(filled: Filled) -> None:
@@ -274,7 +274,7 @@ def test_after_all_topics_were_deleted_new_ones_are_read_from_their_start(
 
 
 def trimmed(filled: Filled, fail: str) -> Run:
-    """Return a query that finds a new partition, of whose five records the first two were deleted."""
+    """Return a query that finds a new partition. The first two of its five records were deleted."""
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest", failOnDataLoss=fail)
     run.batch()
@@ -313,7 +313,7 @@ def test_a_resumed_query_reads_records_added_between_its_runs(filled: Filled) ->
     assert Run(filled, first.at, subscribePattern="t.*").batch() == {"t-0": [1], "t2-0": [0, 1]}
 
 
-# How much at once ------------------------------------------------------------------------------------
+# Limits ----------------------------------------------------------------------------------------------
 
 
 def test_the_limit_is_shared_in_proportion(filled: Filled) -> None:
@@ -342,7 +342,7 @@ def test_read_all_available_ignores_the_limit(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "limit"),
+    ("options", "limit"),
     [
         ({}, ReadAllAvailable()),
         ({"maxOffsetsPerTrigger": 7}, ReadMaxRows(7)),
@@ -351,9 +351,9 @@ def test_read_all_available_ignores_the_limit(filled: Filled) -> None:
     ],
 )
 def test_the_default_limit_follows_the_options(
-    filled: Filled, given: dict[str, int], limit: ReadLimit
+    filled: Filled, options: dict[str, int], limit: ReadLimit
 ) -> None:
-    assert Run(filled, None, **given).reader.getDefaultReadLimit() == limit
+    assert Run(filled, None, **options).reader.getDefaultReadLimit() == limit
 
 
 def test_a_batch_waits_until_min_offsets_are_available(filled: Filled) -> None:
@@ -397,7 +397,7 @@ def test_ranges_are_split_as_the_options_say(filled: Filled) -> None:
 
 
 def test_records_and_partitions_added_before_a_call_are_included(filled: Filled) -> None:
-    """``processAllAvailable()`` relies on it."""
+    """``processAllAvailable()`` relies on this."""
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest")
     run.batch()
@@ -441,7 +441,7 @@ def test_the_latest_ends_are_reported(filled: Filled) -> None:
     assert run.reader.reportLatestOffset() == {"t": {"0": 9, "1": 2}}
 
 
-# Available now ------------------------------------------------------------------------------------
+# trigger(availableNow=True) ------------------------------------------------------------------------
 
 
 def test_available_now_leaves_later_records_to_the_next_run(filled: Filled) -> None:
@@ -469,8 +469,8 @@ def test_every_batch_ends_where_its_rows_end(filled: Filled) -> None:
             filled.put("t", partition, random.choice((0, 0, 1, 5)))
         start = run.at
         rows = run.batch(None if limit is None else ReadMaxRows(limit)) or {}
-        found = [(TopicPartition("t", int(name[2:])), offset) for name in rows for offset in rows[name]]
-        a_batch_ends_where_its_rows_end(_ends(start), _ends(run.at), found)
+        rows_read = [(TopicPartition("t", int(name[2:])), offset) for name in rows for offset in rows[name]]
+        a_batch_ends_where_its_rows_end(_ends(start), _ends(run.at), rows_read)
 
 
 def _ends(offset: Offset) -> dict[TopicPartition, int]:

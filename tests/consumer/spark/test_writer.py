@@ -32,23 +32,25 @@ PLAIN = StructType([StructField("value", StringType())])
 
 
 def plain() -> StructType:
-    """Return a new schema, since `add` changes the schema on which it is called."""
+    """Return a new schema, because `add` changes the schema on which it is called."""
     return StructType().add("value", "string")
 
 
 def sink(filled: Filled, **more: str) -> dict[str, str]:
-    given = {name.replace("_", "."): value for name, value in more.items()}
-    return {"kafka.bootstrap.servers": filled.bootstrap, **given}
+    """Return options that write. `_` in a name stands for a dot."""
+    options = {name.replace("_", "."): value for name, value in more.items()}
+    return {"kafka.bootstrap.servers": filled.bootstrap, **options}
 
 
-def write(filled: Filled, schema: StructType, given: list[dict[str, Any]], **more: str) -> None:
+def write(filled: Filled, schema: StructType, values: list[dict[str, Any]], **more: str) -> None:
     """Write the rows of one task. The writer is pickled for the executor, as in Spark."""
     writer = pickle.loads(pickle.dumps(KprotoWriter(schema, parse(sink(filled, **more)), False)))
     arrow = to_arrow_schema(schema, timezone="UTC")
-    writer.write(iter([pa.RecordBatch.from_pylist(given, arrow)]))
+    writer.write(iter([pa.RecordBatch.from_pylist(values, arrow)]))
 
 
-def refused(schema: StructType, **more: str) -> str:
+def error_of(schema: StructType, **more: str) -> str:
+    """Return the error that a sink with this schema and these options raises."""
     options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **more})
     with pytest.raises(ConfigError) as e:
         KprotoWriter(schema, options, False)
@@ -56,6 +58,7 @@ def refused(schema: StructType, **more: str) -> str:
 
 
 def records(filled: Filled, topic: str, partition: int = 0) -> list[Record]:
+    """Return the records of a partition."""
     answer = filled.cluster.fetch({TopicPartition(topic, partition): 0}, max_wait_ms=0)
     return rows(answer[TopicPartition(topic, partition)].records)
 
@@ -88,7 +91,7 @@ def test_requests_in_flight_are_limited_to_what_idempotence_allows(filled: Fille
     assert flight() == 5
     assert flight(kafka_enable_idempotence="false") == 9
     assert flight(kafka_acks="1") == 9
-    assert "at most 5 with kafka.enable.idempotence" in refused(
+    assert "at most 5 with kafka.enable.idempotence" in error_of(
         plain(),
         **{
             "topic": "t",
@@ -127,7 +130,7 @@ def test_a_column_with_the_exact_name_precedes_one_with_capitals(filled: Filled)
         write(filled, schema, [{"value": "right", "Value": "wrong"}], topic="t")
     assert [record.value for record in records(filled, "t")] == [b"right", b"right"]
     neither = StructType([StructField(name, StringType()) for name in ("VALUE", "Value")])
-    assert "schema='VALUE, Value'" in refused(neither, topic="t")
+    assert "schema='VALUE, Value'" in error_of(neither, topic="t")
 
 
 def test_the_option_topic_precedes_the_column(filled: Filled) -> None:
@@ -139,8 +142,8 @@ def test_the_option_topic_precedes_the_column(filled: Filled) -> None:
 def test_rows_of_several_topics_keep_their_order_in_each(filled: Filled) -> None:
     for name in ("a", "b", "c"):
         filled.topic(name, 0)
-    given = [{"topic": "abc"[n % 3], "value": str(n), "key": None if n % 2 else "k"} for n in range(99)]
-    write(filled, plain().add("topic", "string").add("key", "string"), given)
+    values = [{"topic": "abc"[n % 3], "value": str(n), "key": None if n % 2 else "k"} for n in range(99)]
+    write(filled, plain().add("topic", "string").add("key", "string"), values)
     for number, name in enumerate("abc"):
         assert [int(record.value or b"-1") for record in records(filled, name)] == list(range(number, 99, 3))
 
@@ -208,10 +211,10 @@ def test_a_missing_topic_is_created_if_that_is_allowed(filled: Filled) -> None:
 
 
 def test_a_compression_level_applies_to_its_own_codec() -> None:
-    given = {"topic": "t", "kafka.compression.type": "zstd", "kafka.compression.gzip.level": "1"}
-    options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **given, "kafka.compression.zstd.level": "7"})
+    texts = {"topic": "t", "kafka.compression.type": "zstd", "kafka.compression.gzip.level": "1"}
+    options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **texts, "kafka.compression.zstd.level": "7"})
     assert RowWriter(PLAIN, options).config.get("compression_level") == 7
-    options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **given})
+    options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **texts})
     assert RowWriter(PLAIN, options).config.get("compression_level") is None
 
 
@@ -242,7 +245,7 @@ def test_a_stream_writes_in_every_output_mode(filled: Filled) -> None:
     assert len(records(filled, "t")) == 1
 
 
-# Once ------------------------------------------------------------------------------------------------
+# Exactly once ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -254,10 +257,10 @@ def context() -> Iterator[Any]:
 
 
 def stream_write(filled: Filled, rows: int = 1, **more: str) -> None:
-    """Run a task that writes this many rows, each in a batch of its own."""
+    """Run a task that writes this many rows. Each row is a separate batch."""
     writer = KprotoStreamWriter(PLAIN, parse(sink(filled, topic="t", **more)), False)
-    one = pa.RecordBatch.from_pylist([{"value": "a"}], to_arrow_schema(PLAIN, timezone="UTC"))
-    writer.write(iter([one] * rows))
+    batch = pa.RecordBatch.from_pylist([{"value": "a"}], to_arrow_schema(PLAIN, timezone="UTC"))
+    writer.write(iter([batch] * rows))
 
 
 def test_a_repeated_task_writes_its_rows_only_once(filled: Filled, context: Any) -> None:
@@ -269,9 +272,9 @@ def test_a_repeated_task_writes_its_rows_only_once(filled: Filled, context: Any)
     assert [record.value for record in records(filled, "t") if record.value] == [b"a", b"a"]
 
 
-@pytest.mark.parametrize(("rows", "told"), [(3, 0), (2, 1), (5, 1)])
+@pytest.mark.parametrize(("rows", "warnings"), [(3, 0), (2, 1), (5, 1)])
 def test_a_repeated_task_with_other_rows_causes_a_warning(
-    filled: Filled, context: Any, rows: int, told: int, caplog: pytest.LogCaptureFixture
+    filled: Filled, context: Any, rows: int, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A query was killed within a batch, and continues with another minPartitions."""
     filled.topic("t", 0)
@@ -280,7 +283,7 @@ def test_a_repeated_task_with_other_rows_causes_a_warning(
         stream_write(filled, count, transactionalIdPrefix="etl")
     assert len([record for record in records(filled, "t") if record.value]) == 3
     lines = [line for line in caplog.messages if f"with 3 rows, and has {rows} now" in line]
-    assert len(lines) == told
+    assert len(lines) == warnings
     assert all(
         "minPartitions, maxRecordsPerPartition, spark.sql.shuffle.partitions" in line for line in lines
     )
@@ -300,28 +303,28 @@ def test_every_task_has_its_own_transactional_id(context: Any) -> None:
 
 
 def test_all_tasks_of_a_job_have_its_name_and_other_jobs_have_another() -> None:
-    given = parse({"kafka.bootstrap.servers": "a:1", "topic": "t", "transactionalIdPrefix": "etl"})
-    first, second = KprotoWriter(PLAIN, given, False), KprotoWriter(PLAIN, given, False)
+    options = parse({"kafka.bootstrap.servers": "a:1", "topic": "t", "transactionalIdPrefix": "etl"})
+    first, second = KprotoWriter(PLAIN, options, False), KprotoWriter(PLAIN, options, False)
     assert pickle.loads(pickle.dumps(first)).rows.job == first.rows.job != second.rows.job
 
 
 def test_the_default_transaction_timeout_is_the_brokers_maximum() -> None:
-    given = {"kafka.bootstrap.servers": "a:1", "topic": "t", "transactionalIdPrefix": "etl"}
-    assert RowWriter(PLAIN, parse(given)).config.get("transaction_timeout_ms") == 900_000
-    given["kafka.transaction.timeout.ms"] = "5000"
-    assert RowWriter(PLAIN, parse(given)).config.get("transaction_timeout_ms") == 5000
+    texts = {"kafka.bootstrap.servers": "a:1", "topic": "t", "transactionalIdPrefix": "etl"}
+    assert RowWriter(PLAIN, parse(texts)).config.get("transaction_timeout_ms") == 900_000
+    texts["kafka.transaction.timeout.ms"] = "5000"
+    assert RowWriter(PLAIN, parse(texts)).config.get("transaction_timeout_ms") == 5000
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("texts", "text"),
     [
         ({"transactionalIdPrefix": "etl"}, "set the option topic as well"),
         ({"transactionalIdPrefix": "etl", "topic": "t", "kafka.acks": "1"}, "acks"),
         ({"kafka.transaction.timeout.ms": "5000", "topic": "t"}, "it works only with transactionalIdPrefix"),
     ],
 )
-def test_options_that_prevent_transactions_are_rejected(given: dict[str, str], text: str) -> None:
-    assert text in refused(plain().add("topic", "string"), **given)
+def test_options_that_prevent_transactions_are_rejected(texts: dict[str, str], text: str) -> None:
+    assert text in error_of(plain().add("topic", "string"), **texts)
 
 
 def test_reading_rejects_transactional_id_prefix() -> None:
@@ -330,7 +333,7 @@ def test_reading_rejects_transactional_id_prefix() -> None:
         options.for_batch()
 
 
-# Refused before anything is written -------------------------------------------------------------
+# Rejected before anything is written ------------------------------------------------------------
 
 
 def test_overwriting_is_rejected() -> None:
@@ -339,11 +342,11 @@ def test_overwriting_is_rejected() -> None:
 
 
 def test_a_schema_without_value_is_rejected() -> None:
-    assert "add a column named value" in refused(StructType().add("key", "string"), topic="t")
+    assert "add a column named value" in error_of(StructType().add("key", "string"), topic="t")
 
 
 def test_a_sink_without_topic_is_rejected() -> None:
-    assert "set the option topic, or add a column" in refused(PLAIN)
+    assert "set the option topic, or add a column" in error_of(PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -358,11 +361,11 @@ def test_a_sink_without_topic_is_rejected() -> None:
 )
 def test_a_column_of_a_wrong_type_is_rejected(name: str, kind: str, allowed: str) -> None:
     schema = StructType().add(name, kind) if name == "value" else plain().add(name, kind)
-    assert allowed in refused(schema, **({} if name == "topic" else {"topic": "t"}))
+    assert allowed in error_of(schema, **({} if name == "topic" else {"topic": "t"}))
 
 
 def test_contradicting_options_are_rejected() -> None:
-    assert "acks" in refused(PLAIN, topic="t", **{"kafka.acks": "1", "kafka.enable.idempotence": "true"})
+    assert "acks" in error_of(PLAIN, topic="t", **{"kafka.acks": "1", "kafka.enable.idempotence": "true"})
 
 
 @pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
@@ -373,6 +376,6 @@ def test_a_header_that_is_null_is_rejected_with_its_column(filled: Filled, heade
 
 
 def test_producer_errors_name_kafkas_options() -> None:
-    said = refused(PLAIN, topic="t", **{"kafka.acks": "1", "kafka.enable.idempotence": "true"})
-    assert said.startswith("kafka.")
-    assert "enable_idempotence" not in said
+    message = error_of(PLAIN, topic="t", **{"kafka.acks": "1", "kafka.enable.idempotence": "true"})
+    assert message.startswith("kafka.")
+    assert "enable_idempotence" not in message

@@ -22,30 +22,31 @@ def test_an_end_before_the_start_of_the_log_is_data_loss_or_reads_nothing(
 ) -> None:
     filled.topic("t", 9, 9)
     filled.delete_before(T0, 7)
-    end, told = '{"t": {"0": 5, "1": 4}}', "the log of t-0 begins at 7, after the requested end, 5"
-    assert told in str(failure(filled, endingOffsets=end))
+    end, message = '{"t": {"0": 5, "1": 4}}', "the log of t-0 begins at 7, after the requested end, 5"
+    assert message in str(failure(filled, endingOffsets=end))
     assert offsets(filled, endingOffsets=end, failOnDataLoss="false") == [(1, 0, 3)]
-    assert caplog.messages == [f"failOnDataLoss=false: {told}"]
-    assert offsets(filled, endingOffsets='{"t": {"0": 0, "1": 4}}') == [(1, 0, 3)]  # nothing asked for
+    assert caplog.messages == [f"failOnDataLoss=false: {message}"]
+    # No record of t-0 is requested.
+    assert offsets(filled, endingOffsets='{"t": {"0": 0, "1": 4}}') == [(1, 0, 3)]
 
 
 @pytest.mark.parametrize(
-    ("start", "told"),
+    ("start", "message"),
     [
         (1, "the log of t-0 begins at 2, after the requested start, 1"),
         (7, "startingOffsets says 7 for t-0, whose log is from 2 to 5"),
     ],
 )
 def test_a_start_outside_of_its_log_is_data_loss_or_a_warning(
-    filled: Filled, start: int, told: str, caplog: pytest.LogCaptureFixture
+    filled: Filled, start: int, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled.topic("t", 5, 5)
     filled.delete_before(T0, 2)
-    given = f'{{"t": {{"0": {start}, "1": 3}}}}'
-    assert told in str(failure(filled, startingOffsets=given))
+    starts = f'{{"t": {{"0": {start}, "1": 3}}}}'
+    assert message in str(failure(filled, startingOffsets=starts))
     read = [] if start == 7 else [(0, 2, 4)]
-    assert offsets(filled, startingOffsets=given, failOnDataLoss="false") == [*read, (1, 3, 4)]
-    assert caplog.messages == [f"failOnDataLoss=false: {told}"]
+    assert offsets(filled, startingOffsets=starts, failOnDataLoss="false") == [*read, (1, 3, 4)]
+    assert caplog.messages == [f"failOnDataLoss=false: {message}"]
 
 
 def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
@@ -55,16 +56,16 @@ def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
 
     def meanwhile(name: str, act: Callable[[], None]) -> None:
         """Change the log once, after the response to this request."""
-        ask, acts = getattr(OffsetReader, name), [act]
+        request, acts = getattr(OffsetReader, name), [act]
 
-        def asked(*given: Any, **more: Any) -> Any:
-            answer = ask(*given, **more)
+        def request_and_act(*arguments: Any, **more: Any) -> Any:
+            answer = request(*arguments, **more)
             for act in acts:
                 act()
             acts.clear()
             return answer
 
-        monkeypatch.setattr(OffsetReader, name, asked)
+        monkeypatch.setattr(OffsetReader, name, request_and_act)
 
     meanwhile("starts", lambda: filled.delete_before(T0, 4))
     assert offsets(filled) == [(0, 4, 8)]
@@ -76,7 +77,7 @@ def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str) -> None:
-    """A new leader may return a wrong error. The rest of the slice must not be skipped."""
+    """A new leader may return a wrong error. The remaining records of the slice must not be skipped."""
     with running(topics={}) as server:
         filled = Filled(server.bootstrap)
         with filled.cluster:
@@ -84,9 +85,9 @@ def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str)
             server.fail("Fetch", ErrorCode.OFFSET_OUT_OF_RANGE, 2)
             assert offsets(filled, failOnDataLoss=fail) == [(0, 0, 4)]
             server.fail("Fetch", ErrorCode.OFFSET_OUT_OF_RANGE, 1000)
-            told = (
+            message = (
                 "t-0 at offset 0, .*OFFSET_OUT_OF_RANGE, although the log is from 0 to 5; "
                 "see kafkaConsumer.poll"
             )
-            with pytest.raises(RequestTimedOut, match=told):
+            with pytest.raises(RequestTimedOut, match=message):
                 table(filled, failOnDataLoss=fail, kafkaConsumer_pollTimeoutMs=150)
