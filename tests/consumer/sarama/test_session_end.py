@@ -25,6 +25,7 @@ from tests.consumer.sarama.stage import (
     fill,
     four_partitions,
 )
+from tests.rules import rule
 
 
 @pytest.fixture
@@ -86,6 +87,44 @@ def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: 
     assert [record.offset for record in first.records] == list(range(8))
     assert [record.offset for record in second.records] == [4]
     assert committed(server)[0] == 4
+
+
+@rule("M103")
+def test_a_mark_made_in_cleanup_is_committed(server: Server) -> None:
+    """A handler of batches may flush the last one in `cleanup`. The last commit follows, as in sarama."""
+    fill(server, 10)
+
+    class Flushes(FirstRecordHandler):
+        def __init__(self) -> None:
+            super().__init__(lambda session, claim, record: None)
+
+        def cleanup(self, session: Any) -> None:
+            session.mark_message(self.records[-1])
+
+    with ConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
+        group.consume(["t"], Flushes())
+    assert committed(server)[0] == 1
+
+
+@rule("M103")
+def test_a_mark_made_in_cleanup_is_committed_before_a_rebalance(server: Server) -> None:
+    """Otherwise the next owner of the partition would read the record again."""
+    fill(server, 1)
+
+    class Flushes(RecordingHandler):
+        def __init__(self) -> None:
+            super().__init__(lambda session, claim, record: None)
+
+        def cleanup(self, session: Any) -> None:
+            session.mark_offset("t", 0, 1)
+            super().cleanup(session)
+
+    first, second = Flushes(), RecordingHandler()
+    with ConsumeLoop(server, first, partition_assignment_strategy="range"):
+        first.until(lambda: len(first.records) == 1)
+        with ConsumeLoop(server, second, partition_assignment_strategy="range"):
+            second.until(lambda: len(second.claims) == 2)
+            assert committed(server)[0] == 1
 
 
 def test_a_mark_in_setup_below_the_commit_does_not_move_it_back(server: Server) -> None:
