@@ -4,7 +4,9 @@ group, group_threads              ConsumerGroup: a handler, sessions, a claim fo
 partitions, partitions_threads    PartitionConsumers: chosen partitions, without a group
 producers, producers_threads      SyncProducer waits for each message, QueueProducer has queues at both ends
 session, marks                    a session, its claims, and the offsets that handlers have marked
-record_queue, error_queue         what waits for the application
+messages                          what producers accept and report: messages, and the errors of those not sent
+record_queue                      the records of one partition that wait for the application
+channel                           a queue of errors or of sent messages, like Go's channels
 loop_thread                       the event loop in which the clients for threads run
 """
 

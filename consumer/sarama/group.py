@@ -2,18 +2,17 @@
 
     class Print:
         def setup(self, session): ...
-        def consume_claim(self, session, claim):           # runs for all partitions at the same time
-            for record in claim:
+        async def consume_claim(self, session, claim):     # runs for all partitions at the same time
+            async for record in claim:
                 print(record.value)
                 session.mark_message(record)
         def cleanup(self, session): ...
 
-    with ConsumerGroup("localhost:9092", group_id="readers") as group:
+    async with AsyncConsumerGroup("localhost:9092", group_id="readers") as group:
         while True:
-            group.consume(["flights"], Print())
+            await group.consume(["flights"], Print())
 
-This module has `AsyncConsumerGroup`: `await group.consume(...)`, `async for record in claim`.
-`ConsumerGroup`, for threads, is in `group_threads`.
+`ConsumerGroup`, for threads, is in `group_threads`, and follows the same rules.
 
 Rules (those of sarama's consumer_group.go, unless another rule is stated):
 
@@ -24,6 +23,8 @@ Rules (those of sarama's consumer_group.go, unless another rule is stated):
 * A claim that ends returns no more records. (sarama continues to return buffered records.) The group waits
   for its handler, at most `max_poll_interval_ms`. Then the marks are committed, and the partition is
   released. Marks of lost partitions are not committed.
+* A session ends in this order: the handlers of the claims return, `cleanup` runs, the marks are committed,
+  those of `cleanup` too, and the partitions are released (M103). Heartbeats continue meanwhile (M113).
 * Only marks are committed: every auto_commit_interval_ms, at the end of a claim, and by `session.commit()`.
   The next session returns records again that were not marked. With enable_auto_commit=False only
   `session.commit()` commits, and marks after its last call are dropped.
@@ -306,9 +307,9 @@ class AsyncConsumerGroup(AsyncBlock):
     async def _end_claims(
         self, session: Session, partitions: Sequence[TopicPartition], *, last: bool, commit: bool
     ) -> None:
-        """End claims and wait for their handlers. With auto commit, then commit their marks.
+        """End claims, wait for their handlers, and with auto commit commit their marks.
 
-        `last` says that the session has no other claims, and ends.
+        `last` says that the session has no other claims, and ends: `cleanup` runs before the commit (M103).
         """
         claims = [session.by_partition[part] for part in partitions if part in session.by_partition]
         if last:
