@@ -206,7 +206,7 @@ class Broker:
         return call
 
     def is_authorized(self, call: Call, operation: int, resource: int, name: str) -> bool:
-        """Return whether the caller may perform an operation; without an authorizer it may."""
+        """Return whether the caller may perform an operation; without an authorizer it always may."""
         acls = self.acls
         if call.injected_error is not None:
             return False

@@ -55,7 +55,7 @@ class Call:
     refuse_request: Refuse
     principal: str = "User:ANONYMOUS"
     listener: str = "PLAINTEXT"
-    # Changes the response before it is encoded.
+    # A function that changes the response before it is encoded.
     amend_response: Callable[[Message], Message] | None = None
     # Set by `Server.fail`: the request is not executed but rejected with this error.
     injected_error: ErrorCode | None = None

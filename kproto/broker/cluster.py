@@ -185,7 +185,7 @@ class Cluster:
         return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
 
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
-        """Record that a producer has pending offsets in a group's offsets partition, if it has."""
+        """Record the pending offsets of a producer in a group's offsets partition, if it has any."""
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 

@@ -78,7 +78,7 @@ class Integer:
     bits: int = 64
     minimum: int | None = None
     maximum: int | None = None
-    # Values within the bounds that are not allowed, and the text that says which values are.
+    # Excluded values within the bounds, and the text that describes the allowed values.
     excluded: tuple[int, ...] = ()
     allowed: str = ""
 

@@ -82,7 +82,7 @@ class LogManager:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
-        """Yield the partitions of compacted topics, or of the others, with their configs."""
+        """Yield the partitions of compacted topics, or those of other topics, with their configs."""
         settings = self._dynamic.settings(self._node)
         for topic in self._topics:
 

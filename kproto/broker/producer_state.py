@@ -10,7 +10,8 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 * A producer that is unknown to the partition may start at any sequence: its state may have expired.
 * The first batch of a transaction is verified before it is stored, and its attempts are remembered until a
   batch or a marker is stored (VerificationStateEntry). No batch may have a higher sequence than the lowest
-  attempt of its epoch. After an attempt with KIP-890 an unknown producer must start at 0.
+  one that was attempted in its epoch. After an attempt of a KIP-890 transaction, an unknown producer must
+  start at sequence 0.
 * A producer expires when it has stored nothing for `producer.id.expiration.ms`.
 * After a truncation the state is rebuilt from the batches of the log.
 * A marker may raise the epoch of a producer; batches of the older epoch are then fenced (X4).

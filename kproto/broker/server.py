@@ -78,7 +78,8 @@ if TYPE_CHECKING:
 
 FAILING: Final = {API_NAMES[key]: key for key in sorted(REFUSABLE)}
 """The APIs that `Server.fail` accepts: name -> key."""
-MAX_THROTTLE_SECONDS: Final = 2_000_000  # The throttle time in ms must fit into 31 bits.
+# The longest throttle time; in ms it must fit into 31 bits.
+MAX_THROTTLE_SECONDS: Final = 2_000_000
 # The seconds that a call from another thread waits for the broker's event loop. The work itself takes
 # milliseconds.
 CALL_TIMEOUT: Final = 30.0
@@ -435,8 +436,8 @@ class Server:
     def observe(self, observer: Observer) -> None:
         """Call `observer(event, actions, now)` after each step of a coordinator.
 
-        For the group coordinator these are events and actions of `kproto.group.protocol`, for the transaction
-        coordinator those of `kproto.transactions`.
+        The events and actions of the group coordinator are those of `kproto.group.protocol`. Those of the
+        transaction coordinator are in `kproto.transactions`.
         """
         self._observers.append(observer)
 
@@ -445,9 +446,9 @@ class Server:
         if self._loop is None:
             raise IllegalState("the broker has not been started yet; start it first")
         if self._loop.is_closed():
-            raise IllegalState("the with block of the broker has ended, and its thread with it")
+            raise IllegalState("the with block of the broker has ended, and its thread has stopped")
         if self._is_in_loop():
-            raise IllegalState("this is the broker's own event loop; await stop() or start() instead")
+            raise IllegalState("the caller runs in the broker's event loop; await stop() or start() instead")
         asyncio.run_coroutine_threadsafe(work(), self._loop).result(CALL_TIMEOUT)
 
     def _operate(self, work: Callable[[Shell], None]) -> None:

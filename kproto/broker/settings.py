@@ -77,7 +77,7 @@ class Settings:
     connection_failed_authentication_delay_ms: int = _setting(100, Integer(32, 0))
     # A connection without traffic for this time is closed; a negative time disables this.
     connections_max_idle_ms: int = _setting(600_000, Integer(64))
-    # The lifetime of a SASL session. With 0, a session expires only with its token.
+    # The lifetime of a SASL session in ms. With 0, a session expires only with its token.
     connections_max_reauth_ms: int = _setting(0, Integer(32, 0))
     delete_topic_enable: bool = _setting(True, Boolean())
     # 55 MiB, Kafka's default.

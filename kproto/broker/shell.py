@@ -30,8 +30,8 @@ Observer = Callable[[Any, tuple[Any, ...], int], object]
 log: Final = logging.getLogger("kproto.broker")
 
 _CONNS: Final = itertools.count(1)
-# The iterations of the event loop until an accepted socket has a transport. Its protocol is called after as
-# many more iterations.
+# The iterations of the event loop until an accepted socket has a transport. Its protocol is called after the
+# same number of further iterations.
 _TURNS_TO_ACCEPT: Final = 2
 # The interval of the check for idle connections, as a fraction of connections.max.idle.ms.
 _IDLE_CHECK_FRACTION: Final = 0.1
@@ -46,7 +46,7 @@ class Clock:
     def now(self) -> int:
         """Return the monotonic time in ms.
 
-        The clock starts at the time of day of its creation, and never decreases.
+        The clock starts at the time of day at which it was created, and never decreases.
         """
         return self._offset + time.monotonic_ns() // 1_000_000
 

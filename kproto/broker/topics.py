@@ -27,7 +27,8 @@ from .topic_configs import TOPIC_CONFIGS
 from .transaction_index import COORDINATOR_EPOCH, PartitionTransactions, marker
 
 NO_ID: Final = UUID(int=0)
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH
+# Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH.
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # The name of the metadata log of Kafka's controllers, which cannot be the name of a topic.
 CLUSTER_METADATA: Final = "__cluster_metadata"
 # The most partitions of a topic. The limit is this broker's own: each partition occupies memory, and Metadata

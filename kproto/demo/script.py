@@ -48,7 +48,7 @@ class DemoFailed(KprotoError):
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The parameters of a run. Producing takes `seconds`, so that the rebalances happen meanwhile."""
+    """The parameters of a run. Producing takes `seconds`, so that the rebalances happen during it."""
 
     bootstrap: str | None = None
     topic: str = flights.TOPIC
@@ -100,7 +100,7 @@ class MemberGroup:
         self._note(GroupEvent(_now(), "killed", name, reason=f"{name} is killed without leaving"))
 
     def stop(self) -> None:
-        """Stop every live member, which leaves the group."""
+        """Stop every live member; each of them leaves the group."""
         for member_ in self.members.values():
             if member_.alive:
                 with contextlib.suppress(OSError):

@@ -180,7 +180,7 @@ def _decision_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
 
 
 def _is_retry(txn: TransactionMetadata, request: EndTxnRequest) -> bool:
-    """Return whether the producer has the producer id and epoch from before the last end."""
+    """Return whether the request has the producer id and epoch from before the last EndTxn."""
     if request.producer_id == txn.producer_id:
         return request.producer_epoch + 1 == txn.epoch
     was_exhausted = request.producer_id == txn.previous_producer_id and request.producer_epoch == LAST_EPOCH
@@ -195,7 +195,8 @@ def _end_in_new_epoch(context: TransactionContext, txn: TransactionMetadata, cal
     else:
         response = _end_response(txn.next_producer_id, 0)
     context.reply(call, response)
-    context.actions[first:] = reversed(context.actions[first:])  # as in Kafka, the response comes first
+    # As in Kafka, the response precedes `WriteMarkers`.
+    context.actions[first:] = reversed(context.actions[first:])
 
 
 def _end_response(producer_id: int, epoch: int) -> EndTxnResponse:

@@ -2,7 +2,7 @@
 producer.
 
 * X1, X4: each producer that takes a transactional id receives the next epoch, so the former producer is
-  fenced. Its request need not contain a producer id or an epoch.
+  fenced. The request need not contain a producer id or an epoch.
 * A request with a producer id and epoch lets the producer continue after an error (KIP-360). The producer
   must be the current owner. If it did not receive its newest epoch, the response is repeated. Any other
   producer is fenced.
@@ -110,7 +110,7 @@ def wait_for_completion(
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
     """Return whether a producer may take the transactional id.
 
-    Its request must have no producer id, the current one, or the previous one with its epochs exhausted.
+    The request must have no producer id, the current one, or the previous one with its epochs exhausted.
     """
     return (
         identity is None

@@ -157,14 +157,14 @@ class TransactionCoordinator:
 
 @dataclass(slots=True)
 class TransactionContext:
-    """One call of `step`: the coordinator, the time, and the actions so far."""
+    """The context of one `step`: the coordinator, the time, and the actions collected so far."""
 
     coordinator: TransactionCoordinator
     now: int
     actions: list[TransactionAction] = field(default_factory=list[TransactionAction])
 
     def reply(self, call: RequestReceived[Message], response: Message) -> None:
-        """Send the response to a request. Each request gets exactly one."""
+        """Send the response to a request; each request gets exactly one response."""
         self.actions.append(SendResponse(call.token, response))
 
     def new_producer_id(self) -> int:
@@ -195,7 +195,8 @@ def move(context: TransactionContext, txn: TransactionMetadata, state: Transacti
 def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
     """Return when an open transaction is aborted, or when an unused transactional id expires."""
     if txn.state is S.ONGOING:
-        return txn.started_at + txn.timeout_ms + 1  # as in Kafka: when more than the timeout has passed
+        # As in Kafka, the transaction is aborted when more than its timeout has passed.
+        return txn.started_at + txn.timeout_ms + 1
     if txn.state in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT):
         return txn.changed_at + settings.transactional_id_expiration_ms
     return NEVER

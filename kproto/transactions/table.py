@@ -89,7 +89,7 @@ class TransactionEventKind(Enum):
     MARKERS_WRITTEN = "the markers have been written"
     DEADLINE = "the transaction timeout, or the expiration of an unused transactional id, has passed"
 
-    __hash__ = object.__hash__  # Enum's own is written in Python, which is slow
+    __hash__ = object.__hash__  # Enum's own `__hash__` is Python code, which is slow.
 
 
 EVENTS: Final = (RequestReceived, MarkersWritten, Tick)
@@ -125,8 +125,8 @@ def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int)
 def next_deadline(coordinator: TransactionCoordinator) -> int | None:
     """Return the time in ms by which `step` must receive the next `Tick`, or None.
 
-    The time may be earlier than the next deadline, but never later. A Tick before that deadline moves the
-    time.
+    The time may be earlier than the next deadline, but never later. A Tick at which no deadline has passed
+    updates the time.
     """
     return coordinator.deadlines.earliest()
 

@@ -8,7 +8,7 @@ from ...messages.delete_acls import DeleteAclsFilter
 from ...messages.describe_acls import DescribeAclsRequest
 from ..security.acls import AclFilter
 
-# Reason of a CloseConnection: Kafka cannot parse a request with UNKNOWN enum values.
+# The reason to close the connection: Kafka cannot parse a request with UNKNOWN enum values.
 UNKNOWN_ELEMENTS: Final = "the request has UNKNOWN elements"
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker."
 _UNKNOWN: Final = 0  # The value UNKNOWN of ResourceType, PatternType, AclOperation and AclPermissionType.
@@ -40,6 +40,6 @@ def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> b
 def has_unknown(*enum_values: int) -> bool:
     """Return whether one of the enum values is UNKNOWN (0).
 
-    Kafka parses requests with other unassigned numbers.
+    Kafka can parse requests with other unassigned numbers.
     """
     return _UNKNOWN in enum_values

@@ -69,7 +69,7 @@ def _is_unparsable(creation: AclCreation) -> bool:
 def _has_filter_value(creation: AclCreation) -> bool:
     """Return whether an ACL has the value ANY or MATCH, which only filters may have.
 
-    In that case Kafka creates no ACL of the request.
+    If one ACL of a request has such a value, Kafka creates none of them.
     """
     if creation.resource_pattern_type in (Pattern.ANY, Pattern.MATCH):
         return True

@@ -42,7 +42,7 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
     """Create topics; with `validate_only`, only check them.
 
     Each topic is checked against the topics that existed before the request. Two new topics of one request
-    are therefore both created even if their names collide.
+    are therefore both created even if their names collide, as `a.b` and `a_b` do.
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)

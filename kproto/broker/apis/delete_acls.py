@@ -76,7 +76,7 @@ def _describe(acl: Acl) -> DeleteAclsMatchingAcl:
 def _fault(requested: DeleteAclsFilter) -> str | None:
     """Return Kafka's message for a filter with unassigned enum values, or None.
 
-    DescribeAcls accepts filters with such values.
+    DescribeAcls, unlike DeleteAcls, accepts filters with unassigned enum values.
     """
     if requested.resource_type_filter not in {*Resource} or requested.pattern_type_filter not in {*Pattern}:
         return "Unknown patternFilter."

@@ -42,7 +42,7 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
         if topic is None:
             return _refuse_state(state, missing_topic(by_id=by_id), "There is no such topic.")
         if by_id and topic.name in names:
-            return None  # The error stands in the result for the topic's name.
+            return None  # The result for the topic's name contains the error.
         if topic.id in ids and not by_id:
             message = "The topic is in the request by its name and by its id."
             named = DeleteTopicState(name=topic.name, topic_id=topic.id)

@@ -46,9 +46,11 @@ from .partitions import find_partition, leader_epoch_error, missing_topic
 # IsolationLevel
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-BY_ID_SINCE: Final = 13  # KIP-516
+# The first versions with topic ids (KIP-516), a top-level error in `refuse`, and the current leader in errors
+# (KIP-951).
+BY_ID_SINCE: Final = 13
 TOP_LEVEL_ERROR_SINCE: Final = 13
-LEADER_SINCE: Final = 16  # KIP-951
+LEADER_SINCE: Final = 16
 # The limit of unsent responses in bytes, 256 MiB; above it, a fetch returns only one batch. Responses of this
 # broker occupy memory until they are sent, where Kafka sends records from its files.
 MOST_UNSENT: Final = 1 << 28

@@ -19,7 +19,7 @@ from .configs import config_error, config_requirements
 
 
 def handle_incremental_alter_configs(broker: Broker, call: Call) -> Result:
-    """Apply the changes of each resource, or validate them only."""
+    """Apply the changes of each resource; with `validate_only`, only check them."""
     request = call.request
     assert isinstance(request, IncrementalAlterConfigsRequest)
     outcomes = alter_resources(broker, request.resources, validate_only=request.validate_only)

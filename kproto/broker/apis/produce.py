@@ -52,11 +52,13 @@ from .authorization import (
 from .partitions import missing_topic
 from .transaction_coordinator import verify_partitions
 
-ZSTD_SINCE: Final = 7  # KIP-110
-LEADER_SINCE: Final = 10  # KIP-951
-KNOWS_ABORTABLE_SINCE: Final = 11  # KIP-890: clients know TRANSACTION_ABORTABLE
-ADDS_SINCE: Final = 12  # KIP-890: the write adds the partition to the transaction
-BY_ID_SINCE: Final = 13  # KIP-516
+# The first versions with zstd (KIP-110), the current leader in errors (KIP-951), TRANSACTION_ABORTABLE
+# (KIP-890), writes that add their partition to the transaction (KIP-890), and topic ids (KIP-516).
+ZSTD_SINCE: Final = 7
+LEADER_SINCE: Final = 10
+KNOWS_ABORTABLE_SINCE: Final = 11
+ADDS_SINCE: Final = 12
+BY_ID_SINCE: Final = 13
 
 # Byte positions of fields in the header of a batch of magic 2, which are read before the batch is parsed.
 _MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53

@@ -16,7 +16,7 @@ from .api import Api
 def handle_sasl_authenticate(broker: Broker, call: Call) -> Result:
     """Pass the message to the SASL mechanism.
 
-    The error response to a failed login is delayed; after it the connection is closed.
+    The error response to a failed login is delayed, and then the connection is closed.
     """
     request = call.request
     assert isinstance(request, SaslAuthenticateRequest)

@@ -52,10 +52,10 @@ def verify_partitions(
     adds: bool,
     knows_abortable: bool,
 ) -> dict[TransactionPartition, ErrorCode]:
-    """Return an error for each partition, or NONE if a producer may write to it in its transaction.
+    """Return an error per partition; NONE if the producer may write to it in its transaction.
 
-    `producer` is the producer's id and epoch. With `adds`, partitions that the transaction lacks are added to
-    it.
+    `producer` is the producer's id and epoch. With `adds`, partitions that are not in the transaction are
+    added to it.
     """
     if broker.cluster.transaction_coordinator_of(transactional_id) not in broker.cluster.nodes:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -30,9 +30,11 @@ from .group_coordinator import handle_group_request
 from .partitions import find_partition
 from .transaction_coordinator import verify_partitions
 
-ADDS_SINCE: Final = 5  # KIP-890: the commit adds the group to the transaction
-KNOWS_ABORTABLE_SINCE: Final = 4  # KIP-890: clients know TRANSACTION_ABORTABLE
-KNOWS_LOADING_SINCE: Final = 2  # KAFKA-7296: older producers fail on COORDINATOR_LOAD_IN_PROGRESS
+# The first versions in which the commit adds the group to the transaction (KIP-890), and in which clients
+# know TRANSACTION_ABORTABLE (KIP-890) and COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
+ADDS_SINCE: Final = 5
+KNOWS_ABORTABLE_SINCE: Final = 4
+KNOWS_LOADING_SINCE: Final = 2
 
 
 def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:

@@ -41,8 +41,10 @@ MIN_REAUTH_INTERVAL_MS: Final = 1_000
 class SaslState(Enum):
     """State of one login (SaslServerAuthenticator.SaslState)."""
 
-    INITIAL = "initial"  # no handshake yet
-    AUTHENTICATE = "authenticate"  # the mechanism is selected, and its messages follow
+    # Before SaslHandshake.
+    INITIAL = "initial"
+    # SaslHandshake has selected the mechanism, and the mechanism's messages follow.
+    AUTHENTICATE = "authenticate"
     COMPLETE = "complete"
     FAILED = "failed"
 
