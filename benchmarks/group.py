@@ -103,7 +103,7 @@ class Group:
                 case FindCoordinator():
                     self._events.append((number, CoordinatorFound("node")))
                 case WantMetadata(topics):
-                    self._events.append((number, MetadataUpdated(self.topics, asked=topics)))
+                    self._events.append((number, MetadataUpdated(self.topics, requested=topics)))
                 case Left():
                     del self.members[number]
                     return

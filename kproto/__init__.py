@@ -127,16 +127,16 @@ def _client() -> ModuleType:
                 f"{place} was imported under the name 'consumer', which is that of kproto's client: rename it"
             )
         return known
-    found = find_spec("consumer")
-    if found is not None and is_ours(found.origin):
+    spec = find_spec("consumer")
+    if spec is not None and is_ours(spec.origin):
         import consumer
 
         return consumer
-    if found is not None and found.origin is not None:
+    if spec is not None and spec.origin is not None:
         import warnings
 
         warnings.warn(
-            f"{found.origin} has the name of kproto's client, 'consumer', and can't be imported beside it: "
+            f"{spec.origin} has the name of kproto's client, 'consumer', and can't be imported beside it: "
             "'import consumer' means kproto's from here on. Rename yours",
             stacklevel=4,
         )

@@ -131,8 +131,8 @@ def import_graph() -> Mapping[str, set[str]]:
 
 def imported_modules(path: Path, names: Set[str]) -> set[str]:
     """Return the modules among `names` that a module imports; of `from package import module` the latter."""
-    found = [imported for imported in imports(path) if imported in names]
-    return {name for name in found if not any(deeper.startswith(f"{name}.") for deeper in found)}
+    matching = [imported for imported in imports(path) if imported in names]
+    return {name for name in matching if not any(deeper.startswith(f"{name}.") for deeper in matching)}
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
@@ -189,9 +189,9 @@ IMPORTED_TESTS_LEFT = 10  # lower it with each test module whose helpers move to
 
 def test_every_folder_of_tests_mirrors_a_package() -> None:
     packages = {path.name for path in (ROOT / "kproto").iterdir() if path.is_dir()}
-    others = {"consumer", "conformance", "typing", "data", "fuzz"}
+    without_package = {"consumer", "conformance", "typing", "data", "fuzz"}
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name[0] not in "._"}
-    assert folders <= packages | others
+    assert folders <= packages | without_package
 
 
 def test_nothing_is_imported_from_a_test_module() -> None:

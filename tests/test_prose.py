@@ -154,17 +154,17 @@ def is_riddle(path: str) -> bool:
 
 
 def test_the_prose_has_few_marks() -> None:
-    words, found = 0, Counter[str]()
+    words, marks_by_file = 0, Counter[str]()
     for path in files():
         for text in prose(path):
             words += len(text.split())
-            found[path] += marks(text)
-    assert found.total() * 10_000 / words <= MARKS_PER_10_000_WORDS, found.most_common(10)
+            marks_by_file[path] += marks(text)
+    assert marks_by_file.total() * 10_000 / words <= MARKS_PER_10_000_WORDS, marks_by_file.most_common(10)
 
 
 def test_local_names_say_what_they_hold() -> None:
-    found = Counter({path: sum(name in VAGUE for name in bindings(path)) for path in modules()})
-    assert found.total() <= VAGUE_NAMES, found.most_common(10)
+    names_by_module = Counter({path: sum(name in VAGUE for name in bindings(path)) for path in modules()})
+    assert names_by_module.total() <= VAGUE_NAMES, names_by_module.most_common(10)
 
 
 def test_modules_are_nouns_of_the_field() -> None:

@@ -203,8 +203,8 @@ class Sockets:
         events, woken = self._events, False
         until = min([known.next_address_at for known in self._sockets.values()], default=_NEVER)
         if until != _NEVER:
-            left = max(0.0, until - time.monotonic())
-            timeout = left if timeout is None else min(timeout, left)
+            wait_s = max(0.0, until - time.monotonic())
+            timeout = wait_s if timeout is None else min(timeout, wait_s)
         for ready, mask in self._selector.select(None if timeout is None else min(timeout, MAX_SELECT_S)):
             key = ready.data
             if key is None:
@@ -379,9 +379,9 @@ class Sockets:
         try:
             while pending:
                 sent = sock.send(pending[0], NOW)
-                left = pending.popleft()[sent:]
-                if left:
-                    pending.appendleft(left)
+                unsent = pending.popleft()[sent:]
+                if unsent:
+                    pending.appendleft(unsent)
                     break
         except BlockingIOError:
             pass

@@ -214,7 +214,7 @@ class ConsumerEngine:
             return
         # Errors and records alternate, so that a lasting error does not block the records.
         over = self.group_status.group_error is not None
-        error = None if self._raised and not over else self._next_error(again=over)
+        error = None if self._raised and not over else self._next_error(include_raised=over)
         if error is None:
             rows = [] if event.columns else self.collector.rows(event.limit)
             columns = self.collector.columns() if event.columns else []
@@ -225,7 +225,7 @@ class ConsumerEngine:
             # Records that were skipped (aborted, compacted) count as processed.
             core.partitions.mark_processed()
             self._visit_dirty()
-            error = self._next_error(again=True)
+            error = self._next_error(include_raised=True)
         if error is not None:
             self._raised = True
             core.actions.append(Raise(error))
@@ -279,13 +279,13 @@ class ConsumerEngine:
         else:
             self.fetcher.pump()
 
-    def _next_error(self, *, again: bool) -> KprotoError | None:
+    def _next_error(self, *, include_raised: bool) -> KprotoError | None:
         """Return the next error that poll must raise, or None.
 
-        If `again` is true, an error that was raised before counts while it still blocks a partition.
+        If `include_raised` is true, an error that was raised before counts while it still blocks a partition.
         """
-        error = self.core.pop_error() or (self.group_status.group_error if again else None)
-        return error or self.collector.error(again=again)
+        error = self.core.pop_error() or (self.group_status.group_error if include_raised else None)
+        return error or self.collector.error(include_raised=include_raised)
 
     def serve_listener(self, event: ev.ServeListener) -> None:
         self._run_next_callback()
@@ -410,10 +410,10 @@ class ConsumerEngine:
     def _commit_answered(self, code: int, identity: Any) -> None:
         self.group.on_commit_error(code, identity)
 
-    def _metadata_changed(self, asked: frozenset[str] | None) -> None:
-        self._topic_changes.changed(asked)
+    def _metadata_changed(self, requested: frozenset[str] | None) -> None:
+        self._topic_changes.changed(requested)
         self.core.partitions.mark_all_dirty()
-        self.group.subscription.on_metadata(asked)
+        self.group.subscription.on_metadata(requested)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
         """Handle the Metadata response of a plan; topics that this consumer does not read are ignored."""

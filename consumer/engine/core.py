@@ -133,10 +133,10 @@ class ClientCore(Generic[Options]):
             self.queue_error(broker_error(code, request, ", ".join(names[:MAX_PARTITION_NAMES]) + more))
 
     def report_failure(
-        self, request: str, why: str, partition: TopicPartition | None = None, *, again: bool
+        self, request: str, why: str, partition: TopicPartition | None = None, *, repeated: bool
     ) -> None:
-        """Report a failed request that will be retried. `again`: the previous attempt failed as well."""
-        self.failure_reports.add_failure(request, why, self.now, partition, again=again)
+        """Report a failed request that will be retried. `repeated`: the previous attempt failed as well."""
+        self.failure_reports.add_failure(request, why, self.now, partition, repeated=repeated)
 
     def pop_error(self) -> KprotoError | None:
         """Remove and return the oldest error that poll has not raised yet."""

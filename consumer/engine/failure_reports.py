@@ -1,6 +1,6 @@
 """Reports of requests that keep failing while they are retried without end.
 
-    reports.add_failure("OffsetCommit", "orders-0 was answered with ...", now, partition, again=False)
+    reports.add_failure("OffsetCommit", "orders-0 was answered with ...", now, partition, repeated=False)
 
 Rules:
 
@@ -47,7 +47,7 @@ class FailureReports:
         self._failures: dict[tuple[str, str], _Failure] = {}
 
     def add_failure(
-        self, request: str, why: str, now: int, partition: TopicPartition | None = None, *, again: bool
+        self, request: str, why: str, now: int, partition: TopicPartition | None = None, *, repeated: bool
     ) -> None:
         """Record a failed attempt of `request` that will be retried."""
         failure = self._failures.get((request, why))
@@ -55,12 +55,12 @@ class FailureReports:
             self._forget(now)
             failure = self._failures[request, why] = _Failure({}, now, ReportIntervals())
         failure.last = now
-        if not again:
+        if not repeated:
             for (name, _), failure in self._failures.items():
                 if name == request:
                     failure.since.pop(partition, None)  # the partition has had a successful attempt since
         since, last = failure.since.get(partition, (now, now))
-        if not again or now - last > self._pause_ms:
+        if not repeated or now - last > self._pause_ms:
             since = now
         failure.since[partition] = since, now
         if now - since >= FAILURE_REPORT_DELAY_MS and failure.intervals.is_due(now):

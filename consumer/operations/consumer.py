@@ -244,7 +244,7 @@ class ConsumerOperations(PollOperations):
                 list(self.engine.partitions) if chosen is None else chosen,
                 core.clock,
                 coordinator=self.engine.coordinator.node,
-                found=self.engine.coordinator.learn,
+                on_coordinator=self.engine.coordinator.learn,
                 by_name=self.options.as_java,
             )
             return await self._run(plan, limit)

@@ -144,7 +144,7 @@ class MetadataUpdated(msgspec.Struct, frozen=True):
     partitions: Mapping[str, int]
     # The topics that were requested; None for all. A leader that waits for metadata needs its topics among
     # them.
-    asked: frozenset[str] | None = None
+    requested: frozenset[str] | None = None
     # These are all topics of the cluster. A topic that appears later is therefore known to be new.
     complete: bool = False
     # Topic -> topic id, where known.

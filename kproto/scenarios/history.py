@@ -79,7 +79,7 @@ def shortened(moments: Sequence[Moment]) -> list[Moment]:
         same = [moment for _, moment in group]
         shown.append(same[0])
         if number < 0 and len(same) > 2:
-            last = f"{len(same) - 1} times more; the last: {same[-1].what.removeprefix('has committed ')}"
+            last = f"{len(same) - 1} times more; the last: {same[-1].text.removeprefix('has committed ')}"
             shown.append(Moment(same[-1].at, who, last, same[-1].order))
         else:
             shown += same[1:]
@@ -92,7 +92,7 @@ def _run(number: int, moment: Moment) -> int:
 
 
 def _commits(moment: Moment) -> bool:
-    return "has committed" in moment.what
+    return "has committed" in moment.text
 
 
 def events(act: Act) -> list[GroupEvent]:
@@ -144,7 +144,7 @@ def picked(act: Act) -> Diagram | None:
     for moment in counted(moment for moment in moments_of(act) if not _commits(moment)):
         at = moment.at + act.started
         who = moment.who if moment.who in act.stage.clients else ""
-        builder.add_note(Note(at, who, _of(moment, act), moment.what in ("killed", "closed")))
+        builder.add_note(Note(at, who, _of(moment, act), moment.text in ("killed", "closed")))
     return builder.diagram()
 
 
@@ -156,7 +156,7 @@ def counted(moments: Iterable[Moment], most: int = 2) -> list[Moment]:
     last: dict[str, list[Moment]] = {}
     for moment in moments:
         run = last.get(moment.who)
-        if run is None or run[0].what != moment.what:
+        if run is None or run[0].text != moment.text:
             run = last[moment.who] = []
             runs.append(run)
         run.append(moment)
@@ -165,12 +165,12 @@ def counted(moments: Iterable[Moment], most: int = 2) -> list[Moment]:
 
 
 def _ends(run: list[Moment]) -> list[Moment]:
-    return [run[0], replace(run[-1], what=f"... {len(run) - 2} more; {run[-1].what}")]
+    return [run[0], replace(run[-1], text=f"... {len(run) - 2} more; {run[-1].text}")]
 
 
 def _of(moment: Moment, act: Act) -> str:
     return (
-        moment.what if moment.who in act.stage.clients or not moment.who else f"{moment.who}: {moment.what}"
+        moment.text if moment.who in act.stage.clients or not moment.who else f"{moment.who}: {moment.text}"
     )
 
 

@@ -185,7 +185,7 @@ def coordinator(run: ScenarioRun) -> None:
     nodes = {
         entry.data.node
         for entry in world.entries
-        if entry.what == "request" and entry.data.body[:2] in (b"\x00\x08", b"\x00\x0b")
+        if entry.kind == "request" and entry.data.body[:2] in (b"\x00\x08", b"\x00\x0b")
     }
     run.result("brokers that received joins and commits", sorted(nodes))
     run.claim("one broker", len(nodes) == 1)

@@ -45,14 +45,14 @@ def cluster_config(run: ScenarioRun) -> None:
         world = run.world({"t": 3, "u": 3})
         strategy = {"assignors": ("roundrobin",)} if not extra else {}
         members = [
-            join(world, one, "sarama-cluster", topics=("t", "u"), **config, **strategy, extra=extra)
-            for one in "ab"
+            join(world, member_name, "sarama-cluster", topics=("t", "u"), **config, **strategy, extra=extra)
+            for member_name in "ab"
         ]
-        for one in members:
-            one.poll_timeout_ms = 1_000
+        for member in members:
+            member.poll_timeout_ms = 1_000
         world.run(10_000)
         plans[name] = [sorted(map(str, member.owned)) for member in members]
-        run.result(f"{name} round robin", [" ".join(one) for one in plans[name]])
+        run.result(f"{name} round robin", [" ".join(partitions) for partitions in plans[name]])
         offered = [protocol.name for protocol in world.requests_of(members[0], JoinGroupRequest)[0].protocols]
         run.claim(f"{name}: range and roundrobin are offered", offered == ["range", "roundrobin"])
         if extra:
@@ -82,7 +82,7 @@ def _times(world: World, member: Any, name: str, since: int) -> list[int]:
     """Return the times at which a client's requests of one API reached a broker."""
     times: list[int] = []
     for entry in world.entries:
-        if entry.at >= since and entry.who == member.name and entry.what == "request":
+        if entry.at >= since and entry.who == member.name and entry.kind == "request":
             key = int.from_bytes(entry.data.body[:2], "big")
             times += [entry.at] * (API_NAMES[key] == name)
     return times

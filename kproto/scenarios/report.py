@@ -100,7 +100,7 @@ def json(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
         "claims": [{"text": claim.text, "holds": claim.holds} for claim in run.claims],
         "why": run.because,
         "moments": [
-            {"ms": moment.at, "who": moment.who, "what": moment.what} for moment in history.moments(run)
+            {"ms": moment.at, "who": moment.who, "what": moment.text} for moment in history.moments(run)
         ],
     }
 
@@ -219,7 +219,7 @@ def _table(moments: Sequence[Moment], columns: int) -> list[str]:
         shown = [*shown[:half], Moment(shown[half].at, "...", f"{hidden} more moments"), *shown[-half:]]
     wide = max(len(moment.who) for moment in shown)
     heads = [f"  {moment.at / 1000:9.3f} s  {moment.who:<{wide}}  " for moment in shown]
-    rows = (_wrapped(head, moment.what, columns) for head, moment in zip(heads, shown, strict=True))
+    rows = (_wrapped(head, moment.text, columns) for head, moment in zip(heads, shown, strict=True))
     return [*(line for row in rows for line in row), ""]
 
 

@@ -156,9 +156,12 @@ def split(run: ScenarioRun) -> None:
     for tp in world.partitions():
         world.write("t", tp.partition, *[f"{tp}" for _ in range(tp.partition + 1)])
     world.run(3_000)
-    answers = [_brought(one.response) for _, one in machine.ended(FetchRequest)]
+    answers = [_brought(fetch.response) for _, fetch in machine.ended(FetchRequest)]
     brought = [answer for answer in answers if answer]
-    run.result("partitions with records, in each response", [" ".join(map(str, one)) for one in brought])
+    run.result(
+        "partitions with records, in each response",
+        [" ".join(map(str, partitions)) for partitions in brought],
+    )
     run.result("given", {str(tp): offsets(member, tp) for tp in world.partitions()})
     run.claim("one response had all four", brought == [[0, 1, 2, 3]])
     for tp in world.partitions():

@@ -89,7 +89,7 @@ class Moment:
 
     at: int
     who: str
-    what: str
+    text: str
     order: float = 0
 
 
@@ -155,14 +155,14 @@ class ScenarioRun:
         self.acts.append(Act(world, world.now))
         return world
 
-    def moment(self, what: str, who: str = "", at: int | None = None) -> None:
+    def moment(self, text: str, who: str = "", at: int | None = None) -> None:
         """Add a moment that no client observed: an operator's action, or a comment."""
         if not self.acts:
-            self.moments.append(Moment(at or 0, who, what))
+            self.moments.append(Moment(at or 0, who, text))
             return
         act = self.acts[-1]
         when = act.stage.now if at is None else at
-        act.moments.append(Moment(when - act.started, who, what, len(act.stage.observations)))
+        act.moments.append(Moment(when - act.started, who, text, len(act.stage.observations)))
 
     def grow(self, topic: str, partitions: int, which: str = "") -> None:
         """Grow a topic of the latest world; `which` distinguishes the worlds of one scenario."""
@@ -215,7 +215,7 @@ def _changed(parameters: Parameters) -> list[str]:
     return [name for name in names if getattr(parameters, name) != getattr(plain, name)]
 
 
-_FOUND: dict[str, Scenario] = {}
+_SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(
@@ -231,8 +231,8 @@ def scenario(
     """Register a function as the scenario with this id."""
 
     def enter(play: Callable[[ScenarioRun], None]) -> Callable[[ScenarioRun], None]:
-        assert id not in _FOUND, f"{id} is there twice"
-        _FOUND[id] = Scenario(id, title, says, given, when, then, tuple(takes), play)
+        assert id not in _SCENARIOS, f"{id} is registered twice"
+        _SCENARIOS[id] = Scenario(id, title, says, given, when, then, tuple(takes), play)
         return play
 
     return enter
@@ -254,19 +254,19 @@ def _order(id: str) -> tuple[str, int, str]:
 def scenarios() -> list[Scenario]:
     """Return all scenarios in the order of their ids."""
     _loaded()
-    return [_FOUND[id] for id in sorted(_FOUND, key=_order)]
+    return [_SCENARIOS[id] for id in sorted(_SCENARIOS, key=_order)]
 
 
 def find(id: str) -> Scenario:
     """Return the scenario with this id, in upper or lower case. Raises ConfigError for an unknown id."""
     _loaded()
-    match = next((known_id for known_id in _FOUND if known_id.lower() == id.lower()), None)
+    match = next((known_id for known_id in _SCENARIOS if known_id.lower() == id.lower()), None)
     if match is None:
         near = [
             scenario.id for scenario in scenarios() if scenario.id.lower().startswith(id.lower()[:2])
         ] or sorted(MODULES)
         raise ConfigError("scenario", id, f"allowed: {', '.join(near)}")
-    return _FOUND[match]
+    return _SCENARIOS[match]
 
 
 # -- helpers of many scenarios ------------------------------------------------------------------------------

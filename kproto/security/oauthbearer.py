@@ -153,10 +153,10 @@ def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
     return check
 
 
-def claims_of(found: Mapping[str, Any], now_ms: int, allowed_skew_ms: int = 0) -> Claims:
+def claims_of(token_claims: Mapping[str, Any], now_ms: int, allowed_skew_ms: int = 0) -> Claims:
     """Validate "sub", "exp" and "nbf" or "iat". Raises TokenRejected for an invalid time."""
-    until, since = found.get("exp"), found.get("nbf", found.get("iat"))
-    subject = found.get("sub")
+    until, since = token_claims.get("exp"), token_claims.get("nbf", token_claims.get("iat"))
+    subject = token_claims.get("sub")
     if not isinstance(subject, str) or not subject:
         raise TokenRejected('the token has no "sub"')
     if isinstance(until, bool) or not isinstance(until, int | float) or until != until:

@@ -123,13 +123,13 @@ class ConsumerDriver(RebalanceListener):
         for position in offsets.items():
             self.consumer.seek(*position)
 
-    def _print_answer(self, what: str, ask: Callable[[], object]) -> None:
+    def _print_answer(self, query: str, ask: Callable[[], object]) -> None:
         try:
             result = ask()
         except KprotoError as error:
-            print_line("answer", what, java_name(error))
+            print_line("answer", query, java_name(error))
         else:
-            print_line("answer", what, "ok" if result is None else result)
+            print_line("answer", query, "ok" if result is None else result)
 
     def _partitions(self, words: Sequence[str]) -> list[TopicPartition]:
         return [parse_partition(word)[0] for word in words] if words else sorted(self.consumer.assignment())

@@ -158,8 +158,8 @@ def issuing(clients: Mapping[str, str] | None = None, **settings: Any) -> Genera
             self._answer(dict(urllib.parse.parse_qsl(body)))
 
         def _answer(self, form: dict[str, str]) -> None:
-            status, said = issuer.answer(self.path, self.headers.get("Authorization", ""), form)
-            body = json.dumps(said).encode()
+            status, document = issuer.answer(self.path, self.headers.get("Authorization", ""), form)
+            body = json.dumps(document).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

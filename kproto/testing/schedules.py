@@ -8,7 +8,7 @@
 
 A schedule is determined by its seed: `play(4711)` is identical in every process and on every machine.
 `Schedule` offers the same in steps: set `options` to test your own assignors or policies, watch your own
-invariants, or remove `moves` that your application never makes. With `others`, models of other clients join,
+invariants, or remove `moves` that your application never makes. With `models`, models of other clients join,
 work and leave too; their names are the same as of `kproto.models.index`.
 """
 
@@ -64,27 +64,27 @@ _INVARIANTS: Final = Rule(lambda value: isinstance(value, Iterable), "a list of 
 _WORLD: Final = Rule(has_attributes("heal", "alive_clients"), "a kproto.testing.world.World")
 
 
-@checked(seed=WHOLE_NUMBER, steps=WHOLE_NUMBER, watch=_INVARIANTS, others=TEXTS)
+@checked(seed=WHOLE_NUMBER, steps=WHOLE_NUMBER, watch=_INVARIANTS, models=TEXTS)
 def play(
     seed: int,
     *,
     steps: int = 40,
     trace: bool = False,
     watch: Iterable[Invariant] = (),
-    others: Sequence[str] = (),
+    models: Sequence[str] = (),
     **options: Any,
 ) -> World:
     """Run a random schedule of `steps` moves, then let the world settle. Return the world.
 
-    `watch` are invariants for `World.watch`. `others` are models that take part. `options` are options of the
-    consumers. Raises InvariantBroken if a watched invariant does not hold.
+    `watch` are invariants for `World.watch`. `models` are names of other clients' models that take part.
+    `options` are options of the consumers. Raises InvariantBroken if a watched invariant does not hold.
     """
-    schedule = Schedule(seed, trace=trace, others=others, **options)
+    schedule = Schedule(seed, trace=trace, models=models, **options)
     schedule.world.watch(*watch)
     schedule.run(steps)
     if not schedule.world.alive_clients(Consumer):
         schedule.join()
-    settle(schedule.world, SETTLE_WITH_MODELS_MS if others else SETTLE_MS)
+    settle(schedule.world, SETTLE_WITH_MODELS_MS if models else SETTLE_MS)
     return schedule.world
 
 
@@ -150,7 +150,7 @@ def _resume(consumer: Consumer) -> None:
 class Schedule:
     """A random schedule, step by step."""
 
-    def __init__(self, seed: int, *, trace: bool = False, others: Sequence[str] = (), **options: Any) -> None:
+    def __init__(self, seed: int, *, trace: bool = False, models: Sequence[str] = (), **options: Any) -> None:
         self.random = random = Random(f"{seed}/story")
         self.options = options
         self.world = World(
@@ -160,10 +160,10 @@ class Schedule:
             latency=random.choice(((1, 1), (1, 4), (1, 30), (5, 5))),
             trace=trace,
         )
-        for name in others:
+        for name in models:
             load_model(name)  # Report an unknown name now, not when it is drawn.
-        self.others = others
-        self.strategies = MIXED_GROUP_STRATEGIES if others else random.choice(STRATEGIES)
+        self.models = models
+        self.strategies = MIXED_GROUP_STRATEGIES if models else random.choice(STRATEGIES)
         self.topics = random.choice((("t",), ("t", "u")))
         self.is_gentle = random.random() < 0.25
         self.moves: list[tuple[int, Callable[[], None]]] = [
@@ -197,7 +197,7 @@ class Schedule:
                 (1, self.delete_before),
                 (1, self.truncate),
             ]
-        if others:
+        if models:
             self.moves += [(6, self.join_model), (3, self.end_model)]
         self._members = 0
         for partition in self.world.partitions():
@@ -244,7 +244,7 @@ class Schedule:
         if len(self.world.alive_clients(Member)) >= 4:
             return
         self._members += 1
-        name = random.choice(self.others)
+        name = random.choice(self.models)
         model: Member = self.world.join(
             f"{name}{self._members}",
             load_model(name),

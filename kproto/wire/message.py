@@ -203,8 +203,8 @@ class _DeclarationMeta(msgspec.StructMeta):
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, cls.__plain__)
 
-    def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, cls.__plain__)
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, cls.__plain__)
 
 
 def _default(struct: str, name: str, default: object) -> object:

@@ -53,12 +53,12 @@ MOST_USED = (
 class Effort:
     """The number of examples per version, and of values that replace each byte of a sample.
 
-    Hypothesis draws `most_used` examples of a frequent message and `others` of any other; Kafka draws
+    Hypothesis draws `most_used` examples of a frequent message and `less_used` of any other; Kafka draws
     `kafkas` of each.
     """
 
     most_used: int
-    others: int
+    less_used: int
     kafkas: int
     values: int
 
@@ -100,7 +100,7 @@ def test_kafka_agrees_on_the_most_used_messages(bridge: Bridge, name: str, versi
 @pytest.mark.parametrize("name", [name for name in index.names() if name not in MOST_USED])
 def test_kafka_agrees_on_every_version(bridge: Bridge, name: str) -> None:
     for _, version in all_versions([name]):
-        judge(bridge, name, version, EFFORT.others)
+        judge(bridge, name, version, EFFORT.less_used)
 
 
 SEED = random.randrange(2**31) if PROFILE == "soak" else 0

@@ -106,7 +106,7 @@ def test_kafka_and_we_keep_unknown_numbers(bridge: Bridge, name: str) -> None:
         for extreme in (0, 1):
             message = sample(cls, version)
             for place in all_places(message, version):
-                if place.there and getattr(place.kind, "name", "") in INTEGERS:
+                if place.is_present and getattr(place.kind, "name", "") in INTEGERS:
                     place.set(INTEGERS[place.kind.name][extreme])
             kafka_agrees(bridge, message, version)
 

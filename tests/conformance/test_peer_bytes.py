@@ -135,7 +135,7 @@ class Defect:
     """A known error: `narrow` changes a struct to what the peer supports; `example` is still wrong."""
 
     package: str
-    what: str
+    description: str
     narrow: Callable[[Any, str], None]  # For any struct within the message of this name.
     example: Message
     version: int
@@ -213,7 +213,7 @@ def narrowed(peer: Peer, message: Message) -> Message:
     return message
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.what}")
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.description}")
 def test_a_known_defect_of_a_peer_still_exists(defect: Defect) -> None:
     if find_spec(defect.package) is None:
         judges.missing(defect.package)
@@ -229,7 +229,7 @@ def test_a_known_defect_of_a_peer_still_exists(defect: Defect) -> None:
         assert codec(data)[1] != data
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.what}")
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.description}")
 def test_narrowing_removes_only_the_defect(defect: Defect) -> None:
     """The example changes by its own narrowing, and by no other one."""
     version = defect.version

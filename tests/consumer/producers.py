@@ -19,18 +19,18 @@ from tests.consumer.scripted_coordinator import Coordinator
 
 
 class SynchronousProducer:
-    """An AsyncProducer in an event loop of its own, called as a Producer is."""
+    """An AsyncProducer whose event loop runs in a thread, called as a Producer is."""
 
     def __init__(self, bootstrap: str, **options: Any) -> None:
-        self.there = LoopThread("awaited", lambda: AsyncProducer(bootstrap, **options))
-        self.producer = self.there.client
+        self.loop_thread = LoopThread("awaited", lambda: AsyncProducer(bootstrap, **options))
+        self.producer = self.loop_thread.client
 
-    def do(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def do(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         async def work() -> Any:
-            result = what(*args, **kwargs)
+            result = function(*args, **kwargs)
             return await result if inspect.isawaitable(result) else result
 
-        return self.there.run(work())
+        return self.loop_thread.run(work())
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.producer, name)
@@ -53,10 +53,10 @@ class SynchronousProducer:
     def end(self) -> None:
         """End the producer and its event loop."""
 
-        async def there() -> None:
+        async def loop_thread() -> None:
             self.producer.kill()
 
-        self.there.close(there())
+        self.loop_thread.close(loop_thread())
 
     def __enter__(self) -> SynchronousProducer:
         return self
@@ -116,15 +116,17 @@ def machine(producer: Any) -> Any:
 
 @contextmanager
 def ctrl_c(moment: int) -> Iterator[None]:
-    """At so many places of our code from here where CPython may run a signal handler: in front of a
-    function's first line, and behind calls."""
-    left = moment
+    """Send SIGINT at the n-th place of the client's code where CPython may run a signal handler.
 
-    def count(frame: Any, event: str, what: Any) -> None:
-        nonlocal left
+    Such places are before the first line of a function and after a call. `moment` is n.
+    """
+    remaining = moment
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal remaining
         if event != "c_call" and "/consumer/" in frame.f_code.co_filename:
-            left -= 1
-            if not left:
+            remaining -= 1
+            if not remaining:
                 signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it

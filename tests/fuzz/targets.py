@@ -215,7 +215,7 @@ _sasl_words = st.sampled_from(
     ]
 )
 _some_sasl = st.builds(
-    lambda half, said: bytes((half,)) + _BETWEEN.join(said),
+    lambda half, messages: bytes((half,)) + _BETWEEN.join(messages),
     st.integers(0, 7),
     st.lists(_sasl_words | st.binary(max_size=40), max_size=3),
 )

@@ -30,11 +30,11 @@ FULL = Subscription(
 )
 names = st.text("abc", min_size=1, max_size=4)
 partitions = st.lists(st.builds(TopicPartition, names, st.integers(0, 9)), max_size=6, unique=True).map(
-    lambda topics: tuple(sorted(topics))
+    lambda drawn: tuple(sorted(drawn))
 )
 subscriptions = st.builds(
     Subscription,
-    topics=st.lists(names, max_size=4, unique=True).map(lambda found: tuple(sorted(found))),
+    topics=st.lists(names, max_size=4, unique=True).map(lambda topics: tuple(sorted(topics))),
     user_data=st.none() | st.binary(max_size=5),
     owned=partitions,
     generation=st.none() | st.integers(0, 2**31 - 1),
@@ -249,18 +249,18 @@ def test_a_str_is_not_a_list_of_topics() -> None:
         (lambda: Assignment(user_data=7), "Assignment v3: field user_data: 7 is not bytes"),
     ],
 )
-def test_a_value_that_cannot_be_encoded_is_refused_with_its_field(
-    write: Callable[[], Any], said: str
+def test_a_value_that_cannot_be_encoded_is_rejected_with_its_field(
+    write: Callable[[], Any], message: str
 ) -> None:
-    with pytest.raises(EncodeError, match=said):
+    with pytest.raises(EncodeError, match=message):
         write().encode()
 
 
 @pytest.mark.parametrize("version", [-1, 4, 70_000, 1 << 70, "3", None, 1.0])
-@pytest.mark.parametrize("one", [Subscription(), Assignment()])
-def test_an_unknown_version_is_refused(one: Any, version: Any) -> None:
+@pytest.mark.parametrize("encodable", [Subscription(), Assignment()])
+def test_an_unknown_version_is_rejected(encodable: Any, version: Any) -> None:
     with pytest.raises(UnsupportedVersion, match="allowed: 0-3"):
-        one.encode(version)
+        encodable.encode(version)
 
 
 @pytest.mark.parametrize("generation", [1 << 31, -(1 << 31) - 1, "4", None])

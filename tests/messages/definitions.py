@@ -89,13 +89,13 @@ class _Comparison:
         yield from self.struct("", cls, defined["fields"], self.valid)
 
     def struct(
-        self, path: str, cls: type[Struct], fields: list[Definition], there: set[int]
+        self, path: str, cls: type[Struct], fields: list[Definition], present: set[int]
     ) -> Iterator[str]:
         wanted: dict[str, tuple[Definition, set[int]]] = {}
         for definition in fields:
             # A few tagged fields declare only the versions in which they are tagged.
             text = definition.get("versions") or definition["taggedVersions"]
-            versions = _set(text, self.valid) & there
+            versions = _set(text, self.valid) & present
             if versions:
                 wanted[snake_case(definition["name"])] = (definition, versions)
         declared = {f.name: f for f in cls.__fields__}
@@ -107,18 +107,18 @@ class _Comparison:
         yield from _differ(f"{path}(order)", common, [name for name in wanted if name in declared])
         for name, (definition, versions) in wanted.items():
             if name in declared:
-                yield from self.field(path + name, declared[name], definition, versions, there)
+                yield from self.field(path + name, declared[name], definition, versions, present)
 
     def field(
-        self, path: str, f: Field, definition: Definition, versions: set[int], there: set[int]
+        self, path: str, f: Field, definition: Definition, versions: set[int], present: set[int]
     ) -> Iterator[str]:
-        yield from _differ(f"{path} (versions)", _within(f.versions, there), versions)
+        yield from _differ(f"{path} (versions)", _within(f.versions, present), versions)
         nullable = _set(definition.get("nullableVersions", "none"), self.valid) & versions
         yield from _differ(f"{path} (nullable)", _within(f.nullable, versions), nullable)
         tagged = _set(definition.get("taggedVersions", "none"), self.valid) & versions
         yield from _differ(f"{path} (tagged)", _within(f.tagged, versions), tagged)
         yield from _differ(f"{path} (tag)", f.tag, definition.get("tag", -1))
-        if versions != there:
+        if versions != present:
             yield from _differ(f"{path} (ignorable)", f.ignorable, definition.get("ignorable", False))
         yield from _differ(f"{path} (map key)", f.map_key, definition.get("mapKey", False))
         yield from _differ(f"{path} (rigid)", f.always_rigid, definition.get("flexibleVersions") == "none")
@@ -156,10 +156,10 @@ def _spell(versions: set[int]) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _within(versions: Versions, there: set[int], exact: bool = False) -> set[int]:
+def _within(versions: Versions, present: set[int], exact: bool = False) -> set[int]:
     if exact:
         return set(range(versions.min, versions.max + 1))
-    return {version for version in there if version in versions}
+    return {version for version in present if version in versions}
 
 
 def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> object:

@@ -54,7 +54,7 @@ def test_an_unknown_name_is_a_key_error(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kafka", "here"),
+    ("kafka", "expected"),
     [
         ("GroupId", "group_id"),
         ("KRaftVersion", "k_raft_version"),
@@ -63,8 +63,8 @@ def test_an_unknown_name_is_a_key_error(name: str) -> None:
         ("Enable2Pc", "enable2_pc"),
     ],
 )
-def test_names_are_kafkas_in_snake_case(kafka: str, here: str) -> None:
-    assert index.snake_case(kafka) == here
+def test_names_are_kafkas_in_snake_case(kafka: str, expected: str) -> None:
+    assert index.snake_case(kafka) == expected
 
 
 def test_importing_the_index_imports_no_message() -> None:

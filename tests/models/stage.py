@@ -263,7 +263,7 @@ class Member:
 
     def drop_connections(self) -> None:
         """Break the connections that carry group requests."""
-        for wire in [one for one in self.wires.values() if one.group]:
+        for wire in [wire for wire in self.wires.values() if wire.group]:
             self.stage._broker(machine.ClientDisconnected(wire.conn))
             wire.break_connection("connection reset by peer")
 
@@ -561,15 +561,15 @@ def _describe_commit(line: Line) -> str:
         for partition in topic.partitions
     }
     text = ",".join(
-        f"{key}@{one.committed_offset}/e{one.committed_leader_epoch if line.version >= 6 else -1}"
+        f"{key}@{offset.committed_offset}/e{offset.committed_leader_epoch if line.version >= 6 else -1}"
         + (
             ""
-            if one.committed_metadata == ""
+            if offset.committed_metadata == ""
             else "/null"
-            if one.committed_metadata is None
-            else f"/{one.committed_metadata!r}"
+            if offset.committed_metadata is None
+            else f"/{offset.committed_metadata!r}"
         )
-        for key, one in sorted(offsets.items())
+        for key, offset in sorted(offsets.items())
     )
     return f"gen={x.generation_id_or_member_epoch} id={x.member_id or '-'}{instance} {text or 'none'}"
 

@@ -93,10 +93,10 @@ def what_is_written_is_read(package: Package) -> None:
 def headers_of_batches_are_read_as_written(package: Package) -> None:
     @package.examples()
     @given(ANY)
-    def claim(one: RecordBatch) -> None:
-        (read_batch,) = package.records.batches(package.encode([one]))
-        assert {name: getattr(read_batch, name) for name in one.header} == one.header
-        assert read_batch.count == len(one.written)
+    def claim(batch: RecordBatch) -> None:
+        (read_batch,) = package.records.batches(package.encode([batch]))
+        assert {name: getattr(read_batch, name) for name in batch.header} == batch.header
+        assert read_batch.count == len(batch.written)
         assert read_batch.size == len(read_batch.data)
 
     claim()
@@ -135,8 +135,8 @@ def a_changed_bit_is_noticed(package: Package) -> None:
 
     @package.examples()
     @given(ANY, st.data())
-    def claim(one: RecordBatch, data: st.DataObject) -> None:
-        whole = bytearray(package.encode([one]))
+    def claim(batch: RecordBatch, data: st.DataObject) -> None:
+        whole = bytearray(package.encode([batch]))
         whole[data.draw(st.integers(17, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         try:
             package.read(bytes(whole))
@@ -150,9 +150,9 @@ def a_changed_bit_is_noticed(package: Package) -> None:
 def a_wrong_count_is_noticed(package: Package) -> None:
     @package.examples()
     @given(ANY, st.integers(-2, 20))
-    def claim(one: RecordBatch, count: int) -> None:
-        whole = bytearray(package.encode([one]))
-        if count == len(one.written):
+    def claim(batch: RecordBatch, count: int) -> None:
+        whole = bytearray(package.encode([batch]))
+        if count == len(batch.written):
             return
         whole[57:61] = count.to_bytes(4, "big", signed=True)
         try:

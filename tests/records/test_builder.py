@@ -112,7 +112,7 @@ def test_a_builder_builds_what_encode_batch_does() -> None:
     )
 
 
-def test_an_offset_too_far_from_the_first_is_refused() -> None:
+def test_an_offset_too_far_from_the_first_is_rejected() -> None:
     with pytest.raises(EncodeError, match="too far"):
         encode_batch([Record(0, NOW, None, None), Record(1 << 31, NOW, None, None)])
 
@@ -123,7 +123,7 @@ def test_offsets_that_are_not_ascending_are_rejected(offset: int) -> None:
         encode_batch([Record(9, NOW, None, None), Record(offset, NOW, None, None)])
 
 
-def test_a_last_offset_below_the_first_is_refused() -> None:
+def test_a_last_offset_below_the_first_is_rejected() -> None:
     with pytest.raises(EncodeError, match="below"):
         encode_batch([], base_offset=5, last_offset=4)
 
@@ -151,21 +151,21 @@ UNFIT: list[tuple[tuple[Any, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("unfit", "told"), UNFIT, ids=[told[13:45] for _, told in UNFIT])
+@pytest.mark.parametrize(("unfit", "message"), UNFIT, ids=[message[13:45] for _, message in UNFIT])
 def test_invalid_values_are_rejected_with_their_place_and_not_appended(
-    unfit: tuple[Any, ...], told: str
+    unfit: tuple[Any, ...], message: str
 ) -> None:
     builder = BatchBuilder()
     builder.append(NOW, None, b"a", [("h", b"")])
-    with pytest.raises(EncodeError, match=told):
+    with pytest.raises(EncodeError, match=message):
         builder.append(*unfit)
     builder.append(NOW, None, b"b")
     assert [row.value for row in rows(builder.build())] == [b"a", b"b"]
-    with pytest.raises(EncodeError, match=told):
+    with pytest.raises(EncodeError, match=message):
         encode_batch([Record(0, NOW, None, b"a"), Record(1, *unfit)])
 
 
-def test_unknown_options_are_refused() -> None:
+def test_unknown_options_are_rejected() -> None:
     with pytest.raises(ConfigError):
         encode_batch([], compression="lzo")
     with pytest.raises(EncodeError):

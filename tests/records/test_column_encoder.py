@@ -28,13 +28,15 @@ ROWS = st.lists(st.tuples(WILD, contents, contents, headers), max_size=40)
 
 
 @given(ROWS, st.sampled_from([100, 1000, 50000]), st.sampled_from(CODECS), st.booleans())
-def test_the_bytes_are_those_of_the_builder(found: list[Any], size: int, codec: str, named: bool) -> None:
-    moments, keys, values, tails = ([row[column] for row in found] for column in range(4))
+def test_the_builder_writes_the_same_bytes(records: list[Any], size: int, codec: str, named: bool) -> None:
+    moments, keys, values, tails = ([row[column] for row in records] for column in range(4))
     if not named:
-        tails = [()] * len(found)
-    built = encode_columns(moments, keys, values, tails if named else None, compression=codec, max_bytes=size)
+        tails = [()] * len(records)
+    encoded = encode_columns(
+        moments, keys, values, tails if named else None, compression=codec, max_bytes=size
+    )
     start = 0
-    for data in built:
+    for data in encoded:
         (batch,) = batches(data)
         builder = BatchBuilder(codec, max_bytes=1 << 40)
         for at in range(start, start + batch.count):
@@ -42,7 +44,7 @@ def test_the_bytes_are_those_of_the_builder(found: list[Any], size: int, codec: 
         assert builder.build() == data
         assert builder.size <= size or batch.count == 1
         start += batch.count
-    assert start == len(found)
+    assert start == len(records)
 
 
 @given(

@@ -195,7 +195,7 @@ def sized(*runs: tuple[int, int]) -> list[Record]:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "records",
     [
         sized((3000, 100)),
         sized(*[(10, 100), (40, 101)] * 60),
@@ -205,14 +205,14 @@ def sized(*runs: tuple[int, int]) -> list[Record]:
     ],
     ids=["all alike", "short runs", "all different", "a few very long", "long runs"],
 )
-def test_records_in_runs_of_one_size_are_found(made: list[Record]) -> None:
-    for size in (200, 1000, len(made)):
-        data = b"".join(encode_batch(made[at : at + size]) for at in range(0, len(made), size))
-        assert columns(data).rows() == made
+def test_records_in_runs_of_one_size_are_read(records: list[Record]) -> None:
+    for size in (200, 1000, len(records)):
+        data = b"".join(encode_batch(records[at : at + size]) for at in range(0, len(records), size))
+        assert columns(data).rows() == records
 
 
 @pytest.mark.parametrize("size", [100, 1000], ids=["small", "large"])
-def test_long_runs_are_found_by_their_ends(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_runs_are_detected_by_their_ends(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_decoder, "_starts", None)
     records = [Record(at, NOW + at // 100, b"key-%06d" % at, bytes(size)) for at in range(10_000)]
     for batch in (98, 800, 9_000):

@@ -36,9 +36,9 @@ def test_records_are_kept_except_what_the_magic_lacks(drawn: list[RecordBatch], 
             timestamp=row.timestamp if magic else -1,
             headers=row.headers if magic == 2 else (),
         )
-        for one in drawn
-        if not one.header.get("is_control")
-        for row in one.records
+        for batch in drawn
+        if not batch.header.get("is_control")
+        for row in batch.records
     ]
     data = convert(joined(drawn), magic)
     assert {batch.magic for batch in batches(data)} <= {magic}
@@ -67,10 +67,10 @@ def test_up_and_down_conversion_restores_the_bytes(magic: int, data: st.DataObje
 
 
 @given(record_batches(codecs=OLD, control=False))
-def test_codec_and_timestamp_type_are_kept(one: RecordBatch) -> None:
-    for old in batches(convert(one.data, 1)):
-        assert old.compression == one.header["compression"]
-        assert old.timestamp_type == one.header.get("timestamp_type", "CreateTime")
+def test_codec_and_timestamp_type_are_kept(batch: RecordBatch) -> None:
+    for old in batches(convert(batch.data, 1)):
+        assert old.compression == batch.header["compression"]
+        assert old.timestamp_type == batch.header.get("timestamp_type", "CreateTime")
 
 
 def test_an_uncompressed_batch_becomes_messages_and_a_compressed_one_a_wrapper() -> None:

@@ -45,11 +45,11 @@ def test_the_bytes_are_those_of_the_builder(rows: list[Any], codec: str) -> None
 
 @given(st.lists(st.tuples(NEAR, SIZES), min_size=2, max_size=200), st.booleans(), st.booleans())
 def test_typical_records_have_the_bytes_of_the_builder(
-    found: list[tuple[int, int]], keyed: bool, in_order: bool
+    sizes_by_time: list[tuple[int, int]], keyed: bool, in_order: bool
 ) -> None:
     rows: list[Any] = [
         (moment, b"k" * (size % 90) if keyed else None, b"v" * size, ())
-        for moment, size in (sorted(found) if in_order else found)
+        for moment, size in (sorted(sizes_by_time) if in_order else sizes_by_time)
     ]
     assert listed(rows) == built(rows)
 

@@ -85,7 +85,7 @@ def test_each_run_of_a_scenario_is_shown_separately(capsys: pytest.CaptureFixtur
 def test_consecutive_commits_are_shortened_to_first_and_last() -> None:
     several = [Moment(at, "g", f"has committed t-0 at {at}") for at in range(4)]
     shown = history.shortened([*several, Moment(9, "a", "closing"), several[0]])
-    assert [moment.what for moment in shown] == [
+    assert [moment.text for moment in shown] == [
         "has committed t-0 at 0",
         "3 times more; the last: t-0 at 3",
         "closing",
@@ -94,7 +94,7 @@ def test_consecutive_commits_are_shortened_to_first_and_last() -> None:
 
 
 def test_a_jump_of_the_read_position_is_shown() -> None:
-    texts = [moment.what for moment in history.moments(find("S0-3").run())]
+    texts = [moment.text for moment in history.moments(find("S0-3").run())]
     assert [text for text in texts if text.startswith("reads")] == [
         "reads test-0 from offset 2 on",
         "reads test-0 from offset 5 on",
@@ -103,7 +103,7 @@ def test_a_jump_of_the_read_position_is_shown() -> None:
 
 def test_a_closing_member_is_not_shown_as_killed() -> None:
     run = find("S3-21").run()
-    assert [moment.what for moment in history.moments(run) if moment.what in ("closed", "killed")] == [
+    assert [moment.text for moment in history.moments(run) if moment.text in ("closed", "killed")] == [
         "closed"
     ]
     assert [event.kind for event in history.events(run.acts[0])][-2:] == ["left", "ended"]

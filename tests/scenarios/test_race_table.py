@@ -54,6 +54,6 @@ def test_a_join_that_ends_mid_poll_restarts_at_the_committed_offset() -> None:
 def test_the_table_is_one_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", "race", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {one["program"]: (one["assigned"], one["first"]) for one in rows} == {
+    assert {row["program"]: (row["assigned"], row["first"]) for row in rows} == {
         name: row[:2] for name, row in MEASURED.items()
     }

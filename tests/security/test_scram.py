@@ -115,9 +115,9 @@ def test_a_client_raises_only_sasl_failed_on_any_bytes(challenges: list[bytes]) 
 
 
 @given(st.lists(st.binary(max_size=80) | st.just(b"n,,n=alice,r=c"), min_size=1, max_size=3))
-def test_a_broker_accepts_no_client_without_a_proof(said: list[bytes]) -> None:
+def test_a_broker_accepts_no_client_without_a_proof(messages: list[bytes]) -> None:
     broker = server("SCRAM-SHA-256", {"alice": "right"})
-    assert not any(isinstance(broker.evaluate_response(message), Accepted) for message in said)
+    assert not any(isinstance(broker.evaluate_response(message), Accepted) for message in messages)
 
 
 def test_another_authorization_id_is_rejected() -> None:

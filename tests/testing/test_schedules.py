@@ -63,4 +63,4 @@ def test_a_schedule_runs_the_same_twice() -> None:
 def test_an_unknown_client_is_rejected_before_the_schedule_is_drawn() -> None:
     """Otherwise a short schedule with a misspelt name would pass, without a member of that client."""
     with pytest.raises(ConfigError, match=r"client='kafka_go' is not allowed; allowed: java, .*kafka-go"):
-        play(3, steps=0, others=("kafka_go",))
+        play(3, steps=0, models=("kafka_go",))

@@ -45,7 +45,7 @@ class Ranges(Message, api_key=900, versions="0-5", flexible="3+"):
     """Fields that are added, removed, made nullable, and ignorable."""
 
     always: Int32
-    gone: Int16 = field("0-2", default=-1)
+    removed: Int16 = field("0-2", default=-1)
     ignored: String = field("2+", default="", ignorable=True)
     late: String | None = field("1+", nullable="2+", default="x")
     key: Int64 = field("4+", default=0x7FFF_FFFF_FFFF_FFFF, map_key=True)
@@ -169,7 +169,7 @@ class Thing(Struct):
     records: Records | None
     numbers: list[Int32]
     flags: list[Bool] | None
-    gone: Int16 = field("0", default=-1)
+    removed: Int16 = field("0", default=-1)
     points: list[Point] | None
     names: list[String] | None
     late: String = field("2+", tag=0, default="", ignorable=True)

@@ -92,13 +92,15 @@ def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
 class Place:
     """A field of a sample, or an element of a list in it: its kind, and how to replace its value."""
 
-    def __init__(self, path: str, owner: Any, key: str | int, kind: Any, nullable: bool, there: bool) -> None:
+    def __init__(
+        self, path: str, owner: Any, key: str | int, kind: Any, nullable: bool, is_present: bool
+    ) -> None:
         self.path = path
         self.owner = owner
         self.key = key
         self.kind = kind
         self.nullable = nullable
-        self.there = there
+        self.is_present = is_present
 
     def __repr__(self) -> str:
         return self.path
@@ -115,10 +117,10 @@ class Place:
 
 def all_places(owner: Any, version: int, prefix: str = "") -> Iterator[Place]:
     for f in type(owner).__fields__:
-        path, there = prefix + f.name, version in f.versions
-        yield Place(path, owner, f.name, f.kind, version in f.nullable, there)
+        path, is_present = prefix + f.name, version in f.versions
+        yield Place(path, owner, f.name, f.kind, version in f.nullable, is_present)
         value = getattr(owner, f.name)
-        if not there or value is None:
+        if not is_present or value is None:
             continue
         if isinstance(f.kind, type):
             yield from all_places(value, version, f"{path}.")
@@ -146,7 +148,7 @@ class Length(NamedTuple):
     start: int
     end: int
     varint: bool
-    what: str
+    description: str
 
     @property
     def size(self) -> int:
@@ -167,16 +169,16 @@ class _Noting(interpreter.Reader):
         super().__init__(*arguments)
         self.noted: list[Length] = []
 
-    def uvarint(self, what: str) -> int:
+    def uvarint(self, label: str) -> int:
         start = self.at
-        value = super().uvarint(what)
-        if what not in ("a tag", "the marker of a nullable struct"):
-            self.noted.append(Length(start, self.at, True, what))
+        value = super().uvarint(label)
+        if label not in ("a tag", "the marker of a nullable struct"):
+            self.noted.append(Length(start, self.at, True, label))
         return value
 
-    def length(self, code: str, flexible: bool, what: str) -> int:
+    def length(self, code: str, flexible: bool, label: str) -> int:
         start = self.at
-        value = super().length(code, flexible, what)
+        value = super().length(code, flexible, label)
         if not flexible:
-            self.noted.append(Length(start, self.at, False, what))
+            self.noted.append(Length(start, self.at, False, label))
         return value

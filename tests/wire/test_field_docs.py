@@ -95,7 +95,7 @@ def test_every_message_can_be_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "told"),
+    ("of", "expected"),
     [
         (Versions(0, 9), ""),
         (Versions(5, 0x7FFF), "5+"),
@@ -104,8 +104,8 @@ def test_every_message_can_be_described() -> None:
         (Versions(12, 14), "none"),
     ],
 )
-def test_version_ranges_are_limited_to_the_message(of: Versions, told: str) -> None:
-    assert version_range(of, Versions(0, 9)) == told
+def test_version_ranges_are_limited_to_the_message(of: Versions, expected: str) -> None:
+    assert version_range(of, Versions(0, 9)) == expected
 
 
 def test_nullable_versions_are_described() -> None:

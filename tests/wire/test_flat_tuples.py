@@ -56,7 +56,7 @@ class ListedPart(Struct):
     late: Int8 = field("2+", default=-1)
     numbers: list[Int32]
     flags: list[Bool] | None
-    gone: list[Int16] = field("0", default=[])
+    removed: list[Int16] = field("0", default=[])
     note: String = field("1+", tag=0, default="")
 
 
@@ -157,19 +157,19 @@ def _part(cls: type[Any], index: int, **values: Any) -> Any:
     return MixedPart(**(mixed | values))
 
 
-def survives_in_runs(module: ModuleType) -> None:
+def assert_corrupted_runs_agree(module: ModuleType) -> None:
     """Corrupt each byte of an element in one or in all elements of a run; truncate the run."""
     for (cls, version), count in itertools.product(BOTH_WAYS, (4, 26)):
         part = _part(cls, 5, **({"name": "x" * 130} if cls is Named else {}))
         many = cls(parts=[part] * count, after=7).encode(version)
-        one = cls(parts=[part], after=7).encode(version)
-        size = (len(many) - len(one)) // (count - 1)
+        single = cls(parts=[part], after=7).encode(version)
+        size = (len(many) - len(single)) // (count - 1)
         start = len(many) - count * size - 2 - (version > 0)
         for place in (at for at in range(size) if many[start + at] != ord("x")):
-            for other, elements in itertools.product((0, 1, 0xFF), ((3,), range(count))):
+            for corrupted_byte, elements in itertools.product((0, 1, 0xFF), ((3,), range(count))):
                 broken = bytearray(many)
                 for element in elements:
-                    broken[start + element * size + place] = other
+                    broken[start + element * size + place] = corrupted_byte
                 # The decoder knows the layout before it gets the corrupted bytes.
                 module.decode_flat(cls, many, version)
                 assert_agree(module, cls, version, bytes(broken))
@@ -239,7 +239,7 @@ def test_the_end_of_a_run_is_noticed() -> None:
 
 
 def test_corrupted_runs_raise_the_errors_of_decode() -> None:
-    survives_in_runs(flat_tuples)
+    assert_corrupted_runs_agree(flat_tuples)
 
 
 @given(st.sampled_from(ALL).flatmap(lambda cls: st.tuples(st.just(cls), versioned(cls, unknown_tags=True))))
@@ -326,12 +326,12 @@ MUTANTS: dict[str, tuple[str, str, Callable[[ModuleType], None]]] = {
     "one element with other lists counts as read": (
         "length_hint(rows) + 1",
         "length_hint(rows)",
-        survives_in_runs,
+        assert_corrupted_runs_agree,
     ),
     "lists are another element's": (
         "get(tail) or read(tail)",
         "read(tail[:-1] + bytes(1))",
-        survives_in_runs,
+        assert_corrupted_runs_agree,
     ),
     "tagged fields keep their defaults": (
         "tagged if version in f.tagged",
@@ -341,7 +341,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[ModuleType], None]]] = {
     "absent fields hold nothing": (
         "or repr(_flatten_value(f.kind, f.initial()))",
         "or 'None'",
-        survives_in_runs,
+        assert_corrupted_runs_agree,
     ),
 }
 

@@ -20,10 +20,10 @@ def test_a_frame_is_an_int32_size_and_the_body() -> None:
 def test_frames_do_not_depend_on_how_the_stream_is_split(bodies: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(map(frame, bodies))
     edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    frames, found = Frames(), list[bytes]()
+    frames, received = Frames(), list[bytes]()
     for start, end in pairwise(edges):
-        found += frames.feed(stream[start:end])
-    assert found == bodies
+        received += frames.feed(stream[start:end])
+    assert received == bodies
     assert frames.missing == 0
 
 
@@ -161,13 +161,13 @@ LARGE = 2 * ReceiveBuffer.MIN_SIZE
 @given(st.lists(st.tuples(st.sampled_from((LARGE, LARGE, LARGE + 9, 9)), st.integers(0, 3)), max_size=8))
 def test_a_buffer_with_a_view_is_never_reused(frames: list[tuple[int, int]]) -> None:
     receive_buffer, held = ReceiveBuffer(), list[tuple[memoryview, bytes]]()
-    for number, (size, kept) in enumerate(frames):
+    for number, (size, views_held) in enumerate(frames):
         body = bytes([number + 1]) * size
         (body_,) = arrives(receive_buffer, frame(body))
         assert body_ == body
         held.append((memoryview(body_)[size // 2 :], body[size // 2 :]))
         del body_
-        del held[: max(0, len(held) - kept)]
+        del held[: max(0, len(held) - views_held)]
         assert all(view == before for view, before in held)
 
 

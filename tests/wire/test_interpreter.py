@@ -159,9 +159,9 @@ def test_the_bytes_of(
 
 
 def test_fields_that_the_version_lacks_are_decoded_to_their_defaults() -> None:
-    data = ranges(late="x", gone=5, parts=[RangesPart(numbers=[7], only_one=True)]).encode(1)
+    data = ranges(late="x", removed=5, parts=[RangesPart(numbers=[7], only_one=True)]).encode(1)
     decoded = Ranges.decode(data, 1)
-    assert decoded == ranges(late="x", gone=5, parts=[RangesPart(numbers=[7], only_one=True, name="")])
+    assert decoded == ranges(late="x", removed=5, parts=[RangesPart(numbers=[7], only_one=True, name="")])
     assert decoded.key == 0x7FFF_FFFF_FFFF_FFFF
 
 
@@ -327,9 +327,9 @@ ENCODE_ERRORS: list[tuple[str, Message, int, str, str]] = [
     ("None in another range", ranges(late=None), 1, "late", "not nullable in this version"),
     (
         "a field that the version lacks",
-        ranges(gone=5),
+        ranges(removed=5),
         3,
-        "gone",
+        "removed",
         "lacks the field (versions 0-2); leave it at -1",
     ),
     ("a struct that the version lacks", ranges(part=RangesPart(numbers=[1])), 1, "part", "lacks the field"),

@@ -44,9 +44,9 @@ def test_a_misspelled_field_gets_a_suggestion_and_positional_values_are_rejected
 
 
 def test_default_lists_and_structs_are_new_for_every_object() -> None:
-    one, other = Ranges(always=1), Ranges(always=1)
-    assert one.parts is not other.parts
-    assert one.part is not other.part
+    first, second = Ranges(always=1), Ranges(always=1)
+    assert first.parts is not second.parts
+    assert first.part is not second.part
 
 
 def test_a_fresh_struct_has_its_defaults_and_kafkas_zeros() -> None:
@@ -54,11 +54,11 @@ def test_a_fresh_struct_has_its_defaults_and_kafkas_zeros() -> None:
 
 
 def test_equal_fields_and_equal_unknown_tags_make_equal_objects() -> None:
-    one, other = Point(x=1, y=2, up=True), Point(x=1, y=2, up=True)
-    assert one == other
-    other.__unknown_tags__[9] = b""
-    assert one != other
-    assert one != Point(x=1, y=2, up=False)
+    first, second = Point(x=1, y=2, up=True), Point(x=1, y=2, up=True)
+    assert first == second
+    second.__unknown_tags__[9] = b""
+    assert first != second
+    assert first != Point(x=1, y=2, up=False)
 
 
 def test_objects_of_two_classes_are_never_equal() -> None:
@@ -136,7 +136,7 @@ def test_invalid_version_ranges_are_rejected(text: str) -> None:
 
 
 class Endless(Message, versions="0"):
-    again: list[EndlessPart]
+    parts: list[EndlessPart]
 
 
 class EndlessPart(Struct):

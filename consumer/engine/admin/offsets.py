@@ -87,21 +87,21 @@ def committed_offsets(
     clock: Callable[[], int],
     *,
     coordinator: int | None = None,
-    found: Callable[[int], object] | None = None,
+    on_coordinator: Callable[[int], object] | None = None,
     by_name: bool = False,
 ) -> Plan[dict[TopicPartition, CommittedOffset | None]]:
     """Return the group's committed offsets, None for a partition without one; by default of all partitions.
 
-    `coordinator` is the node to try first, if it is known. `found` is called with a node that was looked up.
-    With `by_name` the request identifies topics by name (up to version 9).
+    `coordinator` is the node to try first, if it is known. `on_coordinator` is called with a node that was
+    looked up. With `by_name` the request identifies topics by name (up to version 9).
     """
     wanted = None if partitions is None else set(partitions)
     while True:
         node, coordinator = coordinator, None
         if node is None:
             node = yield from find_coordinator(view, group, clock)
-            if found is not None:
-                found(node)
+            if on_coordinator is not None:
+                on_coordinator(node)
         if wanted is None:
             yield from read_metadata(view, None, clock)
         uses_names = wanted is None or by_name

@@ -54,11 +54,11 @@ class FetchCollector:
         elif self._errors.get(partition) is not state.error:
             self._errors[partition] = self._unraised[partition] = state.error
 
-    def error(self, *, again: bool) -> KprotoError | None:
-        """Return a partition's error that was not raised yet; with `again` also one that was."""
+    def error(self, *, include_raised: bool) -> KprotoError | None:
+        """Return a partition's error that was not raised yet; with `include_raised` also one that was."""
         if self._unraised:
             return self._unraised.pop(next(iter(self._unraised)))
-        return next(iter(self._errors.values()), None) if again else None
+        return next(iter(self._errors.values()), None) if include_raised else None
 
     def rows(self, limit: int) -> list[ConsumerRecord]:
         """Return at most `limit` records, taking turns between the partitions that have some."""

@@ -275,7 +275,7 @@ class Fetcher:
         if not isinstance(response, FetchResponse):
             session.on_failure()
             if call.outcome is Outcome.NO_RESPONSE:
-                core.report_failure("Fetch", str(call.error), again=broker.failures > 0)
+                core.report_failure("Fetch", str(call.error), repeated=broker.failures > 0)
             self._back_off(broker)
             self._metadata.need()
             if call.outcome is not Outcome.NO_RESPONSE and call.error is not None:
@@ -298,7 +298,7 @@ class Fetcher:
                 core.queue_error(broker_error(response.error_code, "Fetch"))
             else:
                 why = describe(response.error_code) if response.error_code else NOT_REQUESTED
-                core.report_failure("Fetch", why, again=broker.failures > 0)
+                core.report_failure("Fetch", why, repeated=broker.failures > 0)
             if do is ErrorAction.REFRESH_METADATA:
                 self._metadata.need()
             self._back_off(broker)
@@ -346,7 +346,10 @@ class Fetcher:
                 state = core.partitions.get(partition)
                 if state is not None and state.has_more and state.retry_at <= core.now:
                     core.report_failure(
-                        "Fetch", NO_RECORDS, partition, again=broker.empty_responses > MAX_EMPTY_RESPONSES + 1
+                        "Fetch",
+                        NO_RECORDS,
+                        partition,
+                        repeated=broker.empty_responses > MAX_EMPTY_RESPONSES + 1,
                     )
 
     def _back_off(self, broker: BrokerFetches) -> None:
@@ -421,7 +424,7 @@ class Fetcher:
     def _retry_later(self, state: PartitionState, why: str = "") -> None:
         """Retry the partition after a backoff; report the reason if there is one."""
         if why:
-            self._core.report_failure("Fetch", why, state.partition, again=state.failures > 0)
+            self._core.report_failure("Fetch", why, state.partition, repeated=state.failures > 0)
         state.back_off_until(self._core.next_retry_at(state.failures))
         state.failures += 1
 
@@ -431,7 +434,7 @@ class Fetcher:
         code = entry.error_code
         do = action_for(FETCH, code)
         if do not in (ErrorAction.RESET_OFFSET, ErrorAction.RAISE):
-            core.report_failure("Fetch", describe(code), state.partition, again=state.failures > 0)
+            core.report_failure("Fetch", describe(code), state.partition, repeated=state.failures > 0)
         if state.replica is not None:
             self._replicas.back(state)
             self._metadata.need()

@@ -462,7 +462,7 @@ class Committer:
 
     def _report_failure(self, partitions: Iterable[TopicPartition], why: str) -> None:
         for partition in partitions:
-            self._core.report_failure("OffsetCommit", why, partition, again=self._last_failed)
+            self._core.report_failure("OffsetCommit", why, partition, repeated=self._last_failed)
         self._last_failed = True
 
     def _cannot_write(self, code: int) -> bool:

@@ -159,7 +159,7 @@ class CoordinatorLookup:
         if call.outcome is Outcome.NO_RESPONSE:
             self._on_unreachable()
         elif not is_raised:
-            core.report_failure("FindCoordinator", why, again=self._failures > 0)
+            core.report_failure("FindCoordinator", why, repeated=self._failures > 0)
         self._next_at = core.now + core.backoff.after(self._failures)
         self._failures += 1
         if is_raised and error is not None:

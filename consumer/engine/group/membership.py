@@ -435,7 +435,7 @@ class Membership:
                 self._metadata.need()
             case protocol.Rejoining(reason=reason, after_unusable_assignment=is_unusable):
                 if is_unusable:
-                    core.report_failure(ASSIGNMENT, reason, again=ASSIGNMENT in self._failing)
+                    core.report_failure(ASSIGNMENT, reason, repeated=ASSIGNMENT in self._failing)
                     self._failing.add(ASSIGNMENT)
                 core.report("rejoining", owned=core.partitions, reason=reason)
             case protocol.Fatal(error=error, final=final):
@@ -538,7 +538,7 @@ class Membership:
         else:
             return
         if why:
-            self._core.report_failure(call.name, why, again=call.name in self._failing)
+            self._core.report_failure(call.name, why, repeated=call.name in self._failing)
             self._failing.add(call.name)
         else:
             self._failing.discard(call.name)

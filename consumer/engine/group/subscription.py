@@ -74,7 +74,7 @@ class TopicSubscription:
         self._apply_event(
             protocol.MetadataUpdated(
                 core.view.counts(names),
-                asked=requested,
+                requested=requested,
                 complete=requested is None,
                 ids={name: known[name].id for name in names if name in known and known[name].id is not None},
                 racks=racks,

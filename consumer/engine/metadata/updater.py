@@ -29,7 +29,7 @@ class MetadataUpdater:
     """
 
     def __init__(
-        self, core: ClientCore[Any], changed: Callable[[frozenset[str] | None], None] = lambda asked: None
+        self, core: ClientCore[Any], changed: Callable[[frozenset[str] | None], None] = lambda requested: None
     ) -> None:
         self._core = core
         self.topics: frozenset[str] = frozenset()
@@ -289,7 +289,7 @@ class MetadataUpdater:
             core.report_failure(
                 "Metadata",
                 f"topic {topic_name!r}: missing from the response",
-                again=topic_name in self._inconsistent,
+                repeated=topic_name in self._inconsistent,
             )
             self._inconsistent.add(topic_name)
             if self._requests_all:
@@ -309,7 +309,7 @@ class MetadataUpdater:
                 problem = inconsistency(topic) or (SHARED_ID if topic.topic_id in shared else "")
                 if problem:
                     core.report_failure(
-                        "Metadata", f"topic {name!r}: {problem}", again=name in self._inconsistent
+                        "Metadata", f"topic {name!r}: {problem}", repeated=name in self._inconsistent
                     )
                     self._inconsistent.add(name)
                 else:
@@ -329,7 +329,7 @@ class MetadataUpdater:
             self._request_again(name, core.backoff.spread(min(MISSING_TOPIC_BACKOFF_MAX_MS, backoff_ms)))
             action = action_for(METADATA, code)
             if action is not ErrorAction.RAISE and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                core.report_failure("Metadata", f"topic {name!r}: {describe(code)}", again=count > 1)
+                core.report_failure("Metadata", f"topic {name!r}: {describe(code)}", repeated=count > 1)
             if count > 1:
                 continue
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -222,7 +222,7 @@ class OffsetLookup:
         """Report a failed lookup of these partitions, and retry it later."""
         states = list(states)
         for state in states:
-            self._core.report_failure(request, why, state.partition, again=state.failures > 0)
+            self._core.report_failure(request, why, state.partition, repeated=state.failures > 0)
         self._again(states)
 
     def _again(self, states: Iterable[PartitionState]) -> None:

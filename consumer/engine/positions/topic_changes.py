@@ -32,10 +32,10 @@ class TopicChanges:
         self._past_ids: set[object] = set()
         self._leaderless: set[TopicPartition] = set()
 
-    def changed(self, asked: frozenset[str] | None) -> None:
+    def changed(self, requested: frozenset[str] | None) -> None:
         """Handle a Metadata response for the requested topics, or for all (None)."""
-        self._look_for_new_ids(self._core.view.topics if asked is None else asked)
-        self._look_for_leaders(asked)
+        self._look_for_new_ids(self._core.view.topics if requested is None else requested)
+        self._look_for_leaders(requested)
 
     def _look_for_new_ids(self, topics: Iterable[str]) -> None:
         """Find re-created topics, and reset the positions of their partitions."""
@@ -55,18 +55,22 @@ class TopicChanges:
                 if old_id is not None:
                     self._finder.created_anew(state)
 
-    def _look_for_leaders(self, asked: frozenset[str] | None) -> None:
+    def _look_for_leaders(self, requested: frozenset[str] | None) -> None:
         """Report partitions that have no leader, or that do not exist."""
         core, view, known_leaderless = self._core, self._core.view, self._leaderless
         leaderless = {
             partition_key
             for partition_key in known_leaderless
-            if asked is not None and partition_key.topic not in asked
+            if requested is not None and partition_key.topic not in requested
         }
         missing: list[TopicPartition] = []
         for partition in core.partitions:
             topic = view.topics.get(partition.topic)
-            if (asked is not None and partition.topic not in asked) or topic is None or topic.error_code:
+            if (
+                (requested is not None and partition.topic not in requested)
+                or topic is None
+                or topic.error_code
+            ):
                 continue
             if view.leader(partition) is None:
                 leaderless.add(partition)
@@ -76,7 +80,7 @@ class TopicChanges:
                     if metadata and metadata.error_code
                     else "the leader is unknown"
                 )
-                core.report_failure("Metadata", why, partition, again=partition in known_leaderless)
+                core.report_failure("Metadata", why, partition, repeated=partition in known_leaderless)
                 if metadata is None and partition not in known_leaderless:
                     missing.append(partition)
         self._leaderless = leaderless

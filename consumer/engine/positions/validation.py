@@ -222,7 +222,7 @@ class PositionValidator:
 
     def _refused(self, state: PartitionState, why: str) -> None:
         """Report a failed attempt and retry later."""
-        self._core.report_failure("OffsetForLeaderEpoch", why, state.partition, again=state.failures > 0)
+        self._core.report_failure("OffsetForLeaderEpoch", why, state.partition, repeated=state.failures > 0)
         self._again(state)
 
     def _again(self, state: PartitionState) -> None:

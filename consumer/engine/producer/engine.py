@@ -356,9 +356,9 @@ class ProducerEngine:
             for batch in queue.open():
                 self.responses.fail_batch(batch, error)
 
-    def _metadata_changed(self, asked: frozenset[str] | None) -> None:
+    def _metadata_changed(self, requested: frozenset[str] | None) -> None:
         """Update the routes of the topics of a Metadata response."""
-        for topic in sorted(self.metadata.topics if asked is None else asked):
+        for topic in sorted(self.metadata.topics if requested is None else requested):
             view = self.core.view.topics.get(topic)
             code, count_of_errors = self.metadata.topic_errors.get(topic, (0, 0))
             if view is not None and view.partitions and not view.error_code:

@@ -206,8 +206,10 @@ class _QuotaAssignment:
     def build(self) -> Assigned:
         """Return the assignment."""
         self._keep_owned()
-        kept = {partition for partitions in self.assigned.values() for partition in partitions}
-        unassigned = [partition for partition in self.all if partition not in kept] if kept else self.all
+        assigned = {partition for partitions in self.assigned.values() for partition in partitions}
+        unassigned = (
+            [partition for partition in self.all if partition not in assigned] if assigned else self.all
+        )
         if self.racks.matter:
             unassigned = self._assign_near(sorted(unassigned, key=self.racks.members_near()))
         self._assign_in_turn(unassigned)

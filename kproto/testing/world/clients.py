@@ -65,15 +65,15 @@ class ClientWorld(Protocol):
     @property
     def apis(self) -> Mapping[int, ApiVersion]: ...
 
-    def push(self, at: int, what: Callable[..., object], *args: Any) -> None: ...
+    def push(self, at: int, function: Callable[..., object], *args: Any) -> None: ...
 
-    def call_later(self, wait: int, what: Callable[[], object]) -> None: ...
+    def call_later(self, wait: int, function: Callable[[], object]) -> None: ...
 
     def run(self, ms: int = 10_000, until: Callable[[], bool] | None = None) -> bool: ...
 
     def next_token(self) -> int: ...
 
-    def add_entry(self, who: str, what: str, data: Any = None) -> None: ...
+    def add_entry(self, who: str, kind: str, data: Any = None) -> None: ...
 
     def observe(
         self, source: Client | str, kind: str, partitions: Iterable[TopicPartition] = (), detail: Any = None
@@ -252,9 +252,9 @@ class Client:
         self.owned.clear()
         self.world.observe(self, "killed")
 
-    def observe(self, what: str, partitions: Iterable[TopicPartition] = (), detail: Any = None) -> None:
+    def observe(self, kind: str, partitions: Iterable[TopicPartition] = (), detail: Any = None) -> None:
         """Record an observation of this client; see `Observation`."""
-        self.world.observe(self, what, partitions, detail)
+        self.world.observe(self, kind, partitions, detail)
 
 
 class EngineClient(Client):

@@ -115,8 +115,8 @@ class Exchange(WorldState):
                 else reject_awaitable("tamper", tamper, tamper(client, request, version))
             )
             if response is not None:
-                said = encode_response(response, version, envelope.header.correlation_id)
-                self._reply(wire, said)
+                encoded = encode_response(response, version, envelope.header.correlation_id)
+                self._reply(wire, encoded)
         if response is None:
             self.step(wire.node, machine.FrameReceived(wire.conn, body, self.random_id()))
 

@@ -101,9 +101,9 @@ class WorldState:
 
     # ---- time
 
-    def push(self, at: int, what: Callable[..., object], *args: Any) -> None:
-        """Schedule `what(*args)` for the time `at` (virtual ms)."""
-        heapq.heappush(self._queue, (at, next(self._order), what, args))
+    def push(self, at: int, function: Callable[..., object], *args: Any) -> None:
+        """Schedule `function(*args)` for the time `at` (virtual ms)."""
+        heapq.heappush(self._queue, (at, next(self._order), function, args))
 
     @property
     def is_outside_run(self) -> bool:
@@ -130,10 +130,10 @@ class WorldState:
 
     # ---- the record of the run
 
-    def add_entry(self, who: str, what: str, data: Any = None) -> None:
+    def add_entry(self, who: str, kind: str, data: Any = None) -> None:
         """Add one entry to the trace."""
         if self.tracing:
-            self.entries.append(traces.Entry(self.turns, self.now, who, what, data))
+            self.entries.append(traces.Entry(self.turns, self.now, who, kind, data))
 
     def observe(
         self, source: Client | str, kind: str, partitions: Iterable[TopicPartition] = (), detail: Any = None

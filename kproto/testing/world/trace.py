@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     turn: int
     at: int
     who: str
-    what: str
+    kind: str
     data: Any
 
 
@@ -87,7 +87,7 @@ def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
 def lines(entries: Iterable[Entry]) -> Iterator[str]:
     """Yield the trace as JSON lines."""
     for number, entry in enumerate(entries):
-        head = {"n": number, "turn": entry.turn, "at": entry.at, "who": entry.who, "what": entry.what}
+        head = {"n": number, "turn": entry.turn, "at": entry.at, "who": entry.who, "what": entry.kind}
         yield one_line({**head, **_entry_fields(entry.data)})
 
 

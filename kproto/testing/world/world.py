@@ -290,17 +290,17 @@ class World(Operator):
             error.add_note(f"in turn {self.turns} at {self.now} ms of World(seed={self.seed})")
             raise
 
-    @checked(wait=ZERO_OR_MORE, what=FUNCTION_WITHOUT_ARGUMENTS)
-    def call_later(self, wait: int, what: Callable[[], object]) -> None:
-        """Call `what()` in `wait` ms.
+    @checked(wait=ZERO_OR_MORE, function=FUNCTION_WITHOUT_ARGUMENTS)
+    def call_later(self, wait: int, function: Callable[[], object]) -> None:
+        """Call `function()` in `wait` ms.
 
-        After a call from outside of a run, the journal cannot be saved, and `replay` works only if `what`
+        After a call from outside of a run, the journal cannot be saved, and `replay` works only if `function`
         does not use this world or its clients.
         """
         journals.reject_replayed_world(self, "call_later() is called")
         if self.is_outside_run:
-            self.journal.append(journals.Command(self.turns, "", "call_later", (wait, what)))
-        self.push(self.now + wait, lambda: reject_awaitable("what", what, what()))
+            self.journal.append(journals.Command(self.turns, "", "call_later", (wait, function)))
+        self.push(self.now + wait, lambda: reject_awaitable("function", function, function()))
 
     def __repr__(self) -> str:
         members = ", ".join([f"{len(self.brokers)} broker{'s' * (len(self.brokers) > 1)}", *self.clients])

@@ -40,8 +40,14 @@ ALLOW, DENY = Permission.ALLOW, Permission.DENY
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
-def rule(name: str = "t", operation: int = Op.READ, permission: int = ALLOW, **other: Any) -> Acl:
-    fields = {"resource": Resource.TOPIC, "pattern": Pattern.LITERAL, "principal": BOB, "host": "*", **other}
+def rule(name: str = "t", operation: int = Op.READ, permission: int = ALLOW, **attributes: Any) -> Acl:
+    fields = {
+        "resource": Resource.TOPIC,
+        "pattern": Pattern.LITERAL,
+        "principal": BOB,
+        "host": "*",
+        **attributes,
+    }
     return Acl(name=name, operation=operation, permission=permission, **fields)
 
 
@@ -123,13 +129,13 @@ def test_acls_are_altered_with_permission_and_refused_without_an_authorizer() ->
     assert LoginStage("PLAINTEXT").ask(request, 1).results[0].error_code == 54
 
 
-def creation(**given: int) -> AclCreation:
-    fields = {"resource_type": 2, "operation": 3, "permission_type": 3, **given}
+def creation(**attributes: int) -> AclCreation:
+    fields = {"resource_type": 2, "operation": 3, "permission_type": 3, **attributes}
     return AclCreation(resource_name="t", principal=BOB, host="*", **fields)
 
 
-def acl_filter(**given: Any) -> DeleteAclsFilter:
-    fields = {"resource_name_filter": None, "principal_filter": None, "host_filter": None, **given}
+def acl_filter(**attributes: Any) -> DeleteAclsFilter:
+    fields = {"resource_name_filter": None, "principal_filter": None, "host_filter": None, **attributes}
     return DeleteAclsFilter(**{"resource_type_filter": 1, "operation": 1, "permission_type": 1, **fields})
 
 

@@ -174,9 +174,15 @@ def test_a_client_is_served_after_interrupted_logins(server: Server, files: Cert
     from consumer import Cluster
 
     draw = Random(SEED + 1)
-    there = [Guest(server, files, draw) for _ in range(MOST_OPEN // 4)]
-    how: Any = {"security_protocol": "SASL_SSL", "ssl_cafile": files.ca, "sasl_mechanism": "SCRAM-SHA-256"}
-    with Cluster(server.places["SASL_SSL"], sasl_username="alice", sasl_password="secret", **how) as cluster:
+    guests = [Guest(server, files, draw) for _ in range(MOST_OPEN // 4)]
+    security: Any = {
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": files.ca,
+        "sasl_mechanism": "SCRAM-SHA-256",
+    }
+    with Cluster(
+        server.places["SASL_SSL"], sasl_username="alice", sasl_password="secret", **security
+    ) as cluster:
         assert cluster.topics() == {"t": 1}
-    for guest in there:
+    for guest in guests:
         guest.leave()

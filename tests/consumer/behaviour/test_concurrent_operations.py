@@ -398,8 +398,8 @@ def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_aga
     """The member that takes the partition over may be the last to notice the new topic."""
     world = World({"t": 1, "u": 1}, highest=highest)
     members = [world.consumer(**{**AUTO, "metadata_max_age_ms": 300_000}) for _ in range(2)]
-    for one in members:
-        one.subscribe("t", "u")
+    for member in members:
+        member.subscribe("t", "u")
         world.run(5_000)
     [a] = [member for member in members if T0 in member.owns()]
     [b] = [member for member in members if T0 not in member.owns()]

@@ -72,14 +72,14 @@ class SlowListener(RebalanceListener):
         await self.may_end.wait()
 
 
-async def cancel_all(others: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel all tasks at once, as many programs do when they end."""
-    for task in others:
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel all tasks together, as many programs do when they end."""
+    for task in tasks:
         task.cancel()
-    await asyncio.wait(list(others))
+    await asyncio.wait(list(tasks))
 
 
-def others() -> list[asyncio.Task[Any]]:
+def other_tasks() -> list[asyncio.Task[Any]]:
     return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
@@ -91,7 +91,7 @@ def test_a_callback_that_is_cancelled_from_outside_fails_the_next_call_only(
         consumer.subscribe(["t"], listener=listener)
         polling = asyncio.create_task(consumer.poll(30))
         await listener.begun.wait()
-        await cancel_all(others())
+        await cancel_all(other_tasks())
         assert polling.cancelled()
         with pytest.raises(IllegalState, match=r"the listener's assigned\(\) was cancelled before its end"):
             await consumer.poll(0)
@@ -154,7 +154,7 @@ def test_a_dropped_client_closes_its_connections(
                 gc.collect()
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0)
-        assert not others()
+        assert not other_tasks()
 
     run(story())
     assert ("was dropped without close()" in caplog.text) == (client_class is AsyncConsumer)
@@ -197,7 +197,7 @@ def test_a_dropped_producer_delivers_its_records_and_closes_its_connections(
                 gc.collect()
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0)
-        assert not others()
+        assert not other_tasks()
 
     run(story())
     assert called == [0]

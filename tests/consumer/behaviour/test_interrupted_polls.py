@@ -34,15 +34,15 @@ class LineInterrupt:
     """Raise KeyboardInterrupt before the n-th line that this thread runs in the files `within`."""
 
     def __init__(self, line: int, within: tuple[str, ...]) -> None:
-        self.left = line
+        self.remaining = line
         self.within = within
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         if not frame.f_code.co_filename.startswith(self.within) or frame.f_code.co_name in WHOLE:
             return None
         if event == "line":
-            self.left -= 1
-            if not self.left:
+            self.remaining -= 1
+            if not self.remaining:
                 raise KeyboardInterrupt
         return self
 
@@ -97,7 +97,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
             while len(offsets) < len(ALL):
                 offsets += read(reader)
             assert offsets == ALL, f"Ctrl-C before line {line} of the poll"
-            if tracer.left > 0:
+            if tracer.remaining > 0:
                 assert line > 50
                 return
 
@@ -111,7 +111,7 @@ def test_ctrl_c_at_any_line_of_waiting_raises_keyboard_interrupt(bootstrap: str)
         for line in count(1):
             with ctrl_c(line, *waiting) as tracer, suppress(KeyboardInterrupt):
                 reader.poll(0.02)
-            if tracer.left > 0:
+            if tracer.remaining > 0:
                 break
         assert line > 10
         reader.seek(P0, 0)
@@ -124,7 +124,7 @@ def test_ctrl_c_at_any_line_of_waiting_for_a_response_raises_keyboard_interrupt(
         for line in count(1):
             with ctrl_c(line, *waiting) as tracer, suppress(KeyboardInterrupt):
                 assert reader.committed([P0]) == {P0: None}
-            if tracer.left > 0:
+            if tracer.remaining > 0:
                 break
         assert line > 5
         assert reader.committed([P0]) == {P0: None}

@@ -50,9 +50,9 @@ class Application:
 
     def read_all(self, how: str) -> None:
         """Read all records within seconds, as nothing delays them."""
-        end = self.consumer._runtime.there.world.now + 10_000
+        end = self.consumer._runtime.virtual_thread.world.now + 10_000
         while sum(map(len, self.read.values())) < 2 * SOME:
-            assert self.consumer._runtime.there.world.now < end, "it stands still"
+            assert self.consumer._runtime.virtual_thread.world.now < end, "it stands still"
             HOW[how](self)
 
     def poll(self) -> None:

@@ -202,7 +202,7 @@ def test_a_request_for_committed_offsets_finds_the_consumers_coordinator() -> No
     member = world.consumer(**JAVA)
     member.assign({tp("t", 0): 0})
     core, coordinator = member.engine.core, member.engine.coordinator
-    plan = admin.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, found=coordinator.learn)
+    plan = admin.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, on_coordinator=coordinator.learn)
     token = member.run(plan)
     assert world.run(until=lambda: token in member.done)
     token = member.commit({tp("t", 0): 7})

@@ -118,10 +118,10 @@ class VirtualThread(EngineClient):
 class UncontendedSocketOwner(SocketOwner):
     """A socket owner without a background thread."""
 
-    there: VirtualThread
+    virtual_thread: VirtualThread
 
     def recall(self) -> None:
-        self.there.wake()
+        self.virtual_thread.wake()
 
 
 @contextmanager
@@ -138,25 +138,27 @@ def untraced() -> Iterator[None]:
 class VirtualBlockingRuntime(BlockingRuntime):
     """Its thread runs while the application waits; with `uses_tls` the application polls itself."""
 
-    there: VirtualThread
+    virtual_thread: VirtualThread
 
-    async def wait(self, seen: int, deadline: int) -> bool:
-        if not self.there.uses_tls:
-            return self._run_world(seen, deadline)
-        changed = await super().wait(seen, deadline)
-        self.there.plan()
+    async def wait(self, changes_before: int, deadline: int) -> bool:
+        if not self.virtual_thread.uses_tls:
+            return self._run_world(changes_before, deadline)
+        changed = await super().wait(changes_before, deadline)
+        self.virtual_thread.plan()
         return changed
 
-    def _run_world(self, seen: int, deadline: int) -> bool:
+    def _run_world(self, changes_before: int, deadline: int) -> bool:
         with untraced():
-            self.there.world.run(deadline - self.there.world.now, until=lambda: self.changes != seen)
-        return self.changes != seen
+            self.virtual_thread.world.run(
+                deadline - self.virtual_thread.world.now, until=lambda: self.changes != changes_before
+            )
+        return self.changes != changes_before
 
     async def result(self, future: Any) -> Any:
-        end = self.there.world.now + 300_000
+        end = self.virtual_thread.world.now + 300_000
         while not future.done():
-            assert self.there.world.now < end, "a future that never ends"
-            self._run_world(self.changes, self.there.world.now + 60_000)
+            assert self.virtual_thread.world.now < end, "a future that never ends"
+            self._run_world(self.changes, self.virtual_thread.world.now + 60_000)
         return future.result(0)
 
 
@@ -168,12 +170,12 @@ LOOKS = frozenset(dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_
 class CtrlC:
     """Raise KeyboardInterrupt at the n-th point where Python checks for signals.
 
-    Only points in the client's code count, and in the files `others`, which the application runs.
+    Only points in the client's code count, and in `application_files`, which the application runs.
     """
 
-    def __init__(self, at: int, *others: str) -> None:
-        self.left = at
-        self.within = CLIENT, *others
+    def __init__(self, at: int, *application_files: str) -> None:
+        self.remaining = at
+        self.within = CLIENT, *application_files
         self.where = ""
         self._last: dict[FrameType, int] = {}  # The instruction that ran last in each frame.
 
@@ -185,8 +187,8 @@ class CtrlC:
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
             if self._last.get(frame, 0) in LOOKS:
-                self.left -= 1
-                if not self.left:
+                self.remaining -= 1
+                if not self.remaining:
                     self._raise(frame)
             self._last[frame] = frame.f_code.co_code[frame.f_lasti]
         elif event == "return":
@@ -215,7 +217,7 @@ def virtual_consumer(
         world.clients[name] = thread
         thread.uses_tls = uses_tls
         owner = UncontendedSocketOwner()
-        owner.there = thread
+        owner.virtual_thread = thread
         patch.setattr("consumer.blocking.runtime.Sockets", lambda: thread)
         patch.setattr("consumer.blocking.runtime.SocketOwner", lambda: owner)
         patch.setattr("consumer.blocking.runtime.threading.Thread", lambda **_: thread)
@@ -224,7 +226,7 @@ def virtual_consumer(
             ",".join(f"{host}:{port}" for host, port in world.addresses), client_id=name, **options
         )
         runtime: Any = blocking_consumer._runtime
-        runtime.there = thread
+        runtime.virtual_thread = thread
         thread.runtime = runtime
         runtime.wakes_at = runtime.driver.due()
         thread.plan()

@@ -130,7 +130,7 @@ def test_failures_of_many_partitions_are_one_report() -> None:
     partitions_of_t = [tp("t", index) for index in range(1000)]
     for now in range(0, FAILURE_REPORT_DELAY_MS + 2_000, 1_000):
         for partition in partitions_of_t:
-            failures.add_failure("Fetch", "X (1)", now, partition, again=now > 0)
+            failures.add_failure("Fetch", "X (1)", now, partition, repeated=now > 0)
     assert [partitions for partitions, _ in reports] == [partitions_of_t]
 
 
@@ -138,19 +138,19 @@ def test_failures_far_apart_are_not_one_lasting_failure() -> None:
     reports: list[str] = []
     failures = FailureReports(lambda partitions, why: reports.append(why), 2_000)
     for now in range(0, 100_000, 5_000):
-        failures.add_failure("Fetch", "X (1)", now, T0, again=True)
+        failures.add_failure("Fetch", "X (1)", now, T0, repeated=True)
     for now in range(100_000, 110_000, 500):
-        failures.add_failure("Fetch", "X (1)", now, T0, again=False)
+        failures.add_failure("Fetch", "X (1)", now, T0, repeated=False)
     assert reports == []
 
 
 def test_a_success_ends_a_failure_even_if_the_next_one_has_two_reasons() -> None:
     reports: list[str] = []
     failures = FailureReports(lambda partitions, why: reports.append(why), 30_000)
-    failures.add_failure("OffsetCommit", "X (1)", 0, T0, again=False)
-    failures.add_failure("OffsetCommit", "no broker", 20_000, T0, again=False)
+    failures.add_failure("OffsetCommit", "X (1)", 0, T0, repeated=False)
+    failures.add_failure("OffsetCommit", "no broker", 20_000, T0, repeated=False)
     for now in range(20_100, 24_000, 500):
-        failures.add_failure("OffsetCommit", "X (1)", now, T0, again=True)
+        failures.add_failure("OffsetCommit", "X (1)", now, T0, repeated=True)
     assert reports == []
 
 

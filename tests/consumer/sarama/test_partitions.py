@@ -236,7 +236,7 @@ def test_ctrl_c_anywhere_in_reading_skips_no_record(server: Server) -> None:
                 offsets += [record.offset for record in islice(partition_consumer, 6 - len(offsets))]
                 assert offsets == list(range(6)), ctrl_c.where
                 partition_consumer.close()
-                if ctrl_c.left > 0:
+                if ctrl_c.remaining > 0:
                     assert moment > 50
                     return
     finally:

@@ -19,13 +19,13 @@ YESTERDAY, TOMORROW = (-9, -1), (1, 9)
 
 def context_trusting(root: Named) -> ssl.SSLContext:
     """Return an SSL context of the application that trusts this root."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.load_verify_locations(cadata=root.pem)
-    return made
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=root.pem)
+    return context
 
 
 def do_handshake(
-    given: dict[str, Any],
+    options: dict[str, Any],
     broker: Named,
     folder: Path,
     host: str = HOST,
@@ -33,21 +33,22 @@ def do_handshake(
     trusts: Named | None = None,
     newest: bool = True,
 ) -> None:
-    """Do a handshake with a broker, which requires a client certificate if it `trusts` an authority. Raises
-    TlsFailed.
+    """Do a handshake with a broker; raises TlsFailed.
+
+    The broker requires a client certificate if it `trusts` an authority.
     """
-    own = folder / "broker.pem"
-    own.write_text(broker.own)
-    there = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    there.load_cert_chain(own)
+    certificate_file = folder / "broker.pem"
+    certificate_file.write_text(broker.own)
+    broker_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    broker_context.load_cert_chain(certificate_file)
     if not newest:
-        there.maximum_version = ssl.TLSVersion.TLSv1_2
+        broker_context.maximum_version = ssl.TLSVersion.TLSv1_2
     if trusts is not None:
-        there.verify_mode = ssl.CERT_REQUIRED
-        there.load_verify_locations(cadata=trusts.pem)
-    tls = security_options(given).tls
+        broker_context.verify_mode = ssl.CERT_REQUIRED
+        broker_context.load_verify_locations(cadata=trusts.pem)
+    tls = security_options(options).tls
     assert tls is not None
-    client, server = tls.pipe(host), ServerTls(there)
+    client, server = tls.pipe(host), ServerTls(broker_context)
     data, broken = client.begin(), False
     for _ in range(4):
         try:
@@ -75,7 +76,7 @@ def do_handshake(
         ({"by": "no authority"}, "rejected .invalid CA certificate.: the broker needs another certificate"),
     ],
 )
-def test_an_invalid_certificate_of_a_broker_is_reported_with_what_to_do(
+def test_an_invalid_certificate_of_a_broker_is_reported_with_its_remedy(
     tmp_path: Path, how: dict[str, Any], words: str
 ) -> None:
     root, old = named("root", authority=True), named("old", authority=True, days=YESTERDAY)
@@ -86,10 +87,10 @@ def test_an_invalid_certificate_of_a_broker_is_reported_with_what_to_do(
     }
     signer = signers.get(how.get("by", ""), root)
     own = named("kafka", signer, **{name: value for name, value in how.items() if name != "by"})
-    given = {"security_protocol": "SSL", "ssl_cafile": root.pem + old.pem}
-    with pytest.raises(TlsFailed, match=words) as told:
-        do_handshake(given, own, tmp_path)
-    assert told.value.final
+    options = {"security_protocol": "SSL", "ssl_cafile": root.pem + old.pem}
+    with pytest.raises(TlsFailed, match=words) as raised:
+        do_handshake(options, own, tmp_path)
+    assert raised.value.final
 
 
 @pytest.mark.parametrize("newest", [True, False])
@@ -99,30 +100,30 @@ def test_an_invalid_certificate_of_a_broker_is_reported_with_what_to_do(
 def test_a_rejected_client_certificate_is_reported_as_the_cause(
     tmp_path: Path, how: dict[str, Any], newest: bool
 ) -> None:
-    root, other = named("root", authority=True), named("other", authority=True)
-    rest = {name: value for name, value in how.items() if name != "by"}
-    own = named("alice", other if "by" in how else root, **rest)
-    given = {"security_protocol": "SSL", "ssl_cafile": root.pem, "ssl_certfile": own.own}
+    root, another_root = named("root", authority=True), named("other", authority=True)
+    attributes = {name: value for name, value in how.items() if name != "by"}
+    own = named("alice", another_root if "by" in how else root, **attributes)
+    options = {"security_protocol": "SSL", "ssl_cafile": root.pem, "ssl_certfile": own.own}
     server = named("kafka", root)
     with pytest.raises(TlsFailed, match=r"rejects this client's certificate.*see ssl_certfile='PEM text'$"):
-        do_handshake(given, server, tmp_path, trusts=root, newest=newest)
-    yours = context_trusting(root)
+        do_handshake(options, server, tmp_path, trusts=root, newest=newest)
+    context = context_trusting(root)
     with pytest.raises(
         TlsFailed, match="it may ask for a client certificate; does your ssl_context have one"
     ):
         do_handshake(
-            {"security_protocol": "SSL", "ssl_context": yours}, server, tmp_path, trusts=root, newest=newest
+            {"security_protocol": "SSL", "ssl_context": context}, server, tmp_path, trusts=root, newest=newest
         )
 
 
-def revoking(by: Named, one: Named) -> str:
-    """A list (CRL) that says so."""
+def revocation_list(issuer: Named, revoked: Named) -> str:
+    """Return a list (CRL) in which `issuer` revokes a certificate."""
     today = datetime.datetime.now(datetime.UTC)
-    entry = x509.RevokedCertificateBuilder(one.certificate.serial_number, today).build()
-    made = x509.CertificateRevocationListBuilder(
-        by.certificate.subject, today, today + datetime.timedelta(days=1), revoked_certificates=[entry]
+    entry = x509.RevokedCertificateBuilder(revoked.certificate.serial_number, today).build()
+    builder = x509.CertificateRevocationListBuilder(
+        issuer.certificate.subject, today, today + datetime.timedelta(days=1), revoked_certificates=[entry]
     )
-    return made.sign(by.key, hashes.SHA256()).public_bytes(form.Encoding.PEM).decode()
+    return builder.sign(issuer.key, hashes.SHA256()).public_bytes(form.Encoding.PEM).decode()
 
 
 @pytest.mark.parametrize("revoked", [True, False])
@@ -131,17 +132,17 @@ def test_revoked_certificates_are_checked_by_a_context_of_the_application(
 ) -> None:
     root = named("root", authority=True)
     own = named("kafka", root)
-    yours = context_trusting(root)
-    yours.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    context = context_trusting(root)
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     if revoked:
-        (tmp_path / "crl.pem").write_text(revoking(root, own))
-        yours.load_verify_locations(tmp_path / "crl.pem")
+        (tmp_path / "crl.pem").write_text(revocation_list(root, own))
+        context.load_verify_locations(tmp_path / "crl.pem")
     words = "rejected .certificate revoked.: the broker needs another" if revoked else "CRL. is missing"
     with pytest.raises(TlsFailed, match=words):
-        do_handshake({"security_protocol": "SSL", "ssl_context": yours}, own, tmp_path)
+        do_handshake({"security_protocol": "SSL", "ssl_context": context}, own, tmp_path)
 
 
-def test_a_certificate_in_the_trust_store_is_trusted_whoever_signed_it(tmp_path: Path) -> None:
+def test_a_certificate_in_the_trust_store_is_trusted_without_its_issuer(tmp_path: Path) -> None:
     root = named("root", authority=True)
     between = named("between", root, authority=True)
     own = named("kafka", between)
@@ -151,5 +152,5 @@ def test_a_certificate_in_the_trust_store_is_trusted_whoever_signed_it(tmp_path:
 
 def test_a_host_name_may_end_with_a_dot(tmp_path: Path) -> None:
     root = named("root", authority=True)
-    given = {"security_protocol": "SSL", "ssl_cafile": root.pem}
-    do_handshake(given, named("kafka", root), tmp_path, f"{HOST}.")
+    options = {"security_protocol": "SSL", "ssl_cafile": root.pem}
+    do_handshake(options, named("kafka", root), tmp_path, f"{HOST}.")

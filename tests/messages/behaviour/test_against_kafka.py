@@ -190,7 +190,7 @@ def test_new_fields_are_reported_by_name_at_every_depth(newer_jars: Path) -> Non
     for name in index.names():
         cls = index.message_class(name)
         reported = differences(cls, tomorrow[name])
-        missing = {path for path, _, what in (one.partition(": ") for one in reported) if "missing" in what}
+        missing = {path for path, _, text in (line.partition(": ") for line in reported) if "missing" in text}
         assert missing == set(paths_of("added_field", cls, cls.__versions__.max)), name
 
 

@@ -23,7 +23,7 @@ def test_any_number_of_any_field_survives_bytes_and_json(name: str, extreme: int
     for version in {cls.__versions__.min, cls.__versions__.max}:
         message: Any = sample(cls, version)
         for place in all_places(message, version):
-            if place.there and getattr(place.kind, "name", "") in INTEGERS:
+            if place.is_present and getattr(place.kind, "name", "") in INTEGERS:
                 place.set(INTEGERS[place.kind.name][extreme])
         assert cls.decode(message.encode(version), version) == message
         assert from_json(cls, json.loads(json.dumps(to_json(message, version))), version) == message

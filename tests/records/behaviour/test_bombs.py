@@ -36,7 +36,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=["rows"] if PROFILE == "quick" else ENTRANCES)
-def seen(request: pytest.FixtureRequest, directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def outcomes(
+    request: pytest.FixtureRequest, directory: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Any:
     """Return how a fresh process and its forks read the bombs by this entrance."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.records.bombs", request.param, str(directory)],
@@ -49,21 +51,22 @@ def seen(request: pytest.FixtureRequest, directory: Path, tmp_path_factory: pyte
     return json.loads(done.stdout)
 
 
-def test_every_bomb_is_an_error(seen: Any) -> None:
-    assert {name for name, (outcome, _, _) in seen.items() if outcome == "read"} == HARMLESS
+def test_every_bomb_is_an_error(outcomes: Any) -> None:
+    assert {name for name, (outcome, _, _) in outcomes.items() if outcome == "read"} == HARMLESS
 
 
-def test_every_bomb_takes_few_lines_of_python(seen: Any) -> None:
+def test_every_bomb_takes_few_lines_of_python(outcomes: Any) -> None:
     """The memory limits bound what one line can do. The process itself takes two thirds of these lines."""
-    assert {name: lines for name, (_, lines, _) in seen.items() if lines > 60_000} == {}
+    assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > 60_000} == {}
 
 
-def test_no_bomb_takes_50_mb(seen: Any) -> None:
-    assert {name: grown // MB for name, (_, _, grown) in seen.items() if grown > 50 * MB} == {}
+def test_no_bomb_takes_50_mb(outcomes: Any) -> None:
+    assert {name: grown // MB for name, (_, _, grown) in outcomes.items() if grown > 50 * MB} == {}
 
 
 @pytest.mark.parametrize(
-    ("codec", "entrance"), [*((codec, "rows") for codec in CODECS), *(("gzip", other) for other in ENTRANCES)]
+    ("codec", "entrance"),
+    [*((codec, "rows") for codec in CODECS), *(("gzip", entrance) for entrance in ENTRANCES)],
 )
 def test_ten_megabytes_of_zeros_are_read(
     codec: str, entrance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,14 +48,14 @@ WAYS: dict[str, Callable[[Any, Any, Any], bytes]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_an_array_is_rejected(way: str, count: int) -> None:
     numbers = array("i", range(count))
-    for name, given in {
+    for name, record in {
         "value": (None, numbers, ()),
         "key": (numbers, b"v", ()),
         "headers[0].value": (None, b"v", (("h", numbers),)),
     }.items():
         if name == "value" or way in ("a batch", "a builder", "lists") or (name, way) == ("key", "magic 1"):
             with pytest.raises(EncodeError) as raised:
-                WAYS[way](*given)
+                WAYS[way](*record)
             assert raised.value.field == f"records[0].{name}", name
 
 

@@ -30,17 +30,17 @@ FAILED_SEEDS = (1169, 1208, 1287, 1321, 2067, 2094, 2358, 2379, 2862, 3779, 5583
 def test_every_invariant_holds_in_mixed_groups(first: int) -> None:
     for seed in seeds(min(BUNDLE, SCHEDULES - first), first):
         with repeatable(seed, "KPROTO_STORIES=1"):
-            check(play(seed, watch=ALWAYS, others=model_names()))
+            check(play(seed, watch=ALWAYS, models=model_names()))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", FAILED_SEEDS)
 def test_seeds_that_once_failed_pass(seed: int) -> None:
-    check(play(seed, watch=ALWAYS, others=model_names()))
+    check(play(seed, watch=ALWAYS, models=model_names()))
 
 
 def test_models_deliver_records_in_a_mixed_schedule() -> None:
-    world = play(FIRST_MUTANT_SEED + 3, others=model_names())
+    world = play(FIRST_MUTANT_SEED + 3, models=model_names())
     models = {client for client in world.clients.values() if isinstance(client, Member)}
     assert models
     assert any(
@@ -56,7 +56,7 @@ def test_a_mutant_is_killed_in_a_mixed_group_too(name: str, monkeypatch: pytest.
 
     def play_schedules() -> None:
         for seed in range(FIRST_MUTANT_SEED, FIRST_MUTANT_SEED + 40):
-            check(play(seed, watch=ALWAYS, others=model_names()))
+            check(play(seed, watch=ALWAYS, models=model_names()))
 
     with pytest.raises(InvariantBroken):
         play_schedules()

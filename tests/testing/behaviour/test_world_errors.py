@@ -87,7 +87,7 @@ def test_a_page_counts_repeated_errors() -> None:
 
 def test_alternating_errors_of_two_clients_are_counted_separately() -> None:
     moments = [Moment(at, "ab"[at % 2], "poll raises it") for at in range(8)]
-    counted_moments = [(moment.at, moment.who, moment.what) for moment in counted(moments)]
+    counted_moments = [(moment.at, moment.who, moment.text) for moment in counted(moments)]
     assert counted_moments == [
         (0, "a", "poll raises it"),
         (1, "b", "poll raises it"),

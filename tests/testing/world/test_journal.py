@@ -19,7 +19,7 @@ from kproto.testing.world import Consumer, World, tp
 @pytest.mark.parametrize("models", [(), ("sarama", "librdkafka")], ids=["kproto", "mixed"])
 def test_the_replay_of_a_random_schedule_is_identical(models: tuple[str, ...], tmp_path: Path) -> None:
     """The callbacks and the work of the members take as long as in the original world."""
-    world = play(2, steps=20, trace=True, others=models)
+    world = play(2, steps=20, trace=True, models=models)
     world.save(tmp_path / "story.jsonl")
     assert world.replay().digest() == World.load(tmp_path / "story.jsonl").digest() == world.digest()
 

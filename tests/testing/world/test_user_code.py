@@ -52,7 +52,7 @@ def is_false(_: World) -> object:
 
 CALLS: dict[str, tuple[Callable[[World, Any], object], str]] = {
     "until": (lambda world, _: world.run(2_000, until=waits), "until"),  # type: ignore[arg-type,return-value]
-    "call_later": (call_later_with_coroutine, "what"),
+    "call_later": (call_later_with_coroutine, "function"),
     "listener": (set_attribute("listener"), "listener"),
     "worker": (set_attribute("worker"), "worker"),
     "configure": (lambda _, member: member.configure(waits), "how"),

@@ -289,7 +289,7 @@ def refuses_wrong_values(make: Make, cls: type[Message], version: int, share: in
     """Check values of wrong types, out of range, too long, null or partial, in every field."""
     message = sample(cls, version)
     for number, place in enumerate(all_places(message, version)):
-        if not place.there:
+        if not place.is_present:
             continue
         right = place.get()
         for wrong in wrong_values(place)[number % share :: share]:
@@ -304,7 +304,7 @@ def refuses_what_the_version_lacks(make: Make, cls: type[Message], version: int)
     message = sample(cls, version)
     data = message.encode(version)
     for place in all_places(message, version):
-        if place.there or not isinstance(place.key, str):
+        if place.is_present or not isinstance(place.key, str):
             continue
         f = next(f for f in type(place.owner).__fields__ if f.name == place.key)
         for value in (Odd(), "said", 77, b"said", [77]):
@@ -353,7 +353,7 @@ def test_the_longest_string_is_accepted(cls: type[Message]) -> None:
     for version in range(cls.__versions__.min, cls.__versions__.max + 1):
         message = sample(cls, version)
         for place in all_places(message, version):
-            if place.there and isinstance(place.kind, Primitive) and place.kind.name == "string":
+            if place.is_present and isinstance(place.kind, Primitive) and place.kind.name == "string":
                 place.set(LONG[:-1])
         assert cls.decode(message.encode(version), version) == message
 
@@ -364,7 +364,7 @@ def test_decoders_reject_a_string_of_32768_bytes(real: Make, cls: type[Message])
     version = cls.__versions__.max
     data = sample(cls, version).encode(version)
     for length in lengths(cls, version, data):
-        if length.varint and length.what == "the length of string":
+        if length.varint and length.description == "the length of string":
             broken = data[: length.start] + interpreter.uvarint(32_769) + LONG.encode()
             assert not agree(real, cls, version, broken + data[length.end + 2 :])
 
@@ -399,7 +399,7 @@ def refuses(make: Make) -> None:
 
 def refuses_long_strings(make: Make) -> None:
     data = sample(Arrays, 1).encode(1)
-    text = next(length for length in lengths(Arrays, 1, data) if length.what == "the length of string")
+    text = next(length for length in lengths(Arrays, 1, data) if length.description == "the length of string")
     broken = data[: text.start] + interpreter.uvarint(32_769) + LONG.encode() + data[text.end + 2 :]
     assert not agree(make, Arrays, 1, broken)
 

@@ -34,13 +34,13 @@ from .state import (
 
 def on_metadata(member: Member, event: MetadataUpdated, now: int, out: Actions) -> None:
     """Keep the metadata; partial metadata replaces only the requested topics."""
-    if event.asked is None:
+    if event.requested is None:
         member.metadata = event
         return
     old = member.metadata
-    kept = {topic: count for topic, count in old.partitions.items() if topic not in event.asked}
+    retained = {topic: count for topic, count in old.partitions.items() if topic not in event.requested}
     member.metadata = MetadataUpdated(
-        {**kept, **event.partitions},
+        {**retained, **event.partitions},
         complete=event.complete,
         ids={**old.ids, **event.ids},
         racks={**old.racks, **event.racks},
@@ -51,7 +51,7 @@ def on_metadata_assigning(member: Member, event: MetadataUpdated, now: int, out:
     """Assign as soon as the metadata of all members' topics is known (M80)."""
     on_metadata(member, event, now, out)
     topics = leadership.topics_of(member.subscriptions)
-    if event.asked is None or topics <= event.asked or topics <= member.metadata.partitions.keys():
+    if event.requested is None or topics <= event.requested or topics <= member.metadata.partitions.keys():
         assign_group(member, out)
 
 

@@ -139,7 +139,7 @@ class GroupStage:
                 (actor.urgent if urgent else actor.normal).unread.append(request)
             case WantMetadata(topics):
                 known = {topic: n for topic, n in self.topics.items() if topic in topics}
-                actor.events.append(MetadataUpdated(known, asked=topics))
+                actor.events.append(MetadataUpdated(known, requested=topics))
             case AdoptAssignment(_, owned):
                 actor.in_use = set(owned)
             case Lose(partitions):

@@ -194,9 +194,9 @@ def test_an_application_that_stops_polling_loses_its_partitions_and_rejoins() ->
 @pytest.mark.rule("M71")
 def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
     """The two bounces of KIP-429, and the downgrade."""
-    both = ("cooperative-sticky", "range")
+    cooperative_or_range = ("cooperative-sticky", "range")
     stage = group("a", "b", "c", assignors=EAGER)
-    for assignors in (both, COOPERATIVE, both, EAGER):
+    for assignors in (cooperative_or_range, COOPERATIVE, cooperative_or_range, EAGER):
         for name in "abc":
             stage.close(name)
             stage.run()

@@ -232,18 +232,18 @@ class Solo:
         self.actions.clear()
         return self
 
-    def leading(self, *topics: str, generation: int = 1, **others: Subscription) -> Solo:
+    def leading(self, *topics: str, generation: int = 1, **followers: Subscription) -> Solo:
         """Become the leader of a stable group, with the assignment that the member makes itself."""
         self.joining(*topics)
-        self.become_leader(generation, **others)
+        self.become_leader(generation, **followers)
         self.actions.clear()
         return self
 
-    def become_leader(self, generation: int = 1, **others: Subscription) -> dict[str, Assignment]:
+    def become_leader(self, generation: int = 1, **followers: Subscription) -> dict[str, Assignment]:
         """Answer JoinGroup with the leadership, and SyncGroup with the member's own assignment."""
         request = self.pop_request(JoinGroupRequest)
         mine = Subscription.decode(request.protocols[0].metadata)
-        self.answer_join(generation=generation, members={"me": mine, **others}, request=request)
+        self.answer_join(generation=generation, members={"me": mine, **followers}, request=request)
         return self.sync_own_plan()
 
     def sync_own_plan(self) -> dict[str, Assignment]:

@@ -415,7 +415,7 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
 
 
 @pytest.mark.parametrize(
-    ("instance_id", "finishes", "generation", "again"),
+    ("instance_id", "finishes", "generation", "rejoins"),
     [
         ("i", True, 2, True),
         ("i", True, 3, True),
@@ -425,7 +425,7 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
     ],
 )
 def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assigned_again(
-    instance_id: str | None, finishes: bool, generation: int, again: bool
+    instance_id: str | None, finishes: bool, generation: int, rejoins: bool
 ) -> None:
     """The member is accepted again without a rebalance. Meanwhile the group may have rebalanced with the
     partitions of its last JoinGroup, which it has revoked since (found by the random schedule of seed
@@ -444,8 +444,8 @@ def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assig
     solo.poll()
     solo.answer_join(generation=generation)
     solo.answer_sync(*parts("t", 1))
-    assert solo.has_request(JoinGroupRequest) is again
-    if again:  # It rejoins once.
+    assert solo.has_request(JoinGroupRequest) is rejoins
+    if rejoins:  # It rejoins once.
         solo.answer_join(generation=generation + 1)
         solo.answer_sync(*parts("t", 1))
         assert not solo.has_request(JoinGroupRequest)

@@ -87,7 +87,7 @@ def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() ->
     assert solo.pop_action(WantMetadata).topics == {"t", "u"}
     assert solo.state is MemberState.ASSIGNING
     assert not solo.has_request(SyncGroupRequest)
-    solo.apply(MetadataUpdated({"t": 3, "u": 2}, asked=frozenset({"t", "u"})))
+    solo.apply(MetadataUpdated({"t": 3, "u": 2}, requested=frozenset({"t", "u"})))
     assert solo.sync_own_plan()["you"].partitions == parts("u", 0, 1)
     assert solo.member.topics_of_interest == {"t", "u"}
 
@@ -96,7 +96,7 @@ def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() ->
 def test_metadata_of_other_topics_does_not_end_the_wait() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
-    solo.apply(MetadataUpdated({"t": 3}, asked=frozenset({"t"})))
+    solo.apply(MetadataUpdated({"t": 3}, requested=frozenset({"t"})))
     assert solo.state is MemberState.ASSIGNING
 
 
@@ -104,7 +104,7 @@ def test_metadata_of_other_topics_does_not_end_the_wait() -> None:
 def test_a_topic_that_does_not_exist_is_not_assigned() -> None:
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("nope")})
-    solo.apply(MetadataUpdated({"t": 3}, asked=frozenset({"t", "nope"})))
+    solo.apply(MetadataUpdated({"t": 3}, requested=frozenset({"t", "nope"})))
     assert solo.sync_own_plan()["you"].partitions == ()
 
 
@@ -402,7 +402,7 @@ def test_a_topic_that_reappears_causes_a_rebalance() -> None:
     """ConsumerCoordinatorTest.testRebalanceAfterTopicUnavailableWithSubscribe."""
     solo = Solo(COOPERATIVE, {"u": 1}).joining("t")
     solo.answer_join(members={"me": wants("t")})
-    solo.apply(MetadataUpdated({}, asked=frozenset({"t"})))
+    solo.apply(MetadataUpdated({}, requested=frozenset({"t"})))
     solo.sync_own_plan()
     solo.actions.clear()
     solo.apply(MetadataUpdated({"t": 1}))
@@ -411,7 +411,7 @@ def test_a_topic_that_reappears_causes_a_rebalance() -> None:
 
 def test_partial_metadata_does_not_change_other_topics() -> None:
     solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).leading("t", "u")
-    solo.apply(MetadataUpdated({"u": 1}, asked=frozenset({"u"})))
+    solo.apply(MetadataUpdated({"u": 1}, requested=frozenset({"u"})))
     assert solo.actions == []
 
 
@@ -522,7 +522,7 @@ def test_a_group_that_starts_again_counts_again() -> None:
 def test_all_partitions_of_a_topic_that_did_not_exist_are_new() -> None:
     solo = Solo(COOPERATIVE, {}).joining("t")
     solo.answer_join(members={"me": wants("t")}, generation=3)
-    solo.apply(MetadataUpdated({}, asked=frozenset({"t"})))
+    solo.apply(MetadataUpdated({}, requested=frozenset({"t"})))
     solo.sync_own_plan()
     solo.actions.clear()
     solo.apply(MetadataUpdated({"t": 2}))
