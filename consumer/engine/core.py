@@ -21,7 +21,7 @@ from .metadata.cluster import ClusterView
 from .network.call import Call, Prepared
 from .network.client import MAIN, NetworkClient
 from .positions.partition_states import SubscriptionState
-from .timing import Backoff
+from .timeouts import Backoff
 
 Then = Callable[[Call], None]
 

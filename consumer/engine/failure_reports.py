@@ -19,7 +19,7 @@ import msgspec
 
 from kproto.group.subscription import TopicPartition
 
-from .timing import FAILURE_REPORT_DELAY_MS, ReportIntervals
+from .timeouts import FAILURE_REPORT_DELAY_MS, ReportIntervals
 
 
 class _Failure(msgspec.Struct, eq=False):

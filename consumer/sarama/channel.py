@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Generic, TypeVar
 
 from ..clock import now
-from ..engine.timing import ReportIntervals
+from ..engine.timeouts import ReportIntervals
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from ..events import Action, Event
 from ..metadata.cluster import ClusterView
 from ..network.client import NetworkClient
 from ..network.transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
-from ..timing import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS, Backoff
+from ..timeouts import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS, Backoff
 from .runner import PlanRunner
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..positions.partition_states import PartitionState
-from ..timing import REPLICA_BACKOFF_MS
+from ..timeouts import REPLICA_BACKOFF_MS
 
 
 class PreferredReplicas:

@@ -40,7 +40,7 @@ from ..network.client import GROUP, MAIN
 from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
 from ..positions.seeks import Apply, PendingSeeks
-from ..timing import FIRST_RESPONSE_TIMEOUT_MS
+from ..timeouts import FIRST_RESPONSE_TIMEOUT_MS
 from .callbacks import CallbackQueue, RebalanceCallback
 from .commits import Committer, offsets_of
 from .coordinator import CoordinatorLookup

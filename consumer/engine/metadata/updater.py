@@ -14,7 +14,7 @@ from ..core import ClientCore
 from ..error_actions import METADATA, ErrorAction, action_for
 from ..network.call import Call, Outcome
 from ..requests import metadata_request
-from ..timing import BOOTSTRAP_REPORT_DELAY_MS, MISSING_TOPIC_BACKOFF_MAX_MS, ReportIntervals
+from ..timeouts import BOOTSTRAP_REPORT_DELAY_MS, MISSING_TOPIC_BACKOFF_MAX_MS, ReportIntervals
 from .cluster import inconsistency, shared_ids
 
 SHARED_ID = "another topic has the same id"

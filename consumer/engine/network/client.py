@@ -36,7 +36,7 @@ from kproto.wire.message import Message
 
 from ...security.failures import CLOSED
 from ..metadata.cluster import ClusterView
-from ..timing import (
+from ..timeouts import (
     CONNECTION_SETUP_TIMEOUT_MS,
     FIRST_SETUP_TIMEOUT_MS,
     RECONNECT_BACKOFF_MAX_MS,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..metadata.cluster import ClusterView
-from ..timing import SLOW_CONNECT_MS, Backoff
+from ..timeouts import SLOW_CONNECT_MS, Backoff
 from .call import Call
 from .connection import Connection
 

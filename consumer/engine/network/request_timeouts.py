@@ -29,7 +29,7 @@ from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-from ..timing import FIRST_RESPONSE_TIMEOUT_MS, LIVENESS_CHECK_INTERVAL_MS, OFFSETS_COMMIT_TIMEOUT_MS
+from ..timeouts import FIRST_RESPONSE_TIMEOUT_MS, LIVENESS_CHECK_INTERVAL_MS, OFFSETS_COMMIT_TIMEOUT_MS
 from .call import Call
 from .connection import Connection
 from .nodes import SETUP, NodeStates

@@ -19,7 +19,7 @@ from typing import Final
 
 from kproto.wire.message import Message
 
-from ..timing import FIRST_REPORT_INTERVAL_MS, REPORTED_THROTTLE_MS, ReportIntervals
+from ..timeouts import FIRST_REPORT_INTERVAL_MS, REPORTED_THROTTLE_MS, ReportIntervals
 
 # API key -> the first version in which the client itself pauses (AbstractResponse.shouldClientThrottle).
 FROM: Final[Mapping[int, int]] = {

@@ -32,7 +32,7 @@ from ...delivery import Delivery
 from ...errors import broker_error
 from ...options import ProducerOptions
 from ...validation import topic_name
-from ..timing import SENDER_WAKEUP_MS, STALLED_PARTITION_MS
+from ..timeouts import SENDER_WAKEUP_MS, STALLED_PARTITION_MS
 from .batches import (
     NO_BATCH,
     DeliveryFailures,

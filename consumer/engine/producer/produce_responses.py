@@ -26,7 +26,7 @@ from ..core import ClientCore
 from ..error_actions import PRODUCE, ErrorAction, action_for
 from ..events import CallBack
 from ..metadata.updater import MetadataUpdater
-from ..timing import ReportIntervals
+from ..timeouts import ReportIntervals
 from .accumulator import RecordAccumulator
 from .batches import LAST_SEQUENCE, ProducerBatch, split_batch
 

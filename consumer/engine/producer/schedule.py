@@ -26,7 +26,7 @@ from ...options import ProducerOptions
 from ..core import ClientCore
 from ..metadata.updater import MetadataUpdater
 from ..network.client import MAIN, MORE
-from ..timing import EXTRA_CONNECTION_BACKOFF_MS
+from ..timeouts import EXTRA_CONNECTION_BACKOFF_MS
 from .batches import BrokerConnection, PartitionQueue, ProducerBatch
 
 # Batches per partition that a broker remembers (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).

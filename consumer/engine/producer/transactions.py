@@ -65,7 +65,7 @@ from ..requests import (
     txn_offset_commit_codes,
     txn_offset_commit_request,
 )
-from ..timing import ADD_PARTITIONS_RETRY_BACKOFF_MS
+from ..timeouts import ADD_PARTITIONS_RETRY_BACKOFF_MS
 from .batches import PartitionQueue, ProducerBatch
 from .produce_responses import ProduceResponses
 from .transaction_states import (

@@ -15,7 +15,7 @@ from consumer.engine.metadata.cluster import BrokerAddress, ClusterView
 from consumer.engine.network.call import Call
 from consumer.engine.network.transport import Broken, Shut
 from consumer.engine.producer.engine import step
-from consumer.engine.timing import FIRST_RESPONSE_TIMEOUT_MS
+from consumer.engine.timeouts import FIRST_RESPONSE_TIMEOUT_MS
 from kproto.errors import ConnectionFailed
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from tests.consumer.engine.metadata.stage import metadata_response

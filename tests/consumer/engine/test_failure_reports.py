@@ -12,7 +12,7 @@ import pytest
 
 from consumer.engine.failure_reports import FailureReports
 from consumer.engine.metadata.cluster import BrokerAddress
-from consumer.engine.timing import FAILURE_REPORT_DELAY_MS, FIRST_REPORT_INTERVAL_MS
+from consumer.engine.timeouts import FAILURE_REPORT_DELAY_MS, FIRST_REPORT_INTERVAL_MS
 from kproto.broker.machine import FailRequests
 from kproto.error_codes import ErrorCode
 from kproto.group.subscription import Assignment, TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from consumer.engine.network.nodes import NodeStates
-from consumer.engine.timing import Backoff
+from consumer.engine.timeouts import Backoff
 
 FIRST, SECOND = ("a", 1), ("b", 1)
 

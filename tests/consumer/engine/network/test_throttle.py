@@ -16,7 +16,7 @@ from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.client import FETCH, GROUP, MAIN
 from consumer.engine.network.throttle import FROM, ThrottleReports, throttle_ms
 from consumer.engine.network.transport import Data
-from consumer.engine.timing import FIRST_REPORT_INTERVAL_MS, MAX_REPORT_INTERVAL_MS
+from consumer.engine.timeouts import FIRST_REPORT_INTERVAL_MS, MAX_REPORT_INTERVAL_MS
 from kproto.broker.machine import ThrottleClients
 from kproto.broker.server import running
 from kproto.errors import RequestTimedOut

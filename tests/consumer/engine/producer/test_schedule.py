@@ -9,7 +9,7 @@ import pytest
 from consumer.engine.network.client import MORE
 from consumer.engine.producer.batches import PartitionQueue
 from consumer.engine.producer.schedule import SendSchedule
-from consumer.engine.timing import EXTRA_CONNECTION_BACKOFF_MS
+from consumer.engine.timeouts import EXTRA_CONNECTION_BACKOFF_MS
 from consumer.options import producer_options
 from kproto.errors import ConfigError
 from kproto.messages.headers import decode_request

@@ -1,4 +1,4 @@
-"""An unknown user takes as much work as a known one, so times do not reveal users.
+"""An unknown user takes as much work as a known one, so response times do not reveal users.
 
 The tests count calls that hash and compare, because times differ between machines.
 """
@@ -28,47 +28,47 @@ CASES = [
 ]
 
 
-def hashed(work: Callable[[], object]) -> Counter[str]:
+def count_hashes(function: Callable[[], object]) -> Counter[str]:
     """Count the calls of functions of `hashlib` and `hmac`."""
     calls: Counter[str] = Counter()
 
-    def look(frame: Any, event: str, called: Any) -> None:
+    def on_call(frame: Any, event: str, called: Any) -> None:
         if event == "c_call" and getattr(called, "__module__", None) in ("_hashlib", "_operator"):
             calls[called.__name__.lstrip("_")] += 1
 
-    sys.setprofile(look)
+    sys.setprofile(on_call)
     try:
-        work()
+        function()
     finally:
         sys.setprofile(None)
     return calls
 
 
-def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
-    """Return what the broker hashes until it rejects a client."""
-    door = SaslAuthenticator(Users(USERS, b"secret of the broker"), ["PLAIN", *HASHES], 0)
+def rejected_login(mechanism: str, name: str, password: str) -> Counter[str]:
+    """Return the hash calls that the broker makes until it rejects a client."""
+    authenticator = SaslAuthenticator(Users(USERS, b"secret of the broker"), ["PLAIN", *HASHES], 0)
     client: Any = PlainClient(name, password)
     if mechanism != "PLAIN":
         client = ScramClient(mechanism, name, password, "mine")
-    assert door.select_mechanism(mechanism, "theirs", 0, raw=False)
+    assert authenticator.select_mechanism(mechanism, "theirs", 0, raw=False)
     calls: Counter[str] = Counter()
-    message_to_send: bytes | None = client.begin()
+    next_message: bytes | None = client.begin()
     steps: list[Challenge | Accepted | Rejected] = []
-    while message_to_send is not None:
-        message = message_to_send
-        calls += hashed(lambda: steps.append(door.authenticate(message, 0, 0)))  # noqa: B023
+    while next_message is not None:
+        message = next_message
+        calls += count_hashes(lambda: steps.append(authenticator.authenticate(message, 0, 0)))  # noqa: B023
         step = steps[-1]
-        message_to_send = client.answer(step.data) if isinstance(step, Challenge) else None
+        next_message = client.answer(step.data) if isinstance(step, Challenge) else None
     assert isinstance(steps[-1], Rejected)
     return calls
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", *HASHES])
 def test_an_unknown_user_takes_as_many_hashes_as_a_wrong_password(mechanism: str) -> None:
-    counted = [refusal(mechanism, name, password) for name, password in CASES]
+    counted = [rejected_login(mechanism, name, password) for name, password in CASES]
     assert counted[0]["compare_digest"] == 1
     assert all(calls == counted[0] for calls in counted)
 
 
 def test_no_password_is_salted_during_authentication() -> None:
-    assert not any("pbkdf2" in name for name in refusal("SCRAM-SHA-512", "alice", "wrong"))
+    assert not any("pbkdf2" in name for name in rejected_login("SCRAM-SHA-512", "alice", "wrong"))

@@ -1,4 +1,4 @@
-"""Documents 000, 001 and 003 are told from the first entry to the last; a mutant breaks each of them."""
+"""Documents 000, 001 and 003 are complete: each entry has a scenario, and each scenario has a mutant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.scenarios.mutants import document_0, document_1, document_3
 from tests.scenarios.mutants.mutant import Table
 
 # The entries of each document.
-WHOLE = {
+ENTRIES = {
     "S0": [f"S0-{number}" for number in range(1, 21)],
     "S1": [f"S1-{number}" for number in range(1, 28)],
     "S3": [
@@ -20,9 +20,9 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("document", WHOLE)
+@pytest.mark.parametrize("document", ENTRIES)
 def test_the_scenarios_are_exactly_the_entries_of_the_document(document: str) -> None:
-    assert [scenario.id for scenario in scenarios() if scenario.id.startswith(f"{document}-")] == WHOLE[
+    assert [scenario.id for scenario in scenarios() if scenario.id.startswith(f"{document}-")] == ENTRIES[
         document
     ]
 
@@ -32,4 +32,4 @@ def test_the_scenarios_are_exactly_the_entries_of_the_document(document: str) ->
     [("S0", document_0.MUTANTS), ("S1", document_1.MUTANTS), ("S3", document_3.MUTANTS)],
 )
 def test_every_scenario_has_a_mutant(document: str, table: Table) -> None:
-    assert sorted(table) == sorted(WHOLE[document])
+    assert sorted(table) == sorted(ENTRIES[document])
