@@ -13,15 +13,12 @@ import msgspec
 
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
+from kproto.machine import Tick as Tick
 
 from ..records import ColumnBatch, ConsumerRecord, GroupChange
 from .network.transport import NetworkAction, NetworkEvent
 
 # Events: what has happened.
-
-
-class Tick(msgspec.Struct, frozen=True):
-    """The time that `next_deadline` returned has been reached."""
 
 
 class Subscribe(msgspec.Struct, frozen=True):

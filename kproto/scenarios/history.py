@@ -16,7 +16,7 @@ from ..inspect.timeline import GroupEvent, Kind
 from ..messages.join_group import JoinGroupRequest
 from ..messages.sync_group import SyncGroupRequest
 from ..models.index import model_name
-from ..testing.world import Consumer, Member, Observation
+from ..testing.world import Consumer, ModelClient, Observation
 from ..testing.world.trace import exchanges as traced
 from .scenario import Act, Moment, ScenarioRun
 
@@ -36,7 +36,7 @@ def name(act: Act) -> str:
     """Return the names of the clients that took part, for example librdkafka or kproto."""
     kinds: list[str] = []
     for client in act.stage.clients.values():
-        if isinstance(client, Member):
+        if isinstance(client, ModelClient):
             kinds.append(model_name(getattr(client.model, "__name__", "")))
         elif isinstance(client, Consumer):
             kinds.append("kproto")

@@ -16,7 +16,7 @@ from ..messages.join_group import JoinGroupRequest
 from ..models import contract, librdkafka, sasl
 from ..models.index import load_model
 from ..models.librdkafka import conf
-from ..testing.world import Client, Member, World
+from ..testing.world import Client, ModelClient, World
 from ..wire.message import Message
 from .new_partitions_sarama import T0, T1, USUAL
 from .scenario import ScenarioRun, clients, join, offsets, produce, scenario
@@ -103,7 +103,7 @@ def _times(world: World, member: Any, name: str, since: int) -> list[int]:
 )
 def two_loops(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
-    member: Member = join(world, "a", "sarama-cluster", **USUAL)
+    member: ModelClient = join(world, "a", "sarama-cluster", **USUAL)
     ticks: list[int] = []
 
     def tick() -> None:
@@ -181,7 +181,7 @@ class ReadMessage:
 
     def __init__(self, world: World, **config: Any) -> None:
         self.world = world
-        self.member: Member = world.join("a", librdkafka, group_id="g", **config)
+        self.member: ModelClient = world.join("a", librdkafka, group_id="g", **config)
         self.member.do(contract.SubscribeCalled(("t",)))
         self.thrown_away: list[str] = []
         self._read = self._heard = 0
@@ -305,7 +305,7 @@ def sasl_properties(run: ScenarioRun) -> None:
     run.claim("the token is RFC 4616's", token == b"\0adEngine\0secret")
     world = run.world({"t": 1})
     world.write("t", 0, *["x"] * 5)
-    member: Member = world.join(
+    member: ModelClient = world.join(
         "a", librdkafka, topics=["t"], **conf.as_options(properties) | {"client_id": "a"}
     )
     world.run(5_000)
@@ -376,7 +376,7 @@ def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
     """
     abilities: dict[str, bool] = {}
     world = run.world({"t": 1})
-    member: Member = join(world, "a", kind, **USUAL, instance="one")
+    member: ModelClient = join(world, "a", kind, **USUAL, instance="one")
     world.run(3_000)
     joined = world.requests_of(member, JoinGroupRequest)
     abilities["static member"] = any(join_request.group_instance_id == "one" for join_request in joined)

@@ -22,7 +22,7 @@ from ..messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ..models import contract, sarama, sasl
-from ..testing.world import Client, Member, World
+from ..testing.world import Client, ModelClient, World
 from ..wire.message import Message
 from .scenario import ScenarioRun, join, offsets, produce, scenario
 
@@ -49,7 +49,7 @@ class Program:
     name: str = "main"
     remakes_ready: bool = True
     commit_ms: int = 1_000
-    member: Member = field(init=False)
+    member: ModelClient = field(init=False)
     ready: bool = False
     setups: int = 0
     returns: int = 0
@@ -131,7 +131,7 @@ class Program:
 def sarama_main(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
     world.fault("refuse")
-    alone: Member = join(world, "unreachable", "sarama", **USUAL)
+    alone: ModelClient = join(world, "unreachable", "sarama", **USUAL)
     world.run(60_000)
     run.result("without a broker", [report.text or report.name for report in alone.reports])
     run.claim("NewConsumerGroup fails, and the program ends", alone.closed and len(alone.reports) == 1)
@@ -145,7 +145,7 @@ def sarama_main(run: ScenarioRun) -> None:
         world.run(8_000)
         counts = (main.returns, main.setups)
         run.claim(f"{way}: growth starts another session, without an error", counts == (1, 2))
-        second: Member = join(world, "other", "sarama", **USUAL)
+        second: ModelClient = join(world, "other", "sarama", **USUAL)
         world.run(8_000)
         produce(world, "t", range(4), 20, 1_000)
         world.run(500)
@@ -171,7 +171,7 @@ def sarama_main(run: ScenarioRun) -> None:
         run.claim(f"{way}: the other one takes over", held and (took > 5_000) == (way == "error"))
 
 
-def _no_access(member: Member) -> Callable[[Client, Message, int], Message | None]:
+def _no_access(member: ModelClient) -> Callable[[Client, Message, int], Message | None]:
     """End the session with the next heartbeat, and reject the JoinGroup that follows."""
 
     def answer(client: Client, request: Message, version: int) -> Message | None:
@@ -287,7 +287,7 @@ def sarama_config(run: ScenarioRun) -> None:
     machine = Old()
     config: dict[str, Any] = {**USUAL, "reset": "latest"}
     extra = {"Version": "0.10.2.1", "Consumer.Return.Errors": False}
-    member: Member = world.join("a", machine, topics=["t"], group_id="g", **config, extra=extra)
+    member: ModelClient = world.join("a", machine, topics=["t"], group_id="g", **config, extra=extra)
     world.run(3_000)
     world.write("t", 0, "new")
     world.run(3_000)

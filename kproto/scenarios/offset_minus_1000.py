@@ -18,7 +18,7 @@ from ..messages.join_group import JoinGroupRequest
 from ..models import contract, librdkafka
 from ..models.common import OffsetToCommit, offset_commit_request
 from ..models.librdkafka.constants import INVALID, STORED, offset2str
-from ..testing.world import Client, Member, World
+from ..testing.world import Client, ModelClient, World
 from ..wire.message import Message
 from .scenario import ScenarioRun, offsets, scenario
 
@@ -80,7 +80,7 @@ class Handler:
         extra = {"binding": "go", "enable.auto.offset.store": False, "enable.partition.eof": True}
         extra |= options.pop("extra", {})
         config: dict[str, Any] = {"auto_commit": False, "reset": "earliest", "extra": extra, **options}
-        self.app: Member = self.world.join("handler", librdkafka, group_id="test", **config)
+        self.app: ModelClient = self.world.join("handler", librdkafka, group_id="test", **config)
         self.requests: list[Request] = []
         self.world.run(50)
 

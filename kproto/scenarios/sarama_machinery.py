@@ -23,7 +23,7 @@ from ..messages.produce import (
 )
 from ..models import contract, sarama
 from ..models.common import OffsetToCommit, offset_commit_request
-from ..testing.world import Client, Member, Producer, World
+from ..testing.world import Client, ModelClient, Producer, World
 from ..wire.message import Message
 from .consumer_group_command import COLUMNS, describe
 from .sarama_walk import T0, T1, USUAL
@@ -85,7 +85,7 @@ def _brought(answer: FetchResponse) -> list[int]:
     return sorted(part.partition_index for part in parts if part.records)
 
 
-def watched(world: World, *, topics: Iterable[str] = ("t",), **config: Any) -> tuple[Watched, Member]:
+def watched(world: World, *, topics: Iterable[str] = ("t",), **config: Any) -> tuple[Watched, ModelClient]:
     """Start a sarama member; return it and its recording model."""
     machine = Watched()
     options = {**USUAL, **config}

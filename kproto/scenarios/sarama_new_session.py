@@ -17,7 +17,7 @@ from ..messages.heartbeat import HeartbeatRequest
 from ..messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ..messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ..testing.world import Client, Member, World
+from ..testing.world import Client, ModelClient, World
 from ..wire.message import Message
 from .sarama_machinery import watched
 from .sarama_walk import T0, T1, sarama
@@ -46,7 +46,7 @@ def _assigned(world: World, since: int) -> int:
     )
 
 
-def ids_of(world: World, member: Member) -> list[str]:
+def ids_of(world: World, member: ModelClient) -> list[str]:
     """Return the member ids of a client's JoinGroups, "none" or one letter per distinct id."""
     letters: dict[str, str] = {"": "none"}
     return [
@@ -66,7 +66,7 @@ class Branch:
         self.codes = list(codes)
         self.kind = kind
         self.world.tamper = self.tamper
-        self.member: Member = sarama(self.world, extra={"Once": once, **config})
+        self.member: ModelClient = sarama(self.world, extra={"Once": once, **config})
         self.world.run(40_000)
 
     def tamper(self, client: Client, request: Message, version: int) -> Message | None:
@@ -347,7 +347,7 @@ def sync_broken(run: ScenarioRun) -> None:
 )
 def new_session(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
-    member: Member = sarama(world)
+    member: ModelClient = sarama(world)
     member.callback_ms = 1_200
     world.run(1_000)
     names = [type(name).__name__.removesuffix("Request") for _, name, _ in world.requests]

@@ -25,7 +25,7 @@ from ..models.index import load_model
 from ..records import BatchBuilder
 from ..validation import TEXTS, WHOLE_NUMBER, ZERO_OR_MORE, Rule, checked, has_attributes
 from .invariants import AT_REST, GRACE_MS, InvariantBroken, check
-from .world import Consumer, Invariant, Member, World
+from .world import Consumer, Invariant, ModelClient, World
 
 # Short timeouts: what takes minutes with the defaults then fits into a few seconds.
 QUICK: Final[dict[str, Any]] = {
@@ -241,11 +241,11 @@ class Schedule:
     def join_model(self) -> None:
         """Start a model of another client."""
         random = self.random
-        if len(self.world.alive_clients(Member)) >= 4:
+        if len(self.world.alive_clients(ModelClient)) >= 4:
             return
         self._members += 1
         name = random.choice(self.models)
-        model: Member = self.world.join(
+        model: ModelClient = self.world.join(
             f"{name}{self._members}",
             load_model(name),
             topics=self.topics,
@@ -263,7 +263,7 @@ class Schedule:
         model.works_ms = random.choice((0, 0, 5, 100))
 
     def end_model(self) -> None:
-        models = self.world.alive_clients(Member)
+        models = self.world.alive_clients(ModelClient)
         if models:
             model = self.random.choice(models)
             if self.is_gentle or self.random.random() < 0.5:

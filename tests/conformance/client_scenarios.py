@@ -2,7 +2,7 @@
 
 A scenario is a function of a `Stage`; `SCENARIOS` lists them by name, each with the ability that it needs. A
 client that lacks the ability (`LACKS`) skips the scenario. The comparison covers the requests of each member
-to the coordinator (`request_lines`) and the events that its application received (`Member.events`).
+to the coordinator (`request_lines`) and the events that its application received (`DrivenMember.events`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def skip_unless_drawn(case: object, cases: Iterable[object]) -> None:
         pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 runs all")
 
 
-class Member:
+class DrivenMember:
     """A client program that is controlled through stdin: an original client or its model."""
 
     def __init__(self, name: str, order: Sequence[str]) -> None:
@@ -131,12 +131,12 @@ class Member:
 class Stage:
     """One run of a scenario: its members, the proxy before the broker, and the operator's actions."""
 
-    start: Callable[[str, str, str, Mapping[str, Any]], Member]
+    start: Callable[[str, str, str, Mapping[str, Any]], DrivenMember]
     proxy: RecordingProxy
     cluster: Cluster
     producer: Producer
     run: str
-    members: list[Member] = field(default_factory=list[Member])
+    members: list[DrivenMember] = field(default_factory=list[DrivenMember])
 
     @property
     def topic(self) -> str:
@@ -145,11 +145,11 @@ class Stage:
     def name(self, member: str) -> str:
         return f"{member}-{self.run}"
 
-    def members_named(self, name: str) -> list[Member]:
+    def members_named(self, name: str) -> list[DrivenMember]:
         """Return the processes that had this name, in order of their start."""
         return [member for member in self.members if member.name == name]
 
-    def member(self, name: str, **conf: Any) -> Member:
+    def member(self, name: str, **conf: Any) -> DrivenMember:
         """Start a member of the scenario's group."""
         usual: dict[str, Any] = {
             "assignors": ["range"],
@@ -166,7 +166,7 @@ class Stage:
         member.until("ready")
         return member
 
-    def start_subscribed(self, name: str, **conf: Any) -> Member:
+    def start_subscribed(self, name: str, **conf: Any) -> DrivenMember:
         """Start a member, subscribe it, and wait until it has partitions."""
         member = self.member(name, **conf)
         member.send(f"subscribe {self.topic}")

@@ -13,14 +13,14 @@ from kproto.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.conformance.client_scenarios import Member, Scenario, Stage
+from tests.conformance.client_scenarios import DrivenMember, Scenario, Stage
 
 # Long timeouts, so that none expires before a slow machine ends the scenario.
 LONG = {"session_ms": 30_000, "max_poll_ms": 120_000}
 BY_HAND = {"manual_poll": True, "auto_commit": False, **LONG}
 
 
-def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -> Member:
+def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -> DrivenMember:
     """Start a member that owns all partitions and has read nothing."""
     if count:
         stage.produce(count)
@@ -30,7 +30,9 @@ def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -
     return a
 
 
-def poll_until(a: Member, start: str, *, new_only: bool = False, times: int = 1, tries: int = 200) -> None:
+def poll_until(
+    a: DrivenMember, start: str, *, new_only: bool = False, times: int = 1, tries: int = 200
+) -> None:
     """Poll until the member has printed `start` `times` times; `new_only` ignores earlier lines."""
     before = len(a.lines) if new_only else 0
     for _ in range(tries):
@@ -41,7 +43,7 @@ def poll_until(a: Member, start: str, *, new_only: bool = False, times: int = 1,
     raise AssertionError(f"{a.name} did not print {start!r}: {a.lines[-12:]}")
 
 
-def ask(a: Member, *commands: str) -> None:
+def ask(a: DrivenMember, *commands: str) -> None:
     for command in commands:
         a.send(command)
         a.until(f"done {command}")
@@ -237,7 +239,7 @@ def no_offset_to_start_at(stage: Stage) -> None:
     a.close()
 
 
-def out_of_range(stage: Stage, reset: str) -> Member:
+def out_of_range(stage: Stage, reset: str) -> DrivenMember:
     stage.produce(20)
     t = stage.topic
     topics = [

@@ -16,7 +16,7 @@ from tests.conformance import judges, original_clients
 SECURITY = "org.apache.kafka.common.security."
 
 
-class Member:
+class SecuredMember:
     """A group member in a process, which prints the values that it reads."""
 
     def __init__(self, order: list[str]) -> None:
@@ -192,12 +192,12 @@ def order(
 
 
 @contextmanager
-def members(orders: Mapping[str, list[str]]) -> Generator[dict[str, Member]]:
+def members(orders: Mapping[str, list[str]]) -> Generator[dict[str, SecuredMember]]:
     """Run all members, by their names."""
-    started: dict[str, Member] = {}
+    started: dict[str, SecuredMember] = {}
     try:
         for name, words in orders.items():
-            started[name] = Member(words)
+            started[name] = SecuredMember(words)
         yield started
     finally:
         for member in started.values():
@@ -205,7 +205,9 @@ def members(orders: Mapping[str, list[str]]) -> Generator[dict[str, Member]]:
 
 
 @contextmanager
-def one_of_each(place: str, ca: str, user: str, password: str, folder: Path) -> Generator[dict[str, Member]]:
+def one_of_each(
+    place: str, ca: str, user: str, password: str, folder: Path
+) -> Generator[dict[str, SecuredMember]]:
     """Run a member of each client in the group `mixed`; the name of the client is its client.id."""
     with members(
         {

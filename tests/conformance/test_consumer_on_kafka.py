@@ -76,7 +76,7 @@ def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-class Member(threading.Thread):
+class MemberThread(threading.Thread):
     """A group member in a thread, as an application would run it."""
 
     def __init__(
@@ -324,9 +324,9 @@ def test_a_group_of_three_grows_and_shrinks_without_losing_records(
     """A third member joins, partitions are added, one member dies, one leaves, and records arrive."""
     options = {"partition_assignment_strategy": strategy}
     source = Source(bootstrap, topic)
-    members = [Member(bootstrap, topic, topic, **options) for _ in range(2)]
+    members = [MemberThread(bootstrap, topic, topic, **options) for _ in range(2)]
     wait_until(lambda: all(member.values for member in members))
-    members.append(Member(bootstrap, topic, topic, **options))
+    members.append(MemberThread(bootstrap, topic, topic, **options))
     wait_until(lambda: all(len(member.consumer.assignment()) == 1 for member in members))
     cluster.create_partitions({topic: 6})
     wait_until(lambda: all(len(member.consumer.assignment()) == 2 for member in members))
@@ -351,10 +351,10 @@ def test_a_group_of_three_grows_and_shrinks_without_losing_records(
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, strategy: str) -> None:
     """Members join and leave one by one; by their own clocks no two owners of a partition overlap."""
-    everyone: list[Member] = []
+    everyone: list[MemberThread] = []
 
-    def join() -> Member:
-        member = Member(bootstrap, topic, topic, partition_assignment_strategy=strategy)
+    def join() -> MemberThread:
+        member = MemberThread(bootstrap, topic, topic, partition_assignment_strategy=strategy)
         everyone.append(member)
         wait_until(lambda: member.consumer.assignment() != set())
         return member
@@ -382,7 +382,7 @@ def test_retained_partitions_are_read_during_a_rebalance_longer_than_the_session
 ) -> None:
     """The coordinator answers heartbeats during a JoinGroup; otherwise the session would expire."""
     source = Source(bootstrap, topic)
-    member = Member(
+    member = MemberThread(
         bootstrap, topic, topic, partition_assignment_strategy="cooperative-sticky", max_poll_interval_ms=9000
     )
     wait_until(lambda: len(member.consumer.assignment()) == 3)
@@ -474,9 +474,9 @@ def test_a_static_leader_that_rejoins_assigns_added_partitions(
     JoinGroup v9 tells the member that it leads.
     """
 
-    def member(instance_id: str) -> Member:
+    def member(instance_id: str) -> MemberThread:
         options = {"partition_assignment_strategy": "sticky", "group_instance_id": instance_id}
-        return Member(bootstrap, topic, topic, {11: newest}, **options)
+        return MemberThread(bootstrap, topic, topic, {11: newest}, **options)
 
     first = member("one")
     wait_until(lambda: len(first.consumer.assignment()) == 3)
@@ -626,7 +626,7 @@ def test_kproto_kafka_python_and_librdkafka_share_a_group(
                 numbers_by_client["librdkafka"].append(int(message.value()))
         consumer.close()
 
-    member = Member(bootstrap, topic, topic, partition_assignment_strategy=strategy)
+    member = MemberThread(bootstrap, topic, topic, partition_assignment_strategy=strategy)
     threads = [
         threading.Thread(target=kafka_python, daemon=True),
         threading.Thread(target=librdkafka, daemon=True),
@@ -732,7 +732,7 @@ def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str, monkeypatch: py
             values += [int(record.value or b"") for record in alone.poll(5)]
     assert sorted(values) == list(range(500))
     members = [
-        Member(mock_cluster, "mocked", "g", MOCK_CAPS, partition_assignment_strategy="range")
+        MemberThread(mock_cluster, "mocked", "g", MOCK_CAPS, partition_assignment_strategy="range")
         for _ in range(2)
     ]
     wait_until(lambda: [len(member.consumer.assignment()) for member in members] == [2, 2], 60)

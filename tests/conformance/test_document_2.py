@@ -20,7 +20,7 @@ from kproto.messages.sync_group import SyncGroupResponse
 from kproto.scenarios import find
 from kproto.scenarios.java_join_complete import ONE_PARTITION, chose_best
 from tests.conformance import judges, original_clients
-from tests.conformance.client_scenarios import Member
+from tests.conformance.client_scenarios import DrivenMember
 from tests.conformance.document_programs import RUNS, Place, eventually, run_place
 
 pytestmark = pytest.mark.originals
@@ -122,7 +122,7 @@ def test_an_unknown_assignor_is_thrown_by_each_poll_while_heartbeats_succeed(
         return sum(request.api == api for request in place.proxy.requests(name))
 
     conf = json.dumps({"assignors": ["range"], "session_ms": 4_000, "heartbeat_ms": 200})
-    member = Member(name, [*original_clients.program(release), place.bootstrap, name, name, conf])
+    member = DrivenMember(name, [*original_clients.program(release), place.bootstrap, name, name, conf])
     try:
         member.send(f"subscribe {name}")
         member.until("error", 4)

@@ -49,7 +49,7 @@ def ask(client: str, role: str, *arguments: object) -> dict[str, Any]:
     return event
 
 
-class Member:
+class ForeignMember:
     """A consumer in a process of its own, and its output."""
 
     def __init__(self, client: str, *arguments: object) -> None:
@@ -97,8 +97,8 @@ class Member:
 
 
 @contextmanager
-def member(client: str, *arguments: object) -> Iterator[Member]:
-    new_member = Member(client, *arguments)
+def member(client: str, *arguments: object) -> Iterator[ForeignMember]:
+    new_member = ForeignMember(client, *arguments)
     try:
         yield new_member
     finally:
@@ -106,7 +106,7 @@ def member(client: str, *arguments: object) -> Iterator[Member]:
         new_member.process.wait(10)
 
 
-def wait(condition: str, members: list[Member], done: Any) -> None:
+def wait(condition: str, members: list[ForeignMember], done: Any) -> None:
     """Process the members' output until `done()`, at most for PATIENCE."""
     end = time.monotonic() + PATIENCE
     while True:
@@ -130,11 +130,11 @@ def wait(condition: str, members: list[Member], done: Any) -> None:
         time.sleep(0.02)
 
 
-def numbers(members: list[Member]) -> set[int]:
+def numbers(members: list[ForeignMember]) -> set[int]:
     return {number for member in members for _, _, number in member.read}
 
 
-def evenly(members: list[Member]) -> bool:
+def evenly(members: list[ForeignMember]) -> bool:
     """Return whether all partitions are owned, and all members own the same number."""
     owned = sorted(partition for member in members for partition in member.owned)
     return owned == list(range(PARTITIONS)) and len({len(member.owned) for member in members}) == 1

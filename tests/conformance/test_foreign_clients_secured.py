@@ -19,7 +19,7 @@ from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.secured import secured
 from tests.cli.stage import running_broker
 from tests.conformance import judges, original_clients
-from tests.conformance.secured_clients import Member, java_properties, one_of_each
+from tests.conformance.secured_clients import SecuredMember, java_properties, one_of_each
 
 pytestmark = pytest.mark.clients
 USER, PASSWORD = "alice", "alice-secret"
@@ -197,7 +197,7 @@ def test_go_clients_write_and_read(place: str, files: Certificates, library: str
         go(library, place, files, mechanism, "write", value), capture_output=True, text=True, timeout=120
     )
     assert wrote.returncode == 0, wrote.stderr
-    member = Member(go(library, place, files, mechanism, "read", f"{library}-{mechanism}"))
+    member = SecuredMember(go(library, place, files, mechanism, "read", f"{library}-{mechanism}"))
     member.until(lambda: value in member.read)
     member.leave()
 

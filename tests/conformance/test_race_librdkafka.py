@@ -33,7 +33,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.models import contract, librdkafka
 from kproto.models.common import OffsetToCommit, offset_commit_request
-from kproto.testing.world import Member, World
+from kproto.testing.world import ModelClient, World
 from tests.conformance import judges
 
 pytestmark = pytest.mark.clients
@@ -120,7 +120,7 @@ def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Requ
             world.fault("stall", node=2, lasts=wait + later)
 
     world.tamper = slowly
-    app: Member = world.join(
+    app: ModelClient = world.join(
         "app",
         librdkafka,
         group_id="g",

@@ -15,7 +15,7 @@ import pytest
 from kproto.testing.certificates import certificates
 from kproto.testing.secured import SecuredKafka, secured
 from tests.conformance import judges
-from tests.conformance.secured_clients import ALL, Member, members, order
+from tests.conformance.secured_clients import ALL, SecuredMember, members, order
 
 pytest.importorskip("trustme")
 pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.originals]
@@ -76,7 +76,7 @@ def outcome(client: str, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
             return observe(client, kafka, started)
 
 
-def observe(client: str, kafka: SecuredKafka, members: dict[str, Member]) -> Outcome:
+def observe(client: str, kafka: SecuredKafka, members: dict[str, SecuredMember]) -> Outcome:
     first_member = next(iter(members.values()))
     first_member.until(
         lambda: (

@@ -54,7 +54,7 @@ class Stage:
         }
         self.broker = Broker(Settings.from_properties(settings), Node(1, "broker", 9092), served())
         self.conns: dict[int, Wire] = {}
-        self.members: list[Member] = []
+        self.members: list[StageMember] = []
         self.names: dict[str, str] = {}
         self.topic_ids: dict[UUID, str] = {}
         for name, partitions in (topics or {}).items():
@@ -91,8 +91,8 @@ class Stage:
 
     # ---- members and time
 
-    def add_member(self, name: str, client: Any, group: str = "g", **conf: Any) -> Member:
-        member = Member(self, name, client, group, conf)
+    def add_member(self, name: str, client: Any, group: str = "g", **conf: Any) -> StageMember:
+        member = StageMember(self, name, client, group, conf)
         self.members.append(member)
         return member
 
@@ -148,7 +148,7 @@ class Stage:
 class Wire:
     """One connection of a member. Responses arrive in the order of the requests."""
 
-    def __init__(self, member: Member, address: c.Address) -> None:
+    def __init__(self, member: StageMember, address: c.Address) -> None:
         self.member, self.address = member, address
         self.stage = member.stage
         self.conn = next(self.stage.ids)
@@ -200,7 +200,7 @@ class Wire:
             self.member.do(c.ConnectionLost(self.address))
 
 
-class Member:
+class StageMember:
     """A model and its application, which runs a command, or else polls for 50 ms."""
 
     def __init__(self, stage: Stage, name: str, client: Any, group: str, conf: Mapping[str, Any]) -> None:
@@ -428,7 +428,7 @@ _NAMES |= {12: "Heartbeat", 13: "Leave", 14: "Sync", 23: "EpochEnd"}
 class Line:
     """One request and its response."""
 
-    def __init__(self, member: Member, conn: int, request: Any, version: int, now: int) -> None:
+    def __init__(self, member: StageMember, conn: int, request: Any, version: int, now: int) -> None:
         self.member, self.conn, self.request, self.version, self.now = member, conn, request, version, now
         self.api = _NAMES[type(request).__api_key__ or 0]
         self.answer: Any = None

@@ -15,7 +15,7 @@ import numpy as np
 from kproto.errors import ConfigError
 
 from .arrow_types import arrow_type
-from .avro_schema import ABSENT, Field, Node, parse
+from .avro_schema import ABSENT, AvroField, AvroNode, parse
 from .avro_skipper import FEW, KEY, skip_value
 from .lanes import Ints, Lanes, pa, scatter
 from .names import REGISTRY_URL
@@ -46,7 +46,7 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
     )
 
 
-def _reader(column_format: ColumnFormat) -> Node:
+def _reader(column_format: ColumnFormat) -> AvroNode:
     """Return the reader's schema. Raises ConfigError if the options name no schema."""
     option = column_format.option("schema")
     if column_format.schema is not None:
@@ -63,7 +63,7 @@ def _reader(column_format: ColumnFormat) -> Node:
     return _parsed(column_format, latest)
 
 
-def _parsed(column_format: ColumnFormat, schema: Schema) -> Node:
+def _parsed(column_format: ColumnFormat, schema: Schema) -> AvroNode:
     """Parse a schema of the registry after the schemas that it refers to."""
     if schema.kind != "AVRO":
         raise ConfigError(
@@ -89,7 +89,7 @@ class Mismatch(ValueError):
 class _Registered:
     """Decodes values that begin with the id of their writer's schema."""
 
-    def __init__(self, column_format: ColumnFormat, reader: Node, target: Any) -> None:
+    def __init__(self, column_format: ColumnFormat, reader: AvroNode, target: Any) -> None:
         self.column_format, self.reader, self.target = column_format, reader, target
         self.reads: dict[int, _Read | str] = {}
 
@@ -127,7 +127,7 @@ class _Registered:
 class _Read:
     """Decodes values of one writer's schema into a column of type `target`."""
 
-    def __init__(self, writer: Node, reader: Node, target: Any) -> None:
+    def __init__(self, writer: AvroNode, reader: AvroNode, target: Any) -> None:
         self.writer, self.reader, self.target = writer, reader, target
         self._check(writer, reader, target, "")
 
@@ -144,7 +144,7 @@ class _Read:
 
     # ---- checked once
 
-    def _check(self, writer: Node, reader: Node, target: Any, place: str) -> None:
+    def _check(self, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> None:
         """Raise Mismatch if the writer's values cannot be converted to the target."""
         if writer.kind == "union":
             merged = _common_type(writer)
@@ -199,7 +199,9 @@ class _Read:
 
     # ---- values
 
-    def _value(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
+    def _value(
+        self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
+    ) -> Column:
         """Read the next value of each lane in `at`. Without a target, skip the values and return None."""
         match writer.kind:
             case "union":
@@ -211,10 +213,12 @@ class _Read:
             case _:
                 return _leaf(lanes, at, writer, target, place)
 
-    def _record(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
+    def _record(
+        self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
+    ) -> Column:
         """Read one record per lane."""
         columns: dict[str, Column] = {}
-        wanted: dict[str, tuple[Field, Any]] = {}
+        wanted: dict[str, tuple[AvroField, Any]] = {}
         for field in target if target is not None else ():
             read = _field_named(reader, field.name)
             assert read is not None
@@ -233,7 +237,9 @@ class _Read:
             return None
         return pa.StructArray.from_arrays([columns[field.name] for field in target], fields=list(target))
 
-    def _union(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
+    def _union(
+        self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
+    ) -> Column:
         """Read one value of a union per lane: first the branch, then its value."""
         branch = lanes.zigzag(at, place)
         count = len(writer.branches) + (writer.null >= 0)
@@ -265,7 +271,9 @@ class _Read:
         mask = pa.array(null) if writer.null >= 0 else None
         return pa.StructArray.from_arrays(wide, fields=list(target), mask=mask)
 
-    def _blocks(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
+    def _blocks(
+        self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
+    ) -> Column:
         """Read arrays or maps: one item per step, in every lane that has items left."""
         remaining = np.zeros(len(at), np.int64)
         more = np.ones(len(at), bool)
@@ -321,7 +329,14 @@ class _Read:
         return pa.ListArray.from_arrays(offsets, item, type=target)
 
     def _read_few_lanes(
-        self, lanes: Lanes, at: Ints, counts: Ints, writer: Node, reader: Node, target: Any, place: str
+        self,
+        lanes: Lanes,
+        at: Ints,
+        counts: Ints,
+        writer: AvroNode,
+        reader: AvroNode,
+        target: Any,
+        place: str,
     ) -> tuple[Ints, tuple[Column, Column]]:
         """Read many items of a few lanes, and find the positions of the items one by one.
 
@@ -379,7 +394,7 @@ def _merge(columns: list[Column], owners: list[Ints], count: int, kind: Any) -> 
     return scatter(pa.concat_arrays(columns).take(pa.array(order)), rows[order], count)
 
 
-def _leaf(lanes: Lanes, at: Ints, writer: Node, target: Any, place: str) -> Column:
+def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, target: Any, place: str) -> Column:
     """Read one value of a simple type per lane."""
     match writer.kind:
         case "int" | "long":
@@ -463,24 +478,24 @@ _MOST_MS = (2**63 - 1) // 1000
 # ---- pairs of schemas
 
 
-def _common_type(node: Node) -> Node | None:
+def _common_type(node: AvroNode) -> AvroNode | None:
     """Return the type that all values of a union can have, or None."""
     return node.merged if node.kind == "union" else None
 
 
-def _has_same_branches(writer: Node, reader: Node) -> bool:
+def _has_same_branches(writer: AvroNode, reader: AvroNode) -> bool:
     """Return whether two unions have branches of the same kinds."""
     return reader.kind == "union" and [branch.kind for branch in writer.branches] == [
         branch.kind for branch in reader.branches
     ]
 
 
-def _field_named(node: Node, name: str) -> Field | None:
+def _field_named(node: AvroNode, name: str) -> AvroField | None:
     """Return the field of a name, or None."""
     return next((field for field in node.fields if field.names[0] == name), None)
 
 
-def _written_field(writer: Node, read: Field) -> Field | None:
+def _written_field(writer: AvroNode, read: AvroField) -> AvroField | None:
     """Return the writer's field that is read as the field `read`: it has the name or an alias of `read`."""
     for name in read.names:
         field = _field_named(writer, name)
@@ -498,7 +513,7 @@ _WIDER = {
 }
 
 
-def _widens(writer: Node, reader: Node) -> bool:
+def _widens(writer: AvroNode, reader: AvroNode) -> bool:
     """Return whether Avro's schema resolution converts the writer's type to the reader's."""
     if reader.kind == writer.kind:
         # If only the logical types differ, the reader's applies.
@@ -506,7 +521,7 @@ def _widens(writer: Node, reader: Node) -> bool:
     return not writer.logical and not reader.logical and reader.kind in _WIDER.get(writer.kind, ())
 
 
-def _scalar(node: Node) -> Any:
+def _scalar(node: AvroNode) -> Any:
     """Return the Arrow type of a simple Avro type."""
     if node.logical == "decimal":
         return pa.decimal128(node.precision, node.scale)
@@ -524,7 +539,7 @@ def _scalar(node: Node) -> Any:
     }[node.ddl]
 
 
-def _default(field: Field, target: Any, count: int = 0) -> Column:
+def _default(field: AvroField, target: Any, count: int = 0) -> Column:
     """Return a column that repeats a field's default. Raises Mismatch if the target cannot hold it."""
     value: Any = field.default
     if isinstance(value, str) and field.node.kind in ("bytes", "fixed"):

@@ -32,16 +32,16 @@ _LOGICAL: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class AvroField:
     """A field of a record. `names` are its name and its aliases. `default` is the default as in the JSON."""
 
     names: tuple[str, ...]
-    node: Node
+    node: AvroNode
     default: Any = ABSENT
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AvroNode:
     """An Avro type.
 
     `kind` is Avro's name of the type. `inner` has the type of an array's items or of a map's values, or the
@@ -51,8 +51,8 @@ class Node:
     kind: str
     logical: str = ""
     name: str = ""
-    fields: tuple[Field, ...] = ()
-    inner: tuple[Node, ...] = ()
+    fields: tuple[AvroField, ...] = ()
+    inner: tuple[AvroNode, ...] = ()
     symbols: tuple[str, ...] = ()
     size: int = 0
     precision: int = 0
@@ -60,7 +60,7 @@ class Node:
     null: int = -1  # Position of null among a union's branches, or -1 if the union has no null.
 
     @property
-    def branches(self) -> tuple[Node, ...]:
+    def branches(self) -> tuple[AvroNode, ...]:
         """Return the types of a union except null."""
         return self.inner
 
@@ -91,13 +91,13 @@ class Node:
                 return _LOGICAL.get((self.kind, self.logical)) or _PRIMITIVES[self.kind]
 
     @property
-    def merged(self) -> Node | None:
+    def merged(self) -> AvroNode | None:
         """Return the type that all values of a union can have, or None."""
         kinds = {branch.kind for branch in self.inner if not branch.logical}
         if len(self.inner) == 1:
             return self.inner[0]
         if len(self.inner) == 2 and kinds in ({"int", "long"}, {"float", "double"}):
-            return Node(max(kinds) if kinds == {"int", "long"} else "double")
+            return AvroNode(max(kinds) if kinds == {"int", "long"} else "double")
         return None
 
 
@@ -106,9 +106,9 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def parse(option: str, text: str, references: Iterable[str] = ()) -> Node:
+def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
     """Parse a schema in JSON after the schemas `references`, to which it refers. Raises ConfigError."""
-    names: dict[str, Node] = {}
+    names: dict[str, AvroNode] = {}
     for reference in references:
         _Reader(option, names).read(_load(option, reference), "", "")
     return _Reader(option, names).read(_load(option, text), "", "")
@@ -127,7 +127,7 @@ def _load(option: str, text: str) -> Any:
 class _Reader:
     """Parses the types of one schema, and collects named types in `names`."""
 
-    def __init__(self, option: str, names: dict[str, Node]) -> None:
+    def __init__(self, option: str, names: dict[str, AvroNode]) -> None:
         self.option, self.names = option, names
         self.open: set[str] = set()
 
@@ -135,7 +135,7 @@ class _Reader:
         """Return a ConfigError for a part of the schema."""
         return ConfigError(self.option, json.dumps(part)[:200], reason)
 
-    def read(self, part: Any, space: str, place: str) -> Node:
+    def read(self, part: Any, space: str, place: str) -> AvroNode:
         """Parse a type. `space` is the enclosing namespace. `place` names the enclosing field in errors."""
         if isinstance(part, str):
             return self.named(part, space)
@@ -155,13 +155,13 @@ class _Reader:
             word = "items" if kind == "array" else "values"
             if word not in definition:
                 raise self.wrong(definition, f"an Avro {kind} needs the attribute {word}")
-            return Node(kind, inner=(self.read(definition[word], space, f"{place}[]"),))
+            return AvroNode(kind, inner=(self.read(definition[word], space, f"{place}[]"),))
         return self.logical(self.named(kind, space), definition)
 
-    def named(self, name: str, space: str) -> Node:
+    def named(self, name: str, space: str) -> AvroNode:
         """Return a primitive type, or one that was defined before."""
         if name in _PRIMITIVES or name == "null":
-            return Node(name)
+            return AvroNode(name)
         full = name if "." in name or not space else f"{space}.{name}"
         if full in self.open or name in self.open:
             raise self.wrong(name, "Spark has no recursive types; remove the field")
@@ -171,23 +171,23 @@ class _Reader:
             raise self.wrong(name, f"the Avro type is not defined; the defined types are {known}")
         return node
 
-    def union(self, parts: list[Any], space: str, place: str) -> Node:
+    def union(self, parts: list[Any], space: str, place: str) -> AvroNode:
         """Parse a union, which may contain null once."""
         branches = [self.read(part, space, place) for part in parts]
         null = [n for n, branch in enumerate(branches) if branch.kind == "null"]
         if len(null) > 1 or len(null) == len(branches):
             raise self.wrong(parts, "a union needs another type than null, and null at most once")
         types = tuple(branch for branch in branches if branch.kind != "null")
-        return Node("union", inner=types, null=null[0] if null else -1)
+        return AvroNode("union", inner=types, null=null[0] if null else -1)
 
-    def new(self, kind: str, definition: Mapping[str, Any], space: str, place: str) -> Node:
+    def new(self, kind: str, definition: Mapping[str, Any], space: str, place: str) -> AvroNode:
         """Parse the definition of a record, enum or fixed type."""
         name = definition.get("name")
         if not isinstance(name, str) or not name:
             raise self.wrong(definition, f"an Avro {kind} needs a name")
         space = name.rpartition(".")[0] if "." in name else str(definition.get("namespace") or space)
         full = name if "." in name or not space else f"{space}.{name}"
-        node_defined = Node("record" if kind == "error" else kind, name=full)
+        node_defined = AvroNode("record" if kind == "error" else kind, name=full)
         if kind == "enum":
             node_defined = replace(node_defined, symbols=tuple(map(str, definition.get("symbols") or ())))
         elif kind == "fixed":
@@ -197,7 +197,7 @@ class _Reader:
             node_defined = self.logical(replace(node_defined, size=size), definition)
         else:
             self.open.add(full)
-            fields: list[Field] = []
+            fields: list[AvroField] = []
             for field in cast("list[dict[str, Any]]", definition.get("fields") or ()):
                 if not {"name", "type"} <= set(field):
                     raise self.wrong(field, "a field of a record needs a name and a type")
@@ -205,13 +205,13 @@ class _Reader:
                 node = self.read(field["type"], space, f" of field {place}{names[0]}")
                 if node.kind == "null":
                     raise self.wrong(field, "a field of the type null cannot be a column; remove it")
-                fields.append(Field(names, node, field.get("default", ABSENT)))
+                fields.append(AvroField(names, node, field.get("default", ABSENT)))
             self.open.discard(full)
             node_defined = replace(node_defined, fields=tuple(fields))
         self.names[full] = node_defined
         return node_defined
 
-    def logical(self, node: Node, definition: Mapping[str, Any]) -> Node:
+    def logical(self, node: AvroNode, definition: Mapping[str, Any]) -> AvroNode:
         """Return the type with its logical type, if Spark supports the logical type."""
         word = definition.get("logicalType")
         if word == "decimal" and node.kind in ("bytes", "fixed"):

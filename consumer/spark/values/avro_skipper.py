@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .avro_schema import Node
+from .avro_schema import AvroNode
 
 FEW = 100  # Number of lanes below which numpy steps are slower than a loop over the items.
-KEY = Node("string")
+KEY = AvroNode("string")
 _WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 
 
-def skip_value(view: memoryview, at: int, end: int, node: Node) -> int:
+def skip_value(view: memoryview, at: int, end: int, node: AvroNode) -> int:
     """Return the offset after a value. Raises ValueError if the offset is greater than `end`."""
     match node.kind:
         case "boolean" | "float" | "double":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...group.classic.coordinator.state import ClassicGroup
 from ...group.subscription import Assignment, TopicPartition
-from ..world import Client, Member, World
+from ..world import Client, ModelClient, World
 from .queries import violation
 
 
@@ -41,7 +41,7 @@ def _is_unassigned_to_model(group: ClassicGroup, client: Client, partition: Topi
     gets an assignment (rd_kafka_cgrp_revoke_all_rejoin).
     """
     plan = group.members[client.member_id].assignment
-    return isinstance(client, Member) and partition not in Assignment.decode(plan).partitions
+    return isinstance(client, ModelClient) and partition not in Assignment.decode(plan).partitions
 
 
 def a_fenced_member_is_silent(world: World) -> None:
@@ -53,7 +53,7 @@ def a_fenced_member_is_silent(world: World) -> None:
     if last is None or last.kind != "delivered":
         return
     client = world.clients[last.source]
-    if isinstance(client, Member) and not client.is_silent_when_fenced:
+    if isinstance(client, ModelClient) and not client.is_silent_when_fenced:
         return
     for observation in reversed(world.observations):
         if observation.source != last.source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...group.subscription import Assignment, TopicPartition
-from ..world import Member, World
+from ..world import ModelClient, World
 from .queries import (
     consumers,
     first_undelivered,
@@ -69,7 +69,7 @@ def every_record_was_delivered(world: World) -> None:
 def _unnoticed_by_leader(world: World, group_id: str) -> set[TopicPartition]:
     """Return the partitions that are assigned to no member because the leader does not notice new ones."""
     group = world.cluster.classic_coordinator.groups.get(group_id)
-    models = [model for model in world.alive_clients(Member) if model.group == group_id]
+    models = [model for model in world.alive_clients(ModelClient) if model.group == group_id]
     if group is None or all(model.sees_growth or model.member_id != group.leader for model in models):
         return set()
     plans = [Assignment.decode(member.assignment).partitions for member in group.members.values()]
@@ -87,7 +87,7 @@ def the_group_converges(world: World) -> None:
             for member in members
             if member.is_polling and member.engine.topics and not member.has_final_error
         ]
-        models = [model for model in world.alive_clients(Member) if model.group == group_id]
+        models = [model for model in world.alive_clients(ModelClient) if model.group == group_id]
         if (
             not polling
             or models

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...group.subscription import TopicPartition
-from ..world import Member, World
+from ..world import ModelClient, World
 from .queries import (
     END_KINDS,
     GRACE_MS,
@@ -61,7 +61,7 @@ def a_partition_starts_where_the_group_committed(world: World) -> None:
     In a group with models it may be an earlier record. sarama commits with the leader epoch at which it began
     to read, and a client that checks epochs (KIP-320) has to return to the end of that epoch.
     """
-    mixed = any(isinstance(client, Member) for client in world.clients.values())
+    mixed = any(isinstance(client, ModelClient) for client in world.clients.values())
     for consumer in consumers(world):
         fresh: dict[TopicPartition, int | None] = {}
         stored: dict[TopicPartition, int] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ...group.subscription import TopicPartition
-from ..world import Consumer, Member, Observation, World
+from ..world import Consumer, ModelClient, Observation, World
 
 Invariant = Callable[[World], None]
 
@@ -71,7 +71,7 @@ def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
     librdkafka commits the records of a batch that it has not returned yet.
     """
     skipped: set[tuple[str, TopicPartition]] = set()
-    if not any(isinstance(client, Member) for client in world.clients.values()):
+    if not any(isinstance(client, ModelClient) for client in world.clients.values()):
         return skipped
     owners: dict[tuple[str | None, TopicPartition], object] = {}
     delivered: dict[tuple[str | None, TopicPartition], set[int]] = {}
@@ -81,7 +81,7 @@ def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
             for partition, offset in observation.detail.items():
                 key = (observation.source, partition)
                 missing = first_undelivered(world, partition, delivered.get(key, set()), offset)
-                if missing is not None and isinstance(owners.get(key), Member):
+                if missing is not None and isinstance(owners.get(key), ModelClient):
                     skipped.add(key)
         elif client is not None and observation.kind == "assigned":
             owners.update(((client.group, partition), client) for partition in observation.partitions)

@@ -40,7 +40,7 @@ from __future__ import annotations
 from ...group.subscription import TopicPartition
 from .clients import Client
 from .consumers import Consumer
-from .members import Member
+from .members import ModelClient
 from .network import Fault
 from .observation import Observation
 from .producers import Producer
@@ -52,7 +52,7 @@ __all__ = [
     "Consumer",
     "Fault",
     "Invariant",
-    "Member",
+    "ModelClient",
     "Observation",
     "Producer",
     "Stuck",

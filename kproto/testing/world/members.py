@@ -51,7 +51,7 @@ class _ModelConnection:
         return soonest
 
 
-class Member(Client):
+class ModelClient(Client):
     """A model of another client. `options` are those of `kproto.models.contract.ModelConfig`.
 
     Results so far: `records`, `calls` (callbacks), `reports`, `errors` (raised by poll). `committed` maps the

@@ -47,7 +47,7 @@ from . import trace as traces
 from .clients import Client
 from .consumers import Consumer
 from .journal import Knob, kept
-from .members import Member
+from .members import ModelClient
 from .network import Fault, create_fault
 from .operator import Operator
 from .producers import Producer
@@ -128,12 +128,14 @@ class World(Operator):
     ) -> Consumer: ...
 
     @overload
-    def join(self, name: str, model: Model, /, *, topics: Iterable[str] = (), **options: Any) -> Member: ...
+    def join(
+        self, name: str, model: Model, /, *, topics: Iterable[str] = (), **options: Any
+    ) -> ModelClient: ...
 
     @overload
     def join(
         self, name: str, model: Model | None, /, *, topics: Iterable[str] = (), **options: Any
-    ) -> Consumer | Member: ...
+    ) -> Consumer | ModelClient: ...
 
     # mypy: `name` may be a keyword, but pyright cannot resolve the overloads then.
     @checked(name=TEXT, model=_MODEL)  # type: ignore[misc]
@@ -146,7 +148,7 @@ class World(Operator):
         `name` is unique in the world and stands for one process. To restart a process with the same client
         id, use a new name: `join("a-2", client_id="a")`. `options` are those of `consumer.Consumer`, or for a
         model those of `kproto.models.contract.ModelConfig`. With `topics`, the consumer subscribes at once.
-        Returns the `Consumer`, or the `Member` for a model.
+        Returns the `Consumer`, or the `ModelClient` for a model.
 
         Raises ConfigError for a name that was used before and for options that are not allowed.
         """
@@ -156,9 +158,9 @@ class World(Operator):
         if not all(isinstance(topic, str) for topic in topic_names):
             raise ConfigError("topics", topics, 'a list of topic names, such as ["flights"]')
         if model is None:
-            client: Consumer | Member = Consumer(self, name, **options)
+            client: Consumer | ModelClient = Consumer(self, name, **options)
         else:
-            client = Member(self, name, model, **options)
+            client = ModelClient(self, name, model, **options)
         self._add_client(client)
         if topic_names:
             try:

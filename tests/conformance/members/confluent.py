@@ -49,7 +49,7 @@ def partition(text: str) -> Any:
     return TopicPartition(topic, int(number), *map(int, offset))
 
 
-class Member:
+class ConfluentMember:
     def __init__(self, bootstrap: str, client_id: str, group: str, conf: dict[str, Any]) -> None:
         self.conf = conf
         options = {OPTIONS[key]: value for key, value in conf.items() if key in OPTIONS and value is not None}
@@ -152,4 +152,4 @@ class Member:
 
 
 if __name__ == "__main__":
-    Member(*sys.argv[1:4], json.loads(sys.argv[4])).run()
+    ConfluentMember(*sys.argv[1:4], json.loads(sys.argv[4])).run()

@@ -22,7 +22,7 @@ LOGICAL = (("int", "date"), ("long", "timestamp-millis"), ("long", "timestamp-mi
 UNIONS = (["int", "string"], ["null", "int", "string"], ["int", "long"], ["float", "double", "null"])
 
 
-def kind(node: avro_schema.Node) -> Any:
+def kind(node: avro_schema.AvroNode) -> Any:
     """Return the Arrow type of a schema."""
     match node.kind:
         case "union":

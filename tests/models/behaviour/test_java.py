@@ -15,7 +15,7 @@ from kproto.models.java.release import JAVA_2_6, JAVA_4_3
 from kproto.models.java.state import JavaGeneration, JavaMemberState, new_consumer
 from kproto.testing.world import World
 
-from ..stage import Member, Stage
+from ..stage import Stage, StageMember
 
 T0 = TopicPartition("t", 0)
 TIMES = {"session_ms": 6000, "heartbeat_ms": 300, "auto_commit_ms": 1000, "metadata_ms": 1000}
@@ -23,11 +23,11 @@ BOTH = pytest.mark.parametrize("release", [java, java_2_6], ids=["4.3", "2.6"])
 COOP = {"assignors": ["cooperative-sticky"]}
 
 
-def add_member(stage: Stage, release: ModuleType, name: str = "A", **conf: object) -> Member:
+def add_member(stage: Stage, release: ModuleType, name: str = "A", **conf: object) -> StageMember:
     return stage.add_member(name, release, **{"reset": "earliest", "assignors": ["range"], **TIMES, **conf})
 
 
-def stage_with_member(release: ModuleType, topics: int = 2, **conf: object) -> tuple[Stage, Member]:
+def stage_with_member(release: ModuleType, topics: int = 2, **conf: object) -> tuple[Stage, StageMember]:
     stage = Stage({"t": topics})
     stage.produce("t", range(topics), 10)
     a = add_member(stage, release, **conf)
@@ -37,7 +37,7 @@ def stage_with_member(release: ModuleType, topics: int = 2, **conf: object) -> t
     return stage, a
 
 
-def add_second_member(stage: Stage, release: ModuleType, **conf: object) -> Member:
+def add_second_member(stage: Stage, release: ModuleType, **conf: object) -> StageMember:
     b = add_member(stage, release, "B", **conf)
     b.run_command("subscribe t")
     assert stage.run(until=lambda: b.has_printed("assigned"))
@@ -45,15 +45,15 @@ def add_second_member(stage: Stage, release: ModuleType, **conf: object) -> Memb
     return b
 
 
-def requests_of(member: Member, *apis: str) -> list[str]:
+def requests_of(member: StageMember, *apis: str) -> list[str]:
     return [line for line in member.requests if line.split()[0] in apis]
 
 
-def callbacks_of(member: Member) -> list[str]:
+def callbacks_of(member: StageMember) -> list[str]:
     return [line.strip() for *_, line in member.printed if line.split()[0] in ("assigned", "revoked", "lost")]
 
 
-def join_member_ids(member: Member) -> list[str]:
+def join_member_ids(member: StageMember) -> list[str]:
     return [line.split()[2] for line in requests_of(member, "Join")]
 
 

@@ -18,13 +18,13 @@ from kproto.models.librdkafka.constants import BEGINNING, END, INVALID, STORED, 
 from kproto.models.librdkafka.state import CgrpJoinState, FetchPos, Toppar, TopparFetchState
 from kproto.testing.world import World
 
-from ..stage import Member, Stage
+from ..stage import Stage, StageMember
 
 T0 = TopicPartition("t", 0)
 TIMES = {"session_ms": 6000, "heartbeat_ms": 300, "auto_commit_ms": 1000, "metadata_ms": 1000}
 
 
-def stage_with_member(topics: int = 2, **conf: object) -> tuple[Stage, Member]:
+def stage_with_member(topics: int = 2, **conf: object) -> tuple[Stage, StageMember]:
     stage = Stage({"t": topics})
     stage.produce("t", range(topics), 10)
     a = stage.add_member("A", librdkafka, **{"reset": "earliest", **TIMES, **conf})
@@ -34,7 +34,7 @@ def stage_with_member(topics: int = 2, **conf: object) -> tuple[Stage, Member]:
     return stage, a
 
 
-def add_second_member(stage: Stage, **conf: object) -> Member:
+def add_second_member(stage: Stage, **conf: object) -> StageMember:
     b = stage.add_member("B", librdkafka, **{"reset": "earliest", **TIMES, **conf})
     b.run_command("subscribe t")
     assert stage.run(until=lambda: b.has_printed("assigned"))
@@ -42,7 +42,7 @@ def add_second_member(stage: Stage, **conf: object) -> Member:
     return b
 
 
-def requests_of(member: Member, *apis: str) -> list[str]:
+def requests_of(member: StageMember, *apis: str) -> list[str]:
     return [line for line in member.requests if line.split()[0] in apis]
 
 

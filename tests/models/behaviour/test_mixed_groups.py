@@ -14,7 +14,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.models import java, kafka_go, librdkafka, sarama
 from kproto.models.java import java_2_6
 from kproto.testing.schedules import QUICK
-from kproto.testing.world import Consumer, Member, World
+from kproto.testing.world import Consumer, ModelClient, World
 
 OTHERS: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "java": (java, {"assignors": ("range",)}),
@@ -40,9 +40,9 @@ def join_kproto(world: World, name: str, **options: Any) -> Consumer:
     return consumer
 
 
-def join_model(world: World, kind: str, **options: Any) -> Member:
+def join_model(world: World, kind: str, **options: Any) -> ModelClient:
     machine, own = OTHERS[kind]
-    member: Member = world.join(kind, machine, topics=["t"], **{**USUAL, **own, **options})
+    member: ModelClient = world.join(kind, machine, topics=["t"], **{**USUAL, **own, **options})
     return member
 
 

@@ -9,7 +9,7 @@ import pytest
 from kproto.messages.offset_fetch import OffsetFetchResponse
 from kproto.models import contract as c
 from kproto.models import sarama
-from tests.models.stage import Member, Stage
+from tests.models.stage import Stage, StageMember
 
 USUAL = {
     "session_ms": 6_000,
@@ -21,14 +21,14 @@ USUAL = {
 }
 
 
-def stage_with_client(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, Member]:
+def stage_with_client(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, StageMember]:
     """Return a stage with topic t, and a member that has not subscribed."""
     stage = Stage({"t": partitions})
     stage.produce("t", range(partitions), records)
     return stage, stage.add_member("A", sarama, **{**USUAL, **conf})
 
 
-def stage_with_member(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, Member]:
+def stage_with_member(partitions: int = 2, records: int = 5, **conf: object) -> tuple[Stage, StageMember]:
     """Return a stage with topic t, and a member that consumes all its partitions."""
     stage, a = stage_with_client(partitions, records, **conf)
     a.run_command("subscribe t")
@@ -37,7 +37,7 @@ def stage_with_member(partitions: int = 2, records: int = 5, **conf: object) -> 
     return stage, a
 
 
-def add_second_member(stage: Stage, name: str = "B", **conf: object) -> Member:
+def add_second_member(stage: Stage, name: str = "B", **conf: object) -> StageMember:
     """Add a second member that consumes."""
     b = stage.add_member(name, sarama, **{**USUAL, **conf})
     b.run_command("subscribe t")
@@ -47,7 +47,7 @@ def add_second_member(stage: Stage, name: str = "B", **conf: object) -> Member:
     return b
 
 
-def inject_offset_fetch_errors(member: Member, *codes: int) -> None:
+def inject_offset_fetch_errors(member: StageMember, *codes: int) -> None:
     """Put error codes into the partitions of the next OffsetFetch responses, which sarama reads first."""
     remaining, do = list(codes), member.do
 
@@ -63,17 +63,17 @@ def inject_offset_fetch_errors(member: Member, *codes: int) -> None:
     member.do = respond  # type: ignore[method-assign]
 
 
-def requests_of(member: Member, *apis: str) -> list[str]:
+def requests_of(member: StageMember, *apis: str) -> list[str]:
     """Return the member's requests of these APIs with their responses, in order."""
     return [line for line in member.requests if line.split()[0] in apis]
 
 
-def time_of_request(member: Member, api: str, number: int = 0) -> int:
+def time_of_request(member: StageMember, api: str, number: int = 0) -> int:
     """Return when the member sent its n-th request of an API; negative numbers count from the last."""
     return [line.now for line in member.lines if line.api == api and line.is_shown][number]
 
 
-def times_printed(member: Member, word: str) -> list[int]:
+def times_printed(member: StageMember, word: str) -> list[int]:
     """Return the times at which the application printed a line that starts with `word`."""
     return [time for time, _, line in member.printed if line.startswith(word)]
 

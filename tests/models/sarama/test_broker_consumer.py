@@ -21,13 +21,13 @@ from tests.models.sarama.stage import (
     time_of_request,
     times_printed,
 )
-from tests.models.stage import Member, Stage
+from tests.models.stage import Stage, StageMember
 from tests.rules import rule
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def fetches(member: Member) -> list[tuple[int, list[tuple[str, int, int]]]]:
+def fetches(member: StageMember) -> list[tuple[int, list[tuple[str, int, int]]]]:
     """Return the time of each Fetch, and its partitions with their offsets."""
     return [
         (
@@ -118,7 +118,7 @@ def test_an_offset_out_of_range_is_an_error_without_reset_invalid_offsets() -> N
     assert 'reason="a ConsumeClaim handler has exited"' in requests_of(b, "Join")[2]
 
 
-def stage_with_stalled_member() -> tuple[Stage, Member]:
+def stage_with_stalled_member() -> tuple[Stage, StageMember]:
     """Return a stage, and a member that stops polling when more messages exist than the channel holds."""
     stage, a = stage_with_member(2, ChannelBufferSize=4)
     a.polling = False

@@ -7,13 +7,13 @@ from typing import Any
 from kproto.group.subscription import TopicPartition
 from kproto.models import contract as c
 from kproto.models import sarama
-from kproto.testing.world import Member, World
+from kproto.testing.world import ModelClient, World
 from tests.rules import rule
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def world_with_client(**config: Any) -> tuple[World, Member]:
+def world_with_client(**config: Any) -> tuple[World, ModelClient]:
     """Return a world with two partitions of five records, and a client that has done nothing."""
     world = World({"t": 2}, seed=1)
     for partition in (0, 1):
@@ -21,7 +21,7 @@ def world_with_client(**config: Any) -> tuple[World, Member]:
     return world, world.join("a", sarama, group_id="g", reset="earliest", **config)
 
 
-def errors(member: Member) -> list[str]:
+def errors(member: ModelClient) -> list[str]:
     return [report.name for report in member.reports if report.kind == "error"]
 
 

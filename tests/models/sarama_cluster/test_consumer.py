@@ -8,7 +8,7 @@ from kproto.messages.offset_fetch import OffsetFetchResponse
 from kproto.models import contract as c
 from kproto.models import sarama_cluster
 from tests.models.sarama.stage import requests_of
-from tests.models.stage import Member, Stage
+from tests.models.stage import Stage, StageMember
 from tests.rules import rule
 
 USUAL = {
@@ -21,7 +21,7 @@ USUAL = {
 PROTOCOLS = "range(v1 topics=t) roundrobin(v1 topics=t)"
 
 
-def stage_with_member(partitions: int = 2, **conf: object) -> tuple[Stage, Member]:
+def stage_with_member(partitions: int = 2, **conf: object) -> tuple[Stage, StageMember]:
     stage = Stage({"t": partitions})
     stage.produce("t", range(partitions), 5)
     a = stage.add_member("A", sarama_cluster, **{**USUAL, **conf})
@@ -31,7 +31,7 @@ def stage_with_member(partitions: int = 2, **conf: object) -> tuple[Stage, Membe
     return stage, a
 
 
-def add_second_member(stage: Stage, **conf: object) -> Member:
+def add_second_member(stage: Stage, **conf: object) -> StageMember:
     b = stage.add_member("B", sarama_cluster, **{**USUAL, **conf})
     b.run_command("subscribe t")
     assert stage.run(until=lambda: b.has_printed("assigned"))
@@ -39,7 +39,7 @@ def add_second_member(stage: Stage, **conf: object) -> Member:
     return b
 
 
-def lines_without_heartbeats(member: Member) -> list[str]:
+def lines_without_heartbeats(member: StageMember) -> list[str]:
     return [
         line
         for line in member.requests

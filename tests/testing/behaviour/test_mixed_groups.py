@@ -14,7 +14,7 @@ import pytest
 from kproto.models.index import model_names
 from kproto.testing.invariants import ALWAYS, InvariantBroken, check
 from kproto.testing.schedules import play
-from kproto.testing.world import Member
+from kproto.testing.world import ModelClient
 from tests.seeds import repeatable, seeds
 from tests.testing.engine_mutants import MUTANTS
 
@@ -41,7 +41,7 @@ def test_seeds_that_once_failed_pass(seed: int) -> None:
 
 def test_models_deliver_records_in_a_mixed_schedule() -> None:
     world = play(FIRST_MUTANT_SEED + 3, models=model_names())
-    models = {client for client in world.clients.values() if isinstance(client, Member)}
+    models = {client for client in world.clients.values() if isinstance(client, ModelClient)}
     assert models
     assert any(
         observation.kind == "delivered" and world.clients[observation.source] in models

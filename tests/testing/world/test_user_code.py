@@ -13,7 +13,7 @@ from kproto.models.index import Model
 from kproto.testing.groups import Group
 from kproto.testing.invariants import check
 from kproto.testing.schedules import QUICK
-from kproto.testing.world import Consumer, Member, World
+from kproto.testing.world import Consumer, ModelClient, World
 
 
 async def waits(*_: Any) -> Any:
@@ -62,7 +62,7 @@ CALLS: dict[str, tuple[Callable[[World, Any], object], str]] = {
 }
 
 
-def world_of(model: Model | None) -> tuple[World, Consumer | Member]:
+def world_of(model: Model | None) -> tuple[World, Consumer | ModelClient]:
     world = World({"t": 1})
     options: dict[str, Any] = {"group_id": "g", "reset": "earliest"} if model else QUICK
     member = world.join("a", model, topics=["t"], **options)
