@@ -1,4 +1,4 @@
-"""Every scenario comes out as it has to, quickly, and the same each time; and the teller can tell it."""
+"""Every scenario has the expected outcome, quickly and the same in each run, and has a report."""
 
 from __future__ import annotations
 

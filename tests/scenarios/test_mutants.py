@@ -14,10 +14,10 @@ MUTANTS = {**document_0.MUTANTS, **document_1.MUTANTS, **document_2.MUTANTS, **d
 
 
 @pytest.mark.parametrize(
-    ("story", "mutant"), MUTANTS.items(), ids=lambda value: getattr(value, "change", value)
+    ("scenario_id", "mutant"), MUTANTS.items(), ids=lambda value: getattr(value, "change", value)
 )
 def test_a_mutant_of_the_model_breaks_its_scenario(
-    story: str, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+    scenario_id: str, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if isinstance(mutant.where, dict):
         assert mutant.where[mutant.name] != mutant.new
@@ -26,7 +26,7 @@ def test_a_mutant_of_the_model_breaks_its_scenario(
         assert getattr(mutant.where, mutant.name) != mutant.new
         monkeypatch.setattr(mutant.where, mutant.name, mutant.new)
     try:
-        holds = find(story).run().holds
-    except Exception:  # a machine that breaks is no machine that holds
+        holds = find(scenario_id).run().holds
+    except Exception:  # a scenario that raises does not hold
         holds = False
     assert not holds

@@ -30,14 +30,18 @@ _request, _parse, _finish = (
     partition_consumer.parse,
     consumer_group_join._finish,
 )
-_push, _mark, _tell, _feed = (
+_push, _mark, _run_callback, _feed = (
     Feeder.push,
     PartitionOffset.mark,
     Application.run_callback,
     PartitionConsumer.feed,
 )
-_manage, _commit, _assignments = OffsetManager.__init__, OffsetManager.request, balance_strategy.assignments
-_begin, _answered = (
+_init_offsets, _commit, _assignments = (
+    OffsetManager.__init__,
+    OffsetManager.request,
+    balance_strategy.assignments,
+)
+_init_join, _response_handlers = (
     consumer_group_join.Join.__init__,
     (consumer_group_join._on_join_response, consumer_group_join._on_sync_response),
 )
@@ -46,11 +50,11 @@ _begin, _answered = (
 _numbers = count()
 
 
-def _next_place(key: bytes) -> int:
+def _next_hash(key: bytes) -> int:
     return next(_numbers)
 
 
-def _everything_to_all(plan: Any, members: Any, counts: Any) -> None:
+def _assign_all_to_each(plan: Any, members: Any, counts: Any) -> None:
     for assignment in plan.values():
         assignment += [
             balance_strategy.TopicPartition(topic, index)
@@ -59,150 +63,160 @@ def _everything_to_all(plan: Any, members: Any, counts: Any) -> None:
         ]
 
 
-def _for_one_member(*arguments: Any) -> Any:
+def _assign_to_one_member(*arguments: Any) -> Any:
     return dict(list(_assignments(*arguments).items())[:1])
 
 
-def _backwards(child: Any, block: Any) -> Any:
+def _parse_backwards(child: Any, block: Any) -> Any:
     messages, trouble = _parse(child, block)
     return messages[::-1], trouble
 
 
-def _marks_what_is_fetched(feeder: Any) -> bool:
-    taker = feeder.child.receiver
-    taker.session.offsets.partition_offsets[taker.partition].mark(feeder.child.offset)
+def _mark_fetched(feeder: Any) -> bool:
+    receiver = feeder.child.receiver
+    receiver.session.offsets.partition_offsets[receiver.partition].mark(feeder.child.offset)
     return _push(feeder)
 
 
-def _one_partition(consumer: Any) -> Any:
+def _request_one_partition(consumer: Any) -> Any:
     request = _request(consumer)
     if request is not None:
         request.topics[0].partitions = request.topics[0].partitions[:1]
     return request
 
 
-def _what_came_first(child: Any, subscription: Any, block: Any) -> None:
+def _feed_first_block(child: Any, subscription: Any, block: Any) -> None:
     consumer = subscription.consumer
     if block.records and block.partition_index == 0:
         consumer.first = block
     _feed(child, subscription, getattr(consumer, "first", block) if block.records else block)
 
 
-def _always_commits(self: Any, *arguments: Any) -> None:
-    _manage(self, *arguments)
+def _always_create_committer(self: Any, *arguments: Any) -> None:
+    _init_offsets(self, *arguments)
     self.committer = self.committer or Committer(self)
 
 
-def _keeps_for_no_time(self: Any, targets: Any) -> Any:
+def _send_retention_0(self: Any, targets: Any) -> Any:
     request = _commit(self, targets)
     if request is not None:
         request.retention_time_ms = max(request.retention_time_ms, 0)
     return request
 
 
-def _cleans(self: Any, offset: int, metadata: str) -> None:
+def _clear_dirty(self: Any, offset: int, metadata: str) -> None:
     self.dirty = False
 
 
-def _returns_at_once(self: Any, kind: str, partitions: Any, waiting: Any) -> None:
-    _tell(self, kind, partitions, None)
+def _return_immediately(self: Any, kind: str, partitions: Any, waiting: Any) -> None:
+    _run_callback(self, kind, partitions, None)
     if waiting is not None:
         self.client.wake(waiting, "callback_returned")
 
 
-def _begins_with_an_id(self: Any, group: Any, *arguments: Any) -> None:
-    _begin(self, group, *arguments)
-    group.member_id = group.member_id or "a-name-of-its-own"
+def _join_with_invented_id(self: Any, group: Any, *arguments: Any) -> None:
+    _init_join(self, group, *arguments)
+    group.member_id = group.member_id or "an-invented-id"
 
 
-def _gives_up(join: Any) -> None:
+def _fail_lookup(join: Any) -> None:
     _finish(join, consumer_group_join.errors.COORDINATOR_NOT_AVAILABLE)
 
 
-def _plans_nothing(join: Any, response: Any) -> None:
+def _send_empty_plan(join: Any, response: Any) -> None:
     consumer_group_join._send_sync(join, {})
 
 
-def _asks_again(join: Any, answer: Any) -> None:
+def _retry_silently(join: Any, answer: Any) -> None:
     if answer.response is None:
         answer.broker.close()
         join.move(consumer_group_join.S.FINDING_COORDINATOR)
         consumer_group_join._join_sync(join)
     else:
-        _answered[join.state is consumer_group_join.S.SYNCING](join, answer)
+        _response_handlers[join.state is consumer_group_join.S.SYNCING](join, answer)
 
 
-def _needs_claims(join: Any, result: Any) -> None:
+def _fail_without_claims(join: Any, result: Any) -> None:
     empty = not isinstance(result, GoError) and not result.claims
     _finish(join, GoError("errors.errorString", "nothing to do") if empty else result)
 
 
-def _unsorted(join: Any, result: Any) -> None:
+def _reverse_claims(join: Any, result: Any) -> None:
     _finish(join, result if isinstance(result, GoError) else replace(result, claims=result.claims[::-1]))
 
 
 ANSWERS: Any = consumer_group_join.Join.TABLE["response"]
-FOR_ALL = Mutant("each partition for every member", balance_strategy._STRATEGIES, "range", _everything_to_all)
-NEVER_CLEAN = Mutant("a commit that leaves everything dirty", PartitionOffset, "on_committed", nothing)
-NO_LIMIT = Mutant(
-    "no MaxProcessingTime", Feeder.TABLE["timer_elapsed"], partition_consumer.E.PUSHING, nothing
+ALL_TO_EACH = Mutant(
+    "every member gets every partition", balance_strategy._STRATEGIES, "range", _assign_all_to_each
 )
-NOT_THE_NEXT = Mutant(
-    "a mark that means the last offset",
+NEVER_CLEAN = Mutant("a commit leaves every offset dirty", PartitionOffset, "on_committed", nothing)
+NO_MAX_PROCESSING_TIME = Mutant(
+    "MaxProcessingTime has no effect", Feeder.TABLE["timer_elapsed"], partition_consumer.E.PUSHING, nothing
+)
+MARKS_LAST_OFFSET = Mutant(
+    "a mark stores the last offset, not the next",
     PartitionOffset,
     "mark",
     lambda managed, at, *_: _mark(managed, at - 1),
 )
-NO_BACKOFF = Mutant("no way back from a refusal", consumer_group_join, "_BACK_OFF", set[int]())
-NO_FORGETTING = Mutant("an id that is not forgotten", consumer_group_join, "_FORGET", set[int]())
-TICKS = Mutant("a ticker without AutoCommit.Enable", OffsetManager, "__init__", _always_commits)
-NO_WAITING = Mutant("Setup and Cleanup that nobody waits for", Application, "run_callback", _returns_at_once)
+NO_RETRY = Mutant("no error of a join is retried", consumer_group_join, "_BACK_OFF", set[int]())
+KEEPS_MEMBER_ID = Mutant("a rejected member id is kept", consumer_group_join, "_FORGET", set[int]())
+ALWAYS_COMMITS = Mutant(
+    "offsets are committed without AutoCommit.Enable", OffsetManager, "__init__", _always_create_committer
+)
+NO_WAITING = Mutant(
+    "the session does not wait for Setup and Cleanup", Application, "run_callback", _return_immediately
+)
 
 MUTANTS: Table = {
-    "S3-1": FOR_ALL,
-    "S3-2": Mutant("a plan for one member only", balance_strategy, "assignments", _for_one_member),
-    "S3-3": Mutant("records from the last to the first", partition_consumer, "parse", _backwards),
-    "S3-4": Mutant("what is fetched is marked", Feeder, "push", _marks_what_is_fetched),
+    "S3-1": ALL_TO_EACH,
+    "S3-2": Mutant("only one member is in the plan", balance_strategy, "assignments", _assign_to_one_member),
+    "S3-3": Mutant("records are read backwards", partition_consumer, "parse", _parse_backwards),
+    "S3-4": Mutant("fetched messages are marked", Feeder, "push", _mark_fetched),
     "S3-5": NEVER_CLEAN,
-    "S3-6": FOR_ALL,
+    "S3-6": ALL_TO_EACH,
     "S3-7": NO_WAITING,
-    "S3-8": Mutant("claims of which nothing is told", GroupSession, "run_callback", nothing),
-    "S3-9": Mutant("one partition for each Fetch", broker_consumer, "_build_request", _one_partition),
-    "S3-10": NO_LIMIT,
-    "S3-11": Mutant("the first part for each feeder", PartitionConsumer, "feed", _what_came_first),
-    "S3-12": NO_LIMIT,
-    "S3-13": Mutant(
-        "one end of the log is asked for twice", consume_partition, "OLDEST", consume_partition.NEWEST
-    ),
-    "S3-14": TICKS,
+    "S3-8": Mutant("the handler gets no claims", GroupSession, "run_callback", nothing),
+    "S3-9": Mutant("a Fetch reads one partition", broker_consumer, "_build_request", _request_one_partition),
+    "S3-10": NO_MAX_PROCESSING_TIME,
+    "S3-11": Mutant("every feeder gets the first block", PartitionConsumer, "feed", _feed_first_block),
+    "S3-12": NO_MAX_PROCESSING_TIME,
+    "S3-13": Mutant("the oldest offset is the newest", consume_partition, "OLDEST", consume_partition.NEWEST),
+    "S3-14": ALWAYS_COMMITS,
     "S3-15": NEVER_CLEAN,
-    "S3-16": NOT_THE_NEXT,
-    "S3-17": Mutant("Retention 0 on the wire", OffsetManager, "request", _keeps_for_no_time),
-    "S3-18": Mutant("an answer that always cleans", PartitionOffset, "on_committed", _cleans),
-    "S3-19a": Mutant("a lookup that fails once", consumer_group_join, "_back_off", _gives_up),
-    "S3-19b": Mutant("JoinGroup once more, silently", ANSWERS, consumer_group_join.S.JOINING, _asks_again),
-    "S3-19c": Mutant("an id that no broker gave", consumer_group_join.Join, "__init__", _begins_with_an_id),
-    "S3-19d": NO_FORGETTING,
-    "S3-19e": NO_BACKOFF,
-    "S3-19f": NO_BACKOFF,
+    "S3-16": MARKS_LAST_OFFSET,
+    "S3-17": Mutant("a retention time of 0 is sent", OffsetManager, "request", _send_retention_0),
+    "S3-18": Mutant("a commit marks every offset as clean", PartitionOffset, "on_committed", _clear_dirty),
+    "S3-19a": Mutant("a failed lookup is not retried", consumer_group_join, "_back_off", _fail_lookup),
+    "S3-19b": Mutant(
+        "JoinGroup is retried without an error", ANSWERS, consumer_group_join.S.JOINING, _retry_silently
+    ),
+    "S3-19c": Mutant(
+        "the member invents its id", consumer_group_join.Join, "__init__", _join_with_invented_id
+    ),
+    "S3-19d": KEEPS_MEMBER_ID,
+    "S3-19e": NO_RETRY,
+    "S3-19f": NO_RETRY,
     "S3-19g": Mutant(
-        "a refusal that is ridden out",
+        "a missing permission is retried",
         consumer_group_join,
         "_BACK_OFF",
         {*consumer_group_join._BACK_OFF, ErrorCode.GROUP_AUTHORIZATION_FAILED},
     ),
-    "S3-19h": Mutant("a leader without a plan", consumer_group_join, "_on_joined", _plans_nothing),
-    "S3-19i": Mutant("SyncGroup's failure, silently", ANSWERS, consumer_group_join.S.SYNCING, _asks_again),
-    "S3-19j": NO_FORGETTING,
-    "S3-19k": Mutant("no session without claims", consumer_group_join, "_finish", _needs_claims),
-    "S3-19l": Mutant("claims as they come", consumer_group_join, "_finish", _unsorted),
+    "S3-19h": Mutant("the leader sends an empty plan", consumer_group_join, "_on_joined", _send_empty_plan),
+    "S3-19i": Mutant(
+        "SyncGroup is retried without an error", ANSWERS, consumer_group_join.S.SYNCING, _retry_silently
+    ),
+    "S3-19j": KEEPS_MEMBER_ID,
+    "S3-19k": Mutant("a session needs claims", consumer_group_join, "_finish", _fail_without_claims),
+    "S3-19l": Mutant("claims are not sorted", consumer_group_join, "_finish", _reverse_claims),
     "S3-19m": NO_WAITING,
     "S3-20": Mutant(
-        "no heartbeats", Heartbeat.TABLE["timer_elapsed"], consumer_group_session.H.WAITING, nothing
+        "no heartbeats are sent", Heartbeat.TABLE["timer_elapsed"], consumer_group_session.H.WAITING, nothing
     ),
-    "S3-21": TICKS,
+    "S3-21": ALWAYS_COMMITS,
     "S3-22": Mutant("Close without LeaveGroup", consumer_group_close, "leave", consumer_group_close.close),
-    "S3-23": Mutant("a key without a place", partitioner, "murmur2", _next_place),
-    "S3-24": NOT_THE_NEXT,
-    "S3-25": Mutant("an id without the client's", joins, "_new_member_id", lambda call: call.random_id),
+    "S3-23": Mutant("a key does not determine the partition", partitioner, "murmur2", _next_hash),
+    "S3-24": MARKS_LAST_OFFSET,
+    "S3-25": Mutant("member ids lack the client id", joins, "_new_member_id", lambda call: call.random_id),
 }

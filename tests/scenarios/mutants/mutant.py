@@ -1,4 +1,4 @@
-"""Mutants: which change to a machine breaks which scenario. `document_*.py` fill one table per document."""
+"""Mutants: changes to models, each of which must break a scenario. Each `document_*.py` has one table."""
 
 from __future__ import annotations
 
