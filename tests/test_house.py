@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("kproto", "consumer")
-# The packages and modules of kproto in the order of import: each may import those of the rows above it.
-# Those of the first row may import each other.
+# The packages and modules of kproto in the order of import: each may import modules of the rows above it.
+# Modules of the first row may import each other.
 LAYERS = (
     (
         "version",

@@ -8,7 +8,7 @@
 
 Each module covers one document: what the document says, in our words, and what comes out when the scenario
 runs. `frame` defines a scenario, `report` renders a run as text, JSON or HTML, `matrices` runs many scenarios
-at once. The clients are the models of `kproto.models` and kproto's own consumer; the cluster is the embedded
+together. The clients are the models of `kproto.models` and kproto's own consumer; the cluster is the embedded
 broker. The results are therefore what these programs do, not what was written down.
 """
 

@@ -1,4 +1,4 @@
-"""Document 001: what is lost while nobody has seen that a topic grew, and how to lose nothing."""
+"""Document 001: the records that are lost while no member knows that a topic grew, and how to lose none."""
 
 from __future__ import annotations
 

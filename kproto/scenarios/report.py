@@ -149,7 +149,7 @@ def svg(run: ScenarioRun) -> str:
 
 
 def requests(run: ScenarioRun) -> list[str]:
-    """Return every drawn request as a line like those of `kproto watch`."""
+    """Return every drawn request as a line, in the format of `kproto watch`."""
     lines: list[str] = []
     for number, act in enumerate(run.acts):
         conversation = history.picked(act)
@@ -190,7 +190,7 @@ def _few(run: ScenarioRun) -> list[tuple[int, Act]]:
 
 
 def _tables(run: ScenarioRun, wide: int) -> list[str]:
-    """Render the moments of a scenario without a world, or those of each world."""
+    """Render the moments of a scenario without a world, or the moments of each world."""
     rows = _table(run.moments, wide)
     for number, act in _few(run):
         table = _table(history.counted(history.shortened(history.moments_of(act)), AGAIN), wide)

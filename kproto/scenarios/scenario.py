@@ -114,7 +114,7 @@ class Act:
 class ScenarioRun:
     """One run of a scenario: its function fills it, `report` renders it.
 
-    With `drawn` the worlds keep their traces, so that their requests can be drawn. `moments` are those of a
+    With `drawn` the worlds keep their traces, so that their requests can be drawn. `moments` belong to a
     scenario without a world; each world has its own.
     """
 

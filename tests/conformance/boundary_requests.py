@@ -27,7 +27,7 @@ Pool = tuple[Sequence[Any], Sequence[Any]]
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
-# Fields with a fixed value: those of replicas, and those that only another broker would set.
+# Fields with a fixed value: only a replica or another broker sets them.
 _FIXED: Final[Mapping[str, Any]] = {
     "replica_id": -1,
     "replica_directory_id": NO_ID,

@@ -98,7 +98,7 @@ class Side:
         end = time.monotonic() + PATIENCE if until is None else until
         self.socket.socket.settimeout(max(end - time.monotonic(), 0.2))
         try:
-            # There is no response; a broker may close the connection instead.
+            # Brokers do not answer this request, but may close the connection.
             if getattr(request, "acks", None) == 0:
                 return self.ask(MetadataRequest(topics=[]), 12)
             return self.socket.answer(response_class(request.__api_key__), version)

@@ -120,7 +120,7 @@ class DrivenMember:
         return events
 
     def errors(self) -> list[str]:
-        """Return the names of reported errors, which arrive on a channel and at a time of their own."""
+        """Return the names of reported errors, which arrive on a channel and at no fixed time."""
         return [line.split()[1] for line in self.lines if line.startswith("error ")]
 
     def read(self) -> list[str]:

@@ -29,7 +29,7 @@ def bridge() -> Iterator[java_bridge.Bridge]:
 
 @pytest.fixture(scope="session")
 def real_kafka() -> Iterator[judges.RealKafka]:
-    """One real Kafka for the whole session: tests need topic and group names of their own."""
+    """One real Kafka for the whole session: each test needs unique topic and group names."""
     with judges.real_kafka() as broker:
         yield broker
 

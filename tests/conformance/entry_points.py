@@ -1,7 +1,7 @@
 """Every entry point through which a client can fail to authenticate or be unauthorized.
 
 An entry point in this process is a function of the bootstrap address and the options, and raises the error. A
-command runs as a process of its own: a function of the address, a client.properties file and a folder, which
+command runs as a separate process: a function of the address, a client.properties file and a folder, which
 returns the lines printed. Entry points that continue after the error stay open for a while, to see whether
 they repeat it.
 """

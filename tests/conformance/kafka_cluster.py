@@ -159,7 +159,7 @@ class Fleet:
         self._there(node)
 
     def start_all(self, ports: Mapping[int, int]) -> None:
-        """Restart all brokers at once on other ports, so that no address known to clients is valid."""
+        """Restart all brokers together on other ports, so that no address known to clients is valid."""
         with self.without_client():
             for node, port in ports.items():
                 self._begin(node, port)

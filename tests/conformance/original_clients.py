@@ -18,7 +18,7 @@ GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkag
 BESIDES = {"franz-go": "franzgo"}
 # These clients have no model here; their programs know only subscribe, commit and close.
 PYTHON = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
-SECURED = "secured"  # sarama and franz-go over TLS and SASL, with commands of its own: see its source.
+SECURED = "secured"  # sarama and franz-go over TLS and SASL, with different commands: see its source.
 NAMES = (*JAVA, *GO, "librdkafka")
 ALL = (*NAMES, *BESIDES, *PYTHON)
 

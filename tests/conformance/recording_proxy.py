@@ -64,7 +64,7 @@ class RecordedRequest:
 class RecordingProxy:
     """Forwards requests and responses unchanged, except those named to `inject`, `hold`, `refuse` and `cut`.
 
-    `also` names APIs that are recorded besides those of groups.
+    `also` names APIs that are recorded in addition to the group APIs.
     """
 
     port: int

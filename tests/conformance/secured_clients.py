@@ -1,4 +1,4 @@
-"""Members of one group by different clients, each logged in and in a process of its own."""
+"""Members of one group by different clients, each authenticated and in a separate process."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The sticky assignors of Java 2.6.2 and its model give equal plans, down to the order within each part.
 
-The inputs are those of a real group, in which no two members own the same partition. Eager members report
+The inputs come from a simulated group, in which no two members own the same partition. Eager members report
 owned partitions in user data of version 1, of version 0, or not at all, and from several generations. If
 members subscribe to different topics, our plans come from the current general algorithm, and must be at least
-as balanced as those of 2.6.
+as balanced as the plans of 2.6.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def test_a_killed_kafka_remembers_only_the_last_batch_of_a_producer(tmp_path: Pa
     """After kill -9, Kafka remembers only the last batch of a producer.
 
     If two batches were in flight and both are in the log, only the response to the second one shows that the
-    first one is there (`ProduceResponses._complete_earlier`). A run of the test above wrote the first batch
-    again, under new sequence numbers.
+    first one was written (`ProduceResponses._complete_earlier`). A run of the test above wrote the first
+    batch again, under new sequence numbers.
     """
     kafka = Killable(tmp_path)
     kafka.start()

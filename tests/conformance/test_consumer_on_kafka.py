@@ -314,7 +314,7 @@ def test_errors_name_the_cause(bootstrap: str) -> None:
     assert str(caught.value) == "no broker at 127.0.0.1:1: connection refused"
 
 
-# ---- groups of ours
+# ---- groups of kproto members
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
@@ -471,7 +471,7 @@ def test_a_static_leader_that_rejoins_assigns_added_partitions(
 ) -> None:
     """A static leader that rejoins sees added partitions; without any, no rebalance happens.
 
-    JoinGroup v9 tells the member that it leads.
+    JoinGroup v9 names the leader to the member.
     """
 
     def member(instance_id: str) -> MemberThread:

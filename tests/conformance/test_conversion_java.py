@@ -1,4 +1,4 @@
-"""Our record conversions equal those of Kafka 3.9, compressed batches after decompression."""
+"""Our record conversions equal Kafka 3.9's; compressed batches are compared after decompression."""
 
 from __future__ import annotations
 

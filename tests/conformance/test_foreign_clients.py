@@ -1,6 +1,6 @@
 """Other clients on the embedded broker: no record is lost, whatever happens to the group.
 
-Each client is a process of its own (foreign_clients.py), which can be killed.
+Each client is a separate process (foreign_clients.py), which can be killed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def ask(client: str, role: str, *arguments: object) -> dict[str, Any]:
 
 
 class ForeignMember:
-    """A consumer in a process of its own, and its output."""
+    """A consumer in a separate process, and its output."""
 
     def __init__(self, client: str, *arguments: object) -> None:
         self.process = subprocess.Popen(

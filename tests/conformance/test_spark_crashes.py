@@ -1,4 +1,4 @@
-"""kill -9 of executors, drivers and their Python processes on a cluster: every row is there exactly once.
+"""kill -9 of executors, drivers and their Python processes on a cluster: every row arrives exactly once.
 
 `KPROTO_SPARK_KILLS=50` sets the number of kills (tox -e soak), by default two. `KPROTO_SEED`, which is
 printed, draws the processes and times. The test can fail: with a planner that returns to startingOffsets

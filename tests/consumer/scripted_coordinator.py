@@ -228,7 +228,7 @@ class Coordinator(Script):
             ), f"{kind.__name__} never came: {self.asked}"
 
     def let_go(self, kind: type) -> None:
-        """Answer the held requests of this kind, and later ones at once."""
+        """Answer the held requests of this kind, and later ones immediately."""
         with self._changed:
             self.held.discard(kind)
             for sock, waiting in self._waiting.items():

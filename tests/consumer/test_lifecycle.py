@@ -1,4 +1,4 @@
-"""The life of a client: forks, the end of the process, bugs, two users at once, interrupts, close."""
+"""The life of a client: forks, the end of the process, bugs, concurrent users, interrupts, close."""
 
 from __future__ import annotations
 
@@ -383,7 +383,7 @@ def test_futures_fail_whatever_a_log_handler_raises(broker: str) -> None:
         logging.getLogger("kproto.consumer").removeHandler(handler)
 
 
-# ---- two at once
+# ---- concurrent calls
 
 
 def test_a_second_thread_is_rejected_and_may_close(broker: str) -> None:
@@ -554,7 +554,7 @@ def test_polls_with_a_timeout_of_zero_let_the_loop_run(broker: str) -> None:
 def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
     broker: str, apart_s: float, gives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loop that continues at once never releases the interpreter for long enough."""
+    """A loop that continues immediately never releases the interpreter for long enough."""
     slept: list[float] = []
     sleep = asyncio.sleep
 

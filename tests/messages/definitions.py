@@ -1,6 +1,6 @@
 """Read Kafka's message definitions from its jars and compare declarations with them.
 
-Not a test: `test_against_kafka.py` uses it. The jars are those of tests/conformance.
+Not a test: `test_against_kafka.py` uses it. tests/conformance downloads the jars.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _within(versions: Versions, present: set[int], exact: bool = False) -> set[i
 def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> object:
     """Return the value of an unset field in Kafka's generated class.
 
-    For Kafka's generator the string "null" is a default, but JSON's null is none.
+    For Kafka's generator the string "null" is a default, but JSON's null means "no default".
     """
     default = definition.get("default")
     if default == "null":

@@ -1,4 +1,4 @@
-"""Small inputs that claim to be large, and what each costs in a process of its own.
+"""Small inputs that claim to be large, and what each costs in a separate process.
 
     python -m tests.records.bombs rows DIRECTORY
 

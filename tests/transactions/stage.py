@@ -110,7 +110,7 @@ class Stage:
         return self.send(request, version)
 
     def take_id(self, **options: Any) -> Identity:
-        """Return the identity of a producer that takes the transactional id, whoever owned it before."""
+        """Return the identity of a producer that takes the transactional id over from any previous owner."""
         response = self.init(**options)
         if response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
             response = self.init(**options)

@@ -1,7 +1,7 @@
 """Properties of a pair of compiled codecs, as functions that mutants are tested with too.
 
 Each draws its own examples and raises on the first that breaks the property. `Make` holds `compiler.decoder`
-and `compiler.encoder`, or those of a mutant.
+and `compiler.encoder`, or a mutant's decoder and encoder.
 """
 
 from __future__ import annotations

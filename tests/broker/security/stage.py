@@ -49,7 +49,7 @@ class LoginStage:
         return answers
 
     def ask(self, request: Message, version: int) -> Any:
-        """Send a request; returns its response, or None if there is none yet."""
+        """Send a request, and return its response, or None while it is pending."""
         answers = self.step(FrameReceived(1, encode_request(request, version, 5, "test"), RANDOM))
         return self.read(request, version, answers)
 

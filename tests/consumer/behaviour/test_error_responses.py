@@ -1,6 +1,7 @@
 """Brokers that answer any request with any error for a minute.
 
-The client neither hangs nor busy-loops, tells the application, and continues when the brokers have recovered.
+The client neither hangs nor busy-loops, reports the error to the application, and continues when the brokers
+have recovered.
 """
 
 from __future__ import annotations

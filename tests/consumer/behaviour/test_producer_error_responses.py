@@ -132,7 +132,7 @@ def check_transactions(place: str, late: bool, code: int, second: bool) -> None:
 
 
 def test_an_error_is_not_raised_by_a_send_long_after_it() -> None:
-    """The earlier send gave up before enough responses said that the topic does not exist."""
+    """The earlier send timed out before enough responses said that the topic does not exist."""
     world = Hostile("Metadata topics.error_code", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     producer = world.producer()
     world.bad = True

@@ -73,7 +73,7 @@ def test_a_block_of_a_fenced_producer_raises_fenced(
     broker: Coordinator, make: Callable[..., Any], waits_for_delivery: bool
 ) -> None:
     """A partition leader answers INVALID_PRODUCER_EPOCH for both a fenced producer and a timed-out
-    transaction. The abort tells which.
+    transaction. The response to the abort distinguishes them.
     """
     producer = make()
     broker.refusals[ProduceRequest] = [ErrorCode.INVALID_PRODUCER_EPOCH]

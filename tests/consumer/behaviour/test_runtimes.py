@@ -544,7 +544,7 @@ def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
 
 
 def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
-    """There is no record to fetch, so only the position itself can end the wait."""
+    """The log is empty, so only the position can end the wait."""
     fill(broker, 5)
     with Cluster(broker) as cluster:
         cluster.commit_offsets("g", {P0: 5})

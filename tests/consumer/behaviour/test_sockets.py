@@ -127,7 +127,9 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
         accepted.append(b"")
         ended.append(sock.recv(1))
 
-    def addresses(host: str, port: int, *_: object, **__: object) -> Any:  # Return at once, without a thread.
+    def addresses(
+        host: str, port: int, *_: object, **__: object
+    ) -> Any:  # Return immediately, without a thread.
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
 
     monkeypatch.setattr(socket, "getaddrinfo", addresses)
@@ -449,7 +451,7 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon_in_asyncio(behaviour: 
         async with asyncio.timeout(5), AsyncCluster(place, request_timeout_ms=300, timeout=0.6) as cluster:
             with pytest.raises((ConnectionFailed, RequestTimedOut)) as caught:
                 await cluster.metadata()
-        async with asyncio.timeout(5):  # A cancelled task ends in a turn of its own.
+        async with asyncio.timeout(5):  # A cancelled task ends in a later turn of the event loop.
             while asyncio.all_tasks() - {asyncio.current_task()}:
                 await asyncio.sleep(0)
         return caught.value
@@ -526,7 +528,7 @@ def receive_into(sock: socket.socket, into: list[bytes], size: int) -> None:
 
 
 def test_write_at_once_leaves_what_the_socket_does_not_accept() -> None:
-    data = os.urandom(30_000_000)  # More than a socket accepts at once.
+    data = os.urandom(30_000_000)  # More than a socket accepts in one call.
     received_data: list[bytes] = []
     release = threading.Event()
 

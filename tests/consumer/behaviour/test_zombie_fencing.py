@@ -1,4 +1,4 @@
-"""Offsets of a transaction carry the member id and generation of the reader: the group rejects those of
+"""Offsets of a transaction carry the member id and generation of the reader: the group rejects the offsets of
 removed members.
 
 Brokers accept offsets without a member id, which producers before KIP-447 send. So a member that lost its

@@ -601,8 +601,8 @@ def test_a_seek_in_the_assigned_callback_applies_before_the_first_record() -> No
 
 
 def test_a_seek_in_a_lost_partition_does_not_affect_the_next_assignment() -> None:
-    """The next poll tells the application of the loss. Until then the application believes that it still owns
-    the partition.
+    """The next poll reports the loss to the application. Until then the application believes that it still
+    owns the partition.
     """
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
@@ -1077,8 +1077,8 @@ def test_calls_in_the_wrong_state_are_rejected(misuse: Any) -> None:
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
-    """Found by the schedule of seed 198: the leader was told to keep its plan, and took new metadata for that
-    of the plan.
+    """Found by the schedule of seed 198: the coordinator let the leader keep its plan, and the leader mistook
+    new metadata for the metadata of that plan.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}

@@ -414,7 +414,9 @@ def test_a_cancelled_consume_ends_its_session_and_the_next_one_continues(server:
 
 
 def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Server) -> None:
-    """The third cancellation left handlers running beside those of the next session, without a cleanup."""
+    """The third cancellation left handlers running beside the handlers of the next session, without a
+    cleanup.
+    """
     ends = asyncio.Event()
 
     class Slow(AsyncRecordingHandler):

@@ -421,7 +421,7 @@ def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
 
 
 def test_a_coroutine_handler_is_rejected_by_the_threaded_group(server: Server) -> None:
-    """The coroutines would never be awaited: each session ended at once."""
+    """The coroutines would never be awaited: each session would end immediately."""
     with (
         ConsumerGroup(server.bootstrap, group_id="g") as group,
         pytest.raises(ConfigError, match="consume_claim is a coroutine: AsyncConsumerGroup"),

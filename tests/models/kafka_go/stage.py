@@ -90,7 +90,7 @@ class ReaderStage:
         return self.do(c.ResponseReceived(sent.request, self.response(sent.request, code), sent.version))
 
     def wait(self, ms: int) -> None:
-        """Advance the time, with an event at each deadline, and answer every request at once."""
+        """Advance the time, with an event at each deadline, and answer every request immediately."""
         end = self.now + ms
         while (due := kafka_go.next_deadline(self.state)) is not None and due <= end:
             self.now = max(self.now, due)

@@ -105,7 +105,7 @@ topics = st.dictionaries(st.sampled_from("tuv"), st.integers(1, 6), min_size=1)
 
 
 def member(topics: list[str], owned: list[TopicPartition], generation: int) -> Subscription:
-    """Return a subscription that claims only partitions of its own topics."""
+    """Return a subscription that claims only partitions of topics that it subscribes to."""
     claimed = tuple(partition for partition in owned if partition.topic in topics)
     data = sticky_user_data(claimed, generation)
     return Subscription(topics=tuple(topics), owned=claimed, generation=generation, user_data=data)

@@ -1,4 +1,4 @@
-"""The applications of a replayed world behave like those of the original world."""
+"""The applications of a replayed world behave as in the original world."""
 
 from __future__ import annotations
 

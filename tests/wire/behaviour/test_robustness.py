@@ -234,7 +234,7 @@ class Odd:
     __hash__ = None  # type: ignore[assignment]
 
 
-# An object that is no valid value of any field.
+# An object that is not a valid value of any field.
 NEVER = [object(), Odd(), {}, {"a": 1}, 1j, ...]
 
 # Strings have at most 32767 bytes, in flexible versions too.

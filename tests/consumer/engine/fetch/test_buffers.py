@@ -267,7 +267,7 @@ def test_bytes_without_a_complete_batch_raise_an_error_that_names_the_option() -
         chunk(batch(0)[:-1])
 
 
-# ---- the last offset that there is
+# ---- the last possible offset
 
 LAST = 2**63 - 1
 

@@ -79,7 +79,7 @@ class Stage:
 
 
 def question(stage: Stage, **where: Any) -> Call:
-    """Send a request that every broker answers at once."""
+    """Send a request that every broker answers immediately."""
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     call = stage.network.send(request, stage.now, **where)
     stage.take()

@@ -654,7 +654,7 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
 
 @pytest.mark.parametrize("later", [60_000, 63_000, 66_000, 69_000])
 def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
-    """The topic was deleted and re-created. A send refreshes the metadata at once, despite the backoff."""
+    """The topic was deleted and re-created. A send ignores the backoff, and refreshes the metadata."""
     world = World({"t": 1})
     producer = world.producer()
     producer.deliver("t", "0")

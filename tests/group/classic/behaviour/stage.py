@@ -1,8 +1,8 @@
 """Members and a coordinator in one process, in virtual time. All messages are encoded and decoded.
 
 Each member has one connection, on which the coordinator reads a request only after it has answered the
-previous one, and another connection for urgent requests. Nothing happens by itself: tests deliver messages,
-release partitions and let time pass, or call `settle` for all of it.
+previous one, and another connection for urgent requests. Nothing happens automatically: tests deliver
+messages, release partitions and let time pass, or call `settle` for all of it.
 """
 
 from __future__ import annotations

@@ -369,7 +369,7 @@ class Stage:
     # Scenes.
 
     def await_generation(self) -> None:
-        """Wait until the initial delay is over, however often it is extended."""
+        """Wait until the initial delay has expired, however often it is extended."""
         while self.state is ClassicGroupState.PREPARING_REBALANCE:
             self.wait(self.coordinator.settings.group_initial_rebalance_delay_ms)
 

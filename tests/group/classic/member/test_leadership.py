@@ -81,7 +81,9 @@ def test_the_leader_uses_the_assignor_that_the_group_selected() -> None:
 
 @rule("M80", "M200")
 def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() -> None:
-    """ConsumerCoordinatorTest.testNormalJoinGroupLeader: the metadata topics are those of the whole group."""
+    """ConsumerCoordinatorTest.testNormalJoinGroupLeader: metadata is requested for the topics of the whole
+    group.
+    """
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
     assert solo.pop_action(WantMetadata).topics == {"t", "u"}

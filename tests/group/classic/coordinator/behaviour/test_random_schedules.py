@@ -95,7 +95,7 @@ class Coordination(RuleBasedStateMachine):
         self.state = ClassicGroupState.DEAD
         self.rebalance_began = 0
         self.from_empty = False
-        # By generation: the members that were told to lead, and the owner of each partition.
+        # By generation: the members that became leader, and the owner of each partition.
         self.leaders: dict[int, set[str]] = {}
         self.owners: dict[int, dict[int, str]] = {}
         self.successors: dict[str, str] = {}

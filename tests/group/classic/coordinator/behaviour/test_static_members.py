@@ -96,7 +96,9 @@ def test_before_v9_a_leader_that_restarts_is_told_its_former_member_id_leads() -
 
 @rule("R15", "R42")
 def test_the_former_incarnation_is_fenced_in_every_request() -> None:
-    """GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId, and those of other requests."""
+    """GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId, and its counterparts for other
+    requests.
+    """
     stage = Stage()
     former_id, _ = stage.create_stable_group(A, B)
     stage.join(instance="a")
