@@ -216,7 +216,7 @@ def test_a_str_is_not_a_list_of_topics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "said"),
+    ("write", "message"),
     [
         (
             lambda: Subscription(topics=("a", 1)),
