@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from consumer import Cluster, Producer
-from tests.conformance.client_scenarios import SCENARIOS, Member, Scenario, Stage
+from tests.conformance.client_scenarios import SCENARIOS, DrivenMember, Scenario, Stage
 from tests.conformance.recording_proxy import RecordingProxy, request_lines
 
 RUNS = count(1)
@@ -43,8 +43,8 @@ def run_scenario(
     """
     cluster, producer = operators
 
-    def start(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> Member:
-        return Member(
+    def start(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> DrivenMember:
+        return DrivenMember(
             name, [*order, bootstrap or f"127.0.0.1:{proxy.port}", client_id, group, json.dumps(conf)]
         )
 
