@@ -1,4 +1,4 @@
-"""`bootstrap_servers` in the forms that users write."""
+"""Parses `bootstrap_servers` in all forms that users may pass."""
 
 from __future__ import annotations
 

@@ -3,13 +3,13 @@
 Rules:
 
 * The columns are those of Spark's sink: value, and optionally key, headers, timestamp and partition. Another
-  column raises ConfigError: otherwise it would be lost silently.
+  column raises ConfigError, because its content would be lost.
 * A row goes to the partition that `send` would choose: its own, or that of its key, or the current one of the
   sticky partitioner. Rows of one partition keep their order.
-* Nothing is done per row in Python: numpy computes hashes, and `kproto.records.column_encoder` encodes the
+* No Python code runs for each row: numpy computes hashes, and `kproto.records.column_encoder` encodes the
   bytes.
 
-Needs the extra ``columns`` (numpy, pyarrow).
+This module needs the extra ``columns`` (numpy, pyarrow).
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ class TableColumns(msgspec.Struct, frozen=True):
         )
 
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
-        """Yield each of `count` partitions with its rows, and None with the rows that may go to any
-        partition.
-        """
+        """Yield each of `count` partitions with its rows, and None with the rows for any partition."""
         everywhere = np.arange(self.rows)
         where = np.full(self.rows, -1 if count > 1 else 0, np.int64)
         if self.keys is not None:
@@ -130,8 +128,9 @@ def encode_batches(table: TableColumns, count: int, options: ProducerOptions) ->
 
 
 def check_table(batch: Any, now_ms: int) -> TableColumns:
-    """Check a RecordBatch, a Table, or a mapping of columns. Raises ConfigError for columns that no record
-    can hold.
+    """Check a RecordBatch, a Table, or a mapping of columns.
+
+    Raises ConfigError for columns that no record can hold.
     """
     if isinstance(batch, dict):
         try:
@@ -241,8 +240,9 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
 
 
 def murmur2(keys: Any) -> Int64s:
-    """Return Kafka's murmur2 of each key of a BinaryArray without nulls, as 31 bits; see
-    `engine.producer.partitioner`.
+    """Return Kafka's murmur2 of each key of a BinaryArray without nulls, as 31 bits.
+
+    The algorithm is that of `engine.producer.partitioner`.
     """
     _, offsets_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]

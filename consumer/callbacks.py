@@ -1,7 +1,7 @@
 """Runs a producer's delivery callbacks in their own thread, one after the other.
 
-A callback may therefore wait, send, flush and close, and the thread that moves bytes never waits for it.
-Exceptions of a callback are logged, and the next callback is called.
+A callback may therefore wait, send, flush and close: the network thread never waits for it. Exceptions of a
+callback are logged, and the next callback is called.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Callbacks:
             self._thread = thread
 
     def close(self, timeout: float) -> None:
-        """Wait for the queued callbacks, for at most `timeout` seconds. In a callback, do not wait."""
+        """Wait at most `timeout` seconds for the queued callbacks. A call from a callback does not wait."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -59,10 +59,10 @@ class Callbacks:
 
 
 def run_callback(callback: Callable[[], object], caught: type[BaseException] = Exception) -> None:
-    """Call a delivery callback, and log what it raises.
+    """Call a delivery callback, and log its exception.
 
-    `caught` is BaseException in the callbacks' own thread. In other threads it is Exception: Ctrl-C is raised
-    to the application.
+    `caught` is BaseException in the thread for callbacks. In other threads it is Exception, so that Ctrl-C is
+    raised to the application.
     """
     try:
         answer = callback()

@@ -1,7 +1,7 @@
 """The clock of all clients: milliseconds that never go back, and that continue while the machine sleeps.
 
-The group of a laptop that slept for an hour has given its partitions to other members. A clock that stops
-meanwhile (CLOCK_MONOTONIC on Linux) would hide that, so CLOCK_BOOTTIME is used where it exists.
+If a laptop sleeps for an hour, the group gives its partitions to other members. A clock that stops during the
+sleep (CLOCK_MONOTONIC on Linux) would hide that, so CLOCK_BOOTTIME is used where it exists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def wall() -> int:
 def moment() -> tuple[float, float, int]:
     """Return (start, end, ms): between `start` and `end`, in seconds since 1970, the clock shows `ms`.
 
-    Hundreds of records share one result. The clock may have been set back.
+    Hundreds of records share one result. Callers compare both ends, as the clock may have been set back.
     """
     ms = wall()
     return ms / 1000, (ms + 1) / 1000, ms

@@ -1,4 +1,4 @@
-"""Context managers for all clients: leaving the `with` block closes."""
+"""Context managers for all clients: leaving the `with` block closes the client."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Block:
 
 
 class AsyncBlock:
-    """The asyncio twin of `Block`."""
+    """The asyncio version of `Block`."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,7 +82,7 @@ class Transaction(ContextDecorator):
 
 
 class AsyncTransaction(AsyncContextDecorator):
-    """The asyncio twin of `Transaction`."""
+    """The asyncio version of `Transaction`."""
 
     def __init__(self, operations: ProducerOperations) -> None:
         self._operations = operations

@@ -14,8 +14,9 @@ from .validation import seconds
 
 
 class RecordMetadata(msgspec.Struct, frozen=True):
-    """Where a record was written. `offset` is None with acks=0, as the broker does not report it. `timestamp`
-    is in ms.
+    """Where a record was written; `timestamp` is in ms since 1970.
+
+    `offset` is None with acks=0, as the broker does not report it.
     """
 
     topic: str
@@ -25,7 +26,7 @@ class RecordMetadata(msgspec.Struct, frozen=True):
 
 
 class Owner(Protocol):
-    """A producer, as its deliveries see it."""
+    """The methods of a producer that its deliveries call."""
 
     def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None: ...
     def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]: ...
@@ -34,12 +35,12 @@ class Owner(Protocol):
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False):
-    """A record that is being delivered. It resembles a Future, but is cheap: producers create 100,000 per
-    second.
+    """A record that is being delivered.
 
-    `result()` blocks (with a Producer), `await delivery` waits (with an AsyncProducer). Both return a
-    `RecordMetadata` or raise the error. Every delivery succeeds or fails: at the latest after
-    delivery_timeout_ms, and also when the producer is closed, killed or inherited by a fork.
+    A delivery resembles a Future, but is cheap: producers create 100,000 per second. `result()` blocks (with
+    a Producer), `await delivery` waits (with an AsyncProducer). Both return a `RecordMetadata` or raise the
+    error. Every delivery succeeds or fails: at the latest after delivery_timeout_ms, and also when the
+    producer is closed, killed or inherited by a fork.
     """
 
     _batch: ProducerBatch
@@ -65,9 +66,9 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return self._metadata()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error of the delivery, None for success;
+        """Return the error of the delivery, or None if it succeeded.
 
-        raise RequestTimedOut after `timeout` seconds.
+        Raises RequestTimedOut after `timeout` seconds.
         """
         if timeout is not None:
             timeout = seconds("timeout", timeout)
@@ -113,7 +114,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, which says what another library's method is called here."""
+            """Raise AttributeError, with this library's name for another library's method."""
             raise unknown_method(self, "delivery", name)
 
 
@@ -121,8 +122,8 @@ class PieceDelivery(Delivery, eq=False, gc=False):
     """Rows of a table that were sent together. `rows` has their row numbers in the table, as an int64 array.
 
     The delivery is done when all its rows are. `result()` returns the place of the first row, and raises the
-    first error. The rows lie side by side in the log if the broker received them as one batch, as it does
-    unless they are too large.
+    first error. The rows are contiguous in the log, unless their batch was too large for the broker and had
+    to be split.
     """
 
     rows: Any

@@ -97,7 +97,8 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     if needed is not None:
         needed = needed if " on " in needed else f"{needed} on {_RESOURCES[code]}"
         advice = f"the principal of this client needs an ACL that allows {needed}"
-        if code == _ID:  # This error ends a producer (TransactionManager.maybeTransitionToErrorState).
+        # This error is fatal for a producer (TransactionManager.maybeTransitionToErrorState).
+        if code == _ID:
             advice = f"{advice}; then make a new producer"
         detail = f"{detail.rstrip('.')}: {advice}" if detail else advice
     if (meant := _MEANINGS.get((request, code))) is not None:
@@ -109,9 +110,9 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
 
 
 def without_traceback(error: E) -> E:
-    """Return a kept error without its traceback, to be raised again.
+    """Return a stored error without its traceback, to be raised again.
 
-    Each raise adds its frames to the traceback, and frames keep their variables alive.
+    Each raise adds frames to the traceback, and frames keep their variables alive.
     """
     return error.with_traceback(None)
 

@@ -20,10 +20,10 @@ from .logs import log
 
 
 class OpenClient(Protocol):
-    """An open client, as this module sees it."""
+    """The methods of an open client that this module calls."""
 
     def on_fork(self) -> None:
-        """Handle a fork, in the child: the client belongs to the parent. No lock may be taken here."""
+        """Handle a fork in the child: the client belongs to the parent. No lock may be taken."""
 
     def on_exit(self) -> str:
         """Stop without a request to the broker. Return a text for the log that says what is lost."""
@@ -35,8 +35,8 @@ class BoundToProcess:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} can't be copied or pickled: it stands on connections of this process;"
-            " make one where it is used (for Spark's workers: within the function)"
+            f"{type(self).__name__} can't be copied or pickled: its connections belong to this process;"
+            " create one where it is used (for Spark's workers: within the function)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Checks of single options: each takes (name, value), and raises ConfigError for a wrong value."""
+"""Checks of single options: each takes (name, value), and raises ConfigError for an invalid value."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Descriptions of the options:
+"""Tables of the options, for the docstrings of the clients and for the reference page.
 
-The tables are for the docstrings of the clients, and for docs/reference/client-options.md.
+The page is docs/reference/client-options.md.
 """
 
 from __future__ import annotations

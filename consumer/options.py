@@ -85,8 +85,9 @@ class ConsumerConfig(SecurityConfig, total=False):
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer's options with their defaults. They are Java's defaults, except where a comment explains
-    another.
+    """A consumer's options with their defaults.
+
+    The defaults are those of Java's consumer, except where a comment explains another one.
     """
 
     group_id: str | None = None
@@ -356,8 +357,9 @@ _BATCH = 512 * 1024
 
 
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer's options with their defaults. They are Java's defaults, except where a comment explains
-    another.
+    """A producer's options with their defaults.
+
+    The defaults are those of Java's producer, except where a comment explains another one.
     """
 
     client_id: str = "kproto"
@@ -531,7 +533,7 @@ PRODUCER: Final[Mapping[str, Option]] = {
 
 
 def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
-    """Check the options of a consumer. Raise ConfigError for the first wrong one."""
+    """Check the options of a consumer. Raise ConfigError for the first invalid one."""
     values = _checked(CONSUMER, config, "a consumer")
     strategy = values.get("partition_assignment_strategy")
     if strategy is not None:
@@ -565,7 +567,7 @@ def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
 
 
 def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
-    """Check the options of a producer. Raise ConfigError for the first wrong one.
+    """Check the options of a producer. Raise ConfigError for the first invalid one.
 
     Raises MissingExtra for a codec whose package is missing.
     """

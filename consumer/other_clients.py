@@ -208,10 +208,9 @@ def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]
 
 
 def unknown_method(client: object, kind: str, name: str) -> AttributeError:
-    """Return Python's error for a missing attribute. For another library's method it names this library's
-    method.
+    """Return Python's error for a missing attribute.
 
-    `kind` is a key of `METHODS`.
+    For another library's method the error names this library's method. `kind` is a key of `METHODS`.
     """
     error = f"{type(client).__name__!r} object has no attribute {name!r}"
     method = re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name)
@@ -223,8 +222,8 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 
-# Advice on the arguments that other libraries take after the addresses. sarama's groups take their name
-# there.
+# Advice on the arguments that other libraries take after the addresses. For sarama's groups this is the group
+# id.
 _FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
 _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 
@@ -257,16 +256,17 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
             for option in filter(is_secret, kwargs):
                 kwargs[option] = HIDDEN
             if error.__suppress_context__:
-                error.__context__ = None  # it would keep its frames
-            del self  # half initialized, it has no repr
+                error.__context__ = None  # the context would keep its frames alive
+            del self  # a half initialized client has no repr
             raise error.with_traceback(None)  # noqa: B904
 
     return checked
 
 
 def _without_secrets(value: Any) -> Any:
-    """Return a dict of options without passwords, as an error may show it. Other values are returned
-    unchanged.
+    """Return a dict of options without passwords, as an error may show it.
+
+    Other values are returned unchanged.
     """
     if not isinstance(value, Mapping):
         return value

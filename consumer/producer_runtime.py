@@ -1,4 +1,4 @@
-"""The runtime of a producer, common to threads and asyncio: deliveries, calls, and how it ends.
+"""The runtime of a producer, common to threads and asyncio: deliveries, calls and shutdown.
 
 `blocking.producer_runtime` and `aio.producer_runtime` implement waiting and moving bytes.
 """
@@ -26,7 +26,7 @@ from .logs import log
 from .options import ProducerConfig, producer_options
 from .runtime import Waiters
 
-# The seconds for which the exit of the interpreter waits for records of a producer that was not closed.
+# Time (s) for which the interpreter waits at exit for the records of a producer that was not closed.
 EXIT_SECONDS = 5.0
 
 
@@ -77,7 +77,7 @@ class ProducerRuntime:
         self._waiters.notify()
 
     async def wait(self, last_change: int, deadline: int) -> bool:
-        """Wait until `changes` is no longer `last_change`; False at `deadline`."""
+        """Wait until `changes` differs from `last_change`. Return False at `deadline`."""
         raise NotImplementedError
 
     async def pause(self) -> None:
@@ -97,7 +97,7 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def wake(self) -> None:
-        """Make the engine apply the application's changes now. The engine is locked."""
+        """Make the engine apply the application's changes now. The engine must be locked."""
         raise NotImplementedError
 
     def shut_down(self, deadline: int) -> None:
@@ -105,7 +105,7 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def wait_for_callbacks(self, deadline: int) -> None:
-        """Wait until `deadline` for the queued callbacks. In a callback, do not wait."""
+        """Wait until `deadline` for the queued callbacks. A call from a callback does not wait."""
 
     # ---- deliveries
 
@@ -118,7 +118,7 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def mark_retrieved(self, delivery: Delivery) -> None:
-        """Note that the application knows the outcome of a delivery."""
+        """Record that the application knows the outcome of a delivery."""
         self.records.mark_failure_known(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
@@ -160,7 +160,7 @@ class ProducerRuntime:
     # ---- the end
 
     def _end(self, reason: str, failure: BaseException | None = None) -> list[ev.Action]:
-        """Complete every delivery. Return the actions that still have callbacks."""
+        """Complete every delivery. Return the actions, which include its callbacks."""
         if not self.records.closed:
             self.failure = failure
         self.records.close(reason)
@@ -184,8 +184,9 @@ class ProducerRuntime:
             log.warning("the producer %r was dropped without close(), and %s", self.options.client_id, loss)
 
     def on_fork(self) -> None:
-        """Reject all calls in the child of a fork: the producer belongs to the parent, and nothing is sent
-        here.
+        """Reject all calls in the child of a fork, because the producer belongs to the parent.
+
+        No record is sent from the child.
         """
         self.records.guard = contextlib.nullcontext()
         self.closing = self.ended = self.forked = True

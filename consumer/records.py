@@ -1,7 +1,4 @@
-"""What a consumer returns:
-
-The types are single records, a partition's records as columns, and changes of the membership.
-"""
+"""The types that a consumer returns: records, columns of records, and changes of the membership."""
 
 from __future__ import annotations
 

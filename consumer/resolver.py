@@ -2,14 +2,14 @@
 
 Rules:
 
-* Numeric addresses are answered at once. A name is resolved in a daemon thread: one for each name, however
-  many connections ask for it.
+* Numeric addresses are returned at once. A name is resolved in a daemon thread: one for each name, however
+  many connections need it.
 * A host's addresses are tried in turn, each for `PATIENCE_S` seconds if there are others. IPv4 comes first:
   brokers that listen on one family nearly always listen on that one. An address that failed last is tried
   last, so the next attempt starts with another one.
-* An address also fails if the connection ends before any response: a proxy without a broker behind it does
-  that, and a stopped broker process whose kernel still accepts connections.
-* A wrong name (an empty label, a port above 65535) is reported as a text, never raised.
+* An address also fails if the connection ends before any response. Examples are a proxy without a broker
+  behind it, and a stopped broker process whose kernel still accepts connections.
+* An invalid name (an empty label, a port above 65535) is reported as a text, never raised.
 """
 
 from __future__ import annotations
@@ -52,16 +52,14 @@ class AddressFailures:
         self._failed: dict[tuple[str, int], list[Address]] = {}
 
     def sort(self, host: tuple[str, int], addresses: Sequence[Address]) -> list[Address]:
-        """Return the addresses in order: first those that have not failed, last the one that failed most
-        recently.
-        """
+        """Sort addresses: first those that have not failed, last the one that failed most recently."""
         failed = self._failed.get(host, [])
         # The host may have moved to new addresses.
         failed[:] = [address for address in failed if address in addresses]
         return sorted(addresses, key=lambda address: failed.index(address) if address in failed else -1)
 
     def add(self, host: tuple[str, int], address: Address) -> None:
-        """Note that an address has failed."""
+        """Record that an address has failed."""
         failed = self._failed.setdefault(host, [])
         if address in failed:
             failed.remove(address)
@@ -90,8 +88,9 @@ class Resolver:
         self._pending: dict[tuple[str, int], list[int]] = {}
 
     def resolve(self, key: int, host: str, port: int) -> Resolved | None:
-        """Return the addresses of `host` if no name server is needed. None means that `take` returns them
-        later.
+        """Return the addresses of `host`, or None if a name server is needed.
+
+        After None, `take` returns the addresses later.
         """
         try:
             answer = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)

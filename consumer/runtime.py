@@ -5,14 +5,14 @@ moving bytes.
 
 Rules:
 
-* The application's code (callbacks, what is chained to futures, log handlers) runs outside every lock. What
-  it raises is logged or raised to the caller, and stops nothing else.
+* Code of the application (callbacks, also those of futures, and log handlers) runs outside every lock. Its
+  exceptions are logged or raised to the caller, and stop no other code.
 * Every future that was returned completes: with a result, with an error, or with the reason why there is no
   result.
 * An exception of the engine that is not a `KprotoError` is a bug. The client has failed: waiting calls are
   woken and raise, and `close` still works. The same holds for a BaseException that reaches no call of the
   application.
-* A runtime refers to its driver, and nothing that the driver refers to refers to the runtime. So a client
+* A runtime refers to its driver, but no object that the driver reaches refers to the runtime. So a client
   that is dropped without `close` is freed at once, not by the garbage collector.
 """
 
@@ -65,13 +65,13 @@ class Driver(Protocol):
         ...
 
     def on_applied(self) -> None:
-        """Called after events were applied, or one of them raised."""
+        """React to events that were applied, also if one of them raised."""
 
     def on_report(self, change: GroupChange) -> None:
         """Log a change, and queue it for the application's callbacks."""
 
     def on_fork(self) -> None:
-        """Called in the child of a fork. No lock may be taken here."""
+        """Handle a fork in the child. No lock may be taken."""
 
     def loss(self) -> str:
         """Return the end of a sentence that says what is lost without `close`; empty for nothing."""
@@ -108,10 +108,11 @@ class Runtime:
         self.closed = False
         self.forked = False
         self.failure: BaseException | None = None
-        # Events that the engine must apply before any other. A signal interrupted the call that had them.
+        # Events that the engine must apply before any other, because a signal interrupted the call that had
+        # them.
         self.owed: deque[ev.Event] = deque()
         # The pending callback and the pending error of the application. They are kept until they are called
-        # or raised, because Ctrl-C may come in between.
+        # or raised, because Ctrl-C may come before that.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
         # Whether a method is returning records. An interrupt must give them back to the engine.
@@ -134,7 +135,7 @@ class Runtime:
         self._waiters.notify()
 
     async def wait(self, last_change: int, deadline: int) -> bool:
-        """Wait until `changes` is no longer `last_change`; False at `deadline`."""
+        """Wait until `changes` differs from `last_change`. Return False at `deadline`."""
         raise NotImplementedError
 
     async def pause(self) -> None:
@@ -163,13 +164,14 @@ class Runtime:
     async def finish_callback(
         self, answer: Awaitable[Any], on_end: Callable[[], None], deadline: int | None
     ) -> None:
-        """Wait for the awaitable that a callback returned. Call `on_end` at its end, even if the caller is
-        cancelled.
+        """Wait for the awaitable that a callback returned.
+
+        `on_end` is called at its end, even if the caller is cancelled.
         """
         raise NotImplementedError
 
     async def callback_finished(self, deadline: int | None = None) -> bool:
-        """Wait for the running callback, and raise its exception. False if it still runs at `deadline`."""
+        """Wait for the running callback, and raise its exception. Return False at `deadline`."""
         return True
 
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
@@ -238,8 +240,9 @@ class Runtime:
             self._running_callbacks.pop(token, None)
 
     def current_callback(self) -> str | None:
-        """Return the callback that this thread or task runs in, or that started this task; None outside of
-        callbacks.
+        """Return the callback in which this thread or task runs; None outside of callbacks.
+
+        A task that a callback has started counts as part of the callback.
         """
         tokens = _callbacks.get()
         return next((name for token, name in list(self._running_callbacks.items()) if token in tokens), None)
@@ -298,7 +301,7 @@ class Runtime:
                     for_caller.append(action)
 
     def apply_if_open(self, *events: ev.Event) -> None:
-        """Apply events unless the client has ended. If Ctrl-C comes, they are applied before any other."""
+        """Apply events unless the client has ended. After Ctrl-C they are applied before any other event."""
         self.owed += events
         if not self.closed and self.failure is None and not self.forked:
             with suppress(IllegalState):  # The client was closed or failed in the meantime.
@@ -315,7 +318,7 @@ class Runtime:
     # ---- futures and reports
 
     def start(self, event: Callable[[Any], ev.Event]) -> Any:
-        """Apply an event that completes the future that is returned."""
+        """Apply an event, and return the future that it completes."""
         future = self._new_future()
         try:
             self.apply(event(future))
@@ -345,8 +348,9 @@ class Runtime:
             self._completed.append(ev.Done(future, None, error))
 
     def _publish(self) -> None:
-        """Log reports and complete futures. No lock is held, because handlers and callbacks may call the
-        client.
+        """Log reports and complete futures.
+
+        The caller holds no lock, because handlers and callbacks may call the client.
         """
         try:
             if self._unlogged is not None:
@@ -366,8 +370,9 @@ class Runtime:
     # ---- fork and exit, see `lifecycle`
 
     def on_fork(self) -> None:
-        """Reject all calls in the child of a fork: the client belongs to the parent. No lock may be taken
-        here.
+        """Reject all calls in the child of a fork, because the client belongs to the parent.
+
+        No lock may be taken here.
         """
         self.forked = True
         self.driver.on_fork()
@@ -394,7 +399,7 @@ def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
 
 
 def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
-    """Handle everything in `queue`, each item by one thread only."""
+    """Handle all items of `queue`, each in one thread only."""
     while queue:
         items: list[T] = []
         try:

@@ -39,7 +39,7 @@ __all__ = ["any_text", "flag", "whole_number"]
 T = TypeVar("T")
 Check = Callable[[str, Any], T]
 
-# Longer timeouts are cut to this: int32 milliseconds, 24 days.
+# Maximum timeout, to which longer ones are shortened: int32 milliseconds, 24 days.
 MAX_TIMEOUT_S: Final = (2**31 - 1) / 1000
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
@@ -99,8 +99,9 @@ def group(name: str, value: Any) -> str:
 
 
 def record_batch(name: str, value: Any) -> bytes:
-    """Check that the bytes are one encoded batch. Brokers reject a request with two batches for one partition
-    as INVALID_RECORD.
+    """Check that the bytes are one encoded batch.
+
+    Brokers reject a request with two batches for one partition as INVALID_RECORD.
     """
     if not isinstance(value, bytes | bytearray | memoryview):
         raise ConfigError(name, value, _BATCH)
@@ -181,7 +182,7 @@ def listener(name: str, value: Any, *, coroutines: bool) -> RebalanceListener:
         raise ConfigError(name, value, allowed)
     foreign = sorted(method for method in dir(value) if method.startswith("on_partitions_"))
     if foreign:
-        raise ConfigError(name, value, f"{foreign[0]} is another library's name for it; {allowed}")
+        raise ConfigError(name, value, f"{foreign[0]} is another library's name for the method; {allowed}")
     for method in ("assigned", "revoked", "lost"):
         if not coroutines and inspect.iscoroutinefunction(getattr(value, method, None)):
             allowed = f"{method}() is a coroutine, which only an AsyncConsumer can await"
@@ -196,7 +197,7 @@ def event_callback(name: str, value: Any) -> Any:
 
 
 def group_member(name: str, value: Any) -> GroupMetadata:
-    """Check a group's member; a group's name stands for no member."""
+    """Check a member of a group. The name of a group stands for a client that is no member."""
     if isinstance(value, str) and value.strip():
         return GroupMetadata(value, -1, "", None)
     if not isinstance(value, GroupMetadata):
@@ -220,7 +221,7 @@ def request(name: str, value: Any) -> Message | Prepared:
 
 
 def route(name: str, value: Any) -> Any:
-    """Check the broker that a request is for."""
+    """Check the target of a request."""
     match value:
         case None | str("controller") | (str("group"), str()) | (str("leader"), str(), int()):
             return value
@@ -295,7 +296,7 @@ def subscribed_topics(name: str, value: Any) -> list[str]:
     """Check topics for `subscribe`. A single name is accepted as a list."""
     names = [topic(name, value)] if isinstance(value, str) else topics(name, value)
     for topic_name in names:
-        # No topic's name may begin so. In librdkafka it marks a regular expression.
+        # No topic's name may begin with this character. In librdkafka it marks a regular expression.
         if topic_name.startswith("^"):
             allowed = f"names of topics; a regular expression, for whole names, is pattern={topic_name[1:]!r}"
             raise ConfigError(name, topic_name, allowed)

@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 
 class ClusterDriver:
-    """A cluster client's engine, for its runtime."""
+    """The driver of a cluster client: its engine, for the runtime."""
 
     kind = "cluster"
 
@@ -281,8 +281,9 @@ class ClusterOperations:
 
 
 def _resolved(config: SecurityConfig) -> Security | None:
-    """Return the security settings of these options. Without options, the modules of TLS and SASL are not
-    imported.
+    """Return the security settings of these options.
+
+    Without options the modules of TLS and SASL are not imported.
     """
     if not config:
         return None

@@ -224,7 +224,7 @@ class ConsumerOperations(PollOperations):
         self, offsets: Mapping[TopicPartition, Offset] | None, limit: int, *, once: bool
     ) -> Any:
         if self.iteration.records and offsets is None and not self.runtime.is_callers():
-            raise IllegalState("an iteration is under way in another thread: say which offsets to commit")
+            raise IllegalState("another thread iterates over the records; pass the offsets to commit")
         if offsets is None:
             held = self.held_offsets()
             return self.runtime.start(lambda future: ev.Commit(future, None, limit, held, once))
@@ -286,15 +286,16 @@ class ConsumerOperations(PollOperations):
     # ---- the end
 
     async def close(self, leave: bool, timeout: float) -> None:
-        """Close in any case, and then raise the first error, of a commit or of a callback."""
+        """Close the consumer in any case. Then raise the first error of a commit or a callback."""
         leave = check.flag("leave", leave)
         timeout = check.seconds("timeout", timeout)
         with self.runtime.call("close", serves=True):
             await self._close(leave, timeout, processed=self.runtime.is_callers())
 
     async def leave_block(self, error: BaseException | None) -> None:
-        """Close at the end of a `with` block. After an error, the records that were being processed are not
-        committed.
+        """Close the consumer at the end of a `with` block.
+
+        After an error, the records that were being processed are not committed.
         """
         with self.runtime.call("leave_block", serves=True):
             try:
@@ -313,7 +314,7 @@ class ConsumerOperations(PollOperations):
         runtime = self.runtime
         limit = int(timeout * 1000)
         deadline = now() + limit
-        closing = False  # This call ended the client, and no other call did.
+        closing = False  # Whether this call, and no other one, ends the client.
         failures: list[Exception] = []
         try:
             while not closing:
@@ -327,7 +328,7 @@ class ConsumerOperations(PollOperations):
                 if self.closer == runtime.caller():  # A signal handler interrupted this call.
                     return
                 if not await runtime.wait(last_change, deadline):
-                    raise RequestTimedOut("close", limit, "another close() is under way, and goes on")
+                    raise RequestTimedOut("close", limit, "another close() is in progress, and continues")
             if runtime.failure is None:
                 await runtime.pause()
                 gave_back = self.give_back(also_last=not processed)

@@ -15,7 +15,7 @@ from ..engine.consumer import ConsumerEngine
 from ..options import ConsumerOptions
 from ..records import ConsumerRecord
 
-# The interval in seconds at which an iteration asks the engine whether the consumer still owns the held
+# The interval in seconds at which an iteration checks in the engine whether the consumer still owns the held
 # records, and reports its progress. If the wall clock is set back, a pause of the process stays unnoticed for
 # at most this time.
 _MAX_CHECK_S = 1.0
@@ -29,8 +29,8 @@ class Iteration:
 
     The iteration returns the other records only while they certainly belong to this consumer: between
     `owned_from` and `owned_until`, in seconds of `time.time()`. That clock runs while the machine sleeps, and
-    is the fastest such clock. It may jump, so both ends are compared. A process that was stopped for longer
-    than its session returns none of these records.
+    reading it costs least. It may jump, so both ends are compared. A process that was stopped for longer than
+    its session returns none of these records.
     """
 
     __slots__ = (
@@ -62,13 +62,17 @@ class Iteration:
         self._starts = None
 
     def drop(self, remaining: Iterator[ConsumerRecord]) -> None:
-        """Hold nothing. `remaining` is an empty iterator: with it Ctrl-C can't divide this."""
+        """Release all held records.
+
+        The caller creates the empty iterator `remaining`: this method calls nothing, so Ctrl-C cannot
+        interrupt it.
+        """
         self.records, self.remaining, self._starts = [], remaining, None
 
     def check_ownership(self) -> bool:
-        """Return whether the records still belong to this consumer, and note until when that is certain.
+        """Return whether the records still belong to this consumer, and set until when that is certain.
 
-        The engine is locked.
+        The engine must be locked.
         """
         if self._engine.core.partitions.losses != self._losses:
             return False
@@ -92,8 +96,9 @@ class Iteration:
         return self.offsets_from(self.returned()) if self.records else {}
 
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
-        """Return, for each partition, the first offset in this row or a later one. The rows are scanned only
-        once.
+        """Return, for each partition, the first offset in this row or a later one.
+
+        The rows are scanned only once.
         """
         if self._starts is None:
             self._starts = partition_starts(self.records)
@@ -101,10 +106,9 @@ class Iteration:
 
 
 def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
-    """Return the rows at which records of another partition begin. Records of one partition are mostly
-    contiguous.
+    """Return the rows at which records of another partition begin.
 
-    those of one partition mostly follow each other.
+    The result is short, because the records of one partition are mostly contiguous.
     """
     starts: Starts = []
     last: tuple[str, int] | None = None

@@ -1,14 +1,14 @@
-"""Return records from the engine to the application, and run the application's callbacks.
+"""Polls, which return records from the engine, and the application's callbacks.
 
 Rules:
 
-* A poll that ends by anything but its records (an interrupt, a cancelled task) returns what it took to the
-  engine: the next poll delivers it.
-* An iteration returns what it holds of a poll only while that certainly belongs to this consumer (see
+* A poll that is interrupted or cancelled gives its records back to the engine, and the next poll returns
+  them.
+* An iteration returns the records of a poll only while they certainly belong to this consumer (see
   `iteration`).
-* Listeners run between two steps of the engine. What a listener raises is raised by the call that ran it,
-  after the engine knows that it returned; the assignment is what the group decided. What an `events`
-  callback raises is logged.
+* Listeners run between two steps of the engine. An exception of a listener is raised by the call that ran it,
+  after the engine has been notified that the listener returned. It does not change the assignment. An
+  exception of an `events` callback is logged.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from ..records import ConsumerRecord, EventCallback, GroupChange
 from ..runtime import Driver, Runtime
 from .iteration import Iteration
 
-# An iteration polls without end, in polls of this length.
+# Timeout (s) of the polls of an iteration, which polls again after each timeout.
 _ITERATION_S = 3600.0
 
-# Changes that may lose records, or that need an operator's attention.
+# The kinds of changes that are logged as warnings: they may lose records, or need an operator's attention.
 WARNED = frozenset(
     {"lost", "missing", "refused", "throttled", "truncated", "uncommitted", "unreachable", "unsought"}
 )
@@ -51,8 +51,9 @@ _RETURNED = (ev.ListenerReturned(),)
 
 
 class ConsumerDriver:
-    """A consumer's engine, and the consumer's state that its runtime changes. It does not refer to the
-    runtime.
+    """A consumer's engine, and the consumer's state that its runtime changes.
+
+    The driver does not refer to the runtime.
     """
 
     kind = "consumer"
@@ -130,8 +131,9 @@ class PollOperations:
     # ---- polls and iterations
 
     async def next_record(self) -> ConsumerRecord:
-        """Return an iteration's next record, after the held records are used up or may belong to another
-        member.
+        """Return an iteration's next record.
+
+        The held records are used up, or may belong to another member.
         """
         runtime, iteration = self.runtime, self.iteration
         with runtime.call("next", serves=True):
@@ -156,7 +158,7 @@ class PollOperations:
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
-        self.give_back()  # Called before another task can run, so that a seek of that task comes later.
+        self.give_back()  # This runs before any other task, so that a seek of another task comes later.
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
             return None
@@ -203,9 +205,7 @@ class PollOperations:
                 return None
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Give the records that an iteration has not returned back to the engine. Return whether there were
-        any.
-        """
+        """Give an iteration's unreturned records back to the engine. Return False if there are none."""
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():
             return False
@@ -219,7 +219,7 @@ class PollOperations:
         return bool(offsets)
 
     def take_back(self) -> None:
-        """Give the records back to the engine that a method was about to return when it was interrupted."""
+        """Give the records back that a method was about to return when it was interrupted."""
         if self.iteration.records:
             self.give_back(also_last=True)
         else:
@@ -289,7 +289,7 @@ class PollOperations:
         return failures
 
     def held_offsets(self) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition that an iteration was given, and has not returned."""
+        """Return the first offset of each partition that an iteration holds and has not returned."""
         return self.iteration.next_offsets()
 
 

@@ -37,7 +37,7 @@ from ..records import GroupMetadata
 T = TypeVar("T")
 
 CLOSED = "this producer is closed; make a new one"
-# The seconds for which kill waits for callbacks.
+# Time (ms) for which `kill` waits for callbacks.
 _KILL_MS = 5_000
 
 
@@ -198,7 +198,7 @@ class ProducerOperations:
         runtime = self.runtime
         runtime.check_call(waits=True)
         deadline = now() + limit
-        closing = False  # This call ended the client, and no other call did.
+        closing = False  # Whether this call, and no other one, ends the client.
         failure: KprotoError | None = None
         try:
             while not closing:
@@ -215,7 +215,7 @@ class ProducerOperations:
                     runtime.wait_for_callbacks(deadline)
                     return
                 if not await runtime.wait(last_change, deadline):
-                    raise RequestTimedOut("close", limit, "another close() is under way, and goes on")
+                    raise RequestTimedOut("close", limit, "another close() is in progress, and continues")
             failure = await self._leave_transaction(limit, deadline)
             self._records.close(CLOSED)
             await self._flush(limit, deadline)

@@ -636,7 +636,7 @@ def test_a_second_close_that_times_out_does_not_stop_the_first() -> None:
         first = threading.Thread(target=close)
         first.start()
         until(lambda: consumer._operations.closer is not None)
-        with pytest.raises(RequestTimedOut, match=r"another close\(\) is under way, and goes on"):
+        with pytest.raises(RequestTimedOut, match=r"another close\(\) is in progress, and continues"):
             consumer.close(timeout=0.1)
         assert not results
         server.slow(0)

@@ -501,7 +501,7 @@ class Committer:
         self.auto_commit.stop()
         for commit in commits:
             detail = f" ({commit.reason})" if commit.reason else ""
-            error = IllegalState(f"the consumer was closed before this was committed{detail}")
+            error = IllegalState(f"the consumer was closed before these offsets were committed{detail}")
             self._complete(commit, error)
 
 

@@ -221,7 +221,7 @@ def test_close_without_a_broker_reports_the_commit_as_unsent_and_not_as_lost_par
     assert world.run(5000, until=lambda: not a.alive and not b.alive)
     for error in (a.done[tokens[0]][1], b.done[token][1]):
         assert isinstance(error, IllegalState)
-        assert "was closed before this was committed" in str(error)
+        assert "was closed before these offsets were committed" in str(error)
     assert b.done[tokens[1]] == (None, None)
 
 
