@@ -1,4 +1,4 @@
-"""Both producers behind the same blocking methods, so that one test covers both."""
+"""The two producers behind the same blocking methods, so that one test covers both."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Sent:
         return self.delivery.done()
 
 
-# How to make a producer that is called as `Producer` is.
+# Functions that make a producer with the methods of `Producer`.
 PRODUCERS: Mapping[str, Callable[..., Any]] = {"threads": Producer, "asyncio": SynchronousProducer}
 
 OPTIONS: dict[str, Any] = {"transactional_id": "x", "linger_ms": 0}
@@ -96,7 +96,7 @@ def end(producer: Any) -> None:
 
 
 def later(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Run a function in another thread; the list receives what it returns or raises."""
+    """Run a function in another thread. The list receives its result or its exception."""
     results: list[Any] = []
 
     def run() -> None:
@@ -129,7 +129,8 @@ def ctrl_c(moment: int) -> Iterator[None]:
             if not remaining:
                 signal.raise_signal(signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    # A background job of a shell ignores SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.setprofile(count)
     try:
         yield

@@ -82,7 +82,7 @@ class Script:
         self.second = second
         self.place = place
         self.refusals: dict[type, list[int]] = {}
-        # Kinds of requests whose next response is empty and without an error.
+        # The kinds of requests whose next response is empty and has no error.
         self.leaves_out: set[type] = set()
         self.asked: list[Any] = []
         self.epoch = -1

@@ -108,7 +108,7 @@ def test_in_a_forked_child_every_call_raises(broker: str, call: Any) -> None:
     ],
 )
 def test_in_a_forked_child_every_call_of_a_client_with_a_loop_thread_raises(broker: str, call: Any) -> None:
-    """The child waited for a thread that it does not have. Closing does nothing there."""
+    """Regression: the child waited for a thread that it does not have. In a child, closing does nothing."""
     with ConsumerGroup(broker, **GROUP) as group, PartitionConsumers(broker) as consumers:
         flights = consumers.consume_partition("t", 0, OLDEST)
 
@@ -719,7 +719,7 @@ def test_a_cancelled_request_leaves_nothing_behind(silent: str) -> None:
     asyncio.run(story())
 
 
-# ---- a process that stands still
+# ---- a stopped process
 
 
 SLEEPER = """

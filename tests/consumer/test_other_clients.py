@@ -43,7 +43,7 @@ LIBRDKAFKAS = {"bootstrap.servers": NOWHERE, "sasl.username": "alice", "sasl.pas
 
 @pytest.mark.parametrize("client", [Consumer, Producer, Cluster, ConsumerGroup])
 def test_a_dict_of_options_is_rejected_without_showing_a_password(client: Any) -> None:
-    """confluent-kafka takes a dict. The error about the address showed the whole dict."""
+    """confluent-kafka takes a dict of options. The error must not show it."""
     message = 'options are given each by its name, with "_" for ".", as client_id="me"'
     for make in (lambda: client(LIBRDKAFKAS), lambda: client(bootstrap_servers=LIBRDKAFKAS)):
         with pytest.raises(ConfigError, match=re.escape(message)) as raised:

@@ -1,4 +1,4 @@
-"""Worlds whose brokers answer with errors and wrong numbers, and what applications may expect of them."""
+"""Worlds whose brokers answer with errors and wrong numbers, and applications that check their clients."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def parts(message: Message, path: list[str]) -> Iterator[Message]:
 
 
 class Hostile(World):
-    """A world whose brokers answer with `code` in one place, while `bad`."""
+    """A world whose brokers answer with `code` in one place while `bad` is set."""
 
     def __init__(self, place: str, code: int, **options: Any) -> None:
         super().__init__({"t": 2}, brokers=2, **options)
@@ -82,8 +82,8 @@ def final(a: Consumer) -> bool:
 
 
 def check_consumer_recovers(world: Hostile, late: bool, *, told_of: bool = True) -> None:
-    """Check a consumer during a minute of wrong responses, and its recovery. `told_of`: it can notice the
-    errors.
+    """Check a consumer during a minute of wrong responses, and its recovery. `told_of` says that it can
+    notice the errors.
     """
     world.put()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", session_timeout_ms=20_000)
@@ -163,7 +163,7 @@ class Application:
         self.count = 0
 
     def send(self, wait_ms: int = 0) -> None:
-        """Send two records. An error counts as an answer, too."""
+        """Send two records. An error response counts as a response."""
         for partition in (0, 1):
             value, self.count = str(self.count), self.count + 1
             end = self.world.now + wait_ms

@@ -34,7 +34,7 @@ CHANGES: dict[str, Change] = {
 LIST_CHANGES, NAME_CHANGES = ("empty", "left out", "twice"), ("another",)
 
 
-# Changes of a response as a whole. "undone": the request is answered with empty values, but not performed.
+# Changes to a response as a whole. "undone" answers with empty values, and does not perform the request.
 RESPONSE_CHANGES = ("cut", "denied", "undone")
 
 
@@ -72,7 +72,7 @@ def malformations(*apis: str) -> list[Malformation]:
 
 
 class MalformedWorld(Refusing):
-    """Brokers of this world send malformed responses while `bad`."""
+    """A world whose brokers send malformed responses while `bad` is set."""
 
     def __init__(self, change: Malformation, **options: Any) -> None:
         super().__init__("ApiVersions error_code", 0, **options)

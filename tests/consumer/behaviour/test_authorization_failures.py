@@ -78,7 +78,7 @@ def test_a_failed_position_validation_is_repeated() -> None:
 
 @pytest.mark.parametrize("assignors", [["range"], ["cooperative-sticky"]])
 def test_a_topic_denied_once_stays_in_the_assignment(assignors: list[str]) -> None:
-    """Java's leader computes an assignment without it, and then another one."""
+    """Java's leader computes an assignment without that topic, and then another one."""
     world = World({"t": 2})
     options = {**GROUP, "partition_assignment_strategy": assignors}
     a = world.consumer(**options)

@@ -121,7 +121,7 @@ def test_an_error_of_a_listener_is_raised_by_poll_and_the_group_continues(broker
         assert sum(offset.offset for offset in after.committed([P0]).values() if offset) == 50
 
 
-# ---- what it may call
+# ---- what a callback may call
 
 
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -399,7 +399,7 @@ def test_a_task_of_a_callback_may_wait_after_the_callback_has_returned(broker: s
 
 
 def test_log_handlers_run_without_the_lock(broker: str) -> None:
-    """A handler may wait for another thread that calls the consumer."""
+    """A log handler may wait for another thread that calls the consumer."""
     free: list[bool] = []
 
     def ask() -> None:

@@ -1,5 +1,5 @@
-"""Commits: what a commit reports as committed is committed, and every failure is raised or reported (M95,
-M98, M123).
+"""Commits: offsets that are reported as committed are committed, and every failure is raised or reported
+(M95, M98, M123).
 
 The engine runs in virtual time against the embedded broker. Each test reproduces a bug that was fixed.
 """
@@ -305,7 +305,7 @@ def test_a_rejected_automatic_commit_is_raised_once_and_retried_at_the_interval(
 
 @pytest.mark.parametrize("group", [False, True])
 def test_no_interval_commit_runs_beside_the_commit_of_close(group: bool) -> None:
-    """Otherwise close reported offsets as not committed that its own commit had saved."""
+    """Regression: close reported offsets as not committed that its own commit had stored."""
     world = World({"t": 1}, latency=(40, 40))
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**AUTO, auto_commit_interval_ms=20)

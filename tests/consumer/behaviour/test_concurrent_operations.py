@@ -231,7 +231,7 @@ def test_lag_counts_the_records_that_this_consumer_will_return(level: str, lag: 
     assert a.engine.partitions[T0].lag == lag
 
 
-# ---- answers that lead nowhere
+# ---- responses that cannot be used
 
 
 def test_an_unknown_preferred_replica_is_looked_up_without_constant_requests() -> None:
@@ -271,7 +271,7 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300_000})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.owns()) == 2)
-    a.pause(T0)  # Pause it: a fetch would notice the deletion first.
+    a.pause(T0)  # Pause the partition, because a fetch would notice the deletion first.
     world.run(1_000)
     world.delete_topic("t")
     world.run(100)
@@ -280,14 +280,14 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
     first, second = a.commit({T0: 2}), a.commit({tp("u", 0): 5})
     world.run(3_000)
     assert isinstance(a.done[first][1], UnknownTopic)
-    # The re-created topic has its start offset, not 2.
+    # The position is the start offset of the re-created topic, not 2.
     assert world.committed("g", T0) == (0 if anew else None)
     assert a.done[second][1] is None
     assert world.committed("g", tp("u", 0)) == 5
 
 
 def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
-    """A member that starts at this offset later would skip the records below it."""
+    """A member that later starts at this offset would skip the records below it."""
     world = world_with_records()
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})
     a.assign({T0: None})
@@ -312,7 +312,7 @@ def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.records) == 2)
-    a.pause(T0)  # Pause it: a fetch would notice the deletion first.
+    a.pause(T0)  # Pause the partition, because a fetch would notice the deletion first.
     world.run(1_000)
     a.callback_ms = 100
     world.delete_topic("t")
@@ -326,7 +326,7 @@ def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
 
 @pytest.mark.parametrize("asks", ["list_offsets", "partitions_of"])
 def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str) -> None:
-    """Otherwise the topic is fetched by its new id, at a position of the old log."""
+    """Regression: the topic was fetched by its new id, at a position in the old log."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
     world.write("t", 0, "old 0", "old 1", "old 2")
@@ -373,7 +373,7 @@ def test_partitions_of_returns_the_current_partitions() -> None:
 def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
     other_partitions: list[Any], start: int | None, policy: str
 ) -> None:
-    """An earlier topic had this name when it was last read."""
+    """When the topic was last read, an older topic had this name."""
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "old")
     a = world.consumer(auto_offset_reset=policy)
@@ -455,7 +455,9 @@ def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode
 
 
 def test_a_commit_of_a_topic_that_was_read_earlier_refers_to_the_topic_that_exists_now() -> None:
-    """Its metadata is not refreshed any more: the client asked for the old id until the timeout."""
+    """Regression: the metadata was not refreshed any more, and the client requested the old id until the
+    timeout.
+    """
     world = World({"t": 1, "u": 1})
     a = world.consumer(**GROUP)
     a.assign({T0: 0})

@@ -129,7 +129,7 @@ def test_a_leader_that_finds_every_offset_out_of_range_is_asked_less_and_less_of
 
 
 def test_brokers_that_name_each_other_as_leader_are_asked_less_and_less_often() -> None:
-    """KIP-951: each names the other one as the leader, in an epoch that is newer each time."""
+    """KIP-951: each of two brokers names the other as the leader, in an epoch that is newer each time."""
     world = World({"t": 1}, brokers=2)
     responses = 0
 
@@ -182,7 +182,7 @@ def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool,
 
 @pytest.mark.parametrize("client", ["consumer", "producer"])
 def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(client: str) -> None:
-    """The topic has the same id, and another leader in a lower epoch."""
+    """The topic keeps its id, and has another leader in a lower epoch."""
     # These versions do not contain the leader epoch.
     world = Restored({"t": 1}, highest={"Fetch": 8, "ListOffsets": 3})
     world.write("t", 0, "x")
@@ -244,7 +244,7 @@ def test_a_partition_without_a_complete_batch_does_not_affect_others_of_the_resp
 
 
 def test_a_record_at_the_largest_offset_stops_only_its_own_partition() -> None:
-    """No offset after it can be fetched or committed: no request could be made any more."""
+    """The offset after 2^63-1 can be neither fetched nor committed, so no request could be encoded."""
     world = World({"t": 2})
     last = (2**63 - 1).to_bytes(8, "big") + encode_batch([Record(0, 0, None, b"x")])[8:]
 

@@ -24,7 +24,7 @@ def server() -> Iterator[Server]:
 
 
 def traceback_depths_of(call: Callable[[], object]) -> set[int]:
-    """Return the traceback_depths_of of the tracebacks of repeated calls."""
+    """Return the depths of the tracebacks of repeated calls."""
     traceback_depths = set[int]()
     for _ in range(TIMES):
         with pytest.raises(KprotoError) as error_info:

@@ -260,7 +260,7 @@ def test_a_delivery_of_another_loop_raises_and_is_called_back_at_the_end_of_its_
 
 
 def test_a_cancelled_send_has_sent_nothing(broker: str) -> None:
-    """This includes a send that yielded to other tasks, as a loop of sends does from time to time."""
+    """A send that yielded to other tasks can be cancelled as well, as happens in a loop of sends."""
 
     async def story() -> None:
         async with AsyncProducer(

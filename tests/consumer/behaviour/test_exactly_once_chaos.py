@@ -72,12 +72,12 @@ class Worker:
         self.reader.subscribe("in")
 
     def receive(self, rows: list[Any]) -> None:
-        """Keep the records of a poll, and do not poll again before they are done."""
+        """Keep the records of a poll, and do not poll again before they are processed."""
         self.rows += rows
         self.reader.pause_polling()
 
     def act(self) -> None:
-        """Take the next step, if there is one."""
+        """Perform the next step of the transaction, if there is one."""
         if self.chaos.world.now < self.away_until or not self.rows:
             return
         if self.current_call is not None:
@@ -253,7 +253,7 @@ def test_every_input_record_comes_out_once_and_in_order() -> None:
 
 
 def offsets_of_an_open_transaction_are_fetched(patch: pytest.MonkeyPatch) -> None:
-    """The new owner of a partition starts before the offset that another member is about to commit."""
+    """A new owner of a partition starts below an offset that another member is about to commit."""
     patch.setattr(
         offset_lookup,
         "offset_fetch_request",

@@ -99,7 +99,7 @@ def offset_fetch_errors(request: OffsetFetchRequest, code: ErrorCode) -> OffsetF
 
 @pytest.mark.parametrize("code", CODES)
 def test_failed_list_offsets_are_retried_in_one_request(code: ErrorCode) -> None:
-    """As in Java: one request for each leader."""
+    """As in Java, one request is sent to each leader."""
     world = World({"t": MANY})
     reject_once(world, ListOffsetsRequest, code)
     a = world.consumer(auto_offset_reset="earliest", group_id="g")
@@ -134,7 +134,9 @@ def test_failed_position_validations_are_retried_in_one_request(code: ErrorCode)
 
 @pytest.mark.parametrize("kind", [ListOffsetsRequest, OffsetForLeaderEpochRequest, OffsetFetchRequest])
 def test_partitions_that_fail_in_one_response_are_one_error(kind: type) -> None:
-    """As Java's TopicAuthorizationException. Each partition was one error in one poll."""
+    """As in Java's TopicAuthorizationException, one error names all topics. Regression: each partition was
+    one error in one poll.
+    """
     world = World({"t": MANY})
     partitions = [tp("t", index) for index in range(MANY)]
     if kind is OffsetForLeaderEpochRequest:

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of any call: the next call continues, and loses nothing.
+"""Ctrl-C at any moment of any call: the next call continues, and no record is lost.
 
 Real signals are raised at each point where Python checks for them, in virtual time: see `virtual_threads`.
 """
@@ -43,13 +43,13 @@ class Application:
         return None
 
     def call_until_done(self, name: str, *args: Any) -> Any:
-        """Call a method, again if it was interrupted."""
+        """Call a method, and call it again if it was interrupted."""
         before = self.interrupted
         result = self.call(name, *args)
         return self.call(name, *args) if self.interrupted != before else result
 
     def read_all(self, how: str) -> None:
-        """Read all records within seconds, as nothing delays them."""
+        """Read all records within seconds, because no fault delays them."""
         end = self.consumer._runtime.virtual_thread.world.now + 10_000
         while sum(map(len, self.read.values())) < 2 * SOME:
             assert self.consumer._runtime.virtual_thread.world.now < end, "it stands still"

@@ -235,7 +235,7 @@ def test_the_session_timeout_loses_no_partitions() -> None:
 
 
 def test_a_fenced_member_raises_once_and_rejoins() -> None:
-    """It fences the other process, endlessly: see docs/differences.md."""
+    """The member fences the other process, and is fenced again: see docs/differences.md."""
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
 

@@ -148,7 +148,7 @@ def test_a_commit_that_the_response_both_accepts_and_rejects_is_retried() -> Non
 
 @pytest.mark.parametrize("offsets", [(1, 0), (0, 1)])
 def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets: tuple[int, int]) -> None:
-    """Otherwise the consumer starts at the first one and skips the records before it."""
+    """Otherwise the consumer starts at the first of the two offsets and skips the records before it."""
 
     def two_offsets(partitions: list[Any]) -> list[Any]:
         return [
@@ -174,7 +174,7 @@ def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets
 
 @pytest.mark.parametrize("how", ["empty", "another"])
 def test_a_leader_that_is_not_among_the_members_raises_and_rejoins(how: str) -> None:
-    """Its assignment would give it nothing, and no error would show it."""
+    """Otherwise its assignment would be empty, and no error would show this."""
     world = MalformedWorld(("JoinGroup", "members" if how == "empty" else "members.member_id", how))
     a = reader(world)
     a.rejoin()

@@ -1,4 +1,4 @@
-"""Malformed responses to a producer and a `Cluster`: what they report stays true, and they recover.
+"""Malformed responses to a producer and a `Cluster`: their results stay true, and they recover.
 
 For a minute, responses lack a part, repeat it, name something else, cannot be decoded, or deny the login.
 Each wait ends, no broker is flooded with requests, and both clients work again afterwards.

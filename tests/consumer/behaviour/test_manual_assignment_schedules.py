@@ -1,8 +1,8 @@
 """Consumers with manual assignment in random schedules of faults: each reads its partitions to the end and
 commits.
 
-Where nothing was wrong, nothing is reported as wrong. A schedule is drawn from a seed, as in
-`test_consumer_chaos`. KPROTO_SCHEDULES sets the number of schedules.
+Without faults no errors are reported. A schedule is drawn from a seed, as in `test_consumer_chaos`.
+KPROTO_SCHEDULES sets the number of schedules.
 """
 
 from __future__ import annotations

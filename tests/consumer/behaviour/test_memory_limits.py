@@ -42,8 +42,8 @@ def filled(**options: Any) -> tuple[World, Consumer]:
 
 
 def buffered(a: Consumer, *, paused: bool | None = None) -> int:
-    """Return the number of fetched bytes that were not returned: of all partitions, or only of (un)paused
-    ones.
+    """Return the number of fetched bytes that were not returned: of all partitions, or only of paused or of
+    other partitions.
     """
     states = a.engine.core.partitions.states.values()
     return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.fetches)

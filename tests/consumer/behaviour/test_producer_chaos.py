@@ -1,4 +1,5 @@
-"""An idempotent producer in random schedules of faults, in virtual time: its claims hold in each of them.
+"""An idempotent producer in random schedules of faults, in virtual time: each record that it reports as
+stored is stored once, in order.
 
 The broker checks sequence numbers, so duplicates and reordering are detected. Some schedules run by default;
 KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one rule of the engine and must be detected.

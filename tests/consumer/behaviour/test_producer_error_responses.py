@@ -1,6 +1,6 @@
 """Brokers that answer a producer with any error, or any number, in any field.
 
-Each delivery and each call ends, no broker is asked all the time, and acknowledged records are in the log
+Each delivery and each call ends, no broker is flooded with requests, and acknowledged records are in the log
 after recovery.
 """
 
@@ -56,7 +56,7 @@ NUMBERS_OF_TRANSACTIONS = [
     "EndTxn producer_epoch",
     "TxnOffsetCommit topics.partitions.partition_index",
 ]
-# No larger numbers: a throttle time of weeks is kept for weeks, as in Java.
+# Larger numbers are left out: a throttle time of weeks is respected for weeks, as in Java.
 WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 

@@ -84,7 +84,7 @@ def test_without_recovery_rebootstrap_required_is_an_ordinary_response() -> None
 
 
 def test_a_client_without_metadata_for_the_trigger_time_forgets_its_brokers() -> None:
-    """There are many silent brokers. Asking one after the other would take minutes."""
+    """There are many silent brokers. Sending requests to one after the other would take minutes."""
     assert 20_000 <= time_until_rebootstrap(20_000) < 40_000
     assert time_until_rebootstrap(300_000) >= 300_000
 

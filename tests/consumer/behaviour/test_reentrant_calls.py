@@ -1,4 +1,4 @@
-"""Every public method, called from its own callback client, returns or is rejected within a moment.
+"""Every public method, called from a callback of the same client, returns or is rejected within a moment.
 
 The methods are found by inspecting the class. Afterwards the client continues, or is closed.
 """

@@ -1,4 +1,4 @@
-"""Records of an expired session or poll interval are not returned (M164)."""
+"""Records are not returned after the session or the poll interval has expired (M164)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def test_a_member_whose_joins_are_lost_drops_its_partitions_before_they_are_reas
 ) -> None:
     """Either the requests and the responses are lost, or only the responses.
 
-    Regression (chaos seed 9170): the removed member read on behind records that another member had committed.
+    Regression (chaos seed 9170): the removed member continued to read behind records that another member had
+    committed.
     """
     world = World({"t": 2})
     options = {**GROUP, "partition_assignment_strategy": "cooperative-sticky", "session_timeout_ms": 6_000}

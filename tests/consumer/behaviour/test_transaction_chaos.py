@@ -177,7 +177,7 @@ class Chaos:
         application.producer.tick()
 
     def restart(self, application: Application) -> None:
-        """Let another process take over. The old one may continue without knowing."""
+        """Let another process take over the transactional id. The old process may not notice this."""
         if (
             application.machine.state is not ProducerTransactionState.FATAL_ERROR
             and self.random.random() < 0.5
@@ -310,7 +310,7 @@ class Chaos:
 
 
 def committed_records(chaos: Chaos) -> dict[tuple[str, int], list[str]]:
-    """Return what read_committed consumers read."""
+    """Return the records that read_committed consumers read."""
     reader = chaos.world.consumer(isolation_level="read_committed", auto_offset_reset="earliest")
     reader.assign({tp(*partition): 0 for partition in PARTITIONS})
     ends = {tp(*partition): chaos.world.log(tp(*partition)).end_offset for partition in PARTITIONS}

@@ -92,7 +92,7 @@ def test_close_keeps_its_timeout_with_a_silent_broker(
 
 
 def test_close_reports_a_commit_in_progress(broker: Coordinator, make: Callable[..., Any]) -> None:
-    """The caller of commit stopped waiting, so close is the only one left to report it."""
+    """The caller of commit stopped waiting, so only close can report the error."""
     producer = make()
     producer.begin()
     producer.send("t", b"a", partition=0)

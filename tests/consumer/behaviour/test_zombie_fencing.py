@@ -50,8 +50,8 @@ def unsubscribe_consumer(consumer: Consumer, server: Server) -> None:
 def test_offsets_of_a_removed_member_are_rejected(
     server: Server, lose_membership: Callable[[Consumer, Server], None]
 ) -> None:
-    """Otherwise its metadata has no member id, so the broker accepts the offsets, and records are processed
-    twice.
+    """Regression: the group metadata had no member id, so the broker accepted the offsets, and records were
+    processed twice.
     """
     interval = 300 if lose_membership is exceed_max_poll_interval else 300_000
     options = {"heartbeat_interval_ms": 20, "auto_offset_reset": "earliest", "enable_auto_commit": False}

@@ -1,7 +1,7 @@
 """A blocking `Consumer` in virtual time.
 
-Its background thread runs when the virtual clock says so, and always between two lines of the application.
-Every run is the same, so that Ctrl-C can be raised at each line in turn.
+The background thread runs at times of the virtual clock, always between two lines of the application. Every
+run is the same, so that Ctrl-C can be raised at each line in turn.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class UncontendedSocketOwner(SocketOwner):
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Suspend tracing: this code is not part of the application."""
+    """Suspend tracing, because this code is not part of the application."""
     tracer = sys.gettrace()
     sys.settrace(None)
     try:
@@ -136,7 +136,7 @@ def untraced() -> Iterator[None]:
 
 
 class VirtualBlockingRuntime(BlockingRuntime):
-    """Its thread runs while the application waits; with `uses_tls` the application polls itself."""
+    """The consumer's thread runs while the application waits. With TLS the application polls itself."""
 
     virtual_thread: VirtualThread
 

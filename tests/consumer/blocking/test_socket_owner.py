@@ -104,7 +104,7 @@ def test_a_recalled_own_thread_is_next(long_grace_period: None) -> None:
     owner.recall()
     own.check_waits()
     owner.give_back()
-    assert not owner.borrow()  # Whether the own thread has the sockets already, or is about to get them.
+    assert not owner.borrow()  # The client's thread has the sockets already, or is about to get them.
     own.check_gets_sockets()
 
 
@@ -125,7 +125,7 @@ def test_a_recall_withdraws_a_request_and_none_is_accepted_until_the_own_thread_
     owner.acquire()
     assert not owner.borrow()
     owner.recall()
-    assert not owner.requested  # The own thread continues to read.
+    assert not owner.requested  # The client's thread continues to read.
     assert not owner.borrow()
     owner.hand_over()
     owner.recall()

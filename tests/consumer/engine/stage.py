@@ -1,4 +1,4 @@
-"""Worlds, members and answers that the tests of the client engine share."""
+"""Worlds, members and responses that the tests of the client engine share."""
 
 from __future__ import annotations
 

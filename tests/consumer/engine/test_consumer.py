@@ -102,7 +102,7 @@ def test_a_poll_returns_at_most_its_limit() -> None:
 
 
 def test_partitions_added_after_a_second_subscription_are_assigned() -> None:
-    """Found by the schedule of seed 134: unsubscribing stopped the metadata refresh for good."""
+    """Regression (schedule of seed 134): unsubscribing stopped the metadata refresh for good."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -381,7 +381,7 @@ def test_latest_skips_existing_records_and_earliest_reads_them() -> None:
 
 @pytest.mark.parametrize("wait", [0, 1, 5, 50, 400, 900])
 def test_latest_skips_no_record_of_a_new_partition(wait: int) -> None:
-    """M209: partitions are read from their first record, whenever they are added."""
+    """Partitions are read from their first record, whenever they are added (M209)."""
     world = World({"t": 1})
     a, b = (world.consumer(**{**GROUP, "auto_offset_reset": "latest"}) for _ in range(2))
     a.subscribe("t")

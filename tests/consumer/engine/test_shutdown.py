@@ -19,7 +19,7 @@ PARTITIONS = [tp("t", number) for number in range(4)]
 def joining(**options: Any) -> tuple[World, Consumer]:
     """Return a member that keeps two partitions during a join of 2 s: another member is frozen.
 
-    It has read five records of each partition since its last commit.
+    The member has read five records of each partition since its last commit.
     """
     world = World({"t": 4})
     options_without_commits: dict[str, Any] = {

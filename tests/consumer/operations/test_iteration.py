@@ -60,7 +60,7 @@ def next_offsets(records: Iterator[Any], count: int) -> list[int]:
     return [next(records).offset for _ in range(count)]
 
 
-# Each program prints a line for each record, and one for each call of its listener.
+# Each program prints one line for each record, and one for each call of its listener.
 BLOCKING = """
 import sys, time
 from consumer import Consumer, RebalanceListener
@@ -98,7 +98,7 @@ asyncio.run(main())
 def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
     broker: str, program: str
 ) -> None:
-    """The record that was being returned at the time of the stop is the only exception."""
+    """Only the record that was being returned when the process was stopped may belong to another member."""
     command = [sys.executable, "-c", program, broker]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
         assert reader.stdout is not None

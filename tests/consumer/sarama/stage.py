@@ -19,7 +19,7 @@ FAST: dict[str, Any] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms"
 
 @contextmanager
 def four_partitions() -> Iterator[Server]:
-    """Yield a broker with the topic that `ConsumeLoop` consumes."""
+    """Yield an embedded broker with the topic that `ConsumeLoop` consumes."""
     with running(topics={"t": 4}, settings={"group.min.session.timeout.ms": "100"}) as server:
         yield server
 
@@ -39,7 +39,7 @@ def committed(server: Server, group: str = "g") -> dict[int, int]:
 
 
 class RecordingHandler:
-    """A handler that records its calls. `each` is called for each record; by default it marks it."""
+    """A handler that records its calls. `each` is called for each record; by default it marks the record."""
 
     def __init__(self, each: Callable[[Any, Any, ConsumerRecord], object] | None = None) -> None:
         self.each = each or (lambda session, claim, record: session.mark_message(record))

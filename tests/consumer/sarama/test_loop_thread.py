@@ -32,7 +32,7 @@ def ctrl_c() -> Iterator[Callable[[], None]]:
 
 
 class BackgroundCall(threading.Thread):
-    """Call a function in another thread, and keep what it raises."""
+    """Call a function in another thread, and keep its exception."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         super().__init__(daemon=True)
@@ -60,7 +60,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def start_work(loop_thread: LoopThread[None], work: Callable[[], None]) -> None:
-    """Start work in the loop that runs until it is cancelled, and calls `work` then."""
+    """Start a coroutine in the loop that runs until it is cancelled, and then calls `work`."""
 
     async def at_work() -> None:
         try:
@@ -79,7 +79,7 @@ def start_work(loop_thread: LoopThread[None], work: Callable[[], None]) -> None:
 
 
 def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that has stopped, and is not closed yet, accepts work that it never runs."""
+    """A loop that has stopped, and is not closed yet, accepts coroutines that it never runs."""
     loop_thread: LoopThread[None] = LoopThread("ending", lambda: None)
     loop: Any = loop_thread._loop
     stopped, go_on, close = threading.Event(), threading.Event(), loop.close
@@ -101,7 +101,7 @@ def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> N
 def test_close_after_a_close_that_ctrl_c_interrupted_returns(
     loop_thread: LoopThread[None], ctrl_c: Callable[[], None]
 ) -> None:
-    """It found a loop that could not be closed, or waited for one that had stopped."""
+    """Regression: the call found a loop that could not be closed, or waited for a loop that had stopped."""
     start_work(loop_thread, ctrl_c)  # Ctrl-C arrives while close() waits for the thread's end.
     with pytest.raises(KeyboardInterrupt):
         loop_thread.close(asyncio.sleep(0))
@@ -121,7 +121,7 @@ def test_a_loop_ends_by_itself_if_ctrl_c_interrupted_close(
 
 
 def test_two_threads_may_close_it_at_once(loop_thread: LoopThread[None]) -> None:
-    """The second call raised RuntimeError, AttributeError or ValueError from inside asyncio."""
+    """Regression: the second call raised RuntimeError, AttributeError or ValueError from inside asyncio."""
     began = threading.Event()
 
     async def long() -> None:

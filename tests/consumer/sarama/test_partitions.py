@@ -105,7 +105,7 @@ def test_buffered_records_are_returned_after_async_close(server: Server) -> None
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
         partition_consumer = consumers.consume_partition("t", 0, OLDEST)
         messages = iter(partition_consumer)
-        assert next(messages).offset == 0  # One fetch returns all of them.
+        assert next(messages).offset == 0  # One fetch returns all records.
         partition_consumer.async_close()
         assert [record.offset for record in messages] == list(range(1, 10))
 
@@ -290,7 +290,7 @@ def test_concurrent_calls_do_not_start_a_partition_twice(server: Server) -> None
 
 
 def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """It is reported once even if another partition has records meanwhile."""
+    """The error is reported once even if another partition has records in the meantime."""
     with PartitionConsumers(server.bootstrap, **FAST, retry_backoff_max_ms=100) as consumers:
         first, second = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
         server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)

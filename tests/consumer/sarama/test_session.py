@@ -80,7 +80,7 @@ def test_a_mark_moves_back_only_by_reset(server: Server) -> None:
 
 
 def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Server) -> None:
-    """A thread may mark a partition that another member owns by now. Every commit failed then."""
+    """A thread may mark a partition that another member owns by now. Later commits must not fail."""
     fill(server, 5)
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
@@ -202,7 +202,7 @@ def test_close_with_a_handler_that_does_not_end_commits_the_marks(server: Server
 
 
 def test_the_session_after_a_failed_setup_starts_at_the_committed_offset(server: Server) -> None:
-    """It started at offset 0, whose record may be deleted already."""
+    """Regression: the claim started at offset 0, whose record may be deleted already."""
     fill(server, 10)
     with Cluster(server.bootstrap) as cluster:
         cluster.commit_offsets("g", {T0: 5})
@@ -220,7 +220,9 @@ def test_the_session_after_a_failed_setup_starts_at_the_committed_offset(server:
 
 
 def test_a_session_of_other_topics_claims_the_retained_partitions(server: Server) -> None:
-    """A cooperative member keeps them without another callback: their records reached no handler."""
+    """A cooperative member keeps these partitions without another callback. Regression: their records reached
+    no handler.
+    """
     with Cluster(server.bootstrap) as cluster:
         cluster.create_topics({"u": 1})
     strategy: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
@@ -342,8 +344,8 @@ def test_a_slow_handler_buffers_few_records(server: Server) -> None:
 
 
 def test_claims_receive_records_while_a_commit_waits_for_the_coordinator(server: Server) -> None:
-    """As in sarama, whose commits have their own goroutine. Offsets that are marked meanwhile are committed
-    later.
+    """A slow commit does not delay the claims, as in sarama, whose commits have their own goroutine. Offsets
+    that are marked during a commit are committed by the next one.
     """
     fill(server, 10)
     handler = RecordingHandler()
@@ -526,7 +528,7 @@ def test_a_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     stopped.check()
 
 
-@pytest.mark.thorough  # It waits as long as the test above.
+@pytest.mark.thorough  # This session waits as long as the one in the test above.
 def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -546,7 +548,7 @@ def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_
 
 
 def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """This includes an application that reads each error as it comes."""
+    """An application that reads each error as it comes gets no more errors."""
     reported: list[Exception] = []
     handler = RecordingHandler()
     loop = ConsumeLoop(server, handler, retry_backoff_max_ms=100)

@@ -38,7 +38,7 @@ def server() -> Iterator[Server]:
 
 
 def test_without_auto_commit_only_commit_commits_marks(server: Server) -> None:
-    """The second example of seed 003: marks are not committed, not even at the end of the session."""
+    """Document 003's second example: marks are not committed, not even at the end of the session."""
     fill(server, 10)
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
@@ -152,7 +152,9 @@ def test_a_mark_in_setup_below_the_commit_does_not_move_it_back(server: Server) 
 
 
 def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None:
-    """Each was reported as an error. Cleanup knows its generation, and the marks are dropped."""
+    """Regression: each mark was reported as an error. `cleanup` knows the session's generation, and the marks
+    are dropped.
+    """
     fill(server, 10)
     with Cluster(server.bootstrap) as cluster:
         cluster.commit_offsets("g", {T0: 8})
@@ -181,7 +183,9 @@ def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None
 
 
 def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -> None:
-    """The high water mark was 0 before the first fetch, so that an application computed a negative lag."""
+    """Regression: the high water mark was 0 before the first fetch, so that an application computed a
+    negative lag.
+    """
     fill(server, 10)
     lags: list[int] = []
 
@@ -205,7 +209,7 @@ def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -
 def test_an_error_after_the_loop_of_a_handler_is_reported(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The last flush of a handler may fail, for instance. That error was lost."""
+    """The last flush of a handler may fail, for instance. Regression: its error was lost."""
 
     class Flushes(RecordingHandler):
         def consume_claim(self, session: Any, claim: Any) -> None:
@@ -253,7 +257,7 @@ def test_an_error_of_cleanup_in_a_rebalance_is_raised_by_consume(server: Server)
 
 
 def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continues(server: Server) -> None:
-    """The partitions belong to another member. The application only has to call `consume` again."""
+    """The partitions belong to another member now. The application only has to call `consume` again."""
     fill(server, 3)
 
     class Commits(RecordingHandler):
@@ -274,7 +278,9 @@ def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continu
 def test_exits_and_interrupts_in_a_handler_end_the_session_only(
     server: Server, where: str, error_type: type[BaseException]
 ) -> None:
-    """A handler may call `sys.exit()`, or `next()` at an end: `consume` and `close` waited for ever."""
+    """A handler may call `sys.exit()`, or `next()` on an exhausted iterator. Regression: `consume` and
+    `close` waited without end.
+    """
     fill(server, 1)
 
     def fails(*_: Any) -> None:
@@ -297,7 +303,7 @@ def test_exits_and_interrupts_in_a_handler_end_the_session_only(
 
 @pytest.mark.parametrize("where", ["setup", "consume_claim", "cleanup"])
 def test_close_in_a_handler_is_rejected_at_once(server: Server, where: str) -> None:
-    """`close` waits for the handlers, and so for itself. sarama's never returns."""
+    """`close` in a handler would wait for the handlers, and so for itself. In sarama it never returns."""
     errors: list[IllegalState] = []
 
     class Closes(RecordingHandler):
@@ -335,7 +341,7 @@ def test_close_in_a_coroutine_of_the_handler_is_rejected_at_once(server: Server)
 
 
 def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> None:
-    """A caller that awaited `consume` waited for `max_poll_interval_ms`."""
+    """Regression: a caller that awaited `consume` waited for `max_poll_interval_ms`."""
 
     class Sleeps(AsyncRecordingHandler):
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
@@ -362,8 +368,8 @@ def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> 
 
 
 def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
-    """A timeout may cancel it. The client stayed a member with heartbeats, and no handler read its
-    partitions.
+    """A timeout may cancel `consume`. Regression: the client stayed a member with heartbeats, and no handler
+    read its partitions.
     """
 
     class Sleeps(AsyncRecordingHandler):

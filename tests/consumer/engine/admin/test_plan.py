@@ -59,7 +59,7 @@ def test_an_offset_fetch_response_without_a_partition_is_retried() -> None:
 def test_the_coordinator_is_looked_up_again_only_after_not_coordinator(
     code: ErrorCode, found_again: list[Message]
 ) -> None:
-    """As in Java, a coordinator that is still loading is asked again."""
+    """As in Java, the request is sent again while the coordinator is still loading."""
     plan = admin.committed_offsets(known(), "g", [P0], clock)
     response = OffsetFetchResponse(
         groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)]
@@ -188,7 +188,7 @@ def test_an_existing_topic_with_fewer_partitions_raises_after_a_second_request()
 
 
 def test_a_cached_authorization_error_is_checked_again() -> None:
-    """The permission may have been granted since."""
+    """The permission may have been granted in the meantime, so the next call sends the request again."""
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert play(admin.leader_of(view, P0, clock), CLUSTER) == (1, ["Metadata"])
@@ -215,7 +215,7 @@ def test_a_cached_authorization_error_is_checked_again() -> None:
     ],
 )
 def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResponse, code: int) -> None:
-    """The topic may or may not be deleted."""
+    """After a timeout the topic may or may not be deleted, so the error is raised."""
     plan = admin.delete_topics(known(), ["t"], clock, timeout_ms=1000)
     assert play(plan, answer, delete_response(code)) == (
         None,
@@ -243,7 +243,7 @@ def list_offsets_response(*offsets: int, topic: str = "t") -> ListOffsetsRespons
 def test_a_list_offsets_response_without_the_offset_is_retried(
     answer: ListOffsetsResponse, place: str
 ) -> None:
-    """Otherwise the lag of a group seems to be zero."""
+    """Regression: the lag of such a group seemed to be zero."""
     plan = admin.list_offsets(known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000)
     offsets, log = play(plan, answer, list_offsets_response(5))
     assert offsets == {P0: OffsetAt(5, None, None)}
@@ -288,7 +288,7 @@ def test_a_lost_leader_is_looked_up_before_the_next_batch() -> None:
 
 @pytest.mark.parametrize("route", [1, ("leader", "t", 0)])
 def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
-    """It may no longer be the leader, or have another address."""
+    """The broker may no longer be the leader, or may have another address."""
     view = known()
     first = [] if isinstance(route, int) else [CLUSTER]
     with pytest.raises(ConnectionFailed):

@@ -130,7 +130,7 @@ def test_columns_return_records_before_a_corrupt_batch_and_then_the_error() -> N
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_unreadable_marker_is_raised_after_the_records_before_it(columns: bool) -> None:
-    """It counted as a commit marker, so that the producer's next records were skipped."""
+    """Regression: the marker counted as a commit, so that the producer's next records were skipped."""
     transactional: dict[str, Any] = {"producer_id": 7, "is_transactional": True}
     data = (
         batch(0, 1)
@@ -170,7 +170,7 @@ def read_offsets(fetch: CompletedFetch, columns: bool, limit: int) -> list[int]:
 def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
     how: str, count: int, limit: int, columns: bool
 ) -> None:
-    """Its records were returned twice, and the position moved back."""
+    """Regression: the records were returned twice, and the position moved back."""
     if columns:
         pytest.importorskip("pyarrow")
     first, second = {
@@ -194,7 +194,7 @@ def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
 
 
 def test_a_batch_out_of_order_before_the_position_is_raised_at_once() -> None:
-    """The fetch would yield no record, and would be repeated without end."""
+    """Otherwise the fetch would return no record, and would be repeated without end."""
     with pytest.raises(RecordError, match="begins with 2 comes after 4"):
         chunk(span(0, 5) + span(2, 30), 10)
 
@@ -211,7 +211,7 @@ def test_old_messages_out_of_order_are_raised() -> None:
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("count", [10, 1500])
 def test_records_after_the_last_offset_of_their_batch_are_not_returned(count: int, columns: bool) -> None:
-    """The next fetch starts after that offset, and would return them again."""
+    """Otherwise the next fetch would start after that offset, and return the records again."""
     if columns:
         pytest.importorskip("pyarrow")
     torn = bytearray(span(5, 5 + count))
@@ -281,7 +281,7 @@ def with_base_offset(base: int, data: bytes) -> bytes:
     ("base", "data"), [(LAST, batch(0)), (LAST - 1, batch(0, 1)), (LAST - 9, batch(0, last=9))], ids=[1, 2, 3]
 )
 def test_a_batch_that_ends_at_the_largest_offset_is_corrupt(base: int, data: bytes) -> None:
-    """A position after it can be neither fetched nor committed."""
+    """A position after the largest offset can be neither fetched nor committed."""
     with pytest.raises(RecordError, match="no offset is behind 9223372036854775807"):
         chunk(with_base_offset(base, data))
     assert chunk(with_base_offset(LAST - 1, batch(0))).end == LAST
@@ -304,7 +304,7 @@ def test_columns_return_records_before_the_largest_offset() -> None:
     assert fetch.position == 2
 
 
-# ---- chunks of one answer
+# ---- views into one response
 
 
 def response_views(*fields: bytes) -> list[memoryview]:

@@ -1,7 +1,8 @@
 """Reading from followers (KIP-392): when the client follows the leader's preferred replica, and when it
 returns.
 
-The engine runs in virtual time against the embedded broker. Each broker can answer for the other.
+The engine runs in virtual time against the embedded broker. Each broker can serve fetches of the other's
+partitions.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ LEADER, FOLLOWER = 1, 2
 
 
 class FollowerWorld:
-    """The leader of `t-0` sends clients with a rack to `follower`, which answers fetches with the error
-    `refuses`.
+    """A world whose leader of `t-0` sends clients with a rack to `follower`. The follower answers fetches
+    with the error `refuses`.
     """
 
     def __init__(self, refuses: ErrorCode = ErrorCode.NONE, *, follower: int = FOLLOWER) -> None:
@@ -147,8 +148,8 @@ def test_the_leader_serves_a_client_whose_preferred_replica_is_unknown() -> None
 
 
 def test_the_leader_is_asked_again_after_metadata_max_age_ms() -> None:
-    """This happens without new records as well: a follower that fell behind would delay reading for twice as
-    long.
+    """The client returns even without new records: a follower that fell behind would otherwise delay reading
+    for twice as long.
     """
     near = FollowerWorld()
     a = near.start_reader(metadata_max_age_ms=20_000)

@@ -1,4 +1,4 @@
-"""Metadata responses with one topic."""
+"""Helpers that build metadata responses with one topic."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_a_request_for_no_topic_lists_none_and_for_all_topics_lists_all() -> Non
     assert topics(None, 0) == []
 
 
-# ---- brokers that came back elsewhere
+# ---- brokers that return with another address
 
 
 def test_addresses_in_other_responses_are_accepted() -> None:
@@ -182,7 +182,9 @@ def test_a_leader_with_a_new_address_is_found_by_the_old_leaders_response() -> N
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_topic_missing_from_a_metadata_response_is_reported_and_requested_again(group: str | None) -> None:
-    """The consumer read nothing of it, without a report, until metadata expired after five minutes."""
+    """Regression: the consumer read no record of the topic until metadata expired after five minutes, without
+    a report.
+    """
     world = World({"t": 1})
     world.write("t", 0, "x")
     a = world.consumer(group_id=group, auto_offset_reset="earliest")

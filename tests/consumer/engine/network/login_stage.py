@@ -1,4 +1,4 @@
-"""A network client that logs in to a broker with the user alice."""
+"""A network client that authenticates at a broker with the user alice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LoginStage:
         self.hosts: dict[int, str] = {}  # Connection key -> host.
         self.refusing: set[str] = set()  # Hosts that reject all credentials.
         self.host = ""
-        self.answers = 1 << 30  # The number of answers until the connection breaks.
+        self.answers = 1 << 30  # The number of responses until the connection breaks.
         self.seen: list[str] = []
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A network client whose sockets are lists."""
+"""A network client whose sent bytes and actions are kept in lists."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
 class Stage:
-    """Send requests by `ask`, `question` or `fetch`; actions of the client are kept in `opened`, `shut` and
-    `requests`.
+    """A network client under test. `ask`, `question` and `fetch` send requests; the client's actions are kept
+    in `opened`, `shut` and `requests`.
     """
 
     def __init__(self, *bootstrap: tuple[str, int], **options: Any) -> None:
@@ -87,7 +87,7 @@ def question(stage: Stage, **where: Any) -> Call:
 
 
 def joining(stage: Stage, **where: Any) -> Call:
-    """Send a request that may take minutes: it is answered when all members have joined."""
+    """Send a request that may take minutes: its response comes when all members have joined."""
     request = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[]
     )

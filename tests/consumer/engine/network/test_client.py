@@ -151,7 +151,7 @@ def test_a_call_to_an_unknown_broker_fails_at_once() -> None:
 
 def test_calls_to_a_failed_broker_wait_for_the_backoff() -> None:
     stage = Stage(reconnect_backoff_ms=50, reconnect_backoff_max_ms=150).knows(BrokerAddress(1, "a", 1))
-    for expected in (50, 150, 150):  # It fails twice in each round.
+    for expected in (50, 150, 150):  # The connection fails twice in each round.
         stage.ask(node=1)
         stage.happened(Broken(stage.opened[-1].key, "connection refused"))
         waiting = stage.ask(node=1)

@@ -77,7 +77,7 @@ def test_a_pending_produce_request_triggers_liveness_checks() -> None:
 
 
 def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
-    """This includes a bootstrap address, to which calls for any broker may still be sent."""
+    """The same holds for a bootstrap address, to which calls for any broker may still be sent."""
     stage = Stage(("a", 1)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
     stage.network.metadata_changed(0)
     call = send_produce_request(stage)
@@ -92,7 +92,7 @@ def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
 
 
 def test_a_batch_at_a_frozen_leader_is_sent_to_the_next_leader() -> None:
-    """Otherwise it waits for the request timeout of 30 s."""
+    """Otherwise the call would wait for the request timeout of 30 s."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)
     producer = world.producer()
@@ -204,7 +204,7 @@ def test_a_frozen_coordinator_costs_no_partitions_if_another_takes_over() -> Non
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
 def test_members_of_a_coordinator_that_cannot_write_commits_keep_their_partitions(code: ErrorCode) -> None:
-    """Its offsets topic has too few replicas. Commits fail for minutes, but heartbeats succeed."""
+    """The coordinator's offsets topic lacks replicas. Commits fail for minutes, but heartbeats succeed."""
     world = World({"t": 1}, brokers=2, latency=(300, 300))
     options: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
     a = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, **options)

@@ -82,7 +82,7 @@ def test_many_different_timestamps_are_kept_with_the_records() -> None:
 
 
 class SendingFinalizer:
-    """Sends when it is collected: this may happen wherever an object is created."""
+    """An object that calls send when it is garbage-collected, as may happen at any allocation."""
 
     def __init__(self, send: Any) -> None:
         self.me, self.send = self, send

@@ -439,7 +439,7 @@ def test_a_blocked_partition_leaves_half_of_the_buffer_to_the_others() -> None:
 
 
 def test_a_batch_that_expires_before_the_connection_opens_is_left_out_of_the_request() -> None:
-    """Kafka sends no response at all to a request that has a partition without records."""
+    """Kafka does not respond to a request that has a partition without records."""
     world = World({"t": 2}, brokers=2)
     a = world.producer(
         linger_ms=500,
@@ -529,7 +529,7 @@ def test_a_huge_partition_index_allocates_no_memory() -> None:
 
 
 def test_metadata_of_a_missing_partition_is_requested_with_backoff() -> None:
-    """The topic was re-created with one partition. Records of the other one wait for a leader."""
+    """The topic was re-created with one partition. Records of the other partition wait for a leader."""
     world = World({"t": 2})
     a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=20_000)
     warm = a.must_send("t", "warm", partition=1)
@@ -715,7 +715,7 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
     assert [delivery.result().offset for delivery in sent] == [1, 2, 3]
 
 
-# ---- stored although the response has an error
+# ---- batches that are stored although the response has an error
 
 
 def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:

@@ -26,7 +26,7 @@ from kproto.errors import UnknownTopic
     ],
 )
 def test_murmur2_returns_kafkas_hashes(data: bytes, expected: int) -> None:
-    """The vectors of Kafka's UtilsTest.testMurmur2."""
+    """The hashes equal the test vectors of Kafka's UtilsTest.testMurmur2."""
     assert murmur2(data) == expected & 0xFFFFFFFF
 
 
@@ -85,7 +85,7 @@ def test_a_partition_without_a_leader_gets_no_record_without_a_key() -> None:
 
 
 def test_metadata_requested_earlier_does_not_prove_that_a_partition_is_missing() -> None:
-    """The topic may have grown since the request. Only the next response counts."""
+    """The topic may have grown since the request, so only the next response is used."""
     records = new_accumulator()
     for _ in range(2):
         records.route("t", 1, [0])

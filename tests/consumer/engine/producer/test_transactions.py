@@ -147,7 +147,7 @@ def test_sends_outside_of_a_transaction_raise() -> None:
 
 @pytest.mark.parametrize("code", [-1, 55])
 def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: int) -> None:
-    """As in Java. OPERATION_NOT_ATTEMPTED (55) is an error as well, even if the response names no other
+    """As in Java, OPERATION_NOT_ATTEMPTED (55) is an error as well, even if the response names no other
     partition.
     """
     play = TransactionWorld()
@@ -275,8 +275,8 @@ def test_offsets_are_part_of_the_transaction() -> None:
 
 
 def test_a_response_without_the_requested_part_is_retried() -> None:
-    """The partition, the offset and the producer id are missing. Treating that as success would lose a part
-    of the transaction.
+    """The response lacks the partition, the offset or the producer id. Treating it as success would lose a
+    part of the transaction.
     """
     play = TransactionWorld()
     play.leaves_out = {InitProducerIdRequest, AddPartitionsToTxnRequest, TxnOffsetCommitRequest}
@@ -381,7 +381,7 @@ def test_offsets_of_a_deleted_topic_fail_the_transaction_but_not_the_producer() 
     ],
 )
 def test_offsets_expire_after_delivery_timeout_ms(request_: type, second: bool) -> None:
-    """Otherwise the transaction can be neither committed nor aborted."""
+    """Otherwise the transaction could be neither committed nor aborted."""
     play = TransactionWorld(second=second, request_timeout_ms=500, delivery_timeout_ms=2000)
     play.begin()
     play.refusals[request_] = [14] * 1000
