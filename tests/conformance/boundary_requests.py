@@ -1,8 +1,8 @@
 """Valid requests that no sane client sends: boundary numbers, odd names, duplicates.
 
 A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker
-reaches the odd one. The same seed draws the same request for two brokers. Ids that a broker chose itself
-(topics, producers, members) come from its `Scene`.
+processes the request up to the odd field. The same seed draws the same request for two brokers. Ids that a
+broker chose (topics, producers, members) come from its `Scene`.
 """
 
 from __future__ import annotations

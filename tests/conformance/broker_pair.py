@@ -46,8 +46,8 @@ SETTINGS: Final = {
 }
 RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 30.0
-# Seconds after which a request counts as waiting if both brokers are silent. If only one is silent, it may be
-# slow: it gets PATIENCE.
+# The seconds after which a request counts as waiting if both brokers are silent. A broker that is silent
+# alone may be slow: it gets PATIENCE.
 SILENCE = 4.0
 
 CLIENT_IDS: Final = (None, "", "é /=\0", "x" * 32_767)
@@ -269,7 +269,7 @@ class Side:
             }
             if (
                 inside.get("name") == "min.insync.replicas"
-            ):  # Kafka's unclean elections set it in the cluster's defaults.
+            ):  # Unclean elections make Kafka set this flag in the cluster's defaults.
                 inside["config_source"] = None
             # The brokers have different partition counts for this topic.
             if inside.get("topic") == OFFSETS_TOPIC:

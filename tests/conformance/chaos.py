@@ -76,7 +76,7 @@ class Ledger:
 
 
 class Assigned(RebalanceListener):
-    """After an assignment, reading may start at any uncommitted offset."""
+    """After an assignment, reading may start at any offset that was not committed."""
 
     def __init__(self, expected: dict[int, int]) -> None:
         self.expected = expected
@@ -181,7 +181,7 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
 
 
 def lost_time(since: float, until: float, away: list[tuple[float, float]]) -> float:
-    """Return how much of this interval the broker was down."""
+    """Return the seconds of this interval during which the broker was down."""
     return sum(max(0.0, min(until, back) - max(since, died)) for died, back in away)
 
 

@@ -25,7 +25,7 @@ from tests.conformance.recording_proxy import RecordingProxy
 
 PATIENCE = 40.0
 SEED = int(os.environ.get("KPROTO_SEED") or Random().randrange(10**6))
-# Run everything, and not only what `SEED` draws.
+# Whether to run all cases instead of those that `SEED` draws.
 RUN_ALL: Final = bool(os.environ.get("KPROTO_ALL_PLAYS"))
 LACKS: Final[Mapping[str, frozenset[str]]] = {
     "kafka-go": frozenset({"static", "unsubscribe", "pattern", "cooperative", "sticky"}),
@@ -185,7 +185,9 @@ class Stage:
         self.proxy.inject(self.name(member), api, *codes)
 
     def wait_for_request(self, member: str, api: str, *, repeated: bool = False) -> None:
-        """Wait until a member has sent this request; `repeated`: once more than until now."""
+        """Wait until a member has sent this request. With `repeated`, wait for one more than it has sent so
+        far.
+        """
         end = time.monotonic() + PATIENCE
         before = self._asked(member, api) if repeated else 0
         while self._asked(member, api) <= before:
@@ -393,7 +395,7 @@ def close_while_joining(stage: Stage) -> None:
 def fencing(stage: Stage) -> None:
     """A second process uses the same instance id: the first one is fenced, and is killed.
 
-    It is killed immediately, because Java's client would rejoin and fence the second process.
+    The first process is killed immediately, because Java's client would rejoin and fence the second process.
     """
     stage.produce(10)
     conf: dict[str, Any] = {

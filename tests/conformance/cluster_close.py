@@ -103,7 +103,8 @@ class AtWork:
 
     def _blocking(self) -> dict[str, Callable[[], Any]]:
         return {
-            "Producer": self._producer,  # First, because the other clients read its records.
+            # The producer comes first, because the other clients read its records.
+            "Producer": self._producer,
             "Consumer": self._consumer,
             "ConsumerGroup": self._handled,
             "Producer in a transaction": self._in_transaction,
@@ -122,7 +123,7 @@ class AtWork:
         group, handler = ConsumerGroup(self._bootstrap, group_id=f"{self._topic}-b", **GROUP), _Marks(False)
 
         def consume() -> None:
-            with suppress(KprotoError):  # The group may be closed meanwhile.
+            with suppress(KprotoError):  # The group may be closed in the meantime.
                 group.consume([self._topic], handler)
 
         self._beside.append(threading.Thread(target=consume))

@@ -134,7 +134,7 @@ class _Numbers:
             session.mark_message(record)
             if count % MARKED == 0:
                 session.commit()
-                if not claim.ended:  # Otherwise the mark had no effect.
+                if not claim.ended:  # Otherwise the mark would have no effect.
                     self._ledger.was_committed(expected)
 
 
@@ -280,7 +280,7 @@ class Readers:
 
 
 class Asker(InThread):
-    """Sends requests about one topic and one group all the time: "blocking" or "asyncio".
+    """Sends requests about one topic and one group without pause: "blocking" or "asyncio".
 
     `refused` lists the errors while no broker was available.
     """
@@ -341,9 +341,9 @@ class Asker(InThread):
 
 
 def _ends_before(committed: Any, ends: Any) -> list[str]:
-    """Return the partitions whose committed offset is after their end.
+    """Return the partitions whose committed offset is behind the end of their log.
 
-    A frozen leader may return its old end once after it resumes, which Kafka allows.
+    After it resumes, a frozen leader may return its old end offset once, which Kafka allows.
     """
     return [
         f"{partition}: {at.offset} is committed, but the end is {ends[partition].offset}"

@@ -23,7 +23,7 @@ from tests.conformance.cluster_writers import Mover, Writer
 from tests.conformance.kafka_cluster import Fleet, until
 
 PARTITIONS = 6
-# A broker may take 30 s to start on a busy machine. 45 s is the default.
+# The session timeout: a broker may take 30 s to start on a busy machine. Kafka's default is 45 s.
 SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 1_000}
 LOOPS = ("blocking", "asyncio")
 GROUPS: Final[dict[str, dict[str, Any]]] = {
@@ -173,7 +173,7 @@ def client_resources(fleet: Fleet) -> set[str]:
 def new_resources(fleet: Fleet, before: set[str]) -> set[str]:
     """Return threads and sockets that are new and remain for two seconds: a Proxy closes after its client.
 
-    Threads and sockets of earlier tests may disappear meanwhile.
+    Threads and sockets of earlier tests may disappear in the meantime.
     """
     with fleet.without_client():
         end = time.monotonic() + 2

@@ -39,7 +39,7 @@ class Closes:
 
     @asynccontextmanager
     async def closing_async(self, client: Any) -> AsyncIterator[Any]:
-        """Do the same in asyncio; no task of the client may remain."""
+        """Close a client of asyncio after the block as `closing` does. No task of the client may remain."""
         try:
             yield client
         finally:

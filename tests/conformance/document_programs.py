@@ -160,13 +160,13 @@ class Program:
         }
 
     def close(self) -> None:
-        """Close its stdin and wait for its end; does nothing if the program has ended."""
+        """Close the program's stdin and wait for its end. Nothing happens if the program has ended."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         self.ended()
 
     def ended(self) -> None:
-        """Wait for an end that has another cause."""
+        """Wait for the program's end without causing it."""
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -180,7 +180,7 @@ class Program:
 
 def run_walk_place(kind: str) -> Iterator[Place]:
     for release in RELEASES:
-        of_sarama("sarama_walk", release)  # Build it once, before several threads need it.
+        of_sarama("sarama_walk", release)  # Build the program once, before several threads need it.
     yield from run_place(kind)
 
 

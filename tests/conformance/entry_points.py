@@ -1,4 +1,4 @@
-"""Every entry point through which a client can fail to authenticate or be unauthorized.
+"""Every entry point at which authentication or authorization of a client can fail.
 
 An entry point in this process is a function of the bootstrap address and the options, and raises the error. A
 command runs as a separate process: a function of the address, a client.properties file and a folder, which

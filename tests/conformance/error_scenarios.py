@@ -38,7 +38,7 @@ def commits_with_fatal_errors(stage: Stage) -> None:
 
 
 def a_commit_for_a_missing_partition(stage: Stage) -> None:
-    """The partition may be created soon."""
+    """The commit may be retried, because the partition may be created soon."""
     a = by_hand(stage)
     ask(a, f"commit-at {stage.topic}:9:5")
     a.close()

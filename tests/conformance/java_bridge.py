@@ -57,7 +57,7 @@ class Bridge:
         return bytes.fromhex(answer["hex"]), answer["json"]
 
     def read(self, name: str, version: int, all_data: list[bytes]) -> list[Any]:
-        """Decode each; None for those that Kafka rejects."""
+        """Decode several messages. The result is None for those that Kafka rejects."""
         answer = self._ask(name=name, version=version, all=[data.hex() for data in all_data])
         read: list[Any] = answer["read"]
         return read
@@ -134,7 +134,7 @@ def running() -> Iterator[Bridge]:
 
 
 def kafka_agrees(bridge: Bridge, message: Message, version: int) -> None:
-    """Check that Kafka has the same bytes for the same JSON, and the same JSON for the same bytes."""
+    """Check that Kafka encodes the JSON to these bytes, and decodes these bytes to the JSON."""
     name = type(message).__name__
     ours, form = message.encode(version), to_json(message, version)
     theirs, read = bridge.both(name, version, form, ours)

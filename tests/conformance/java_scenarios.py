@@ -33,7 +33,9 @@ def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -
 def poll_until(
     a: DrivenMember, start: str, *, new_only: bool = False, times: int = 1, tries: int = 200
 ) -> None:
-    """Poll until the member has printed `start` `times` times; `new_only` ignores earlier lines."""
+    """Poll until the member has printed `times` lines that begin with `start`. With `new_only`, earlier lines
+    are ignored.
+    """
     before = len(a.lines) if new_only else 0
     for _ in range(tries):
         a.send("poll-once 50")
@@ -231,7 +233,8 @@ def no_offset_to_start_at(stage: Stage) -> None:
     ask(
         a,
         f"subscribe {stage.topic}",
-        "poll-once 9000",  # A single poll: the number of failing polls would depend on their duration.
+        # There is a single poll, because the number of failing polls would depend on their duration.
+        "poll-once 9000",
         f"position {stage.topic}:0",
         f"seek {stage.topic}:0:2",
         f"position {stage.topic}:0",

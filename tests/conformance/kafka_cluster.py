@@ -152,8 +152,8 @@ class Fleet:
     def start(self, node: int, *, port: int | None = None) -> None:
         """Start a broker on its old logs, at its old port or another one.
 
-        Waits until the broker responds and the others list it. The list alone proves nothing: a killed broker
-        stays in it until its session expires.
+        Wait until the broker responds and the other brokers list it. The list alone proves nothing, because a
+        killed broker stays in it until its session expires.
         """
         self._begin(node, port)
         self._there(node)

@@ -16,9 +16,9 @@ SOURCES = Path(__file__).with_name("members")
 JAVA = {"java": ("java", judges.KAFKA), "java-2.6": ("java26", "2.6.2")}
 GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkago"}
 BESIDES = {"franz-go": "franzgo"}
-# These clients have no model here; their programs know only subscribe, commit and close.
+# Clients without a model here. Their programs know only subscribe, commit and close.
 PYTHON = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
-SECURED = "secured"  # sarama and franz-go over TLS and SASL, with different commands: see its source.
+SECURED = "secured"  # A program for sarama and franz-go over TLS and SASL. Its source explains its commands.
 NAMES = (*JAVA, *GO, "librdkafka")
 ALL = (*NAMES, *BESIDES, *PYTHON)
 

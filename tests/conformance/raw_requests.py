@@ -51,7 +51,7 @@ from tests.group.classic.coordinator import stage as virtual
 
 Seen = tuple[str, ...]
 
-# How long "waits" waits for a response, and the longest time for any other response, in seconds.
+# The seconds for which "waits" waits for a response, and the longest time for any other response.
 A_WHILE, FOREVER = 0.15, 10.0
 
 NEWEST = {"join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "describe": 6, "list": 5}
@@ -162,7 +162,7 @@ class CoordinatorScene:
         return name, self.ids.get(name, NOBODY)
 
     def prepare(self, group: str) -> None:
-        """Do nothing: a coordinator alone is always ready."""
+        """Return immediately: a coordinator without a broker is always ready."""
 
     # The topics as the coordinator sees them.
 

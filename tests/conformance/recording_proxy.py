@@ -91,7 +91,7 @@ class RecordingProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def inject(self, client: str, api: str, *codes: int) -> None:
-        """Put these error codes into the next responses, one each."""
+        """Set these error codes in the next responses, one code per response."""
         self.errors.setdefault((client, api), []).extend(codes)
 
     def hold(self, client: str, api: str, seconds: float) -> None:
@@ -224,8 +224,9 @@ def _set_error(answer: Any, code: int) -> None:
 def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] = ()) -> list[str]:
     """Return lines that are equal in two runs of a scenario: member ids are numbered in their order.
 
-    Left out is what depends on timing: successful heartbeats, metadata, offset lookups and repeated equal
-    commits. Commits with new offsets are kept. Of the APIs in `leave_out`, only injected responses are kept.
+    Requests that depend on timing are left out: successful heartbeats, metadata, offset lookups and repeated
+    equal commits. Commits with new offsets are kept. Of the APIs in `leave_out`, only injected responses are
+    kept.
     """
     names: dict[str, str] = {"": "-"}
     lines: list[str] = []

@@ -17,7 +17,7 @@ from kproto.security.oauthbearer import unsecured_token
 from tests.conformance import secured_kafka
 
 BROKERS = ("embedded", pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.java]))
-# No error may show one of these.
+# Secrets that no error may show.
 SECRETS = ("wr0ng-secret", *secured_kafka.USERS.values())
 
 
@@ -87,7 +87,7 @@ def _named(function: str) -> dict[str, str]:
 class Case:
     """A failure at a listener; `words` is a pattern of its message.
 
-    `final`: the error is reported immediately, and not only after a timeout.
+    `final` says that the error is reported immediately, and not only after a timeout.
     """
 
     name: str

@@ -2,9 +2,9 @@
 
     python spark_crash_job.py MASTER BOOTSTRAP TOPIC FOLDER
 
-It runs until the file FOLDER/stop exists. Then every stream reads to the end, and the job writes FOLDER/done.
-Each start resumes from the checkpoints. The job restarts a stream that ended, because starting a driver takes
-most of the time.
+The job runs until the file FOLDER/stop exists. Then every stream reads to the end, and the job writes
+FOLDER/done. Each start resumes from the checkpoints. The job restarts a stream that has ended, because
+starting a driver takes most of the time.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 def started(writer: Any) -> Any:
     """Start a query and return it once it has made progress or ended.
 
-    Spark waits 10 s for the Python process that plans a stream, and has no option for that. On a slow machine
-    our code never ran then, and the query is started again.
+    Spark waits 10 s for the Python process that plans a stream, and has no option for this time. If the
+    process of a slow machine takes longer, the source has not run yet, and the query is started again.
     """
     while True:
         query = writer.start()

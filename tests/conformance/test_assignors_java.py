@@ -1,4 +1,4 @@
-"""Kafka's four assignors get the same inputs: our plans are equal wherever Java has only one plan.
+"""Kafka's four assignors and ours get the same inputs: the plans are equal wherever Java has only one plan.
 
 Java keeps members in hash maps. Each input is therefore tried with several sets of member ids in the same
 order. If all of Java's plans are equal and all members want the same topics, ours must be that plan. If the
@@ -112,7 +112,9 @@ def ours(name: str, question: Question) -> Plan:
 
 
 def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, int]:
-    """Less is better: pairwise differences, largest difference, minus retained, minus matching racks."""
+    """Return the rank of a plan; a lower rank is better: pairwise differences, largest difference, minus
+    retained partitions, minus matching racks.
+    """
     _, members, racks = question
     sizes = sorted(len(part) for part in plan.values())
     pairs = sum(b - a for index, a in enumerate(sizes) for b in sizes[index:])

@@ -223,7 +223,7 @@ def test_compaction_leaves_the_same_records(two: tuple[str, str], number: int) -
         "delete.retention.ms": str(dice.choice([0, 0, HOUR])),
         "message.timestamp.after.max.ms": str(100 * HOUR),
     }
-    # In the future, so that markers, which have the broker's time, end no segment.
+    # Timestamps in the future: transaction markers, which have the broker's time, then do not roll a segment.
     now = int(time.time() * 1000) + HOUR
     with sides(two, number, configs) as brokers:
         for _ in range(ROUNDS):

@@ -48,7 +48,7 @@ def test_a_model_sends_and_reports_the_same_as_its_original(
         try:
             theirs = run_scenario(client, original, scenario, proxied_kafka, operators)
             ours = run_scenario(client, machine, scenario, proxied_kafka, operators)
-        except AssertionError:  # A member did not do what the scenario waits for.
+        except AssertionError:  # A member did not perform the step that the scenario waits for.
             if tries == TRIES:
                 raise
             continue

@@ -177,7 +177,7 @@ def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
         for who, (seconds, error) in took.items():
             print(f"{who}: {seconds:.1f} s{f', {type(error).__name__}: {error}' if error else ''}"[:160])
         assert {who: round(seconds, 1) for who, (seconds, _) in took.items() if seconds > 5.5} == {}
-        assert isinstance(took["Producer"][1], RequestTimedOut)  # It still had unsent records.
+        assert isinstance(took["Producer"][1], RequestTimedOut)  # The producer still had unsent records.
         assert isinstance(took["AsyncProducer"][1], RequestTimedOut)
         assert not (new := new_resources(fleet, before)), new
         wait_until_in_sync(fleet)

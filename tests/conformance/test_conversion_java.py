@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parent / "java" / "Convert.java"
 
 
 class UnsupportedCompression(ValueError):
-    """What a broker answers with UNSUPPORTED_COMPRESSION_TYPE."""
+    """Kafka cannot convert these records; a broker would answer UNSUPPORTED_COMPRESSION_TYPE."""
 
 
 class Kafka:
@@ -122,7 +122,7 @@ def test_records_of_old_producers_are_stored_as_by_kafka(
     kafka: Kafka, source: int, magic: int, codec: str, data: st.DataObject
 ) -> None:
     batch = data.draw(record_batches(source, codecs=[codec], max_records=9, compacted=False))
-    assume(batch.header.get("timestamp_type") != "LogAppendTime")  # A producer may not send it.
+    assume(batch.header.get("timestamp_type") != "LogAppendTime")  # A producer may not send such a batch.
     ours, theirs = convert(batch.data, magic), kafka.ask(batch.data, magic, firstOffset=batch.base_offset)
     if codec == "none":
         assert ours.hex() == theirs.hex()

@@ -110,7 +110,8 @@ def brokers(request: pytest.FixtureRequest) -> Iterator[dict[int, str]]:
 
 
 def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str]) -> None:
-    original_clients.with_modules("offset_minus_1000")  # Build it once, before several threads need it.
+    # Build the program once, before several threads need it.
+    original_clients.with_modules("offset_minus_1000")
     schedules = _schedules()
     numbers = count()
 
@@ -121,7 +122,7 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
         futures = {name: pool.submit(run, program) for name, program in schedules.items() if program.join_ms}
         outcomes = {name: future.result() for name, future in futures.items()}
     for name, program in schedules.items():
-        for _ in range(TRIES):  # One at a time, so that a join without a delay is quick enough.
+        for _ in range(TRIES):  # Programs run one at a time, so that a join without a delay is quick enough.
             if name in outcomes and outcomes[name][0] == model_prints(program):
                 break
             outcomes[name] = run(program)

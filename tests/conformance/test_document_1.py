@@ -145,7 +145,7 @@ def test_the_documents_programs_find_new_partitions_as_in_its_table(broker: tupl
     """S1-2, S1-3, S1-14, S1-17, and S1-25's table without sarama-cluster, which S1-9 covers."""
     kind, bootstrap = broker
     for client in ("sarama", "kafka-go"):
-        _words(client, bootstrap, "", False)  # Build it once, before several threads need it.
+        _words(client, bootstrap, "", False)  # Build the program once, before several threads need it.
     with ThreadPoolExecutor(len(FOUND) + 1) as pool:
         futures = {
             client: pool.submit(

@@ -46,7 +46,7 @@ HOUR_MS = 3_600_000  # With a retention, 1.38.1 commits with a version that brok
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     for release in MAINS:
-        of_sarama("sarama_main", release)  # Build it once, before several threads need it.
+        of_sarama("sarama_main", release)  # Build the program once, before several threads need it.
     original_clients.with_modules("sarama_cluster_main")
     original_clients.with_modules("new_partitions")
     yield from run_place(request.param)
@@ -270,7 +270,7 @@ def shared(members: Sequence[Clustered], partitions: int) -> bool:
 
 
 def test_sarama_cluster_sees_new_partitions_at_the_next_rebalance_only(place: Place) -> None:
-    """S1-9; S1-13: at SIGTERM it commits and leaves."""
+    """At SIGTERM the program commits and leaves the group (S1-9, S1-13)."""
     story = results("S1-9")
     topic = topic_of(place, "blind")
     first = Clustered(place, [topic])

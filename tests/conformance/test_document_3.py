@@ -172,7 +172,7 @@ def _example(place: Place, release: str, example: str, retention_ms: int) -> tup
 
 
 def test_the_documents_release_commits_nothing_on_kafka_4(place: Place) -> None:
-    """Its constructRequest makes version 1 while Retention is 0, the default."""
+    """constructRequest of this release makes version 1 while Retention is 0, the default."""
     works = (True, True, False)
     expected = {
         (release, example, retention): (

@@ -64,7 +64,7 @@ def partitions_of(recorded: RecordedRequest) -> list[int]:
 def test_consume_returns_the_network_error_and_the_next_call_joins(
     place: Place, story: str, api: str
 ) -> None:
-    """newSession does not retry and does not back off."""
+    """Without a response, newSession neither retries nor backs off."""
 
     def breaks(release: str, version: str) -> tuple[list[str], list[str], str]:
         topic = f"breaks-{next(RUNS)}"

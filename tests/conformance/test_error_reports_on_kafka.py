@@ -37,7 +37,7 @@ def entry_points_of(case: Case) -> list[str]:
 
 
 def cases_of(command: str) -> list[Case]:
-    """Return all cases that concern the command, or one."""
+    """Return the cases that concern the command: all cases in a full run, otherwise one that is drawn."""
     concerned = [case for case in CASES if concerns(command, case)]
     return concerned if RUN_ALL else [Random(f"{SEED} {command}").choice(concerned)]
 

@@ -34,7 +34,7 @@ LACKS: Final = {
     "TestShareGroupOffsetsAdmin": "share groups",
     "Test848RegexBrokerResolves": "KIP-848",
 }
-TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # It skips itself on Kafka 4, too.
+TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # The test skips itself on Kafka 4, too.
 # Every assignor, with and without static members, at least once and exactly once.
 ALWAYS: Final = frozenset({"TestGroupETL", "TestTxnEtl"})
 

@@ -108,7 +108,7 @@ SEED = random.randrange(2**31) if PROFILE == "soak" else 0
 
 def reads_what_kafka_draws(bridge: Bridge, cls: type[Message], version: int, count: int, first: int) -> None:
     """The invariant: Kafka's bytes decode to Kafka's JSON, and encode to the same bytes again."""
-    for seed in range(first, first + count, 100):  # One response has up to a hundred.
+    for seed in range(first, first + count, 100):  # One response has up to a hundred of these.
         for drawn, data, form in bridge.draw(cls.__name__, version, min(100, count), seed):
             where = f"v{version}, seed {seed}: {drawn.hex()}"
             message = cls.decode(drawn, version)
@@ -186,7 +186,7 @@ def test_messages_that_kafka_draws_reveal_one_mistake(
             reads_what_kafka_draws(bridge, mutant, version, 5, 0)
 
 
-# Both sides reject the same bytes.
+# Kafka and kproto reject the same bytes.
 
 
 def read_or_none(cls: type[Message], data: bytes, version: int) -> Any:

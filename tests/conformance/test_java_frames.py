@@ -1,4 +1,4 @@
-"""Kafka checks what surrounds messages and what they contain: headers, tags and consumer protocol."""
+"""Kafka checks the bytes around and inside of messages: headers, tags and the consumer protocol."""
 
 from __future__ import annotations
 

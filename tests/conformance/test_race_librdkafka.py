@@ -242,7 +242,7 @@ def test_librdkafka_ends_each_schedule_as_its_model(mock_cluster: str) -> None:
                 return theirs
         return None
 
-    # All of them first: drawing would disturb running schedules.
+    # Draw all schedules first, because drawing would disturb running schedules.
     drawn = list(islice(schedules(SEED), RACES))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(pool.map(run_with_retries, drawn))

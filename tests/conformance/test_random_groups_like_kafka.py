@@ -1,4 +1,4 @@
-"""Long random conversations of two members with one group: a real Kafka and our broker answer alike.
+"""Long random sequences of requests of two members of one group: a real Kafka and our broker respond alike.
 
 The members take turns with requests that may be invalid, in any version; what waits must wait on both
 brokers. The leader and the list of members are not compared: Kafka chooses them from a hash map.
@@ -84,7 +84,7 @@ def comparable(verb: str, response: Seen) -> Seen:
 
 
 class Conversation:
-    """The same conversation with two brokers."""
+    """The same sequence of requests to two brokers."""
 
     def __init__(self, ours: ScriptRunner, kafka: ScriptRunner, seed: str) -> None:
         self.runners = ours, kafka
@@ -128,7 +128,8 @@ class Conversation:
             if verb in ("join", "sync") and actor.waits_for:
                 return False  # One request at a time.
             responses.append(comparable(request, runner.act(actor, verb, options, patience)))
-        if responses[0] == ("waits",) != responses[1]:  # Our broker may only be slower.
+        # Our broker may be slower than Kafka, but has to respond.
+        if responses[0] == ("waits",) != responses[1]:
             responses[0] = comparable(request, self.runners[0].act(actors[0], "answered", {}, FOREVER))
         words = " ".join(f"{key}={value}" for key, value in options.items())
         self.lines.append(f"{name} {verb} {words}: ours {responses[0]}, kafka {responses[1]}")

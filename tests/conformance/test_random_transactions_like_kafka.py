@@ -1,4 +1,5 @@
-"""Long random conversations of two producers with one transactional id: Kafka and our broker answer alike.
+"""Long random sequences of requests of two producers with one transactional id: Kafka and our broker respond
+alike.
 
 The producers take turns. Each may use an old epoch, from an ended transaction or from before the other one
 initialized.

@@ -116,7 +116,7 @@ def like_kafka(script: Script, scene: BrokerScene, kafka: list[Seen]) -> list[Se
 
 
 def test_a_wrong_response_fails_the_script() -> None:
-    """The scripts themselves need a check."""
+    """The comparison of scripts can fail: a wrong response does not fit."""
     (script,) = read("== a lie\nA heartbeat id=ghost generation=1 -> NONE")
     ((line, response),) = ScriptRunner(CoordinatorScene(BROKERS["usual"]), "g").run(script)
     assert response == ("UNKNOWN_MEMBER_ID",)

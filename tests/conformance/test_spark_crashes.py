@@ -80,7 +80,7 @@ class CrashRun:
     def progress(self) -> int:
         """Return the number of completed batches; restart the driver if it has ended."""
         self.drive()
-        # By their numbers, because Spark keeps only the last hundred of each stream.
+        # Batches are counted by their numbers, because Spark keeps only the last hundred of each stream.
         numbers = (self._last(folder) for folder in self.folder.glob("checkpoints/*/commits"))
         return sum(number + 1 for number in numbers)
 

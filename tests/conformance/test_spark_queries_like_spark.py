@@ -1,4 +1,4 @@
-"""Unusual topics, read through both sources on a real Kafka; Spark's own source is right."""
+"""Unusual topics on a real Kafka: our source returns the same rows as Spark's own source."""
 
 from __future__ import annotations
 

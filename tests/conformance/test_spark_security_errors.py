@@ -115,7 +115,7 @@ def test_a_query_reports_the_cause_once(
         assert len(re.findall(words, message)) == 1, f"{where}: {message}"
         assert not OURS.search(message.partition("kproto.errors.")[2]), f"{where}: {message}"
         assert FRAME not in message, f"{where}: {message}"
-        assert len(message.splitlines()) < 40, where  # Two screens, most of them by Spark.
+        assert len(message.splitlines()) < 40, where  # Two screens of text, most of it from Spark.
         printed = "".join(capfd.readouterr())
         assert len(re.findall(case.words, printed)) <= 1, f"{where}: {printed}"
         assert took < 60, where
@@ -150,7 +150,7 @@ def test_an_invalid_query_is_reported_in_a_sentence_without_our_frames(
 
 
 def test_an_error_of_the_application_keeps_its_traceback(spark: Any) -> None:
-    """Also in a worker that has read from our source before."""
+    """The error is the same in a worker that has read from our source before."""
     from pyspark.errors import PySparkException
 
     def broken(number: int) -> int:

@@ -1,6 +1,6 @@
 """Signed OAUTHBEARER tokens: a real Kafka with its OAuthBearerValidatorCallbackHandler, and our broker.
 
-Both have the same settings and keys, and answer raw requests with the same tokens alike.
+Both brokers have the same settings and keys, and answer raw requests with the same tokens alike.
 """
 
 from __future__ import annotations

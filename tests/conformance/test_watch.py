@@ -89,7 +89,7 @@ def test_a_client_behaves_alike_through_watch(client: str, real_kafka: RealKafka
 def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
     """Keep only the last of consecutive rounds (JoinGroup, SyncGroup) of kafka-python.
 
-    Its leader causes a rebalance when new metadata arrive while a group forms, which is random.
+    kafka-python's leader causes a rebalance when new metadata arrive while a group forms, which is random.
     """
     if client == "kafka-python":
         for member in scenario.values():

@@ -1,7 +1,7 @@
 """A minimal client of transactions on a socket, for scenarios on a real Kafka and on our broker.
 
-Its results do not depend on the broker or the run: producer ids become letters in the order of their first
-use.
+The client's results do not depend on the broker or the run: producer ids become letters in the order of their
+first use.
 """
 
 from __future__ import annotations

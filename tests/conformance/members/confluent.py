@@ -121,7 +121,7 @@ class ConfluentMember:
         elif word == "unsubscribe":
             self.consumer.unsubscribe()
             end = time.time() + 1.5
-            while time.time() < end:  # the callback needs a poll
+            while time.time() < end:  # The callback needs a poll.
                 self.consumer.poll(0.05)
             self.polling = False
             say("unsubscribed")
