@@ -152,5 +152,5 @@ def _load(module: str) -> ModuleType:
     return _client() if module == "consumer" else import_module(module, __name__)
 
 
-if not TYPE_CHECKING:  # a type checker would accept any attribute
+if not TYPE_CHECKING:  # Without this condition a type checker would accept any attribute.
     __getattr__ = lazy_attributes(__name__, _SOURCES, _load)

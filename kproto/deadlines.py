@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-# Moved deadlines stay in the heap until they are most of it.
+# Moved deadlines stay in the heap until they are more than half of its entries.
 _SLACK: Final = 64
 
 

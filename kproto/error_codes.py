@@ -158,7 +158,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later."""
+        """Whether the same request may succeed if it is sent again later."""
         return self in RETRIABLE
 
     @property

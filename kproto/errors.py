@@ -38,12 +38,12 @@ from .lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from .error_codes import ErrorCode as ErrorCode
-else:  # a type checker would accept any attribute
-    # Lazily, as `error_codes` may import this module, which is below everything else.
+else:  # Without this condition a type checker would accept any attribute.
+    # Lazily, as `error_codes` may import
     __getattr__ = lazy_attributes(__name__, {"ErrorCode": "kproto.error_codes"})
 
 
-_MAX_SHOWN = 200  # The most characters shown of a wrong value or a long word.
+_MAX_SHOWN = 200  # The number of characters of a wrong value or a long word that an error shows.
 
 
 def brief(value: object) -> str:

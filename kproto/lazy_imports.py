@@ -12,7 +12,7 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
-# Class of another client -> our class. An error names it to a user who imports the other one.
+# Class of another client -> kproto's class, which the error about the import names.
 OTHER_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "KafkaConsumer": "Consumer",

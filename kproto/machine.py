@@ -1,4 +1,4 @@
-"""The one idiom of every state machine: a table of cells, edges between states, and one function that moves.
+"""The idiom of all state machines: a table of cells, edges between states, and one function that moves.
 
 A machine has an Enum of states, an Enum of event kinds, and a `Table` with a `Cell` for each pair of them::
 
@@ -29,7 +29,7 @@ StateT = TypeVar("StateT", bound=Enum)
 KindT = TypeVar("KindT", bound=Enum)
 RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 
-NEVER: Final = 1 << 62  # later than any time in milliseconds: the value of a deadline that is off
+NEVER: Final = 1 << 62  # Later than any time in milliseconds: the value of a deadline that is off.
 
 # The states that may directly follow each state. A mapping in place of a set also has the cause of each
 # transition in words.
@@ -39,11 +39,12 @@ Edges: TypeAlias = Mapping[StateT, Set[StateT] | Mapping[StateT, str]]
 class Cell(NamedTuple):
     """What a machine does with one kind of event in one state."""
 
-    # Called with the step's context, the machine's state object, and what belongs to the event.
+    # The handler. It is called with the step's context, the machine's state object, and the arguments of the
+    # event.
     act: Callable[..., None]
-    # The states that `act` may move to, those on the way to another one included. Empty: the state stays.
+    # The states that `act` may move to, including intermediate states. Empty if the state stays.
     to: tuple[Enum, ...] = ()
-    # The error codes of the responses that `act` may send. Empty: it sends none.
+    # The error codes of the responses that `act` may send. Empty if it sends none.
     errors: tuple[ErrorCode, ...] = ()
     # The rules of docs/rules that `act` keeps, such as "R64".
     rules: tuple[str, ...] = ()
@@ -86,9 +87,9 @@ class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
 
 
 def paths(state: Enum, cell: Cell, edges: Edges[Any]) -> Iterator[tuple[Enum, Enum]]:
-    """Yield the edges on the shortest ways from `state` to the states of a cell's `to`.
+    """Yield the edges on the shortest paths from `state` to the states of a cell's `to`.
 
-    The ways lead only through states of `to`.
+    The paths lead only through states of `to`.
     """
     reached, remaining = [state], dict.fromkeys(cell.to)
     while reached:
@@ -157,7 +158,7 @@ class Drawing(NamedTuple):
 
 
 def draw_edges(edges: Edges[Any]) -> Drawing:
-    """Return what a picture shows of a machine that has edges and no table. States appear by their names."""
+    """Return the data of a picture of a machine that has edges and no table. States appear by their names."""
     return Drawing(
         columns=tuple(state.name for state in edges),
         rows=(),
@@ -173,7 +174,7 @@ def draw_edges(edges: Edges[Any]) -> Drawing:
 
 
 def draw(table: Table[Any, Any]) -> Drawing:
-    """Return what a picture of the table shows, in the table's own order."""
+    """Return the data of a picture of the table, in the table's own order."""
     causes: dict[tuple[str, str], dict[str, None]] = {}
     rows: list[tuple[str, str, tuple[DrawnCell, ...]]] = []
     for kind in table.kinds:
@@ -204,7 +205,7 @@ def _drawn(cell: Cell) -> DrawnCell:
     )
 
 
-# What machines that answer requests have in common.
+# Events and actions that machines which answer requests have in common.
 
 
 class RequestReceived(msgspec.Struct, Generic[RequestT_co], frozen=True):
@@ -214,14 +215,14 @@ class RequestReceived(msgspec.Struct, Generic[RequestT_co], frozen=True):
     request: RequestT_co
     version: int
     client_id: str = ""
-    # As DescribeGroups shows it (R5); Kafka writes "/127.0.0.1".
+    # The client's host as DescribeGroups shows it (R5); Kafka writes "/127.0.0.1".
     client_host: str = ""
-    # A text that no other event has, such as a UUID. New member ids are made of it.
+    # A text that no other event has, such as a UUID. It becomes part of new member ids.
     random_id: str = ""
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time has passed. The machine's `next_deadline` says when to send this."""
+    """Time has passed. The caller sends this event at the time of the machine's `next_deadline`."""
 
 
 class SendResponse(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ class UnencodableText(ConfigError):
 def encodable_text(name: str, text: str) -> str:
     """Return `text` as a plain str (an enum's characters). Raises UnencodableText if no request can carry it.
 
-    Such a text would also spoil what is beside it in a request.
+    Such a text would also make the rest of its request unreadable.
     """
     text = str.__str__(text)
     if len(text) <= MAX_TEXT_BYTES and text.isascii():
@@ -89,7 +89,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 class Rule(NamedTuple):
-    """Which values an argument may have."""
+    """A rule for the values of an argument."""
 
     is_right: Callable[[Any], bool]
     # The allowed values, for the error.
@@ -111,7 +111,8 @@ def secret(rule: Rule) -> Rule:
 def checked(**rules: Rule) -> Callable[[M], M]:
     """Decorate a function: check the arguments that `rules` names before each call. Raises ConfigError.
 
-    The rule of a `*args` parameter is for each of its values. The default of a parameter is always allowed.
+    The rule of a `*args` parameter applies to each of its values. The default of a parameter is always
+    allowed.
     """
 
     def decorate(function: M) -> M:
@@ -140,7 +141,7 @@ def _argument_checker(
         try:
             arguments = signature.bind(*args, **kwargs).arguments
         except TypeError:
-            return  # the call itself raises a better error
+            return  # The call itself raises a better error.
         for name, rule in rules.items():
             if name not in arguments:
                 continue
@@ -152,7 +153,7 @@ def _argument_checker(
     return check
 
 
-# ---- what rules are made of
+# ---- the parts of rules
 
 
 def is_text(value: Any) -> bool:
@@ -172,7 +173,7 @@ def has_attributes(*names: str) -> Callable[[Any], bool]:
 
 
 def names_to(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a check for a mapping of texts to values that are right."""
+    """Return a check for a mapping of texts to values that pass `is_valid`."""
 
     def check(value: Any) -> bool:
         return isinstance(value, Mapping) and all(
@@ -183,7 +184,7 @@ def names_to(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def list_of(is_right: Callable[[Any], bool], length: int | None = None) -> Callable[[Any], bool]:
-    """Return a check for a list or tuple of values that are right."""
+    """Return a check for a list or tuple of values that pass `is_valid`."""
 
     def check(value: Any) -> bool:
         items: Any = value

@@ -30,7 +30,7 @@ svg { color: var(--ink) } svg text { font: 12px system-ui, sans-serif; fill: cur
 .number { fill: var(--ask) }
 """
 _BOX_HEIGHT, _GAP, _ARC, _LINE = 30, 44, 32, 17
-_BOX_WIDTH, _LETTER = 190, 8.5  # the least width of a box, and the width of a letter
+_BOX_WIDTH, _LETTER = 190, 8.5  # The least width of a box, and the width of a letter, in pixels.
 
 
 def text(name: str, drawing: Drawing, width: int = 110) -> str:

@@ -1,4 +1,4 @@
-"""MemberNames for the members of groups, in exchanges that show only member ids and connections."""
+"""Name the members of groups in exchanges that show only member ids and connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}
 
 
 class MemberNames:
-    """MemberNames each member by its client id. Further members with the same client id get a number.
+    """Names each member by its client id. Further members with the same client id get a number.
 
     A member that gets a new member id on the same connection keeps its name. An exchange without a member id
     belongs to the member of its connection, or else to the first member with its client id.

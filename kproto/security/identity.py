@@ -15,7 +15,7 @@ from .scram import HASHES, scram_name
 def claimed_name(mechanism: str, first: bytes) -> str | None:
     """Return the name in the first message of an exchange, or None if it has none.
 
-    For a token it is the "sub" claim, although a broker may use another claim.
+    The name of a token is its "sub" claim, although a broker may use another claim.
     """
     read = _NAMED.get(mechanism)
     return None if read is None else read(first)

@@ -37,7 +37,7 @@ _FIRST: Final = re.compile(
     re.DOTALL,
 )
 _FINAL: Final = re.compile(rf"(?:e=([^,]*)|v=({_BASE64}))(?:,.*)?", re.DOTALL)
-# As in Kafka's ScramMessages: names are ASCII, whatever RFC 5802 says.
+# Names are ASCII, as in Kafka's ScramMessages, although RFC 5802 allows more.
 _SASLNAME: Final = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
 _EXTENSIONS: Final = r"(?:,[A-Za-z]+=[\x01-\x2B\x2D-\x7F]+)*"
 _CLIENT_FIRST: Final = re.compile(
@@ -51,7 +51,7 @@ _CLIENT_FINAL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a broker stores in place of a password. It does not allow logging in elsewhere."""
+    """The data that a broker stores in place of a password. They do not allow a login at another server."""
 
     salt: bytes = field(repr=False)
     iterations: int
@@ -65,7 +65,7 @@ def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes
 
 
 def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> Credential:
-    """Derive what a broker stores from a salted password."""
+    """Derive a broker's stored data from a salted password."""
     name = HASHES[mechanism]
     stored_key = hashlib.new(name, _hmac(name, salted_password, b"Client Key")).digest()
     return Credential(salt, iterations, stored_key, _hmac(name, salted_password, b"Server Key"))
@@ -202,7 +202,7 @@ class ScramServer:
         if ",tokenauth=true" in match["rest"]:
             return self._reject("delegation tokens are not supported")
         self._name = name
-        # Always both, so that the time does not reveal which users exist.
+        # Both are always computed, so that the time does not reveal which users exist.
         looked_up, decoy = self._look_up(name), self._decoy(name)
         self._real = looked_up is not None
         known = self._known = looked_up or decoy
