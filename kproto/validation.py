@@ -173,7 +173,7 @@ def has_attributes(*names: str) -> Callable[[Any], bool]:
 
 
 def names_to(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a check for a mapping of texts to values that pass `is_valid`."""
+    """Return a check for a mapping of texts to values that pass `is_right`."""
 
     def check(value: Any) -> bool:
         return isinstance(value, Mapping) and all(
@@ -184,7 +184,7 @@ def names_to(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def list_of(is_right: Callable[[Any], bool], length: int | None = None) -> Callable[[Any], bool]:
-    """Return a check for a list or tuple of values that pass `is_valid`."""
+    """Return a check for a list or tuple of values that pass `is_right`."""
 
     def check(value: Any) -> bool:
         items: Any = value
