@@ -1,4 +1,4 @@
-"""Types of config values, as in Kafka's ConfigDef: which texts are valid, and how they are shown.
+"""Types of config values (Kafka's ConfigDef): valid texts, and how values are shown.
 
 Values are read as Kafka reads them. Blanks around a value are ignored, numbers must fit their type, and words
 are case sensitive except for true and false.

@@ -1,4 +1,4 @@
-"""Errors that the operator injects into responses, and throttling (`Server.fail`, `Server.throttle`).
+"""Injected errors and throttling of responses (`Server.fail`, `Server.throttle`).
 
 * A request with an injected error is rejected as if its caller had no permission, but with that error. Each
   API therefore reports the error in its own form, per partition, group or topic. Nothing is executed. If a

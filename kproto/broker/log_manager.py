@@ -34,7 +34,7 @@ class LogManager:
     )
 
     def __init__(self, topics: Topics, dynamic: DynamicConfig, node: int) -> None:
-        """Create the cleaner of the logs that all brokers share; the settings of the broker `node` apply."""
+        """Create the cleaner of the logs of all brokers, with the settings of the broker `node`."""
         self._topics, self._dynamic, self._node = topics, dynamic, node
         self._retention_interval = max(dynamic.start.log_retention_check_interval_ms, 1)
         self._next_retention_check: int | None = None

@@ -105,7 +105,7 @@ class ElectLeader(NamedTuple):
 
 
 class MoveCoordinator(NamedTuple):
-    """Another node becomes the coordinator of a group, and finishes loading it after `loading_ms`.
+    """Another node becomes the coordinator of a group, which it loads for `loading_ms`.
 
     The old coordinator is stepped with this event, because requests of members may be delayed there.
     """

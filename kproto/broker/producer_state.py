@@ -118,10 +118,10 @@ class PartitionProducers:
         *,
         starts_transaction: bool = False,
     ) -> ErrorCode | StoredBatch:
-        """Return NONE if a batch of `count` records may be stored, an error, or the stored duplicate.
+        """Return NONE if a batch may be stored, an error, or the stored batch that it duplicates.
 
-        After NONE, store the batch and call `on_batch_appended`. `starts_transaction` means that the batch is
-        the first one of a transaction in this partition.
+        The batch has `count` records. After NONE, store the batch and call `on_batch_appended`.
+        `starts_transaction` means that the batch is the first one of a transaction in this partition.
         """
         entry = self._entries.get(producer_id)
         verification = self._verifications.get(producer_id) if starts_transaction else None

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser that shortens long words in its error messages; subparsers use it as well."""
+    """An argument parser whose error messages shorten long words; subparsers use it too."""
 
     def error(self, message: str) -> NoReturn:
         super().error(without_long_words(message))

@@ -33,7 +33,10 @@ def command_config(parser: argparse.ArgumentParser) -> None:
 
 
 def client_security(path: Path) -> SecurityConfig:
-    """Return the settings in the file of `--command-config`. Raises ConfigError, which names the option."""
+    """Return the settings in the file of `--command-config`.
+
+    Raises ConfigError, which names the option.
+    """
     from consumer.security import client_properties
 
     try:

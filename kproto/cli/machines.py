@@ -1,6 +1,6 @@
 """All state machines by name: for `kproto show`, and for the page of the documentation that draws them.
 
-A machine is a table, or only the edges between its states. Each one is imported when it is drawn.
+A machine is a table, or only the edges between its states. A machine is imported only when it is drawn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MACHINES: Final[Mapping[str, tuple[str, str]]] = {
     "coordinator": ("kproto.group.classic.coordinator.table", "TABLE"),
     "member": ("kproto.group.classic.member.table", "TABLE"),
     "transaction": ("kproto.transactions.table", "TABLE"),
-    # The group members of other clients, and what else these clients have states of.
+    # The group members of other clients, and other state machines of these clients.
     "java": ("kproto.models.java.state", "EDGES"),
     "java-position": ("kproto.models.java.state", "FETCH_EDGES"),
     "java-thread": ("kproto.models.java.state", "BLOCKED_EDGES"),

@@ -1,5 +1,4 @@
-"""The end of a transaction: by EndTxn, by its timeout, or because another producer takes the transactional
-id.
+"""The end of a transaction: by EndTxn, by its timeout, or by the next producer.
 
 * X2: a transaction is committed or aborted only once, and the request is answered immediately. The markers
   are then written to every partition of the transaction.

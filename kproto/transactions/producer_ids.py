@@ -1,5 +1,4 @@
-"""InitProducerId: a producer takes a transactional id, keeps it after an error, or takes it from another
-producer.
+"""InitProducerId: a producer takes a transactional id, or keeps it after an error.
 
 * X1, X4: each producer that takes a transactional id receives the next epoch, so the former producer is
   fenced. The request need not contain a producer id or an epoch.
@@ -61,7 +60,10 @@ def create_id(context: TransactionContext, txn: TransactionMetadata, call: InitP
 
 
 def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
-    """Give the producer the next epoch, or repeat the response to a retry, if no transaction is open."""
+    """Give the producer the next epoch, or repeat the response to a retry.
+
+    The table calls this in states without an open transaction.
+    """
     identity = read_identity(call.request)
     if not _may_own(txn, identity):
         send_error(context, call, ErrorCode.PRODUCER_FENCED)

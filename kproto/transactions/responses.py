@@ -82,7 +82,7 @@ def error_response(request: Message, code: ErrorCode, version: int) -> Message:
 def with_one_code(
     topics: Iterable[AddPartitionsToTxnTopic], code: ErrorCode
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Return this code for every partition of a request, with one entry for each topic that it lists."""
+    """Return `code` for every partition of a request, with one entry per listed topic."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,

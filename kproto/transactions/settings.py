@@ -1,4 +1,4 @@
-"""Settings of the transaction coordinator: Kafka's defaults, and Kafka's names with underscores for dots."""
+"""Settings of the transaction coordinator, with Kafka's names (`_` for `.`) and defaults."""
 
 from __future__ import annotations
 

@@ -174,7 +174,10 @@ class TransactionContext:
 
 
 def move(context: TransactionContext, txn: TransactionMetadata, state: TransactionState) -> None:
-    """Move a transaction along one of EDGES. Leaving Dead creates the id, entering it deletes the id."""
+    """Move a transaction along one of EDGES.
+
+    A move out of Dead creates the transactional id, and a move to Dead deletes it.
+    """
     coordinator = context.coordinator
     before = txn.state
     machine.move(txn, state, EDGES)

@@ -223,7 +223,7 @@ def narrow_topics(
     refuse_topic: Callable[[Any], Any],
     topic_responses: Callable[[Any], list[Any]] = lambda response: response.topics,
 ) -> Call:
-    """Narrow the call to the permitted topics, and add errors for the denied ones to its response."""
+    """Narrow the call to the permitted topics; each denied topic gets an error."""
     if not denied:
         return access.call
 

@@ -127,7 +127,7 @@ def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_onl
 
 
 def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
-    """Return the new value of a config; None for APPEND or SUBTRACT on a config that is not a list."""
+    """Return the new value of a config; None for a list operation on a config of another type."""
     if change.config_operation == ChangeType.SET:
         return change.value
     config = TOPIC_CONFIGS.get(change.name)

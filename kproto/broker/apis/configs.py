@@ -80,7 +80,7 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
 
 
 def describe_broker_configs(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
-    """Describe the configs of the broker with this id; an empty name means the defaults of all brokers."""
+    """Describe the configs of a broker id; an empty name means the defaults of all brokers."""
     if name == ALL:
         defaults = broker.cluster.dynamic.values(ALL)
         return [_describe_broker_config(broker, config, defaults[config], ALL) for config in sorted(defaults)]

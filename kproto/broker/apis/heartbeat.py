@@ -1,4 +1,7 @@
-"""Heartbeat (key 12), which succeeds while the group loads (R69), so that members keep their coordinator."""
+"""Heartbeat (key 12), which also succeeds while the group loads (R69).
+
+Members therefore keep their coordinator while it loads the group.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListGroups (key 16): the groups that this node coordinates, or an error while one of them loads."""
+"""ListGroups (key 16): the groups of this node, or an error while one of them loads."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class ServerTls:
         return self._out.read()
 
     def close(self) -> bytes:
-        """Return the final bytes to send, a close_notify alert: it confirms that nothing was truncated."""
+        """Return the close_notify alert to send, which confirms that nothing was truncated."""
         if self.is_handshake_complete:
             with contextlib.suppress(ssl.SSLError):
                 self._ssl.unwrap()
