@@ -189,7 +189,7 @@ def assigned_nothing(run: ScenarioRun) -> None:
     world.run(10_000)
     idle = next(member for member in members if not member.owned)
     run.result("callbacks of the idle one", [f"{call} {len(partitions)}" for call, partitions in idle.calls])
-    run.claim("its last callback is assigned, with nothing", idle.calls[-1] == ("assigned", ()))
+    run.claim("its last callback is assigned, with nothing", idle.calls[-1:] == [("assigned", ())])
 
 
 @scenario(

@@ -34,8 +34,9 @@ def _subscribe_if_changed(state: LibrdkafkaState, topics: Any, out: Any) -> None
 
 def _store_last_offset(state: LibrdkafkaState, item: Any) -> None:
     _deliver_messages(state, item)
-    toppar = state.partitions[item.tp]
-    toppar.stored = FetchPos(toppar.app.offset - 1, toppar.app.epoch)
+    partition = state.partitions[item.tp]
+    position = partition.app_position
+    partition.stored_position = FetchPos(position.offset - 1, position.epoch)
 
 
 def _start_with_default_flags(config: contract.ModelConfig) -> LibrdkafkaState:

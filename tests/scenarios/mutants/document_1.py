@@ -23,6 +23,7 @@ from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
 sarama_config = import_module("kproto.models.sarama.config")  # the package has a function of that name
 _mark, _assign_partitions, _start = PartitionOffset.mark, balancer.assign_partitions, kafka_go.start
+_metadata_changed = metadata.metadata_changed
 
 
 def _start_at_latest(finder: Any, state: Any, *, others_committed: bool) -> None:
@@ -45,6 +46,11 @@ def _start_with_watcher(config: Any) -> Any:
 
 def _subscribe_to_names(handlers: Any, state: Any, event: Any, now: int, out: Any) -> None:
     state.consumer.subscribe(event.topics)
+
+
+def _ignore_growth(state: LibrdkafkaState, out: Any) -> None:
+    if not state.assignment:
+        _metadata_changed(state, out)
 
 
 LEADER_IGNORES_PARTITIONS = Mutant(
@@ -88,7 +94,7 @@ MUTANTS: Table = {
         "the queue is unbounded", kafka_go_state, "_number", lambda config, name, default: 100_000
     ),
     "S1-16": Mutant("LastOffset means the first", kafka_go_state, "LAST_OFFSET", kafka_go_state.FIRST_OFFSET),
-    "S1-17": Mutant("new metadata changes nothing", metadata, "metadata_changed", nothing),
+    "S1-17": Mutant("new partitions start no rebalance", metadata, "metadata_changed", _ignore_growth),
     "S1-18": Mutant("the end of a partition is not reported", LibrdkafkaState, "partition_eof", False),
     "S1-19": Mutant("an alias names the wrong property", conf.ALIASES, "sasl.mechanism", "sasl.username"),
     "S1-20": Mutant("latest means the oldest", sarama_config, "NEWEST", sarama_config.OLDEST),

@@ -34,6 +34,7 @@ _poll, _on_join_complete, _assign, _on_callback_returned, _invoke_listener = (
     consumer_coordinator.invoke_listener,
 )
 _needs_join, _auto_commit = kafka_consumer.rejoin_needed_or_pending, offset_commits.maybe_auto_commit_async
+_send_join_group = abstract_coordinator.send_join_group
 _fetch, _run_heartbeats, _parse_coordinator = (
     fetcher.send_fetches,
     heartbeat_thread.run,
@@ -148,6 +149,11 @@ def _keep_last_exception(state: JavaState, error: Any, out: Any) -> None:
     _on_callback_returned(state, error, out)
 
 
+def _join_with_the_default_timeout(state: JavaState, out: Any) -> None:
+    state.max_poll_ms = 300_000
+    _send_join_group(state, out)
+
+
 # ---- onJoinComplete
 
 
@@ -257,7 +263,10 @@ MUTANTS: Table = {
         "new partitions are not detected", kafka_consumer, "rejoin_needed_or_pending", _ignore_growth
     ),
     "S2-24": Mutant(
-        "all members have one rebalance timeout", JavaState, "max_poll_ms", property(lambda state: 300_000)
+        "all members have one rebalance timeout",
+        abstract_coordinator,
+        "send_join_group",
+        _join_with_the_default_timeout,
     ),
     "S2-25": Mutant(
         "no commit before a join", consumer_coordinator, "_commit_before_join", lambda state, out: True
