@@ -302,7 +302,7 @@ _MAY_BE_EMPTY = ("client.id", "client.rack")
 
 
 def _from_zero(name: str, value: str) -> int:
-    """Read a number that may be 0 in Java's clients. Ours require at least 1, with the same effect."""
+    """Read a number that may be 0 in Java's clients. kproto reads 0 as 1, which has the same effect."""
     return max(1, integer(0, _INT32)(name, value))
 
 

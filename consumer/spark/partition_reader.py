@@ -235,7 +235,7 @@ def _current_range(slice_: Slice, options: Options) -> Range:
 def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
     """Return an empty range at the start of the topic if the topic was re-created, else `range_`.
 
-    The range must have been the whole log.
+    Call it only for a range that covered the whole log when it was planned.
     """
     cluster = _worker(options).cluster
     view = _retry_while_unreachable(

@@ -144,7 +144,7 @@ def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[
 def _offsets(text: object) -> Offsets | None:
     """Return the offsets in a progress, or None if they are not offsets of this source.
 
-    They are text or parsed JSON.
+    The offsets are text or parsed JSON.
     """
     try:
         value: object = json.loads(text) if isinstance(text, str) else text

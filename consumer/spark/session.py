@@ -278,7 +278,7 @@ def _choose_python(spark: SparkSession) -> None:
     python = shutil.which(str(context.pythonExec))
     if python is None or python in _launchers or Path(python).samefile(sys.executable):
         return
-    # The other Python searches only the paths that the JVM passes on. This Python may have more.
+    # The other Python searches only the paths that the JVM passes on. This Python may search more paths.
     result = subprocess.run(
         [python, "-c", f"import {', '.join(_NEEDED)}"],
         env={**os.environ, "PYTHONPATH": _jvm_python_path(spark)},

@@ -81,7 +81,7 @@ class Kafka(Filled):
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
 def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    """The embedded broker, and then a real one."""
+    """Run the test with the embedded broker, and again with a real one."""
     broker = request.getfixturevalue("embedded" if request.param == "embedded" else "real_kafka")
     kafka = Kafka(broker.bootstrap, f"t-{uuid4().hex[:12]}")
     with kafka.cluster:

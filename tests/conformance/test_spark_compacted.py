@@ -1,4 +1,4 @@
-"""A compacted log beside Spark's own source: the same rows of whole logs, bounds in gaps, and streams."""
+"""kproto reads compacted logs as Spark's own source does: whole logs, bounds in gaps, and streams."""
 
 from __future__ import annotations
 

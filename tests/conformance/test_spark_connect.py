@@ -1,6 +1,6 @@
-"""Sessions without our code: Spark finds the source in the JVM and through Spark Connect.
+"""Sessions that do not import kproto: Spark finds the source in the JVM and through Spark Connect.
 
-The client of Spark Connect runs in a process without our code. A Connect session may also be registered.
+The client of Spark Connect runs in a process without kproto. A Connect session may also be registered.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class CrashRun:
             self.process = driver(self.cluster, HERE / "spark_crash_job.py", *arguments)
 
     def progress(self) -> int:
-        """Return the number of completed batches; restart the driver if it has ended."""
+        """Return the number of completed batches. Restart the driver if it has ended."""
         self.drive()
         # Batches are counted by their numbers, because Spark keeps only the last hundred of each stream.
         numbers = (self._last(folder) for folder in self.folder.glob("checkpoints/*/commits"))
@@ -101,7 +101,7 @@ class CrashRun:
             self.process.wait()
 
     def close(self) -> None:
-        """Leave no driver running, however the test ended."""
+        """Stop the driver, even if the test failed."""
         if self.process is not None and self.process.poll() is None:
             self.kill("driver")
 

@@ -116,16 +116,15 @@ def test_every_row_is_seen_once_when_tasks_are_killed_or_stopped(place: Place) -
         began, process = time.monotonic(), start()
         process.join(random.uniform(0, 1.5 * took) if random.random() < 0.7 else None)
         if process.is_alive() and random.random() < 0.3:
-            send(process, signal.SIGSTOP)  # A zombie, which resumes after other processes have done its work.
+            send(process, signal.SIGSTOP)  # It resumes as a zombie, after other processes have done its work.
             stopped.append(process)
         elif process.is_alive():
             process.kill()
             process.join()
             killed += 1
         elif random.random() < 0.3:
-            killed += (
-                1  # It counts as killed after its work was done: Spark does not know that, and runs it again.
-            )
+            # The task ended, but counts as killed: Spark may not know that it ended, and runs it again.
+            killed += 1
         else:
             assert process.exitcode == 0
             took = time.monotonic() - began

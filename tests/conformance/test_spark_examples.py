@@ -1,6 +1,6 @@
 """Each pipeline in examples/spark runs as it is, with the same results as pandas.
 
-`KPROTO_SPARK_KILLS` (tox -e soak) runs all of them, other runs two.
+With `KPROTO_SPARK_KILLS` (tox -e soak) all of them run, otherwise two.
 """
 
 from __future__ import annotations

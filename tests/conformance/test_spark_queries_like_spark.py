@@ -19,7 +19,7 @@ from tests.consumer.spark.stage import HOUR
 pytestmark = pytest.mark.spark
 __all__ = ["kafka", "spark", "sparks_own"]
 
-# Times on both sides of the hours that New York has twice or not at all; no time; before 1970.
+# Timestamps around the hours that occur twice or not at all in New York, no timestamp (-1), and 1970.
 TIMES = (1_710_055_800_000, 1_710_059_400_000, 1_699_162_200_123, 1_699_165_800_000, -1, 0)
 
 

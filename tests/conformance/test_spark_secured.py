@@ -1,4 +1,4 @@
-"""format("kproto") with TLS and SASL in Spark itself, on our broker and on a real one."""
+"""format("kproto") with TLS and SASL in Spark itself, on the embedded broker and on a real one."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_tokens_are_fetched_on_the_driver_and_in_executors(
     read = frame.selectExpr("cast(value as string)").collect()
     assert sorted(int(row["value"]) for row in read) == list(range(20))
     forms = kafka.issuer.requested_forms[requests_before:]
-    assert len(forms) >= 2  # One for the writer and one for the reader.
+    assert len(forms) >= 2  # One request by the writer and one by the reader.
     assert all(("scope" in form) == named for form in forms)
     assert_no_secret(" ".join([shown(frame), *capfd.readouterr()]))
 

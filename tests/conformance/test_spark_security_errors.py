@@ -122,16 +122,16 @@ def test_a_query_reports_the_cause_once(
 
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {
-    "nobody there": (
+    "no broker at the address": (
         {"kafka.bootstrap.servers": "127.0.0.1:1"},
         "It was tried for 4 s; see kafka.request.timeout",
     ),
-    "no such topic": ({"subscribe": "never-made"}, "topic 'never-made': reading makes none"),
-    "no such offset": (
+    "a missing topic": ({"subscribe": "never-made"}, "topic 'never-made' does not exist"),
+    "an offset outside of the log": (
         {"startingOffsets": '{"flights": {"0": 1000000}}'},
         "1000000 for flights-0|startingOffsets=",
     ),
-    "no such option": ({"startingOfsets": "latest"}, "startingOffsets"),
+    "an unknown option": ({"startingOfsets": "latest"}, "startingOffsets"),
 }
 
 

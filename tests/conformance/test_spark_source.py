@@ -116,7 +116,7 @@ def test_a_topic_without_records_is_an_empty_frame(spark: Any, kafka: Kafka) -> 
         ({"startingOffsets": "latest"}, "a batch from there would read nothing"),
         ({"subscribe": " , "}, "name at least one topic"),
         ({"subscribe": "nowhere"}, "topic 'nowhere'"),
-        ({"kafka_enable_auto_commit": "true"}, "the checkpoint keeps the position"),
+        ({"kafka_enable_auto_commit": "true"}, "the checkpoint stores the position"),
         ({"startingTimestamp": HOUR + 99}, "has no record at or after it"),
     ],
 )
@@ -294,7 +294,7 @@ def test_the_options_of_spark_submit_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_venv_need_not_be_activated(tmp_path: Path) -> None:
-    """The python3 of the PATH is another one: local workers use the driver's Python and its PySpark."""
+    """Local workers use the driver's Python and its PySpark, even if another python3 is on the PATH."""
     script = tmp_path / "job.py"
     script.write_text(_JOB)
     (tmp_path / "bin").mkdir()

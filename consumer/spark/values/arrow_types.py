@@ -1,4 +1,4 @@
-"""Spark's types as the Arrow types that Spark requires for them."""
+"""Convert Spark's types to the Arrow types that Spark expects for them."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class _Reader:
         return self.logical(self.named(kind, space), definition)
 
     def named(self, name: str, space: str) -> AvroNode:
-        """Return a primitive type, or one that was defined before."""
+        """Return a primitive type, or a named type that was defined before."""
         if name in _PRIMITIVES or name == "null":
             return AvroNode(name)
         full = name if "." in name or not space else f"{space}.{name}"

@@ -73,7 +73,7 @@ class Lanes:
             self.at[lanes[wrong]] = self.end[lanes[wrong]]
 
     def _advance(self, lanes: Ints, positions: Ints, name: str) -> Bools:
-        """Move the lanes to new positions. Return which lanes end before their position."""
+        """Move the lanes to new positions. Return a mask of the lanes whose end was exceeded."""
         beyond: Bools = positions > self.end[lanes]
         self.at[lanes] = positions
         self.fail(lanes, beyond, f"the bytes end in the middle of {name}")

@@ -151,7 +151,10 @@ class _FieldReader:
         self.rows.append(rows)
 
     def column(self, lanes: Lanes, begin: Ints, whole: bool) -> Column:
-        """Return the field's column. With `whole`, missing values have the default even with presence."""
+        """Return the field's column.
+
+        With `whole`, a missing value has the default even if the field has presence.
+        """
         count = len(lanes)
         kind = "i8" if self.wire == 2 else KINDS[self.field.type][2].strip("<")
         rows = np.concatenate([np.zeros(0, np.int64), *self.rows])

@@ -106,7 +106,7 @@ def _registered(column_format: ColumnFormat, schema: Any, files: Any, name: str)
     file = files.file.add()
     try:
         file.ParseFromString(base64.b64decode(schema.text, validate=True))
-    except Exception as error:  # DecodeError, or base64: format=serialized is ignored.
+    except Exception as error:  # DecodeError or a base64 error: format=serialized was ignored.
         files.file.pop()
         reason = f"the registry sends no descriptor ({error}); set this option to a descriptor set"
         raise ConfigError(column_format.option("schema"), None, reason) from None

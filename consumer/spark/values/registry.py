@@ -114,7 +114,7 @@ _known: dict[tuple[tuple[str, ...], int, str], Schema] = {}
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """Return the registry's own message in an error."""
+    """Return the registry's message in the body of an HTTP error."""
     try:
         return f": {json.loads(error.read(10_000))['message']}"
     except (OSError, ValueError, LookupError, TypeError):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def column_type(column_format: ColumnFormat) -> str:
-    """Return the column's type in DDL."""
+    """Return the DDL type of the column."""
     return "STRING"
 
 

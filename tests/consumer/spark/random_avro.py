@@ -1,4 +1,4 @@
-"""Random Avro schemas, values written by fastavro, and malformed values that fastavro judges."""
+"""Random Avro schemas and values written by fastavro. What fastavro rejects must be rejected as well."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def fill(random: Random, message: Any) -> Any:
 
 
 def shown(field: Any, value: Any) -> Any:
-    """Return a value of protobuf's own library as the source returns it."""
+    """Convert a value of protobuf's own library to the form in which the source returns it."""
     if field.type == F.TYPE_ENUM:
         enum_value = field.enum_type.values_by_number.get(value)
         return enum_value.name if enum_value else str(value)
@@ -220,7 +220,7 @@ def check(random: Random) -> None:
     except DecodeError:
         assert at in bad
     else:
-        # A map entry may have a field that maps lack. upb drops such an entry. Java and this source keep it.
+        # upb drops a map entry with an unknown field. Java and this source keep it.
         left_out = {field.field_number for field in UnknownFieldSet(message_)} & {
             field.number for field in top().fields if is_map(field)
         }

@@ -464,7 +464,7 @@ def test_missing_parts_of_a_map_entry_have_their_default() -> None:
 
 
 def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None:
-    """As Java's library does, keep such an entry.
+    """A map entry with unknown fields is kept, as by Java's library.
 
     Python's own library (upb) drops it from the map. The behaviour of Java was checked with its
     DynamicMessage.

@@ -166,7 +166,7 @@ def test_other_topics_are_still_read_after_a_deletion_when_loss_is_allowed(fille
 
 
 def test_records_deleted_between_two_runs_are_skipped(filled: Filled) -> None:
-    """Before the query restarts, a batch with 10 to 29 is written, and all up to 19 is deleted."""
+    """Before the query restarts, offsets 10 to 29 are written as one batch, and 0 to 19 are deleted."""
     filled.topic("t", 10)
     run = Run(filled, startingOffsets="earliest")
     assert run.batch() == {"t-0": list(range(10))}
