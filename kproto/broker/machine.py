@@ -74,7 +74,10 @@ class ClientDisconnected(NamedTuple):
 
 
 class CreateTopic(NamedTuple):
-    """The operator creates a topic. `step` raises ConfigError if that is not possible."""
+    """The operator creates a topic.
+
+    `step` raises ConfigError if the topic exists, or its name or partition count is not allowed.
+    """
 
     name: str
     partitions: int

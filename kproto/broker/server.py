@@ -301,7 +301,10 @@ class Server:
 
     @checked(name=TEXT, partitions=WHOLE_NUMBER, configs=NAMES_TO_TEXTS)
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic. Raises ConfigError if that is not possible."""
+        """Create a topic.
+
+        Raises ConfigError if the topic exists, or its name, partition count or a config is not allowed.
+        """
         for config, value in (configs or {}).items():
             fault = check_topic_config(config, value)
             if fault is not None:
@@ -404,7 +407,7 @@ class Server:
     def advertise(self, place: str) -> None:
         """Advertise another HOST:PORT for the first listener, such as that of a proxy.
 
-        This is Kafka's advertised.listeners. `bootstrap` does not change.
+        The method changes advertised.listeners, but not `bootstrap`.
         """
         listener = Listener.parse(place)
         if not listener.port:

@@ -276,5 +276,5 @@ class SocketConnection(asyncio.Protocol):
 
 def _frame_error_reason(error: FrameError) -> str:
     if error.size is not None and error.size >> 16 == _TLS_HELLO:
-        return "the client speaks TLS, and this listener does not"
+        return "the client uses TLS, but this listener does not"
     return str(error)

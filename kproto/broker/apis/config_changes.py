@@ -58,7 +58,7 @@ def alter_resources(
 def is_refused_before_authorization(
     broker: Broker, resources: Sequence[Any], resource: Any, *, legacy: bool
 ) -> bool:
-    """Return whether the broker refuses a resource before it checks the caller's permission."""
+    """Return whether the broker rejects a resource before it checks the caller's permission."""
     if resource.resource_type == ResourceType.BROKER_LOGGER and legacy:
         return True
     is_broker = resource.resource_type == ResourceType.BROKER

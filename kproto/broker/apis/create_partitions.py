@@ -57,7 +57,7 @@ def _add_partitions(broker: Broker, topic: Topic, requested: CreatePartitionsTop
 def _fault(broker: Broker, topic: Topic | None, requested: CreatePartitionsTopic) -> Fault | None:
     """Return the error and message for a topic that cannot get these partitions, or None."""
     if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{requested.name}'."
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{requested.name}' does not exist."
     count = len(topic.partitions)
     added = requested.count - count
     if added == 0:

@@ -33,7 +33,7 @@ from .authorization import (
 from .configs import describe_topic_configs
 from .replica_assignment import MAX_PARTITIONS_PER_REQUEST, assignment_fault
 
-DEFAULT: Final = -1  # As a partition count or replication factor, -1 requests the broker's default.
+DEFAULT: Final = -1  # Requests the broker's default partition count or replication factor.
 
 Fault = tuple[ErrorCode, str]
 

@@ -35,16 +35,16 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
         by_id = state.topic_id != NO_ID
         topic = broker.topics.with_id(state.topic_id) if by_id else broker.topics.named(state.name or "")
         if by_id == (state.name is not None):
-            message = "Say either the name or the id of a topic."
+            message = "A topic must have either a name or an id."
             return _refuse_state(state, ErrorCode.INVALID_REQUEST, message)
         if times[state.name, state.topic_id] > 1:
-            return _refuse_state(state, ErrorCode.INVALID_REQUEST, "The topic is in the request twice.")
+            return _refuse_state(state, ErrorCode.INVALID_REQUEST, "The topic appears twice in the request.")
         if topic is None:
-            return _refuse_state(state, missing_topic(by_id=by_id), "There is no such topic.")
+            return _refuse_state(state, missing_topic(by_id=by_id), "The topic does not exist.")
         if by_id and topic.name in names:
             return None  # The result for the topic's name contains the error.
         if topic.id in ids and not by_id:
-            message = "The topic is in the request by its name and by its id."
+            message = "The topic appears in the request by name and by id."
             named = DeleteTopicState(name=topic.name, topic_id=topic.id)
             return _refuse_state(named, ErrorCode.INVALID_REQUEST, message)
         if not broker.settings.delete_topic_enable:

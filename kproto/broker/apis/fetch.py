@@ -46,8 +46,8 @@ from .partitions import find_partition, leader_epoch_error, missing_topic
 # IsolationLevel
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-# The first versions with topic ids (KIP-516), a top-level error in `refuse`, and the current leader in errors
-# (KIP-951).
+# The first versions with topic ids (KIP-516), a top-level error for rejected requests, and the current leader
+# in errors (KIP-951).
 BY_ID_SINCE: Final = 13
 TOP_LEVEL_ERROR_SINCE: Final = 13
 LEADER_SINCE: Final = 16

@@ -41,7 +41,7 @@ def handle_sasl_handshake(broker: Broker, call: Call) -> Result:
 def fail_login(broker: Broker, call: Call, refusal: Message) -> RespondThenClose:
     """Return the error for a request that interrupts a login, and close the connection."""
     delay = broker.settings.connection_failed_authentication_delay_ms
-    return RespondThenClose(refusal, "a request in the middle of a login", call.now + delay)
+    return RespondThenClose(refusal, "a request that interrupts a login", call.now + delay)
 
 
 API = Api(request=SaslHandshakeRequest, handle=handle_sasl_handshake)

@@ -118,7 +118,7 @@ class ServerTls:
 def _reason(error: ssl.SSLError) -> str:
     reason = error.reason or ""
     if reason in _NO_TLS:
-        return "the client speaks no TLS, and this listener does"
+        return "the client does not use TLS, but this listener does"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the client's certificate is refused: {error.verify_message}"
     return f"TLS: {reason.replace('_', ' ').lower() or type(error).__name__}"

@@ -54,7 +54,7 @@ def test_another_request_in_the_middle_of_a_login_ends_it(request_: Message) -> 
     stage = LoginStage(connection_failed_authentication_delay_ms="0")
     assert stage.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
     assert stage.ask(request_, 0).error_code == 34
-    assert stage.closed == "a request in the middle of a login"
+    assert stage.closed == "a request that interrupts a login"
 
 
 def test_a_second_api_versions_before_the_login_closes_the_connection() -> None:

@@ -122,7 +122,7 @@ def test_a_client_without_tls_is_closed_and_logged(
         plain.sendall(bytes(100))
         while plain.recv(100):
             pass
-    assert "closed: the client speaks no TLS, and this listener does" in caplog.text
+    assert "closed: the client does not use TLS, but this listener does" in caplog.text
 
 
 def test_stop_does_not_wait_for_a_handshake(files: Certificates) -> None:
