@@ -18,7 +18,7 @@ from .topics import Partition
 
 M = TypeVar("M", bound=Struct)
 Refuse = Callable[[Any, ErrorCode, int], Message]
-"""Builds the response that refuses a whole request: takes the request, the error and the version."""
+"""Builds the response that rejects a whole request, from the request, the error and the version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class _Later(Enum):
 
 
 PARKED: Final = _Later.PARKED
-"""The response follows later, through `Broker.respond`."""
+"""The handler responds later, with `Broker.respond`."""
 
 # None: the request gets no response (Produce with acks=0).
 Result = Message | RespondThenClose | CloseConnection | Literal[_Later.PARKED] | None

@@ -86,7 +86,7 @@ class Cluster:
         # The time of day minus the `now` of steps, in ms; the shell sets it.
         self.wall_clock_offset = 0
         self.unsent = 0
-        """Bytes of responses that no socket has accepted yet."""
+        """The bytes of responses that no socket has accepted yet."""
         # The next time (ms) at which producers are expired.
         self._producer_expiration_at = 0
         # Producer id and partition of `__consumer_offsets` -> the epoch of the ongoing transaction.

@@ -204,7 +204,7 @@ class _CleanedTransactionMetadata:
         self._ongoing_aborted: dict[int, tuple[AbortedTransactionRange, bool]] = {}
         self._ongoing_committed: set[int] = set()
         self.emptied: list[AbortedTransactionRange] = []
-        """Aborted transactions of which only the marker is left."""
+        """Aborted transactions whose records are gone: only the marker remains."""
 
     def is_discarded(self, batch: Batch) -> bool:
         """Return whether a batch is discarded; call it once for each batch, in log order."""

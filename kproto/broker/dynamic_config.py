@@ -21,7 +21,7 @@ ALL: Final = ""
 """The resource name of all brokers."""
 
 DYNAMIC: Final = tuple(name for name, setting in SETTINGS.items() if setting.dynamic)
-"""The configs that can be changed; Kafka has more of them."""
+"""The configs that can be changed dynamically; Kafka can change more."""
 
 
 class DynamicConfig:

@@ -78,7 +78,7 @@ class FetchSession:
     """The partitions that are not idle."""
     topic_names: dict[UUID, str] = field(default_factory=dict[UUID, str])
     reader: Hashable = None
-    """The reader for whom partitions are idle, see `FetchContext.partitions_to_read`."""
+    """The reader for which partitions are idle, see `FetchContext.partitions_to_read`."""
     last_order: int = 0
     is_closed: bool = False
 

@@ -58,7 +58,7 @@ class Log:
         self.start_offset = 0
         self.end_offset = 0
         self.segments = [Segment(0)]
-        """The last one is active: batches are appended to it."""
+        """The last segment is active: batches are appended to it."""
         # These six lists have one entry per batch.
         self._batches: list[bytes] = []
         self._bases: list[int] = []

@@ -47,7 +47,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.replicas: tuple[int, ...] = ()
-        """The nodes that it was created on; empty: the leader is the only replica."""
+        """The nodes on which the partition was created; if empty, the leader is the only replica."""
         self.log = Log()
         self.compacted_to = 0
         """The offset up to which the log was compacted."""
@@ -130,7 +130,7 @@ INHERITED: Final[Mapping[str, tuple[str, ...]]] = {
     config: tuple(name for name, setting in SETTINGS.items() if setting.topic_config == config)
     for config in TOPIC_CONFIGS
 }
-"""Topic config -> the broker configs that are its default, in the order of precedence."""
+"""Topic config -> the broker configs that provide its default, in the order of precedence."""
 
 _DEFAULT_OF: Final = {
     config: attrgetter(SETTINGS[names[0]].field) for config, names in INHERITED.items() if len(names) == 1

@@ -28,7 +28,7 @@ from ..security.acls import CLUSTER_NAME, Operation, Resource
 from ..topics import NO_ID
 
 AUTHORIZATION_FAILED: Final = "Authorization failed."
-"""Kafka's error message of most refusals."""
+"""Kafka's error message for most denied requests."""
 
 # The operations that each resource type supports, as bit fields of AclOperation codes. Without an authorizer,
 # Kafka returns all of them as authorized.
@@ -41,7 +41,7 @@ TOPIC_OPERATIONS: Final = (
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
 Authorized = Call | Message | CloseConnection
-"""The call to execute, possibly narrowed; or the response, or the end of the connection."""
+"""The call to execute, possibly narrowed; otherwise the response, or a closed connection."""
 
 
 class Access:

@@ -139,7 +139,7 @@ _PERMISSIONS: Final[Mapping[int, tuple[Resource, ErrorCode]]] = {
     ResourceType.CLIENT_METRICS: (Resource.CLUSTER, CLUSTER_FAILED),
     ResourceType.GROUP: (Resource.GROUP, GROUP_FAILED),
 }
-"""Config resource type -> the resource whose permission it needs, and the error without it."""
+"""Config resource type -> ACL resource type that must be permitted, and the error otherwise."""
 
 
 def config_requirements(operation: Operation) -> tuple[Requirement, ...]:

@@ -34,7 +34,7 @@ GroupRequest = (
     | OffsetFetchRequest
     | TxnOffsetCommitRequest
 )
-"""Requests that name one group; OffsetFetch does so before v8."""
+"""Requests that name one group; OffsetFetch names one group before v8."""
 
 
 def handle_group_request(broker: Broker, call: Call) -> Result:

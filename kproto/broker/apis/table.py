@@ -106,7 +106,7 @@ APIS: Final[Mapping[int, Api]] = {module.API.key: module.API for module in _MODU
 """API key -> entry, in the order of the keys."""
 
 REFUSABLE: Final = frozenset(key for key, api in APIS.items() if api.authorization is not None)
-"""The APIs that `Server.fail` can inject errors into: a failure is a refusal with another error."""
+"""The APIs that `Server.fail` can inject errors into: those that can deny authorization."""
 
 
 def served(highest: Mapping[str, int] | None = None) -> dict[int, ApiVersion]:

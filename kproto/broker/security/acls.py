@@ -156,7 +156,7 @@ class Acls:
         self._allow_everyone = allow_everyone
         self._acls: dict[Acl, None] = {}
         self.version = 0
-        """Increases with each change."""
+        """The number of changes so far."""
 
     def add(self, acl: Acl) -> None:
         """Add an ACL."""

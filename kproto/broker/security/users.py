@@ -36,7 +36,7 @@ class Users:
         self, passwords: Mapping[str, str] | None = None, secret: bytes = b"", tokens: Check | None = None
     ) -> None:
         self.tokens = tokens
-        """Checks OAUTHBEARER tokens; None: the mechanism is not enabled."""
+        """The check of OAUTHBEARER tokens; None if the mechanism is not enabled."""
         self._secret = secret
         self._passwords: dict[str, str] = {}
         self._credentials: dict[str, dict[str, Credential]] = {name: {} for name in HASHES}
