@@ -17,6 +17,7 @@ from tests.consumer.engine.stage import (
 from tests.consumer.stage import Client, World, tp
 
 
+@pytest.mark.rule("M164")
 def test_a_reading_consumer_closes_its_fetch_session() -> None:
     world = world_with_records()
     a = caught_up_member(world)

@@ -219,6 +219,7 @@ def test_a_pattern_requests_all_topics_before_each_join(release: ModuleType) -> 
     assert all("all" in line for line in requests_of(a, "Metadata"))
 
 
+@pytest.mark.rule("M29")
 @BOTH
 def test_a_lost_coordinator_connection_causes_a_lookup_but_no_rejoin(release: ModuleType) -> None:
     stage, a = stage_with_member(release)
@@ -229,6 +230,7 @@ def test_a_lost_coordinator_connection_causes_a_lookup_but_no_rejoin(release: Mo
     assert len(requests_of(a, "Join")) == 2
 
 
+@pytest.mark.rule("M119")
 @BOTH
 def test_a_poll_without_a_subscription_throws(release: ModuleType) -> None:
     stage = Stage()

@@ -152,6 +152,7 @@ def test_wakeup_does_nothing_to_close() -> None:
 # ---- concurrent calls
 
 
+@pytest.mark.rule("M119")
 @BOTH
 def test_a_concurrent_poll_throws_and_the_open_poll_continues(release: ModuleType) -> None:
     world = World({"t": 1})

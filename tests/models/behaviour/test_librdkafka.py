@@ -221,6 +221,7 @@ def test_a_lost_coordinator_connection_causes_a_lookup_and_validates_positions()
 # ---- commits
 
 
+@pytest.mark.rule("M126")
 def test_the_timer_commits_newer_offsets_and_an_unassign_commits_them_again() -> None:
     stage, a = stage_with_member()
     stage.run(1000)
@@ -250,6 +251,7 @@ def test_s0_11_both_commit_paths(options: dict[str, object], timer: int, closing
     assert len(requests_of(a, "Commit")) == closing
 
 
+@pytest.mark.rule("M126")
 def test_s0_12_a_delivered_record_stores_its_offset_plus_one() -> None:
     stage, a = stage_with_member(auto_commit=False)
     stage.run(500)
@@ -291,6 +293,7 @@ def test_a_commit_without_offsets_is_no_offset() -> None:
 # ---- subscribe, assign, seek
 
 
+@pytest.mark.rule("M102")
 def test_s0_6_an_eager_resubscribe_to_the_same_topics_revokes_and_rejoins_without_leaving() -> None:
     stage, a = stage_with_member()
     a.run_command("subscribe t")
@@ -311,6 +314,7 @@ def test_s0_6_a_cooperative_resubscribe_to_the_same_topics_does_nothing() -> Non
     assert len(requests_of(a, "Join")) == 2
 
 
+@pytest.mark.rule("M102")
 def test_s0_7_a_subscribe_during_a_rebalance_is_deferred() -> None:
     stage, a = stage_with_member()
     stage.topic("u", 1)
@@ -326,6 +330,7 @@ def test_s0_7_a_subscribe_during_a_rebalance_is_deferred() -> None:
     assert stage.run(until=lambda: a.has_printed("assigned u:0"))
 
 
+@pytest.mark.rule("M101")
 def test_assign_calls_of_the_wrong_protocol_fail_with_state() -> None:
     _, a = stage_with_member()
     a.do(c.AssignCalled({T0: 3}, "add"))
@@ -352,6 +357,7 @@ def test_s0_9_seek_fails_before_the_fetcher_starts_and_to_stored() -> None:
 
 
 def test_s0_16_logical_offsets_have_names() -> None:
+    assert (STORED, INVALID, BEGINNING, END) == (-1000, -1001, -2, -1)
     names = [offset2str(offset) for offset in (STORED, INVALID, BEGINNING, END, -2003, 7)]
     assert names == ["STORED", "INVALID", "BEGINNING", "END", "TAIL(3)", "7"]
 

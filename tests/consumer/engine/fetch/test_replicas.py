@@ -108,6 +108,7 @@ def test_a_follower_that_becomes_unreachable_does_not_stop_reading() -> None:
     assert near.world.run(15_000, until=lambda: len(a.records) == 11)
 
 
+@pytest.mark.rule("M154")
 @pytest.mark.parametrize(
     "code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE]
 )
@@ -126,6 +127,7 @@ def test_an_error_that_the_leader_also_returns_is_raised() -> None:
     assert isinstance(a.errors[0], BrokerError)
 
 
+@pytest.mark.rule("M179")
 def test_a_failing_follower_is_retried_with_backoff_until_it_works() -> None:
     near = FollowerWorld(ErrorCode.KAFKA_STORAGE_ERROR)
     a = near.start_reader()
@@ -147,6 +149,7 @@ def test_the_leader_serves_a_client_whose_preferred_replica_is_unknown() -> None
     assert near.world.run(1_000, until=lambda: len(a.records) == 10)
 
 
+@pytest.mark.rule("M179")
 def test_the_leader_is_asked_again_after_metadata_max_age_ms() -> None:
     """The client returns even without new records: a follower that fell behind would otherwise delay reading
     for twice as long.

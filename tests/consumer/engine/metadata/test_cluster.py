@@ -27,6 +27,7 @@ def view(*answers: MetadataResponse, version: int = 13, everything: bool = False
     return cluster_view
 
 
+@pytest.mark.rule("M198")
 def test_the_newest_leader_epoch_wins() -> None:
     """M198: brokers answer from metadata of different age."""
     assert (
@@ -39,6 +40,7 @@ def test_the_newest_leader_epoch_wins() -> None:
     )
 
 
+@pytest.mark.rule("M198")
 def test_an_older_epoch_is_accepted_without_a_leader_after_enough_responses() -> None:
     behind = [metadata_response(leader=2, epoch=4)] * MAX_OLDER_RESPONSES
     assert view(metadata_response(leader=1, epoch=5), *behind, *behind).leader(tp("t", 0)) == 1

@@ -22,6 +22,7 @@ def numbers(*ends: int) -> list[str]:
     return [str(number) for number in range(*ends)]
 
 
+@pytest.mark.rule("M140")
 def test_a_committed_offset_is_validated_before_the_first_fetch() -> None:
     world = committed_world()
     b = new_member(world)
@@ -59,6 +60,7 @@ def test_a_response_with_two_ends_of_one_epoch_is_requested_again(ends: tuple[in
     assert world.run(3_000, until=lambda: b.values() == ["x"])
 
 
+@pytest.mark.rule("M150")
 def test_a_log_truncated_below_the_commit_is_read_from_the_truncation_and_reported() -> None:
     world = committed_world()
     truncate(world, 5)
@@ -72,6 +74,7 @@ def test_a_log_truncated_below_the_commit_is_read_from_the_truncation_and_report
     assert b.errors == []
 
 
+@pytest.mark.rule("M150", "M152")
 def test_without_a_policy_truncation_is_raised_until_a_seek() -> None:
     world = committed_world()
     truncate(world, 5)
@@ -88,6 +91,7 @@ def test_without_a_policy_truncation_is_raised_until_a_seek() -> None:
     assert world.run(2000, until=lambda: b.values() == [f"new {number}" for number in range(1, 8)])
 
 
+@pytest.mark.rule("M149")
 def test_a_truncation_while_reading_is_noticed_at_the_leader_change() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 5))
