@@ -294,7 +294,7 @@ class PollOperations:
 
 
 def check_group(options: ConsumerOptions) -> str:
-    """Return the group's id; raise IllegalState if there is none."""
+    """Return the group's id; raise IllegalState if there is none (M133)."""
     if options.group_id is None:
         raise IllegalState("this consumer has no group_id")
     return options.group_id

@@ -2,7 +2,7 @@
 
 * M206 Without an initial commit, a crash before the application's first commit would skip records: "latest"
   would then mean a later end of the log (M203). Start offsets that are looked up together are committed
-  together.
+  together. So every record of a new partition is read, whatever step a crash follows (M209).
 * A commit without a response, or with the identity of another generation, is retried with a growing backoff.
   Until it succeeds no record of the partition is returned. Any other error is raised, and then the records
   are returned.

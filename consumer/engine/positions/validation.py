@@ -3,8 +3,8 @@
 Rules (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
 
 * A committed offset with a leader epoch is validated before the first fetch. A position after a record with a
-  known epoch is validated whenever the partition gets a leader with a newer epoch. A position from a seek or
-  a reset has no epoch and is trusted.
+  known epoch is validated whenever the partition gets a leader with a newer epoch. A position from a
+  reset, or from a seek without an epoch, is trusted (M141).
 * The leader returns where that epoch ends in its log. If that is below the position, the log was truncated
   (an unclean election, a topic restored from a copy). Records that were read no longer exist, and other
   records may have their offsets.

@@ -34,6 +34,7 @@ from tests.consumer.engine.stage import (
 from tests.consumer.stage import Client, World, tp
 
 
+@pytest.mark.rule("M173", "M177")
 @pytest.mark.parametrize("code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 999])
 def test_an_unknown_fetch_error_is_raised_and_retried_with_backoff(code: int) -> None:
     world = world_with_records()

@@ -20,7 +20,7 @@ from kproto.errors import (
     RequestTimedOut,
 )
 from kproto.messages.fetch import FetchRequest
-from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
@@ -336,6 +336,33 @@ def test_a_member_that_lost_its_partitions_rejoins_and_reports_why() -> None:
     assert len(a.owns()) == 2
 
 
+@pytest.mark.rule("M121")
+def test_buffered_records_are_returned_while_the_coordinator_is_unknown() -> None:
+    world = World({"t": 1})
+    a = world.consumer(**{**GROUP, "session_timeout_ms": 30_000})
+    a.limit = 10
+    a.subscribe("t")
+    assert world.run(until=lambda: bool(a.owned))
+
+    def answer(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, HeartbeatRequest):
+            return HeartbeatResponse(error_code=16)
+        if isinstance(request, FindCoordinatorRequest):
+            return FindCoordinatorResponse(
+                coordinators=[
+                    Coordinator(key="g", node_id=-1, host="", port=-1, error_code=15, error_message=None)
+                ]
+            )
+        return None
+
+    world.tamper = answer
+    world.run(1_000)
+    assert a.engine.coordinator.node is None
+    world.write("t", 0, *numbers(0, 100))
+    assert world.run(2_000, until=lambda: a.values() == numbers(0, 100))
+    assert a.engine.coordinator.node is None
+
+
 def test_a_broken_connection_loses_no_record() -> None:
     world = World({"t": 2})
     a = world.consumer(**GROUP)
@@ -365,6 +392,7 @@ def test_a_pattern_subscribes_to_new_topics_from_their_first_record() -> None:
 # ---- start positions
 
 
+@pytest.mark.rule("M147")
 def test_latest_skips_existing_records_and_earliest_reads_them() -> None:
     world = World({"t": 1})
     world.write("t", 0, "old")
@@ -379,6 +407,7 @@ def test_latest_skips_existing_records_and_earliest_reads_them() -> None:
     assert b.values() == ["old", "new"]
 
 
+@pytest.mark.rule("M209")
 @pytest.mark.parametrize("wait", [0, 1, 5, 50, 400, 900])
 def test_latest_skips_no_record_of_a_new_partition(wait: int) -> None:
     """Partitions are read from their first record, whenever they are added (M209)."""
@@ -396,6 +425,7 @@ def test_latest_skips_no_record_of_a_new_partition(wait: int) -> None:
     assert sorted(a.values() + b.values()) == sorted(f"{p}:{at}" for p in (1, 2) for at in range(100))
 
 
+@pytest.mark.rule("M203", "M209")
 def test_a_crash_before_the_first_commit_of_a_new_partition_loses_nothing() -> None:
     """M203 (c): the consumer is killed after reading and before its first interval commit. More records are
     written while it is away.
@@ -500,6 +530,7 @@ def test_without_a_policy_offset_out_of_range_is_raised_until_a_seek() -> None:
     assert len(a.errors) == count
 
 
+@pytest.mark.rule("M139")
 def test_a_missing_commit_without_a_reset_policy_is_an_error() -> None:
     world = World({"t": 1})
     a = world.consumer(**{**GROUP, "auto_offset_reset": "none"})
@@ -521,6 +552,7 @@ def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
     assert {str(error)[:3] for error in a.errors[-3:]} == {"t-1"}
 
 
+@pytest.mark.rule("M147")
 def test_by_duration_starts_at_the_first_record_within_the_duration() -> None:
     world = World({"t": 1})
     for at in range(10):
@@ -1073,6 +1105,22 @@ def test_calls_in_the_wrong_state_are_rejected(misuse: Any) -> None:
     world = World({"t": 1})
     with pytest.raises(IllegalState):
         misuse(world.consumer(group_id="g"))
+
+
+@pytest.mark.rule("M133")
+def test_a_commit_without_a_group_is_rejected() -> None:
+    world = World({"t": 1})
+    a = world.consumer()
+    a.do(ev.Assign({tp("t", 0): None}))
+    with pytest.raises(IllegalState, match="no group_id"):
+        a.do(ev.Commit("mine", {tp("t", 0): (1, None, "")}, 1000))
+
+
+@pytest.mark.rule("M133")
+def test_a_subscription_without_a_group_is_rejected() -> None:
+    world = World({"t": 1})
+    with pytest.raises(IllegalState, match="no group_id"):
+        world.consumer().do(ev.Subscribe(frozenset({"t"})))
 
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])

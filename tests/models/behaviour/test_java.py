@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kproto.group.subscription import Assignment, TopicPartition
+from kproto.messages.fetch import FetchRequest
 from kproto.models import contract as c
 from kproto.models import java
 from kproto.models.java import consumer_coordinator, hash_order, java_2_6
@@ -490,3 +491,37 @@ def test_all_records_arrive_although_connections_break_at_any_time(release: Modu
     assert stage.run(
         8000, until=lambda: {(record.partition, record.offset) for record in a.records} >= all_records
     )
+
+
+@BOTH
+@pytest.mark.rule("M156")
+def test_a_partition_with_buffered_records_is_not_fetched(release: ModuleType) -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *map(str, range(10)))
+    a = world.join("a", release, topics=["t"], group_id="g", reset="earliest")
+    a.limit = 4
+    fetched_at: list[tuple[int, int]] = []
+
+    def count(client: Any, request: Any, version: int) -> None:
+        if isinstance(request, FetchRequest) and request.topics:
+            fetched_at.append((request.topics[0].partitions[0].fetch_offset, len(a.records)))
+
+    world.tamper = count
+    assert world.run(until=lambda: len(a.records) == 10)
+    world.run(1_000)
+    assert [offset for offset, _ in fetched_at] == [0, 10]
+    assert fetched_at[1][1] in (8, 10)
+
+
+@BOTH
+@pytest.mark.rule("M203")
+def test_records_written_to_a_new_partition_before_it_is_noticed_are_never_read(release: ModuleType) -> None:
+    world = World({"t": 1})
+    a = world.join("a", release, topics=["t"], group_id="g", reset="latest", metadata_ms=1_000)
+    world.run(3_000)
+    world.grow("t", 2)
+    world.write("t", 1, "early")
+    world.run(5_000)
+    world.write("t", 1, "late")
+    world.run(2_000)
+    assert a.values("t", 1) == ["late"]

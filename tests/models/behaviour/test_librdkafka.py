@@ -15,7 +15,7 @@ from kproto.models import contract as c
 from kproto.models import librdkafka
 from kproto.models.librdkafka import cgrp_rebalance, offset_store, toppar
 from kproto.models.librdkafka.constants import BEGINNING, END, INVALID, STORED, offset2str
-from kproto.models.librdkafka.state import CgrpJoinState, FetchPos, Toppar, TopparFetchState
+from kproto.models.librdkafka.state import CgrpJoinState, FetchOp, FetchPos, Toppar, TopparFetchState
 from kproto.testing.world import World
 
 from ..stage import Stage, StageMember
@@ -356,6 +356,7 @@ def test_s0_9_seek_fails_before_the_fetcher_starts_and_to_stored() -> None:
     assert librdkafka.position(a.state, T0) == 10
 
 
+@pytest.mark.rule("M146")
 def test_s0_16_logical_offsets_have_names() -> None:
     assert (STORED, INVALID, BEGINNING, END) == (-1000, -1001, -2, -1)
     names = [offset2str(offset) for offset in (STORED, INVALID, BEGINNING, END, -2003, 7)]
@@ -578,7 +579,22 @@ def test_mutant_an_event_answered_at_once_causes_no_race(monkeypatch: pytest.Mon
     assert handler.request()[0] == {0: 2}
 
 
-def test_queued_records_of_an_older_version_are_dropped() -> None:
+@pytest.mark.rule("M194")
+def test_records_queued_before_a_seek_are_not_delivered() -> None:
+    stage, a = stage_with_member(1)
+    a.run_command("poll off")
+    stage.run(100)
+    stage.produce("t", [0], 10)
+    stage.run(500)
+    assert any(isinstance(item, FetchOp) for item in a.state.queue)
+    a.records.clear()
+    a.do(c.SeekCalled(T0, 4))
+    a.run_command("poll on")
+    stage.run(500)
+    assert [record.offset for record in a.records] == list(range(4, 20))
+
+
+def test_a_pause_returns_to_the_position_after_the_last_delivered_record() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
     toppar_state = Toppar(
         T0, state=TopparFetchState.ACTIVE, fetch_position=FetchPos(9), app_position=FetchPos(5)

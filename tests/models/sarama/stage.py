@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kproto.messages.fetch import FetchResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
 from kproto.models import contract as c
 from kproto.models import sarama
@@ -58,6 +59,24 @@ def inject_offset_fetch_errors(member: StageMember, *codes: int) -> None:
             and isinstance(event.response, OffsetFetchResponse)
         ):
             event.response.groups[0].topics[0].partitions[0].error_code = remaining.pop(0)
+        do(event)
+
+    member.do = respond  # type: ignore[method-assign]
+
+
+def inject_fetch_error(member: StageMember, code: int) -> None:
+    """Put an error code into the first partition of the next Fetch response that has one."""
+    do = member.do
+
+    def respond(event: c.ModelEvent) -> None:
+        if (
+            isinstance(event, c.ResponseReceived)
+            and isinstance(event.response, FetchResponse)
+            and event.response.responses
+        ):
+            partition = event.response.responses[0].partitions[0]
+            partition.error_code, partition.records = code, b""
+            member.do = do  # type: ignore[method-assign]
         do(event)
 
     member.do = respond  # type: ignore[method-assign]

@@ -15,6 +15,7 @@ from tests.models.sarama.stage import (
     USUAL,
     Mutate,
     assert_mutant_fails,
+    inject_fetch_error,
     requests_of,
     stage_with_client,
     stage_with_member,
@@ -104,6 +105,27 @@ def test_after_an_offset_out_of_range_the_claim_starts_at_the_initial_offset() -
     b.run_command("subscribe t")
     assert stage.run(until=lambda: len(b.records) == 5)
     assert len(requests_of(b, "ListOffsets")) == 4
+
+
+@rule("M155")
+def test_an_offset_that_leaves_the_log_ends_the_session() -> None:
+    stage, a = stage_with_member(1)
+    inject_fetch_error(a, 1)
+    stage.produce("t", [0], 1)
+    assert stage.run(5_000, until=lambda: len(requests_of(a, "Join")) == 3)
+    assert a.has_printed("error KError(1)")
+    assert 'reason="a ConsumeClaim handler has exited"' in requests_of(a, "Join")[2]
+    assert stage.run(5_000, until=lambda: len(a.records) == 6)
+
+
+@rule("M177")
+def test_a_corrupt_message_is_reported_and_the_partition_starts_again() -> None:
+    stage, a = stage_with_member(1)
+    inject_fetch_error(a, 2)
+    stage.produce("t", [0], 1)
+    assert stage.run(5_000, until=lambda: len(a.records) == 6)
+    assert a.has_printed("error KError(2)")
+    assert len(requests_of(a, "Join")) == 2
 
 
 def test_an_offset_out_of_range_is_an_error_without_reset_invalid_offsets() -> None:

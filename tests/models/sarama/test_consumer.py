@@ -62,6 +62,7 @@ def test_an_offset_after_the_end_of_the_log_is_out_of_range() -> None:
     assert errors(a) == ["KError(1)"]
 
 
+@rule("M193")
 def test_a_closed_partition_can_be_consumed_again() -> None:
     world, a = world_with_client()
     a.assign({T0: 4})

@@ -7,6 +7,7 @@ from uuid import UUID
 from consumer.engine.fetch.sessions import FetchSession, FetchTarget
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tests.consumer.stage import tp
+from tests.rules import rule
 
 A, B = UUID(int=1), UUID(int=2)
 VERSION = 17
@@ -60,7 +61,7 @@ def started_session(**wants: int) -> FetchSession:
     return session
 
 
-@pytest.mark.rule("M160")
+@rule("M160")
 def test_the_first_request_starts_a_session_with_all_partitions() -> None:
     request = next_request(FetchSession(), {0: new_target(5), 1: new_target(7)})
     assert (request.session_id, request.session_epoch) == (0, 0)
@@ -123,7 +124,7 @@ def test_an_evicted_session_is_restarted_and_another_error_closes_the_old_one() 
     assert len(requested_partitions(request)) == 2
 
 
-@pytest.mark.rule("M160")
+@rule("M160")
 def test_the_epoch_after_the_maximum_is_1() -> None:
     session = started_session()
     session.epoch = 2**31 - 1
@@ -132,7 +133,7 @@ def test_the_epoch_after_the_maximum_is_1() -> None:
     assert session.epoch == 1
 
 
-@pytest.mark.rule("M163")
+@rule("M163")
 def test_a_failed_request_is_followed_by_a_full_one() -> None:
     session = started_session()
     session.on_failure()

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from consumer.engine import events as ev
 from kproto.errors import LogTruncated, OffsetOutOfRange
 from kproto.messages.fetch import FetchRequest
+from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -38,6 +40,7 @@ def _is_request_of(world: World, client: Client, request: Any) -> bool:
     return any(request is sent for sent in world.requests_of(client, type(request)))
 
 
+@pytest.mark.rule("M138")
 @pytest.mark.parametrize("ends", [(10, 3), (3, 10)])
 def test_a_response_with_two_ends_of_one_epoch_is_requested_again(ends: tuple[int, int]) -> None:
     world = committed_world()
@@ -56,6 +59,7 @@ def test_a_response_with_two_ends_of_one_epoch_is_requested_again(ends: tuple[in
     world.write("t", 0, "x")
     world.run(5_000)
     assert (b.records, b.changes_of("truncated")) == ([], [])
+    assert world.requests_of(b, FetchRequest) == []
     world.tamper = None
     assert world.run(3_000, until=lambda: b.values() == ["x"])
 
@@ -139,6 +143,30 @@ def test_buffered_records_of_the_truncated_part_are_not_returned() -> None:
     a.resume_polling()
     assert world.run(until=lambda: len(a.records) >= 8)
     assert a.values() == [*numbers(0, 5), "new 0", "new 1", "new 2"]
+
+
+@pytest.mark.rule("M141")
+@pytest.mark.parametrize(("leader_epoch", "checks"), [(None, 0), (0, 1)])
+def test_only_a_seek_with_a_leader_epoch_is_validated(leader_epoch: int | None, checks: int) -> None:
+    world = committed_world()
+    b = world.consumer()
+    b.assign({T0: 0})
+    assert world.run(until=lambda: len(b.records) == 10)
+    b.do(ev.Seek(T0, 5, leader_epoch))
+    assert world.run(until=lambda: len(b.records) == 15)
+    assert len(world.requests_of(b, OffsetForLeaderEpochRequest)) == checks
+
+
+@pytest.mark.rule("M141")
+def test_a_seek_to_the_beginning_is_looked_up_by_the_next_poll() -> None:
+    world = committed_world()
+    b = world.consumer()
+    b.assign({T0: 8})
+    assert world.run(until=lambda: b.values() == numbers(8, 10))
+    assert world.requests_of(b, ListOffsetsRequest) == []
+    b.seek_to("earliest", T0)
+    assert world.run(until=lambda: b.values()[2:] == numbers(0, 10))
+    assert len(world.requests_of(b, ListOffsetsRequest)) == 1
 
 
 def test_the_position_of_a_seek_is_not_validated() -> None:

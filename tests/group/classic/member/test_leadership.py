@@ -376,12 +376,13 @@ def test_followers_watch_metadata_if_the_policy_says_so() -> None:
     assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
-@rule("M81")
+@rule("M81", "M82")
 def test_leadership_ends_with_the_next_join() -> None:
     solo = Solo(COOPERATIVE).leading()
     solo.apply(MetadataUpdated({"t": 4}))
     solo.answer_join(generation=2)
-    solo.answer_sync(*parts("t", 0))
+    solo.answer_sync(*parts("t", 0, 1, 2))
+    assert solo.state is MemberState.STABLE
     solo.actions.clear()
     solo.apply(MetadataUpdated({"t": 5}))
     assert solo.actions == []

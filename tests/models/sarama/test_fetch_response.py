@@ -1,0 +1,86 @@
+"""What a partition consumer makes of one response: messages, its next offset and its fetch size."""
+
+from __future__ import annotations
+
+from kproto.group.subscription import TopicPartition
+from kproto.messages.fetch import PartitionData
+from kproto.models.sarama.errors import GoError
+from kproto.models.sarama.fetch_response import parse
+from kproto.models.sarama.partition_consumer import MessageReceiver, PartitionConsumer
+from kproto.records import Record, encode_batch
+from tests.models.sarama.stage import stage_with_client
+from tests.rules import rule
+
+
+class Errors(MessageReceiver):
+    """The Errors channel of a partition consumer."""
+
+    __slots__ = ("texts",)
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def report(self, error: GoError) -> None:
+        self.texts.append(error.text)
+
+
+def partition_consumer(offset: int = 0, **conf: object) -> tuple[PartitionConsumer, list[str]]:
+    """Return a partition consumer at `offset`, and its errors."""
+    _, member = stage_with_client(**conf)
+    errors = Errors()
+    return PartitionConsumer(member.state, errors, TopicPartition("t", 0), offset), errors.texts
+
+
+def response(records: bytes, high_watermark: int = 10) -> PartitionData:
+    return PartitionData(
+        partition_index=0,
+        error_code=0,
+        high_watermark=high_watermark,
+        aborted_transactions=None,
+        records=records,
+    )
+
+
+def batch(*offsets: int) -> bytes:
+    return encode_batch([Record(offset, 0, None, b"x" * 100) for offset in offsets])
+
+
+@rule("M190")
+def test_a_response_without_a_complete_batch_increases_the_fetch_size() -> None:
+    child, errors = partition_consumer(**{"Fetch.Default": 50, "Fetch.Max": 120})
+    data = batch(0)
+    assert parse(child, response(data[:50])) == ([], None)
+    assert child.fetch_size == min(len(data), 120)
+    child.fetch_size = 100
+    parse(child, response(data[:11]))
+    assert child.fetch_size == 120
+    assert (child.offset, errors) == (0, [])
+
+
+@rule("M190")
+def test_a_message_above_the_largest_fetch_size_is_reported_and_skipped() -> None:
+    child, errors = partition_consumer(offset=4, **{"Fetch.Default": 50, "Fetch.Max": 50})
+    assert parse(child, response(batch(4)[:50])) == ([], None)
+    assert (child.offset, child.fetch_size) == (5, 50)
+    assert errors == ["a message is larger than Consumer.Fetch.Max"]
+
+
+@rule("M191")
+def test_an_empty_batch_advances_the_offset_up_to_the_high_watermark() -> None:
+    child, _ = partition_consumer()
+    empty = encode_batch([], base_offset=0, last_offset=6)
+    assert parse(child, response(empty, high_watermark=6)) == ([], None)
+    assert child.offset == 0
+    assert parse(child, response(empty, high_watermark=7)) == ([], None)
+    assert child.offset == 7
+
+
+@rule("M192")
+def test_only_a_response_with_records_changes_the_high_watermark() -> None:
+    child, _ = partition_consumer()
+    parse(child, response(batch(0), high_watermark=1))
+    assert child.high_watermark == 1
+    parse(child, response(b"", high_watermark=5))
+    assert child.high_watermark == 1
+    parse(child, response(batch(1), high_watermark=6))
+    assert child.high_watermark == 6
