@@ -99,6 +99,10 @@ class Settings:
     )
     log_retention_minutes: int | None = _setting(None, Integer(32), topic_config="retention.ms")
     log_retention_hours: int | None = _setting(None, Integer(32), topic_config="retention.ms")
+    # 1 GiB, Kafka's default. At least 1 MiB, as in Kafka 4 (KIP-1030).
+    log_segment_bytes: int = _setting(
+        1_073_741_824, Integer(32, 1_048_576), dynamic=True, topic_config="segment.bytes"
+    )
     max_incremental_fetch_session_cache_slots: int = _setting(1000, Integer(32, 0))
     # Kafka's default: 1 MiB, plus the 12 bytes of a batch's offset and length.
     message_max_bytes: int = _setting(

@@ -34,10 +34,6 @@ CLUSTER_METADATA: Final = "__cluster_metadata"
 # The most partitions of a topic. The limit is this broker's own: each partition occupies memory, and Metadata
 # lists all of them.
 MAX_PARTITIONS: Final = 100_000
-_SEGMENT_CONFIGS: Final = {"segment.bytes", "segment.ms", "max.compaction.lag.ms"}
-_DEFAULT_LIMITS: Final = Limits(
-    int(TOPIC_CONFIGS["segment.bytes"].default), int(TOPIC_CONFIGS["segment.ms"].default)
-)
 
 
 class Partition:
@@ -118,8 +114,6 @@ class Topic:
 
     def limits(self, settings: Settings) -> Limits:
         """Return the limits for segments of this topic."""
-        if not self.configs.keys() & _SEGMENT_CONFIGS:
-            return _DEFAULT_LIMITS
         ms = int(self.config("segment.ms", settings))
         if "compact" in self.config("cleanup.policy", settings):
             ms = min(ms, int(self.config("max.compaction.lag.ms", settings)))

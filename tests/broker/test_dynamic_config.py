@@ -59,6 +59,12 @@ def test_the_timestamp_type_takes_effect_immediately(stage: Stage, client: Clien
     assert client.produce(batch_of(b"x")).log_append_time_ms == stage.now
 
 
+def test_log_segment_bytes_takes_effect_immediately(stage: Stage, client: Client) -> None:
+    alter_config(client, "log.segment.bytes", "2000000", broker="")
+    assert describe_configs(client, "t", kind=2)["segment.bytes"].value == "2000000"
+    assert stage.topic("t").limits(stage.broker.settings).size == 2_000_000
+
+
 def test_a_value_for_one_broker_has_precedence(client: Client) -> None:
     values: list[tuple[str, str]] = [("", "7000"), ("1", "8000")]
     for broker, value in values:
@@ -103,7 +109,7 @@ def test_static_configs_are_read_only(client: Client) -> None:
         ("message.max.bytes", "1", "x", SET, E.INVALID_REQUEST),
         ("log.retention.ms", "0", "1", SET, E.INVALID_REQUEST),
         ("log.cleanup.policy", "shred", "1", SET, E.INVALID_REQUEST),
-        ("log.segment.bytes", "2000000", "1", SET, E.INVALID_REQUEST),
+        ("log.roll.ms", "1000", "1", SET, E.INVALID_REQUEST),
         ("no.such", "1", "", SET, E.INVALID_REQUEST),
         ("num.partitions", None, "1", DELETE, E.NONE),
     ],

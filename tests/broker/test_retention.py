@@ -46,6 +46,17 @@ def test_a_segment_has_at_most_segment_bytes(stage: Stage, client: Client) -> No
     assert bases(stage.log("t")) == [0, 1, 2]
 
 
+def test_log_segment_bytes_applies_to_topics_without_segment_bytes() -> None:
+    stage = Stage({"t": 1, "own": 1}, log_segment_bytes=1 << 20)
+    stage.topic("own").configs["segment.bytes"] = str(1 << 30)
+    client = stage.client()
+    for topic in ("t", "own"):
+        for _ in range(3):
+            client.produce(batch_of(LARGE), topic)
+    assert bases(stage.log("t")) == [0, 1, 2]
+    assert bases(stage.log("own")) == [0]
+
+
 def test_a_segment_spans_at_most_segment_ms(stage: Stage, client: Client) -> None:
     set_configs(stage, segment_ms=100)
     write(client, 500, 400, 399, 450, 298)

@@ -18,7 +18,7 @@ def test_settings_have_kafkas_names() -> None:
 
 def test_an_unknown_name_is_refused_with_the_known_names() -> None:
     with pytest.raises(ConfigError, match=r"auto\.create\.topics\.enable.*group\.max\.size"):
-        Settings.from_properties({"log.segment.bytes": "1"})
+        Settings.from_properties({"log.roll.ms": "1"})
 
 
 @pytest.mark.parametrize(
