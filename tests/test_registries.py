@@ -1,0 +1,171 @@
+"""Entries of tables that are forgotten without an error: configs that no code reads, unregistered modules."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kproto import cli
+from kproto.broker.apis import table
+from kproto.broker.settings import SETTINGS, kafka_name
+from kproto.broker.topic_configs import TOPIC_CONFIGS
+from kproto.group.assignors import ASSIGNORS
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def parsed(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text())
+
+
+# -- modules of a folder
+
+
+class Registry(NamedTuple):
+    """A folder whose modules are entries of one table."""
+
+    folder: str
+    # The name that only these modules of the folder define; the others are helpers.
+    marker: str
+    table: str
+    registered: Callable[[], Collection[str]]
+
+
+REGISTRIES = (
+    Registry(
+        "kproto/cli",
+        "add",
+        "_COMMANDS in kproto/cli/__init__.py",
+        lambda: {command.__name__ for command in cli._COMMANDS},
+    ),
+    Registry(
+        "kproto/group/assignors",
+        "assign",
+        "ASSIGNORS in kproto/group/assignors/__init__.py",
+        lambda: {assignor.assign.__module__ for assignor in ASSIGNORS.values()},
+    ),
+    Registry(
+        "kproto/broker/apis",
+        "API",
+        "_MODULES in kproto/broker/apis/table.py",
+        lambda: {module.__name__ for module in table._MODULES},
+    ),
+)
+
+
+def defines(path: Path, name: str) -> bool:
+    """Return whether a module defines a function or a variable of this name."""
+    for node in ast.parse(path.read_text()).body:
+        match node:
+            case ast.FunctionDef(name=defined) | ast.AnnAssign(target=ast.Name(id=defined)):
+                if defined == name:
+                    return True
+            case ast.Assign(targets=targets):
+                if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                    return True
+    return False
+
+
+def entries(registry: Registry) -> Iterator[Path]:
+    """Yield the modules of the folder that define the marker."""
+    for path in sorted((ROOT / registry.folder).glob("*.py")):
+        if path.name != "__init__.py" and defines(path, registry.marker):
+            yield path.relative_to(ROOT)
+
+
+@pytest.mark.parametrize(
+    ("registry", "path"),
+    [
+        pytest.param(registry, path, id=path.as_posix())
+        for registry in REGISTRIES
+        for path in entries(registry)
+    ],
+)
+def test_a_module_of_a_registry_folder_is_in_its_table(registry: Registry, path: Path) -> None:
+    name = ".".join(path.with_suffix("").parts)
+    assert name in registry.registered(), f"{path} defines {registry.marker!r}: add it to {registry.table}"
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.folder)
+def test_every_entry_of_a_table_is_found_by_its_marker(registry: Registry) -> None:
+    """Otherwise the test above would not see a module that is missing in the table."""
+    found = {".".join(path.with_suffix("").parts) for path in entries(registry)}
+    assert found >= {*registry.registered()}
+
+
+# -- configs of the broker
+
+SETTINGS_CLASSES = {
+    "Settings": "kproto/broker/settings.py",
+    "GroupSettings": "kproto/group/classic/coordinator/settings.py",
+    "TransactionSettings": "kproto/transactions/settings.py",
+}
+READERS = ("broker", "group", "transactions", "cli")
+
+
+@cache
+def names_read() -> frozenset[str]:
+    """Return all attributes and texts in the modules that may read settings."""
+    nodes = [
+        node
+        for folder in READERS
+        for path in (ROOT / "kproto" / folder).rglob("*.py")
+        if path.relative_to(ROOT).as_posix() not in SETTINGS_CLASSES.values()
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return frozenset(attributes | {str(node.value) for node in nodes if isinstance(node, ast.Constant)})
+
+
+def settings_class(name: str) -> ast.ClassDef:
+    body = parsed(SETTINGS_CLASSES[name]).body
+    return next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def fields_of(name: str) -> list[str]:
+    annotated = (node for node in settings_class(name).body if isinstance(node, ast.AnnAssign))
+    return [node.target.id for node in annotated if isinstance(node.target, ast.Name)]
+
+
+def read_by_methods(name: str) -> set[str]:
+    """Return what the methods of a settings class read of `self`, if other modules use these methods."""
+    methods = [node for node in settings_class(name).body if isinstance(node, ast.FunctionDef)]
+    read: set[str] = set()
+    for method in reversed(methods):  # a method is above the methods that use it
+        if method.name in names_read() | read:
+            read |= {
+                node.attr
+                for node in ast.walk(method)
+                if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
+            }
+    return read
+
+
+def is_read(class_name: str, field: str) -> bool:
+    """Return whether a config has a reader: code, or the topics whose default it is."""
+    setting = SETTINGS.get(kafka_name(field))
+    if setting is not None and setting.topic_config is not None:
+        return TOPIC_CONFIGS[setting.topic_config].acts
+    return bool({field, kafka_name(field)} & (names_read() | read_by_methods(class_name)))
+
+
+@pytest.mark.parametrize(
+    ("class_name", "field"),
+    [
+        pytest.param(class_name, field, id=kafka_name(field))
+        for class_name in SETTINGS_CLASSES
+        for field in fields_of(class_name)
+    ],
+)
+def test_a_broker_config_is_read(class_name: str, field: str) -> None:
+    path = SETTINGS_CLASSES[class_name]
+    assert is_read(class_name, field), f"{kafka_name(field)} ({path}) has no effect: no code reads {field}"
+
+
+def test_a_config_without_a_reader_is_found() -> None:
+    assert not is_read("Settings", "log_flush_interval_ms")
