@@ -191,7 +191,7 @@ class Broker:
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
         """Let `amend` change the response of a call in place, before earlier amendments.
 
-        Returns the changed call, which becomes the current call of its connection.
+        Returns the new call, which becomes the current call of its connection.
         """
         earlier = call.amend_response
 

@@ -101,7 +101,7 @@ class Cluster:
         if now < self._producer_expiration_at:
             return
         self._producer_expiration_at = now + self._settings.producer_id_expiration_check_interval_ms
-        settings = self.dynamic.settings(self._node_ids[0])  # all brokers share the logs
+        settings = self.dynamic.settings(self._node_ids[0])  # All brokers share the logs.
         before = now + self.wall_clock_offset - settings.producer_id_expiration_ms
         for topic in self.topics:
             for partition in topic.partitions:

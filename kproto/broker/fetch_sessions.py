@@ -102,7 +102,7 @@ class FetchSession:
 
     def set_idle(self, key: Key, partition: Partition) -> None:
         """Skip a partition until it changes."""
-        if self.is_closed:  # a closed session would never be removed from `idle_partitions`
+        if self.is_closed:  # A closed session would never be removed from `idle_partitions`.
             return
         self.partitions[key].idle = partition
         self.idle_partitions.setdefault(partition, {})[self] = key
@@ -121,7 +121,7 @@ class FetchSession:
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """Return the partitions that may have new data, in their order."""
-        if reader != self.reader:  # another reader may be allowed to read more
+        if reader != self.reader:  # Another reader may be allowed to read more.
             self.reader = reader
             for key in self.partitions.keys() - self.active:
                 self.activate(key)
@@ -178,7 +178,7 @@ class FetchContext:
         for key, data in results.items():
             cached = self.session.partitions.get(key)
             if cached is None:
-                continue  # a fetch on another connection removed the partition while this fetch was delayed
+                continue  # A fetch on another connection removed the partition while this fetch was delayed.
             is_changed = bool(data.records) or data.error_code != 0 or not cached.is_unchanged(data)
             if not is_changed and self.incremental:
                 continue

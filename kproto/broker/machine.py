@@ -377,7 +377,7 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
     if connection.oversized_call is not None:
         call, connection.oversized_call = connection.oversized_call, None
         connection.response_in_flight = False
-        _execute(broker, connection, call)  # the call fails with its `injected_error`
+        _execute(broker, connection, call)  # The call fails with its `injected_error`.
     while connection.request_queue and connection.current_call is None and not connection.response_in_flight:
         if (broker.muted.of(connection.conn) or 0) > now:
             return
@@ -450,7 +450,7 @@ def _serve_raw_frame(
 ) -> str | None:
     """Serve a SASL message without a request header, which follows SaslHandshake v0."""
     step = authenticator.authenticate(frame, now, broker.cluster.wall_clock_offset)
-    connection.response_in_flight = True  # the next frame waits
+    connection.response_in_flight = True  # The next frame waits for `ResponseSent`.
     if isinstance(step, Rejected):
         delay = broker.settings.connection_failed_authentication_delay_ms
         _schedule_close(broker, connection.conn, now + delay, None, f"failed authentication: {step.reason}")

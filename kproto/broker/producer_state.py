@@ -183,7 +183,7 @@ class PartitionProducers:
         old_entries, verifications = self._entries, self._verifications
         self._entries, self._verifications = {}, {}
         for batch in batches:
-            if batch.is_control and batch.count:  # compaction may have removed the marker
+            if batch.is_control and batch.count:  # Compaction may have removed the marker.
                 self.on_marker_appended(
                     batch.producer_id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp
                 )

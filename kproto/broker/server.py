@@ -544,7 +544,7 @@ def running(
             raise ConfigError("listen", where, allowed_addresses(error)) from None
         yield server
     finally:
-        started.add_done_callback(end)  # after Ctrl-C the server may not have started yet
+        started.add_done_callback(end)  # After Ctrl-C the server may not have started yet.
         thread.join()
 
 

@@ -212,7 +212,7 @@ class SocketConnection(asyncio.Protocol):
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for a response of the broker."""
-        if self._is_full:  # a response was sent, and the client does not read it
+        if self._is_full:  # A response was sent, and the client does not read it.
             return False
         return bool(self.backlog) or self._owner.broker.has_request_in_progress(self.conn)
 

@@ -21,7 +21,7 @@ from ..records.record import Record
 # ControlRecordType
 ABORT: Final = 0
 COMMIT: Final = 1
-COORDINATOR_EPOCH: Final = 0  # the brokers of a cluster share one coordinator, which is never replaced
+COORDINATOR_EPOCH: Final = 0  # The brokers of a cluster share one coordinator, which is never replaced.
 
 
 class AbortedTransactionRange(NamedTuple):
@@ -86,7 +86,7 @@ class PartitionTransactions:
         self._aborted.clear()
         for batch in batches:
             if batch.is_control and not batch.count:
-                continue  # compaction removed the marker
+                continue  # Compaction removed the marker.
             if batch.is_control:
                 committed = batch.records()[0].key == _marker_key(COMMIT)
                 self.on_marker_appended(batch.producer_id, batch.base_offset, committed=committed)

@@ -77,7 +77,7 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> DescribeConf
         configs = [] if message else describe_broker_configs(broker, name)
     else:
         error, message = ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}"
-    if resource.configuration_keys:  # null and the empty list request all configs
+    if resource.configuration_keys:  # Null and the empty list request all configs.
         configs = [config for config in configs if config.name in resource.configuration_keys]
     return DescribeConfigsResult(
         error_code=error,

@@ -130,7 +130,7 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
             restrict_topic_operations(access, topic)
         response.topics.extend(_refuse_topic(name, TOPIC_FAILED) for name in denied)
 
-    if not permitted:  # an empty list in the narrowed request would mean all topics
+    if not permitted:  # An empty list in the narrowed request would mean all topics.
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict(response)
         return response

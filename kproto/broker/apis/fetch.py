@@ -132,7 +132,7 @@ class DelayedFetch:
         return results, total
 
     def _reader(self) -> Hashable:
-        """Return the properties of the request and its caller that determine what is readable."""
+        """Return the isolation level and the caller's properties, which determine what is readable."""
         call, acls = self.call, self.broker.acls
         acls_version = None if acls is None else acls.version
         return self.request.isolation_level, call.principal, call.host, acls_version, call.injected_error

@@ -117,7 +117,7 @@ def _search(partition: Partition, timestamp: int, end: int) -> TimestampOffset |
         return TimestampOffset(log.start_offset, -1, log.epoch_at(log.start_offset))
     if timestamp == MAX_TIMESTAMP:
         return _before(end, log.latest_timestamp())
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):  # this broker has no remote storage
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):  # This broker has no remote storage.
         return None
     return _before(end, log.first_at(timestamp))
 
