@@ -7,7 +7,7 @@ __getattr__ = lazy_attributes(__name__, {"Consumer": ".blocking.consumer"})
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
@@ -48,6 +48,21 @@ def lazy_attributes(
         return value
 
     return load_name
+
+
+def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleType]:
+    """Return the `__getattr__` of `package`: it imports one of its modules by the last part of its path."""
+    modules = {path.rpartition(".")[2]: f".{path}" for path in paths}
+
+    def load_module(name: str) -> ModuleType:
+        if name not in modules:
+            names = ", ".join(sorted(modules))
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; its modules are {names}")
+        module = import_module(modules[name], package)
+        setattr(sys.modules[package], name, module)
+        return module
+
+    return load_module
 
 
 def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> AttributeError | ImportError:

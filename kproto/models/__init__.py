@@ -12,8 +12,10 @@ which have another interface.
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from ..lazy_imports import lazy_modules
+from .index import MODELS
 
 if TYPE_CHECKING:
     from . import contract as contract
@@ -26,9 +28,4 @@ if TYPE_CHECKING:
 
 
 if not TYPE_CHECKING:  # a type checker would accept any attribute
-
-    def __getattr__(name: str) -> ModuleType:
-        """Import a model when its name is first used (PEP 562)."""
-        from .index import load_attribute
-
-        return load_attribute(name)
+    __getattr__ = lazy_modules(__name__, ["contract", *MODELS.values()])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from types import ModuleType
 from typing import Any, Final, Protocol, cast
 
 from ..errors import ConfigError
@@ -57,15 +56,3 @@ def model_name(module: str) -> str:
     """
     names = {f"{__package__}.{path}": name for name, path in MODELS.items()}
     return names.get(module, module.rpartition(".")[2])
-
-
-def load_attribute(name: str) -> ModuleType:
-    """Return the module that `kproto.models.<name>` means.
-
-    Raises AttributeError for an unknown name.
-    """
-    modules = {path.rpartition(".")[2]: path for path in MODELS.values()}
-    if name != "contract" and name not in modules:
-        known = ", ".join(sorted(modules))
-        raise AttributeError(f"module {__package__!r} has no attribute {name!r}; the models are {known}")
-    return import_module(f"{__package__}.{modules.get(name, name)}")

@@ -23,7 +23,10 @@ def test_each_model_is_an_attribute_of_the_package(name: str) -> None:
 
 
 def test_the_error_for_an_unknown_model_lists_the_models() -> None:
-    with pytest.raises(AttributeError, match="the models are java, java_2_6, kafka_go"):
+    with pytest.raises(
+        AttributeError,
+        match="its modules are contract, java, java_2_6, kafka_go",
+    ):
         _ = kproto.models.kafka_python  # type: ignore[attr-defined]
 
 
