@@ -67,8 +67,7 @@ class Cluster:
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
         self.nodes: Final = {node.id: node for node in nodes}
         self.topics: Final = Topics()
-        # The implementation of the group coordinator is chosen only here. The broker uses `coordinator`.
-        # Tests and the virtual-time world also read the groups of `classic_coordinator`.
+        # The group coordinator is chosen only here. Only tests use `classic_coordinator`.
         self.classic_coordinator: Final = ClassicCoordinator(settings.group, self.topics)
         self.coordinator: Final[GroupCoordinator] = self.classic_coordinator
         self.transactions: Final = transactions.TransactionCoordinator(settings.transactions, self.topics)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from ..errors import ConfigError
-from ..group.classic.coordinator.settings import GroupSettings
+from ..group.settings import GroupSettings
 from ..java_numbers import trimmed
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check

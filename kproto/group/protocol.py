@@ -462,6 +462,13 @@ class GroupNotice(msgspec.Struct, frozen=True):
     group_id: str
 
 
+class RebalanceCompleted(GroupNotice, frozen=True):
+    """The group is stable in `generation`, or in this epoch. `members` are its member ids."""
+
+    generation: int
+    members: tuple[str, ...]
+
+
 CoordinatorAction: TypeAlias = SendResponse | GroupNotice
 
 
@@ -500,6 +507,12 @@ class GroupDescription(NamedTuple):
     # The generation of a classic group, the group epoch of the others.
     epoch: int
     members: tuple[MemberDescription, ...]
+    # The id of the member that assigns the partitions, or None if the coordinator assigns them.
+    leader: str | None = None
+
+    def member(self, member_id: str) -> MemberDescription | None:
+        """Return the member with this id, or None."""
+        return next((member for member in self.members if member.member_id == member_id), None)
 
 
 class GroupCoordinator(Protocol):
@@ -538,6 +551,10 @@ class GroupCoordinator(Protocol):
 
     def describe(self, group_id: str) -> GroupDescription | None:
         """Return the group as it is now, or None if it does not exist."""
+        ...
+
+    def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
+        """Return the offset that the group has committed for a partition, or None."""
         ...
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:

@@ -31,7 +31,8 @@ def triggers(run: ScenarioRun) -> None:
     world.run(5_000)
 
     def generation() -> int:
-        return world.cluster.classic_coordinator.groups["g"].generation
+        group = world.cluster.coordinator.describe("g")
+        return 0 if group is None else group.epoch
 
     def after(trigger: str, ms: int) -> None:
         before = generation()

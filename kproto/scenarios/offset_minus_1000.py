@@ -86,10 +86,8 @@ class Handler:
 
     def _rejoin(self, client: Client, request: Message, version: int) -> None:
         """Stall the coordinator for the duration of a join, except for the group's first join."""
-        if (
-            isinstance(request, JoinGroupRequest)
-            and self.world.cluster.classic_coordinator.groups["test"].generation
-        ):
+        group = self.world.cluster.coordinator.describe("test")
+        if isinstance(request, JoinGroupRequest) and group is not None and group.epoch:
             self.world.fault("stall", client, COORDINATOR, lasts=self.run.parameters.rejoin_after_ms)
 
     def subscribe(self) -> None:

@@ -302,8 +302,11 @@ def slow(run: ScenarioRun) -> None:
     run.result("read", len(member.records))
     run.result("callbacks", [kind for kind, _ in member.calls])
     run.claim("one session for the whole minute", [kind for kind, _ in member.calls] == ["assigned"])
-    known = set(world.cluster.classic_coordinator.groups["g"].members)
-    run.claim("it is still a member", known == {member.member_id})
+    group = world.cluster.coordinator.describe("g")
+    run.claim(
+        "it is still a member",
+        group is not None and [known.member_id for known in group.members] == [member.member_id],
+    )
 
 
 @scenario(

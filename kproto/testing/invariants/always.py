@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...group.classic.coordinator.state import ClassicGroup
+from ...group.protocol import GroupDescription
 from ...group.subscription import Assignment, TopicPartition
 from ..world import Client, ModelClient, World
 from .queries import violation
@@ -16,11 +16,14 @@ def no_partition_has_two_owners(world: World) -> None:
     partitions.
     """
     owners: dict[tuple[str, TopicPartition], str] = {}
+    groups: dict[str, GroupDescription | None] = {}
     for client in world.clients.values():
         if not client.alive or client.group is None or not client.owned:
             continue
-        group = world.cluster.classic_coordinator.groups.get(client.group)
-        if group is None or client.member_id not in group or client.generation != group.generation:
+        if client.group not in groups:
+            groups[client.group] = world.cluster.coordinator.describe(client.group)
+        group = groups[client.group]
+        if group is None or group.member(client.member_id) is None or client.generation != group.epoch:
             continue
         leaving = client.leaving
         for partition in client.owned:
@@ -34,14 +37,18 @@ def no_partition_has_two_owners(world: World) -> None:
                 raise violation(world, client.name, f"{partition} is also owned by {owner}")
 
 
-def _is_unassigned_to_model(group: ClassicGroup, client: Client, partition: TopicPartition) -> bool:
+def _is_unassigned_to_model(group: GroupDescription, client: Client, partition: TopicPartition) -> bool:
     """Return whether a model owns a partition that its generation did not assign to it.
 
     librdkafka owns such partitions after it joined without a REVOKE: if its topics grow while its application
     gets an assignment (rd_kafka_cgrp_revoke_all_rejoin).
     """
-    plan = group.members[client.member_id].assignment
-    return isinstance(client, ModelClient) and partition not in Assignment.decode(plan).partitions
+    member = group.member(client.member_id)
+    return (
+        isinstance(client, ModelClient)
+        and member is not None
+        and partition not in Assignment.decode(member.assignment).partitions
+    )
 
 
 def a_fenced_member_is_silent(world: World) -> None:

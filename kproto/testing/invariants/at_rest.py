@@ -68,11 +68,11 @@ def every_record_was_delivered(world: World) -> None:
 
 def _unnoticed_by_leader(world: World, group_id: str) -> set[TopicPartition]:
     """Return the partitions that are assigned to no member because the leader does not notice new ones."""
-    group = world.cluster.classic_coordinator.groups.get(group_id)
+    group = world.cluster.coordinator.describe(group_id)
     models = [model for model in world.alive_clients(ModelClient) if model.group == group_id]
     if group is None or all(model.sees_growth or model.member_id != group.leader for model in models):
         return set()
-    plans = [Assignment.decode(member.assignment).partitions for member in group.members.values()]
+    plans = [Assignment.decode(member.assignment).partitions for member in group.members]
     return set(world.partitions()).difference(*plans)
 
 
@@ -94,13 +94,13 @@ def the_group_converges(world: World) -> None:
             or len(polling) < len([member for member in members if member.engine.topics])
         ):
             continue
-        group = world.cluster.classic_coordinator.groups.get(group_id)
+        group = world.cluster.coordinator.describe(group_id)
         if not world.is_stable(group_id) or group is None:
-            state = "gone" if group is None else group.state.value
+            state = "gone" if group is None else group.state
             raise violation(
                 world, group_id, f"is {state}, with {', '.join(member.name for member in polling)}"
             )
-        outside = [member.name for member in polling if member.member_id not in group]
+        outside = [member.name for member in polling if group.member(member.member_id) is None]
         if outside:
             raise violation(world, group_id, f"does not contain {', '.join(outside)}")
         owned = [partition for member in polling for partition in member.owned]
@@ -116,10 +116,10 @@ def the_group_converges(world: World) -> None:
 def what_was_assigned_is_owned(world: World) -> None:
     """I11: each member works on what its coordinator assigned, whether its metadata contains it or not."""
     for consumer in consumers(world):
-        group = world.cluster.classic_coordinator.groups.get(consumer.group or "")
+        group = world.cluster.coordinator.describe(consumer.group or "")
         if group is None or not world.is_stable(group.group_id) or not consumer.is_stable():
             continue
-        member = group.members.get(consumer.member_id)
+        member = group.member(consumer.member_id)
         if member is None or not consumer.is_polling:
             continue
         assigned = set(Assignment.decode(member.assignment).partitions)

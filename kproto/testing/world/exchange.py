@@ -14,7 +14,7 @@ from ...broker.broker import (
     TransactionCoordinatorStep,
 )
 from ...error_codes import ErrorCode
-from ...group.classic.coordinator import RebalanceCompleted
+from ...group.protocol import RebalanceCompleted
 from ...group.subscription import TopicPartition
 from ...machine import RequestReceived, SendResponse
 from ...messages.headers import decode_request, encode_response

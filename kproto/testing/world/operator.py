@@ -276,11 +276,7 @@ class Operator(Exchange):
     @checked(group=TEXT, partition=PARTITION)
     def committed(self, group: str, partition: TopicPartition) -> int | None:
         """Return the offset that the group has committed, or None."""
-        group_state = self.cluster.classic_coordinator.groups.get(group)
-        stored = (
-            group_state.offsets.get(partition.topic, {}).get(partition.partition) if group_state else None
-        )
-        return None if stored is None else stored.offset
+        return self.cluster.coordinator.committed_offset(group, partition)
 
     def _leader(self, partition: TopicPartition) -> int:
         """Return the leader of a partition, or the first broker that is up."""

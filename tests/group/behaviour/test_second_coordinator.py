@@ -22,10 +22,16 @@ from kproto.group.protocol import (
     GroupNotice,
     MemberDescription,
 )
+from kproto.group.subscription import TopicPartition
 from kproto.machine import RequestReceived, SendResponse, Tick
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kproto.messages.metadata import MetadataRequest
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kproto.wire.message import Message
 from tests.broker.stage import Stage
 from tests.rules import rule
@@ -105,6 +111,9 @@ class LeaseCoordinator:
         members = (MemberDescription(lease.holder, None, "", "", b""),) if lease.holder else ()
         state = "Held" if lease.holder else "Free"
         return GroupDescription(group_id, "lease", "", state, lease.epoch, members)
+
+    def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
+        return None
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
         return False
@@ -232,9 +241,20 @@ def test_the_classic_coordinator_describes_its_members() -> None:
         state="CompletingRebalance",
         epoch=1,
         members=(MemberDescription("app-id-join", None, "app", "/127.0.0.1", b""),),
+        leader="app-id-join",
     )
     assert driver.coordinator.describe("other") is None
     assert not driver.coordinator.has_pending_offsets("g", 7)
+
+
+def test_the_classic_coordinator_reports_committed_offsets() -> None:
+    driver = Driver(ClassicCoordinator())
+    partition = OffsetCommitRequestPartition(partition_index=1, committed_offset=7, committed_metadata="")
+    topic = OffsetCommitRequestTopic(name="flights", partitions=[partition])
+    driver.send("commit", OffsetCommitRequest(group_id="g", member_id="", topics=[topic]), 8)
+    assert driver.coordinator.committed_offset("g", TopicPartition("flights", 1)) == 7
+    assert driver.coordinator.committed_offset("g", TopicPartition("flights", 0)) is None
+    assert driver.coordinator.committed_offset("other", TopicPartition("flights", 1)) is None
 
 
 def test_the_embedded_broker_runs_with_a_second_type_of_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,22 @@
 from __future__ import annotations
 
 from ....machine import RequestReceived, SendResponse, Tick
-from ...protocol import CoordinatorAction, CoordinatorEvent, TopicCatalog, TopicsDeleted, TransactionEnded
+from ...protocol import (
+    CoordinatorAction,
+    CoordinatorEvent,
+    RebalanceCompleted,
+    TopicCatalog,
+    TopicsDeleted,
+    TransactionEnded,
+)
+from ...settings import GroupSettings
 from .service import ClassicCoordinator
-from .settings import GroupSettings
 from .state import (
     EDGES,
     ClassicGroup,
     ClassicGroupMember,
     ClassicGroupState,
     GroupEmptied,
-    RebalanceCompleted,
     RebalanceStarted,
     StoredOffset,
 )

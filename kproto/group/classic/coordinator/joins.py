@@ -19,6 +19,7 @@ from typing import Final
 from ....error_codes import ErrorCode
 from ....machine import RequestReceived
 from ....messages.join_group import JoinGroupRequest
+from ...settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from .rebalance import (
     cancel_sync,
     complete_join_if_all_joined,
@@ -28,7 +29,6 @@ from .rebalance import (
     with_reason,
 )
 from .responses import send_error, send_join_error
-from .settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from .state import ClassicGroup, ClassicGroupMember, GroupContext, member_error
 
 # The versions before used the session timeout as the rebalance timeout. KIP-814

@@ -22,15 +22,15 @@ from ....messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ....messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from ....messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ....wire.message import Message
+from ...protocol import RebalanceCompleted
+from ...settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from .rebalance import cancel_sync, complete_join_if_all_joined, prepare_rebalance, shorten, with_reason
 from .responses import send_error, send_join_error
-from .settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from .state import (
     ClassicGroup,
     ClassicGroupMember,
     ClassicGroupState,
     GroupContext,
-    RebalanceCompleted,
     member_error,
     move,
 )

@@ -19,6 +19,7 @@ from ....messages.offset_fetch import (
 )
 from ....wire.message import Message
 from ...protocol import CoordinatorAction, CoordinatorEvent, GroupDescription, MemberDescription
+from ...subscription import TopicPartition
 from . import responses, table
 from .description import CLASSIC
 from .state import CoordinatorState, GroupContext
@@ -70,7 +71,15 @@ class ClassicCoordinator(CoordinatorState):
                 )
                 for member in group.members.values()
             ),
+            leader=group.leader,
         )
+
+    def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
+        """Return the offset that the group has committed for a partition, or None."""
+        group = self.groups.get(group_id)
+        offsets = {} if group is None else group.offsets.get(partition.topic, {})
+        stored = offsets.get(partition.partition)
+        return None if stored is None else stored.offset
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
         """Return whether the producer committed offsets to the group in a transaction that is still open."""

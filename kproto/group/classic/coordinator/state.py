@@ -29,7 +29,7 @@ from ....messages.join_group import JoinGroupRequest
 from ....messages.sync_group import SyncGroupRequest
 from ....wire.message import Message
 from ...protocol import CoordinatorAction, GroupNotice, TopicCatalog
-from .settings import GroupSettings
+from ...settings import GroupSettings
 
 
 class ClassicGroupState(Enum):
@@ -65,13 +65,6 @@ class RebalanceStarted(GroupNotice, frozen=True):
 
     generation: int
     reason: str
-
-
-class RebalanceCompleted(GroupNotice, frozen=True):
-    """The group is Stable in `generation`. `members` are its member ids."""
-
-    generation: int
-    members: tuple[str, ...]
 
 
 class GroupEmptied(GroupNotice, frozen=True):

@@ -11,7 +11,7 @@ from kproto.group.classic.coordinator import (
     Tick,
     next_deadline,
 )
-from kproto.group.classic.coordinator.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
+from kproto.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tests.group.classic.coordinator.stage import BOTH, DELAY, SESSION, Stage
 from tests.rules import rule
 

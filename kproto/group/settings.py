@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from ....errors import ConfigError
-from ....java_numbers import trimmed, whole
+from ..errors import ConfigError
+from ..java_numbers import trimmed, whole
 
 # GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS, a constant in Kafka as well. A member that
 # waits for its first generation cannot send heartbeats, because it does not know its member id yet.
