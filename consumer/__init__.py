@@ -10,8 +10,8 @@
 Each name is imported when it is first used. The modules:
 
     blocking/, aio/      the public classes, and how they wait and move bytes
-    operations/          what the clients do, written once for both
-    runtime              what drives an engine, whichever way its callers wait
+    operations/          the methods of the clients, written once for threads and asyncio
+    runtime              the runtime of an engine: the common part for threads and asyncio
     engine/              the clients without I/O
     options, validation  the options, and the checks of arguments
 """

@@ -234,7 +234,7 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
         ]
     else:
         raise ConfigError("column headers", str(kind), wanted)
-    from .validation import header_pairs  # Imported here, as few tables have headers.
+    from .validation import header_pairs  # The import is local because few tables have headers.
 
     return [tuple(header_pairs(row)) if row else () for row in pairs]
 

@@ -64,7 +64,7 @@ class AsyncBlock:
 
 
 class Transaction(ContextDecorator):
-    """A producer's transaction: leaving the block commits; an exception aborts, and is raised again."""
+    """A producer's transaction: the end of the block commits it, and an exception aborts it."""
 
     def __init__(self, operations: ProducerOperations) -> None:
         self._operations = operations

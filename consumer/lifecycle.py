@@ -1,9 +1,8 @@
 """Handle open clients when the process forks, and when it exits.
 
 * Fork: the child has the parent's sockets, but not its threads. Two processes on one connection would read
-  each other's responses. So in the child every call raises IllegalState, and nothing is read, sent or
-  closed.
-* Exit without `close`: one warning for each client that loses something, and what it loses.
+  each other's responses. So in the child every call raises IllegalState, and nothing is read, sent or closed.
+* Exit without `close`: a warning for each client that loses records, commits or a transaction.
 * Copy and pickle: a client can be neither copied nor sent to another process (`BoundToProcess`).
 
 A runtime calls `opened` and `ended`. This module keeps no runtime alive.
@@ -23,7 +22,7 @@ class OpenClient(Protocol):
     """The methods of an open client that this module calls."""
 
     def on_fork(self) -> None:
-        """Handle a fork in the child: the client belongs to the parent. No lock may be taken."""
+        """Handle a fork in the child, where the client cannot be used. Take no lock."""
 
     def on_exit(self) -> str:
         """Stop without a request to the broker. Return a text for the log that says what is lost."""

@@ -11,8 +11,8 @@ class RebalanceListener:
     """The callbacks of a rebalance. Override those that you need.
 
     With an `AsyncConsumer` the callbacks may be coroutines. They run inside poll, close and unsubscribe, in
-    the caller's thread. The rebalance waits for them, while heartbeats continue. Their exceptions are raised
-    from that call, after the rebalance has continued.
+    the caller's thread. The rebalance waits for the callbacks, while heartbeats continue. An exception of a
+    callback is raised from the method that ran it, after the rebalance has continued.
     """
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
@@ -32,6 +32,6 @@ class RebalanceListener:
     def lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
         """Stop the work on these partitions, which another member may own already.
 
-        Commits fail. By default this method calls `revoked`, as Java does.
+        Commits of their offsets fail. By default this method calls `revoked`, as Java does.
         """
         return self.revoked(partitions)

@@ -1,7 +1,7 @@
 """The logger of the clients, `kproto.consumer`.
 
-Its handlers and filters are code of the application. Their exceptions are reported as `logging` does (a
-traceback on stderr, unless `logging.raiseExceptions` is off), and stop no client.
+Handlers and filters of this logger are code of the application. Their exceptions are reported as `logging`
+does (a traceback on stderr, unless `logging.raiseExceptions` is off), and stop no client.
 """
 
 from __future__ import annotations

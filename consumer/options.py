@@ -1,12 +1,12 @@
 """The options of consumers and producers: Kafka's names in snake_case, checked before anything connects.
 
-To add an option: add a line to the config (what users may pass), to the options (its default, for the
-code), and to the table (its check, its description, and its section on the page of options). `help` of the
-clients and `docs/reference/client-options.md` are made from these.
+To add an option: add a line to the config (what users may pass), to the options (its default, for the code),
+and to the table (its check, its description, and its section on the page of options). `help` of the clients
+and `docs/reference/client-options.md` are generated from these.
 
-A wrong option raises a `ConfigError` that names the option, its value and the allowed values. For an unknown
-name it suggests the nearest known one. Options that Java accepts silently, and that fail later, are rejected
-as well: a heartbeat interval that is not below the session timeout, auto commit without a group.
+An invalid option raises a `ConfigError` that names the option, its value and the allowed values. For an
+unknown name it suggests the nearest known one. Options that Java accepts silently, and that fail later, are
+rejected as well: a heartbeat interval that is not below the session timeout, auto commit without a group.
 """
 
 from __future__ import annotations

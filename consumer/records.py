@@ -61,24 +61,24 @@ class GroupChange(msgspec.Struct, frozen=True):
 
     * "rejoining": the consumer sends JoinGroup, because of `reason` (empty the first time);
     * "assigned": `partitions` were added; `owned` are all owned partitions;
-    * "revoked": `partitions` are released, after the callback and the commit, and before another member
-      gets them;
+    * "revoked": `partitions` are released, after the callback and the commit, and before another member gets
+      them;
     * "lost": another member owns `partitions` already, and nothing could be committed;
-    * "coordinator": a coordinator was found, or lost (`reason` says why);
+    * "coordinator": a coordinator was found, or lost because of `reason`;
     * "reset": `partitions` start at `offset` because of `reason`, and not at a committed offset. With
       `before`, the position was not in the log: the records between are skipped, or returned again;
     * "unsought": a seek waited for `partitions`, and the group assigned them to another member: it was
       dropped;
     * "truncated": the log was truncated where `partitions` were being read (`before`); they continue at
       `offset`;
-    * "uncommitted": `partitions` were released and their last offsets could not be committed, or an
-      automatic commit was rejected (`reason`);
-    * "refused": brokers have rejected for seconds what is retried indefinitely; `reason` says what, with
-      the broker's error. Reported again after growing intervals (30 s to 10 min) while it lasts;
-    * "throttled": a broker asks for a pause of a second or more, as this client exceeds a quota (KIP-219).
-      Reported again after growing intervals;
-    * "unreachable": no broker answers; reported again after growing intervals. "reachable": a broker
-      answers again;
+    * "uncommitted": `partitions` were released and their last offsets could not be committed, or an automatic
+      commit was rejected (`reason`);
+    * "refused": a request that is retried indefinitely has failed for some seconds; `reason` has the request
+      and the error. The report is repeated after growing intervals (30 s to 10 min) while this lasts;
+    * "throttled": a broker requires a pause of a second or more, as this client exceeds a quota (KIP-219).
+      The report is repeated after growing intervals;
+    * "unreachable": no broker responds. The report is repeated after growing intervals;
+    * "reachable": a broker responds again;
     * "missing": a subscribed topic, or an assigned partition, does not exist;
     * "left", "closed".
 

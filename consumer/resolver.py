@@ -67,7 +67,7 @@ class AddressFailures:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return a text that says why a name has no address, or a socket no connection."""
+    """Return why a name has no address, or why a socket could not connect."""
     if isinstance(error, socket.gaierror):
         return f"the name can't be resolved ({error.strerror or error})"
     if isinstance(error, OSError):

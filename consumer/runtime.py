@@ -36,13 +36,14 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# These methods may be called while another thread or task is inside a method, which then raises IllegalState.
-# In the child of a fork they do nothing, and need no permission, because the client belongs to the parent.
+# The methods that may be called while another thread or task is inside a method, which then raises
+# IllegalState. In the child of a fork they do nothing, and need no permission, because the client belongs to
+# the parent.
 CLOSING_CALLS: Final = ("close", "leave_block")
 
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
-# The callbacks that this thread or task runs in. A task inherits them from the task that started it.
+# The callbacks in which this thread or task runs. A task inherits them from the task that started it.
 # Otherwise a callback could wait for its own task, and so for itself.
 _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
@@ -71,7 +72,7 @@ class Driver(Protocol):
         """Log a change, and queue it for the application's callbacks."""
 
     def on_fork(self) -> None:
-        """Handle a fork in the child. No lock may be taken."""
+        """Handle a fork in the child, where the client cannot be used. Take no lock."""
 
     def loss(self) -> str:
         """Return the end of a sentence that says what is lost without `close`; empty for nothing."""

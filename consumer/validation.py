@@ -207,7 +207,7 @@ def group_member(name: str, value: Any) -> GroupMetadata:
 
 def plan(name: str, value: Any) -> Any:
     if not isinstance(value, Generator):
-        raise ConfigError(name, value, "a plan: what a function of consumer.engine.admin returns")
+        raise ConfigError(name, value, "a plan, as the functions of consumer.engine.admin return it")
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -238,7 +238,7 @@ def route(name: str, value: Any) -> Any:
 def _list(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool = False) -> list[T]:
     """Check a list or another iterable. A text, bytes and a single partition are rejected.
 
-    With `mapping`, the keys of a mapping are accepted as well.
+    If `mapping` is true, the keys of a mapping are accepted as well.
     """
     single = (str, bytes, TopicPartition) if mapping else (str, bytes, TopicPartition, Mapping)
     if isinstance(value, single) or not isinstance(value, Iterable):
@@ -406,6 +406,6 @@ def header_pairs(headers: object) -> Headers:
             raise ConfigError(f"headers[{number}]", cast("object", pair), 'a pair, as ("name", b"value")')
         key, value = cast("tuple[object, object]", pair)
         if not isinstance(key, str) or any("\ud800" <= character <= "\udfff" for character in key):
-            raise ConfigError(f"headers[{number}][0]", key, "a str that has a UTF-8 form")
+            raise ConfigError(f"headers[{number}][0]", key, "a str that can be encoded as UTF-8")
         pairs.append((key, record_bytes(f"headers[{number}][1]", value)))
     return tuple(pairs)

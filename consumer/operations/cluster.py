@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 
 class ClusterDriver:
-    """The driver of a cluster client: its engine, for the runtime."""
+    """Connects a cluster client's engine to its runtime."""
 
     kind = "cluster"
 
@@ -283,7 +283,7 @@ class ClusterOperations:
 def _resolved(config: SecurityConfig) -> Security | None:
     """Return the security settings of these options.
 
-    Without options the modules of TLS and SASL are not imported.
+    If there are no options, the modules of TLS and SASL are not imported.
     """
     if not config:
         return None

@@ -319,7 +319,7 @@ class ConsumerOperations(PollOperations):
         try:
             while not closing:
                 last_change = runtime.changes
-                if runtime.closed or runtime.forked:  # The child of a fork takes no lock of its parent.
+                if runtime.closed or runtime.forked:  # In the child of a fork no lock of the parent is taken.
                     return
                 with runtime.locked():
                     if self.closer is None:

@@ -29,8 +29,8 @@ class Iteration:
 
     The iteration returns the other records only while they certainly belong to this consumer: between
     `owned_from` and `owned_until`, in seconds of `time.time()`. That clock runs while the machine sleeps, and
-    reading it costs least. It may jump, so both ends are compared. A process that was stopped for longer than
-    its session returns none of these records.
+    is the fastest one to read. It may jump, so both ends are compared. A process that was stopped for longer
+    than its session returns none of these records.
     """
 
     __slots__ = (

@@ -81,7 +81,7 @@ class ConsumerDriver:
         self.pending_callbacks.extend([(callback, change) for callback in self.callbacks])
 
     def _log(self, change: GroupChange) -> None:
-        # A position that is abandoned may lose records.
+        # A consumer that leaves its position may skip records.
         costs = change.kind in WARNED or change.before is not None
         facts = [
             *([f"from {change.before}"] if change.before is not None else []),
@@ -133,7 +133,7 @@ class PollOperations:
     async def next_record(self) -> ConsumerRecord:
         """Return an iteration's next record.
 
-        The held records are used up, or may belong to another member.
+        Call it when the held records are used up, or may belong to another member.
         """
         runtime, iteration = self.runtime, self.iteration
         with runtime.call("next", serves=True):
@@ -158,7 +158,7 @@ class PollOperations:
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
-        self.give_back()  # This runs before any other task, so that a seek of another task comes later.
+        self.give_back()  # No other task has run yet, so a seek of another task comes later.
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
             return None
