@@ -240,8 +240,8 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
     def checked(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         if len(args) > 1 or (args and "bootstrap_servers" in kwargs):
             raise TypeError(
-                f'{type(self).__name__}("host:9092", option=value, ...) takes the addresses, and each option by '
-                "name; " + (_FOR_GROUPS if hasattr(self, "consume") else _FOR_OTHERS)
+                f'{type(self).__name__}("host:9092", option=value, ...) takes the addresses, and each option '
+                "by name; " + (_FOR_GROUPS if hasattr(self, "consume") else _FOR_OTHERS)
             )
         shown_args: Any = tuple(map(_without_secrets, args))
         del args

@@ -131,8 +131,8 @@ class ConsumerEngine:
     def assignment_deadline(self) -> int | None:
         """Return the time (ms) at which the member loses its partitions.
 
-        A response of the coordinator or a poll before that time moves it. The result is None if there is no
-        such time.
+        Responses of the coordinator and polls postpone this time. The result is None if no such deadline
+        runs.
         """
         return self.group.assignment_deadline() if self.group_status.in_group else None
 
@@ -158,7 +158,8 @@ class ConsumerEngine:
         if self.options.as_java and wants.is_active and (wants.pattern is None) != (event.pattern is None):
             kind = "topics are" if wants.pattern is None else "a pattern is"
             raise IllegalState(
-                f'{kind} subscribed, and policy="java" takes topics or a pattern; unsubscribe() first'
+                f'{kind} subscribed, and policy="java" allows topics or a pattern, not both; '
+                "unsubscribe() first"
             )
         self.group.subscribe(event.topics, event.pattern)
 
@@ -251,7 +252,8 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
-        if not records:  # only transaction markers, or a corrupt batch: the caller sends the three events
+        # only transaction markers, or a corrupt batch: the caller sends PollBegan, Take and PollEnded
+        if not records:
             self.no_deadline_before = 0
             return
         core.actions.append(Deliver(records, [], partitions.losses))
@@ -270,7 +272,7 @@ class ConsumerEngine:
             for partition, state in touched.items():
                 if state.error is not None or not self.fetcher.on_records_returned(state):
                     partitions.dirty[partition] = state
-        except BaseException:  # Ctrl-C: settle all of them later
+        except BaseException:  # Ctrl-C: settle these partitions later
             partitions.dirty.update(touched)
             raise
         if partitions.dirty:
@@ -466,7 +468,7 @@ class ConsumerEngine:
                     self.validator.visit(state)
                     self.fetcher.visit(state)
                     self.collector.visit(state)
-            except BaseException:  # Ctrl-C: visit all of them again
+            except BaseException:  # Ctrl-C: visit all these partitions again
                 for state in touched.values():
                     state.mark_dirty()
                 raise
@@ -506,7 +508,7 @@ class ConsumerEngine:
         return min([at for at in times if at is not None], default=None)
 
     def take_actions(self) -> list[Action]:
-        """Remove and return the actions of this step, with the network's."""
+        """Remove and return the actions of this step, including those of the network."""
         core = self.core
         if core.network.actions:
             # One assignment: if Ctrl-C came between two, the requests would be sent twice.

@@ -165,8 +165,8 @@ def action_for(row: Row, code: int) -> ErrorAction:
 def ends_producer(error: KprotoError) -> bool:
     """Return whether an error of a batch is fatal for the producer.
 
-    Follows Sender.maybeTransitionToErrorState. INVALID_PRODUCER_EPOCH is not fatal: a transaction that timed
-    out and a newer producer both cause it, and only the coordinator can tell them apart.
+    The rule is that of Sender.maybeTransitionToErrorState. INVALID_PRODUCER_EPOCH is not fatal: a transaction
+    that timed out and a newer producer both cause it, and only the coordinator can tell them apart.
     """
     fatal_codes = (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED)
     return isinstance(error, Fenced | UnsupportedVersion) or (

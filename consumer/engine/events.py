@@ -154,7 +154,7 @@ class Run(msgspec.Struct, frozen=True):
     """Run a plan of `engine.admin` over the consumer's connections. The `Done` contains its result."""
 
     token: object
-    plan: Any  # A Plan[R]; `Done` carries the R.
+    plan: Any  # A Plan[R]. The `Done` contains the R.
     timeout_ms: int
 
 

@@ -4,7 +4,7 @@
 
 Rules:
 
-* Every request that is retried indefinitely reports each failed attempt here. `again` says whether the
+* Every request that is retried indefinitely reports each failed attempt here. `repeated` says whether the
   previous attempt failed too. A request kind without further failures counts as recovered.
 * A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions, with request, reason
   and duration. While the failure lasts, the report is repeated after growing intervals.

@@ -1,8 +1,8 @@
 """Admin operations as plans: generators that yield requests and receive the responses.
 
 A plan yields a list of `Ask`, which are sent together. It then receives the list of ended calls in the same
-order, each with a response or an error. To wait for a while it yields a `Rest`, whose text says for what. A
-plan returns its result, or raises an error for the caller. `runner.py` runs plans.
+order, each with a response or an error. To wait for a while a plan yields a `Rest`, with the reason as its
+text. A plan returns its result, or raises an error for the caller. `runner.py` runs plans.
 
 Rules:
 

@@ -63,7 +63,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class OffsetAt(msgspec.Struct, frozen=True):
-    """The offset of a timestamp in a partition; `offset` is None if no record has so late a timestamp."""
+    """The offset of a timestamp in a partition, or None if no record has that timestamp or a later one."""
 
     offset: int | None
     timestamp: int | None

@@ -77,7 +77,7 @@ class PlanRunner:
             job.plan.close()
 
     def end(self, error: KprotoError) -> None:
-        """Fail all plans: the client is closed."""
+        """Fail all plans, because the client is closed."""
         for job in list(self._jobs.values()):
             self._end(job, None, error)
             job.plan.close()

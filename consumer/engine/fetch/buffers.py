@@ -109,7 +109,7 @@ class CompletedFetch:
         if self._end_error is not None and self.end <= position:
             raise self._end_error
         self.data = data if self._end_error is None else data[: self._end_error.offset]
-        # If it is None (read_uncommitted), no transaction is filtered.
+        # `aborted` is None in read_uncommitted: then no transaction is filtered.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
         self._columns: Columns | None = None

@@ -47,8 +47,8 @@ from .buffers import CompletedFetch
 from .replicas import PreferredReplicas
 from .sessions import TOPIC_IDS_FROM, BrokerFetches, FetchSession, FetchTarget
 
-# After this many immediate responses without records the client backs off. A few are normal: from a leader
-# that names a follower, or from a log that was just truncated.
+# Number of immediate responses without records after which the client backs off. A few such responses are
+# normal: from a leader that names a follower, or from a log that was just truncated.
 MAX_EMPTY_RESPONSES = 3
 NO_RECORDS = "there are records, but the response contains none"
 NOT_REQUESTED = "the response does not fit the request"
@@ -78,7 +78,7 @@ class Fetcher:
         self.stopped = False
 
     def visit(self, state: PartitionState) -> None:
-        """Update from which broker and offset a partition is fetched, after it has changed."""
+        """Update from which broker and offset a partition is fetched, after its state has changed."""
         partition = state.partition
         node = self._node_for(state)
         before = self._requested_from.get(partition)
@@ -409,7 +409,7 @@ class Fetcher:
                 siblings,
             )
         except RecordError as error:
-            if state.fetches:  # the records before it are returned first
+            if state.fetches:  # the records before the invalid batch are returned first
                 self._retry_later(state)
             else:
                 state.fail(error)

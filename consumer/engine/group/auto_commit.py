@@ -1,6 +1,6 @@
-"""Automatic commits: every `auto_commit_interval_ms` the offsets of the processed records (M122).
+"""Commits the offsets of processed records every `auto_commit_interval_ms` (M122).
 
-* A record counts as processed when poll is called again after poll has returned it. Nothing is sent if no
+* A record counts as processed when poll is called again after poll has returned it. No commit is sent if no
   offset has changed.
 * M123 Any error is reported once, and the next interval commits again. An error that is not retriable is also
   raised by the next poll. Java logs errors, and retries a retriable one after retry.backoff.ms.

@@ -39,7 +39,7 @@ class CallbackQueue:
 
     @property
     def has_loss(self) -> bool:
-        """Whether the application still has to learn of lost partitions. Thread-safe."""
+        """Whether a "lost" callback waits or is running. Thread-safe."""
         return any(
             callback is not None and callback.kind == "lost" for callback in (self.running, *self.waiting)
         )

@@ -33,7 +33,8 @@ class Commit(msgspec.Struct, eq=False):
     states: Mapping[TopicPartition, PartitionState]
     # Whether partitions that were revoked since the call are dropped without an error (automatic commits).
     drops_revoked: bool = False
-    # The only member id and generation to send with: the commit before a member leaves or, in Java, rejoins.
+    # The only member id and generation with which the commit may be sent. Set for the commit before a member
+    # leaves or, in Java, rejoins.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for its second attempt.
     is_initial: bool = False

@@ -473,7 +473,7 @@ class Committer:
         return code in CANNOT_WRITE and not self._core.options.as_java
 
     def _fails_in_rebalance(self, commit: Commit) -> bool:
-        """Return whether the commit fails during a rebalance, as the application's do in Java (M95)."""
+        """Return whether the commit fails during a rebalance, as in Java (M95)."""
         return self._core.options.as_java and not commit.drops_revoked
 
     def _retry(self, commit: Commit, reason: str, error: KprotoError | None = None) -> None:

@@ -47,7 +47,7 @@ class InitialCommits:
         self.is_closing = False
 
     def add(self, state: PartitionState) -> None:
-        """Commit the position of a partition. Its records are not returned before."""
+        """Commit the position of a partition. Until the commit succeeds, none of its records is returned."""
         state.start_uncommitted = True
         self._waiting[state.partition] = state
         state.mark_dirty()

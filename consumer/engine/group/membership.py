@@ -145,7 +145,7 @@ class Membership:
         self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
-        """Start to release all partitions and to leave the group. Then `is_settled` is true."""
+        """Start to release all partitions and to leave the group; when that is done, `is_settled` is true."""
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())
@@ -406,7 +406,7 @@ class Membership:
             self.apply_event(protocol.Tick())
 
     def assignment_deadline(self) -> int | None:
-        """Return when the partitions expire without a response of the group or a poll (ms)."""
+        """Return the time (ms) at which the member loses its partitions, or None."""
         return None if self.member is None else self.member.assignment_deadline()
 
     def due(self) -> int | None:
@@ -473,7 +473,7 @@ class Membership:
     # ---- requests of the member
 
     def _send_join(self, action: protocol.Send) -> None:
-        """Send JoinGroup. With `policy="java"` and auto commit, commit the kept partitions before (M75)."""
+        """Send JoinGroup. With `policy="java"` and auto commit, commit retained partitions first (M75)."""
         core, member = self._core, self.member
         assert member is not None
         states, identity = core.partitions.processed_at_all(), member.joined_identity

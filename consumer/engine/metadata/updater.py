@@ -254,7 +254,7 @@ class MetadataUpdater:
     def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
         """Report that no broker responds.
 
-        Each reason of each address is reported once, and the state again after growing intervals.
+        A new reason of an address is reported immediately. Later reports follow after growing intervals.
         """
         core = self._core
         if not self.trouble:

@@ -514,7 +514,7 @@ class NetworkClient:
             tried_before = address in call.tried
             call.tried[address] = why
             untried = self._selector.untried(call)
-            # A request that is idempotent may be sent twice. If no address responds, report that after two
+            # An idempotent request may be sent twice. If no address responds, this is reported after two
             # attempts.
             is_idempotent = call.message.__api_key__ in READ_ONLY
             may_resend = not was_ready or (is_idempotent and call.outcome is Outcome.NO_RESPONSE)

@@ -118,7 +118,7 @@ class NodeSelector:
         return [address for address in self.addresses() if address not in call.tried]
 
     def select(self, call: Call, now: int) -> Address:
-        """Return the address to which the call goes."""
+        """Return the address to which the call must be sent."""
         known, addresses = self._broker_addresses(), self.untried(call)
         if not addresses:
             addresses = list(self._bootstrap) if self._recovers else self.addresses()
@@ -150,7 +150,7 @@ class NodeSelector:
         return max(_slow_from(connection), min(free)) if free else None
 
     def leaves_slow_setup(self, connection: Connection, call: Call, now: int) -> bool:
-        """Return whether a call that waits for this connection should go elsewhere now."""
+        """Return whether a call that waits for this connection should be sent to another address now."""
         if connection.ready or _slow_from(connection) > now:
             return False
         free_at = self._available_elsewhere_at(call)

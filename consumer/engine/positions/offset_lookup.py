@@ -297,7 +297,7 @@ class OffsetLookup:
         state.reset_count += 1
 
     def created_anew(self, state: PartitionState) -> None:
-        """Reset a partition whose position belongs to a topic that was re-created since (M206.6)."""
+        """Reset a partition after its topic was re-created: the position is in the old topic (M206.6)."""
         policy = self._core.options.on_new_partition
         unread = state.has_position and not state.has_returned and state.has_committed(state.position)
         ours = self._core.group_status.in_group

@@ -316,7 +316,7 @@ class RecordAccumulator:
                 self._on_buffer_full()
                 return False
         if batch.sealed:
-            return True  # sealed by another thread; the caller sees that it has no room
+            return True  # another thread has sealed the batch; the caller sees that it has no room
         batch.size += wanted
         batch.room += wanted
         self.buffered += wanted
@@ -369,7 +369,7 @@ class RecordAccumulator:
         self.notify_sender()
 
     def seal_all(self) -> None:
-        """Let the sender take every batch. The guard must be held."""
+        """Seal all open batches, so that the sender sends them. The guard must be held."""
         for batch in [batch for batch in self.open if not batch.sealed]:
             self.seal(batch)
 

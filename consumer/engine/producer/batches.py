@@ -122,7 +122,7 @@ class ProducerBatch:
         self.base_offset: int | None = None
         self.log_append_time: int | None = None
         self.places: list[tuple[ProducerBatch, int]] | None = None
-        # (Index of the record, what to call when its delivery ends).
+        # (index of the record, callback for the end of its delivery)
         self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
         # The counter of this batch's failures, and the records whose failure the application knows.
         self.delivery_failures: DeliveryFailures | None = None

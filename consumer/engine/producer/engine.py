@@ -154,7 +154,7 @@ class ProducerEngine:
         for topic in notifications.unknown_topics:
             self.metadata.look_up(topic, has_waiters=True)
         if notifications.unknown_topics and self.transactions is None:
-            self._sequences.ensure_ready()  # the id arrives while leaders are looked up
+            self._sequences.ensure_ready()  # the id is requested while leaders are looked up
         for batch in notifications.new_batches:
             if not batch.done:
                 batch.queue.waiting.append(batch)
@@ -279,7 +279,7 @@ class ProducerEngine:
             topics: dict[str, TopicProduceData] = {}
             for batch in batches:
                 if batch.done:
-                    continue  # failed while the connection was established
+                    continue  # the batch failed while the connection was being established
                 name = batch.partition.topic
                 topic = topics.get(name)
                 if topic is None:

@@ -2,8 +2,8 @@
 
 * A key is hashed by murmur2 over its bytes, as in Kafka's `Utils.murmur2` and `BuiltInPartitioner`. All
   clients that do so send equal keys to the same partition.
-* Records without a key stay on one partition for a batch's worth of bytes, then move to another one
-  (KIP-794), which fills batches and spreads the load. The accumulator does that, as it knows the sizes.
+* Records without a key go to one partition until it has received `batch.size` bytes, then to another one
+  (KIP-794). This fills batches and spreads the load. It is done by the accumulator, which knows the sizes.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class TransactionManager:
                 raise IllegalState(f"begin() of {self.id!r}: another begin() is in progress")
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                return current_call  # otherwise Ctrl-C came before it began
+                return current_call  # otherwise Ctrl-C came before the call began
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
         if to is S.COMMITTING_TRANSACTION:
@@ -220,7 +220,7 @@ class TransactionManager:
             (self.fail if ends_producer(error) else self._require_abort)(error)
 
     def _require_abort(self, error: KprotoError) -> None:
-        """Move to ABORTABLE_ERROR, and fail what was not sent."""
+        """Move to ABORTABLE_ERROR, and fail the records and offsets that were not sent."""
         with self._records.guard:
             self.move(S.ABORTABLE_ERROR, error)
         self._end_call(error)
@@ -247,7 +247,7 @@ class TransactionManager:
                 batch.queue.waiting.remove(batch)
             self._responses.end_batch(batch)
         with self._records.guard:
-            self._records.take_failures()  # the error of the transaction covers these
+            self._records.take_failures()  # the error of the transaction covers these failures
             self._offsets.clear()
         self._new.clear()
 
