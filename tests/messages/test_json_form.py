@@ -201,10 +201,11 @@ def test_an_ignorable_field_that_the_version_lacks_is_dropped() -> None:
 
 
 def test_an_unsupported_version_is_rejected() -> None:
+    version = HeartbeatRequest.__versions__.max + 1
     with pytest.raises(UnsupportedVersion):
-        from_json(HeartbeatRequest, BEAT, 5)
+        from_json(HeartbeatRequest, BEAT, version)
     with pytest.raises(UnsupportedVersion):
-        to_json(HeartbeatRequest(group_id="g", generation_id=3, member_id="m"), 5)
+        to_json(HeartbeatRequest(group_id="g", generation_id=3, member_id="m"), version)
 
 
 WRONG: list[Any] = [
