@@ -44,6 +44,12 @@ def group_id(name: str, value: Any) -> None:
     encodable_text(name, value or "")
 
 
+def group_protocol(name: str, value: Any) -> None:
+    from kproto.group.members import check_protocol  # imported late: producers need no member
+
+    check_protocol(name, value)
+
+
 def transactional_id(name: str, value: Any) -> None:
     if value is not None and (not isinstance(value, str) or not value):
         raise ConfigError(

@@ -26,6 +26,7 @@ from .option_checks import (
     assignors,
     choice,
     group_id,
+    group_protocol,
     instance_id,
     or_none,
     reset,
@@ -50,6 +51,7 @@ class ConsumerConfig(SecurityConfig, total=False):
 
     group_id: str | None
     group_instance_id: str | None
+    group_protocol: str
     client_id: str
     partition_assignment_strategy: str | Assignor | Iterable[str | Assignor]
     auto_offset_reset: str
@@ -92,6 +94,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     group_id: str | None = None
     group_instance_id: str | None = None
+    group_protocol: str = "classic"
     client_id: str = "kproto"
     partition_assignment_strategy: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
     auto_offset_reset: str = "latest"
@@ -146,6 +149,11 @@ CONSUMER: Final[Mapping[str, Option]] = {
         instance_id,
         "Makes this a static member (KIP-345), which can restart within the session timeout without a "
         "rebalance.",
+    ),
+    "group_protocol": Option(
+        "Group",
+        group_protocol,
+        'The protocol of group membership. "classic" is the only one, and every broker supports it.',
     ),
     "client_id": Option(
         "Group",

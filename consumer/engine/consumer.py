@@ -28,7 +28,6 @@ from typing import Any
 from uuid import UUID
 
 from kproto.errors import ConfigError, IllegalState, KprotoError
-from kproto.group.members import DEFAULT_PROTOCOL
 from kproto.group.subscription import TopicPartition
 from kproto.patterns import compiled
 
@@ -66,7 +65,6 @@ class ConsumerEngine:
         *,
         wall: Callable[[], int] | None = None,
         random: Random | None = None,
-        group_protocol: str = DEFAULT_PROTOCOL,
     ) -> None:
         random = random or Random()
         network = NetworkClient(
@@ -100,7 +98,6 @@ class ConsumerEngine:
             self.offset_lookup,
             self.committer,
             self._group_left,
-            group_protocol,
         )
         self.runner = PlanRunner(network, self.core.clock, self.core.backoff.after)
         self.runner.on_metadata = self._on_plan_metadata

@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec.structs import fields
 
 from kproto.errors import ConfigError
+from kproto.group.members import check_protocol
 
 from ..logs import log
 from ..options import ConsumerOptions, ProducerOptions
@@ -36,10 +37,6 @@ _CLASSES: Final = "nothing here: classes of Java are not run"
 _Rule = tuple[Callable[[str], bool], str]
 _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "consumer": {
-        "group.protocol": (
-            lambda value: value.lower() == "classic",
-            "classic; the consumer protocol is not supported",
-        ),
         "group.remote.assignor": (lambda value: not value, "nothing: the consumer protocol is not supported"),
         "interceptor.classes": (lambda value: not value, _CLASSES),
     },
@@ -119,6 +116,9 @@ def _value(name: str, text: str, kind: Any) -> Any:
     if name == "partition.assignment.strategy":
         return [_assignor(name, part.strip()) for part in text.split(",")]
     text = text.strip()
+    if name == "group.protocol":
+        check_protocol(name, text.lower())  # Java ignores case, too.
+        return text.lower()
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise ConfigError(name, text, "true or false")

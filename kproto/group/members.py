@@ -1,20 +1,26 @@
-"""The group protocols of the client, by the values of `group.protocol`. No other module chooses one."""
+"""The group protocols of the client, by the values of `group.protocol`.
+
+To add a protocol, register the factory of its member in `MEMBERS`. Then the consumer option `group_protocol`
+and the property `group.protocol` accept its name. No other module lists or chooses protocols.
+"""
 
 from __future__ import annotations
 
-from ..errors import ConfigError
+from ..validation import one_of
 from .classic.member.member import create_classic_member
 from .protocol import ClientMember, MemberConfig, MemberFactory
 
-DEFAULT_PROTOCOL = "classic"
 MEMBERS: dict[str, MemberFactory] = {
     "classic": create_classic_member,
 }
 
 
+def check_protocol(option: str, group_protocol: object) -> None:
+    """Raise ConfigError for the value of an option that names no registered protocol."""
+    one_of(option, group_protocol, tuple(MEMBERS))
+
+
 def create_member(group_protocol: str, config: MemberConfig) -> ClientMember:
     """Return a new member of `group_protocol`. Raise ConfigError if the protocol is unknown."""
-    factory = MEMBERS.get(group_protocol)
-    if factory is None:
-        raise ConfigError("group.protocol", group_protocol, f"one of {', '.join(MEMBERS)}")
-    return factory(config)
+    check_protocol("group_protocol", group_protocol)
+    return MEMBERS[group_protocol](config)

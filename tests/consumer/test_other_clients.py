@@ -64,7 +64,6 @@ def test_a_dict_of_options_is_rejected_without_showing_a_password(client: Any) -
         (Consumer, "rebalance_timeout_ms", "use max_poll_interval_ms"),
         (Consumer, "socket.timeout.ms", "use request_timeout_ms"),
         (Producer, "connections_max_idle_ms", "the client reopens them"),
-        (Consumer, "group.protocol", "the classic protocol"),
         (Consumer, "enable.partition.eof", "lag(partition) == 0"),
         (Producer, "max_batch_size", "use batch_size"),
         (Producer, "queue.buffering.max.ms", "use linger_ms"),

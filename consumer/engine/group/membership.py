@@ -64,7 +64,6 @@ class Membership:
         offset_lookup: OffsetLookup,
         committer: Committer,
         on_left: Callable[[], None],
-        group_protocol: str,
     ) -> None:
         self._core = core
         self._status = core.group_status
@@ -73,7 +72,6 @@ class Membership:
         self._offset_lookup = offset_lookup
         self._committer = committer
         self._on_left = on_left
-        self._group_protocol = group_protocol
         self.subscription = TopicSubscription(core, metadata, self.apply_event)
         # The error of the last commit before a revocation or before leaving. Close and unsubscribe raise it.
         self.commit_error: KprotoError | None = None
@@ -120,7 +118,7 @@ class Membership:
         options = self._core.options
         assert options.group_id is not None
         return create_member(
-            self._group_protocol,
+            options.group_protocol,
             MemberConfig(
                 group_id=options.group_id,
                 group_instance_id=options.group_instance_id,

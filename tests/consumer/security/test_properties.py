@@ -53,6 +53,7 @@ def test_each_kind_of_client_takes_its_own_options(tmp_path: Path) -> None:
     assert read == {
         **common,
         "group_id": "g",
+        "group_protocol": "classic",
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
         "isolation_level": "read_committed",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from consumer import Consumer
+from consumer.security import client_properties
 from kproto.errors import ConfigError
 from kproto.group import protocol
 from kproto.group.members import MEMBERS, create_member
@@ -105,13 +107,18 @@ def test_a_toy_protocol_is_a_client_member() -> None:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setitem(MEMBERS, "classic", SoloMember)
+def solo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register the protocol "solo", as a new protocol would be."""
+    monkeypatch.setitem(MEMBERS, "solo", SoloMember)
+
+
+@pytest.fixture
+def world(solo: None) -> World:
     return World({"t": 2})
 
 
 def test_a_consumer_reads_and_commits_with_another_group_protocol(world: World) -> None:
-    consumer = world.consumer(group_id="g", auto_offset_reset="earliest")
+    consumer = world.consumer(group_id="g", group_protocol="solo", auto_offset_reset="earliest")
     consumer.subscribe("t")
     world.write("t", 0, "x", "y")
     world.write("t", 1, "z")
@@ -123,7 +130,7 @@ def test_a_consumer_reads_and_commits_with_another_group_protocol(world: World) 
 
 
 def test_a_consumer_closes_with_another_group_protocol(world: World) -> None:
-    consumer = world.consumer(group_id="g", auto_offset_reset="earliest")
+    consumer = world.consumer(group_id="g", group_protocol="solo", auto_offset_reset="earliest")
     consumer.subscribe("t")
     world.write("t", 0, "x")
     assert world.run(until=lambda: consumer.values() == ["x"])
@@ -133,9 +140,20 @@ def test_a_consumer_closes_with_another_group_protocol(world: World) -> None:
     assert world.committed("g", tp("t", 0)) == 1
 
 
-def test_an_unknown_group_protocol_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"group\.protocol.*one of classic"):
+def test_an_unknown_group_protocol_is_rejected_with_the_registered_names(solo: None) -> None:
+    with pytest.raises(ConfigError, match=r"group_protocol='consumer'.*allowed: 'classic', 'solo'"):
+        Consumer("localhost:9092", group_id="g", group_protocol="consumer")
+    with pytest.raises(ConfigError, match=r"group_protocol='consumer'.*allowed: 'classic', 'solo'"):
         create_member("consumer", MemberConfig(group_id="g"))
+
+
+def test_the_property_group_protocol_selects_a_registered_protocol(solo: None, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("group.protocol=SOLO\n")
+    assert client_properties(file) == {"group_protocol": "solo"}
+    file.write_text("group.protocol=consumer\n")
+    with pytest.raises(ConfigError, match=r"group\.protocol='consumer'.*allowed: 'classic', 'solo'"):
+        client_properties(file)
 
 
 @pytest.mark.parametrize("folder", ["consumer", "kproto/testing/world", "kproto/cli"])
