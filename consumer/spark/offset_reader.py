@@ -2,8 +2,8 @@
 
 Rules:
 
-* A topic or partition is missing in a `View` only if the cluster says that it does not exist, and says so
-  several times if it existed before. All other failures are retried (``fetchOffset.numRetries``,
+* A topic or partition is missing in a `View` only if the cluster says that it does not exist. If it existed
+  before, the cluster must say so several times. All other failures are retried (``fetchOffset.numRetries``,
   ``fetchOffset.retryIntervalMs``) and then raised.
 * Every wait has a timeout. A driver that hangs while planning shows no error at all (SPARK-32032).
 * An unreachable cluster is retried, as in Java's clients: for ``kafka.default.api.timeout.ms`` if it has

@@ -108,7 +108,7 @@ def write(
             marker = _find_marker(task, options, marker_partition)
             for batch in chain([first], batches):
                 rows += batch.num_rows
-                # If the rows are written already, consume them all the same, as Spark expects.
+                # Even if the rows are written already, consume them, because Spark expects it.
                 if marker is None:
                     send(producer, batch)
             if marker is not None:

@@ -2,9 +2,9 @@
 
 A worker that reads for ``limit`` or ``take`` ends when Spark has enough rows and closes its connection. So
 does a worker that was idle for a minute. This is normal. But the daemon that forked the worker prints
-"PySpark daemon failed to flush the output to the worker process" and a traceback that ends in
-BrokenPipeError, as if the query had failed. These messages are suppressed, and all others are printed. There
-are two ways:
+"PySpark daemon failed to flush the output to the worker process" and the traceback of a BrokenPipeError. It
+looks as if the query had failed. These messages are suppressed, and all others are printed. There are two
+ways:
 
 * `session` sets the module `daemon` as ``spark.python.daemon.module``. Spark starts it for the workers of
   tasks, also of ``mapInArrow``, but not for the processes that plan.

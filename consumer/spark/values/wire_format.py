@@ -10,7 +10,7 @@ import numpy as np
 
 pa: Any = import_module("pyarrow")
 
-HEADER = 5  # Size in bytes of the first byte and the schema id.
+HEADER = 5  # Size in bytes of the header: the byte 0 and the schema id.
 
 
 def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[int, Any]]:
