@@ -175,6 +175,7 @@ class Builder:
         return RecordError(error.message, error.version, error.field, error.offset, detail)
 
     def _maker(self, name: str) -> Callable[[Columns, int, int], Column]:
+        """Return a function (records, first row, last row) that builds the column of this name."""
         topic, partition = self._range.topic, self._range.partition
         match name:
             case "key":
@@ -199,6 +200,7 @@ class Builder:
                 return _headers
 
     def _microseconds(self, records: Columns, first: int, last: int) -> Any:
+        """Return the timestamps in microseconds. Raises RecordError if one does not fit into 64 bits."""
         times = records.timestamp[first:last]
         beyond = (times > _MOST_MS) | (times < -_MOST_MS)
         if beyond.any():

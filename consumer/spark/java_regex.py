@@ -86,6 +86,7 @@ class _Reader:
         return True
 
     def skip_comments(self) -> None:
+        """Skip white space and comments if the flag x is set."""
         while self.comments and self.at < len(self.pattern):
             if self.peek() in " \t\n\x0b\f\r":
                 self.at += 1
@@ -109,6 +110,7 @@ class _Reader:
         return "|".join(branches)
 
     def branch(self, *, inside: bool) -> str:
+        """Translate one alternative, up to ``|``, a closing parenthesis or the end."""
         out: list[str] = []
         while True:
             self.skip_comments()
@@ -118,6 +120,7 @@ class _Reader:
             out.append(self.piece())
 
     def piece(self) -> str:
+        """Translate an atom with its quantifier."""
         at = self.at
         atom = self.atom()
         self.skip_comments()
@@ -144,6 +147,7 @@ class _Reader:
         return atom + times
 
     def atom(self) -> str:
+        """Translate one group, class, escape or character."""
         char = self.peek()
         if char == "(":
             return self.group()
@@ -165,6 +169,7 @@ class _Reader:
         return self.literal(char)
 
     def group(self) -> str:
+        """Translate a group, from its opening to its closing parenthesis."""
         at = self.at
         self.at += 1
         opening = "("
@@ -221,6 +226,7 @@ class _Reader:
     # ---- escapes
 
     def escape(self) -> str:
+        """Translate an escape that begins with a backslash."""
         at = self.at
         self.at += 1
         char = self.peek()
@@ -303,6 +309,7 @@ class _Reader:
         return None
 
     def property(self, name: str, at: int) -> frozenset[str]:
+        r"""Return the characters of the property in ``\p{name}``. Raises ConfigError if it is unknown."""
         key, equals, value = name.partition("=")
         if equals:
             key = key.lower()
@@ -387,6 +394,7 @@ class _Reader:
         return NAME_CHARACTERS - whole if negated else whole
 
     def member(self) -> frozenset[str]:
+        """Read one member of a class: a nested class, a range or single characters."""
         if self.peek() == "[":
             return self.characters()
         if self.pattern.startswith("\\Q", self.at):

@@ -285,6 +285,7 @@ class OffsetReader:
     def _offsets(
         self, wants: Mapping[TopicPartition, str], isolation: str | None = None
     ) -> dict[TopicPartition, int]:
+        """Return the edge of each log that `wants` names, "earliest" or "latest"."""
         return {
             p: offset.offset or 0
             for p, offset in self._list_offsets(wants, isolation or self.isolation).items()
@@ -293,6 +294,7 @@ class OffsetReader:
     def _list_offsets(
         self, wants: Mapping[TopicPartition, str], isolation: str
     ) -> dict[TopicPartition, OffsetAt]:
+        """Return the offsets of the edges that `wants` names, with their leader epochs."""
         if not wants:
             return {}
         return self._retry(
@@ -300,6 +302,7 @@ class OffsetReader:
         )
 
     def _retry(self, request: Callable[[], T]) -> T:
+        """Return the result of `request`, retried as fetchOffset.numRetries says."""
         timeout, option = self._unreachable_limit
         for retries_left in reversed(range(self.options.fetch_offset_retries + 1)):
             try:

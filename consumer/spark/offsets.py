@@ -443,6 +443,7 @@ def batch_ranges(
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:
+    """Cut a range into this number of equal parts. Only its outer ends stay open."""
     if parts == 1:
         return [whole]
     at = [whole.start + whole.size * i // parts for i in range(parts + 1)]
@@ -478,6 +479,7 @@ def _nested(positions: Positions) -> dict[str, object]:
 
 
 def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
+    """Parse topic -> partition -> offset. Raises ConfigError for anything else."""
     positions: dict[TopicPartition, int] = {}
     for topic, partitions in topics.items():
         if not isinstance(partitions, Mapping):
@@ -492,6 +494,7 @@ def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
 
 
 def _broken(value: object) -> ConfigError:
+    """Return the error for offsets in a checkpoint that cannot be read."""
     reason = (
         'its offsets are not JSON such as {"flights": {"0": 17}}: the last file in its folder "offsets" was '
         "edited, is broken, or belongs to another source. Restore a copy of it, or start with a new "

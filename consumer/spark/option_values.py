@@ -85,6 +85,7 @@ def json_object(name: str, value: str, shape: str) -> dict[str, object]:
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object as a dict. Raises ValueError if a name appears twice."""
     result: dict[str, object] = {}
     for name, value in pairs:
         if name in result:

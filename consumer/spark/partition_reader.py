@@ -135,6 +135,7 @@ class _Fetches:
         return self.worker.fetcher.submit(self._fetch, position)
 
     def _fetch(self, position: int) -> FetchedBytes:
+        """Fetch until the response has records or a final error, at most for kafkaConsumer.pollTimeoutMs."""
         deadline = time.monotonic() + self.options.poll_timeout_ms / 1000
         size = self.worker.record_bytes.get(self.partition, GUESSED_RECORD_BYTES)
         most = min(self.most_bytes, max(LEAST_FETCH_BYTES, int((self.range.end - position) * size * 1.1)))

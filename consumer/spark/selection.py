@@ -115,6 +115,7 @@ def read_choice(options: Mapping[str, str]) -> Choice | None:
 
 
 def _assigned(name: str, value: str) -> tuple[TopicPartition, ...]:
+    """Parse ``assign``: the partitions of each topic."""
     shape = '{"flights": [0, 1]}'
     result: set[TopicPartition] = set()
     for topic, partitions in json_object(name, value, shape).items():
@@ -163,6 +164,7 @@ def read_bound(options: Mapping[str, str], end: Literal["starting", "ending"]) -
 
 
 def _offsets(name: str, value: str) -> Bound:
+    """Parse ``startingOffsets`` or ``endingOffsets``: an edge of the log, or JSON."""
     edge = value.strip().lower()
     if edge in ("earliest", "latest"):
         return LogEdge("earliest" if edge == "earliest" else "latest")

@@ -166,6 +166,7 @@ class RowWriter:
                 raise
 
     def _write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task, in a transaction if the options name a prefix."""
         prefix = self.options.transactional_id_prefix
         if prefix is not None:
             write_once(task(prefix, self.job), self.options, self.config, batches, self._send_all)
