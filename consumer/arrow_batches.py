@@ -148,7 +148,7 @@ def check_table(batch: Any, now_ms: int) -> TableColumns:
         allowed = f"the columns {', '.join(_COLUMNS)}: value, and what you like, each once{drop}"
         raise ConfigError("batch", list(names), allowed)
     rows = batch.num_rows
-    columns: dict[str, Any] = {name: _whole(batch.column(name)) for name in names}
+    columns: dict[str, Any] = {name: _combine_chunks(batch.column(name)) for name in names}
     return TableColumns(
         rows,
         _binary("key", columns.get("key")),
@@ -159,7 +159,7 @@ def check_table(batch: Any, now_ms: int) -> TableColumns:
     )
 
 
-def _whole(column: Any) -> Any:
+def _combine_chunks(column: Any) -> Any:
     if isinstance(column, pa.ChunkedArray):
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     return column

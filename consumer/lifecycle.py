@@ -42,13 +42,13 @@ class BoundToProcess:
 _open_clients: weakref.WeakSet[OpenClient] = weakref.WeakSet()
 
 
-def opened(client: OpenClient) -> None:
+def register(client: OpenClient) -> None:
     """Register a client whose `on_fork` and `on_exit` have to be called."""
     _open_clients.add(client)
 
 
-def ended(client: OpenClient) -> None:
-    """Forget a client."""
+def unregister(client: OpenClient) -> None:
+    """Remove a client from the register, because it has ended."""
     _open_clients.discard(client)
 
 

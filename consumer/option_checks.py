@@ -19,7 +19,7 @@ _RESETS: Final = ("earliest", "latest", "none")
 _RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'
 
 
-def whole(least: int, most: int = 2**31 - 1) -> Check:
+def whole_number_from(least: int, most: int = 2**31 - 1) -> Check:
     """Return a check for a whole number from `least` to `most`."""
     return lambda name, value: whole_number(name, value, least, most)
 

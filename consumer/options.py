@@ -32,10 +32,10 @@ from .option_checks import (
     reset,
     text,
     transactional_id,
-    whole,
+    whole_number_from,
 )
 from .other_clients import OPTIONS
-from .security.option_names import NAMES, SecurityConfig, shown, unknown_hint
+from .security.option_names import NAMES, SecurityConfig, mask_secret, unknown_hint
 
 
 class Option(NamedTuple):
@@ -170,18 +170,18 @@ CONSUMER: Final[Mapping[str, Option]] = {
     ),
     "session_timeout_ms": Option(
         "Group",
-        whole(1),
+        whole_number_from(1),
         "The coordinator removes the member after this time without a heartbeat.",
     ),
     "heartbeat_interval_ms": Option(
         "Group",
-        whole(1),
+        whole_number_from(1),
         "The interval of heartbeats: at most a third of the session timeout, so that a lost heartbeat "
         "has no effect.",
     ),
     "max_poll_interval_ms": Option(
         "Group",
-        whole(1),
+        whole_number_from(1),
         "The member loses its partitions if the application does not call poll for longer than this.",
     ),
     "auto_offset_reset": Option(
@@ -204,7 +204,7 @@ CONSUMER: Final[Mapping[str, Option]] = {
     ),
     "max_poll_records": Option(
         "Poll and commit",
-        whole(1),
+        whole_number_from(1),
         "The maximum number of records of one poll. Other fetched records stay in memory for the next poll.",
     ),
     "enable_auto_commit": Option(
@@ -214,7 +214,7 @@ CONSUMER: Final[Mapping[str, Option]] = {
     ),
     "auto_commit_interval_ms": Option(
         "Poll and commit",
-        whole(0),
+        whole_number_from(0),
         "The interval of auto commits.",
     ),
     "isolation_level": Option(
@@ -229,13 +229,13 @@ CONSUMER: Final[Mapping[str, Option]] = {
     ),
     "max_decompressed_bytes": Option(
         "Poll and commit",
-        or_none(whole(1)),
+        or_none(whole_number_from(1)),
         "The maximum decompressed size of a batch. None means 1 GiB if the bytes look like records. "
         "Java has no limit.",
     ),
     "metadata_max_age_ms": Option(
         "Topics",
-        whole(1),
+        whole_number_from(1),
         "A new partition, or a new topic that matches a pattern, is noticed within this time.",
     ),
     "allow_auto_create_topics": Option(
@@ -251,23 +251,23 @@ CONSUMER: Final[Mapping[str, Option]] = {
     ),
     "fetch_min_bytes": Option(
         "Fetch",
-        whole(0),
+        whole_number_from(0),
         "The broker responds when it has this many bytes, or after fetch_max_wait_ms.",
     ),
     "fetch_max_wait_ms": Option(
         "Fetch",
-        whole(0),
+        whole_number_from(0),
         "The broker waits at most this long for fetch_min_bytes.",
     ),
     "fetch_max_bytes": Option(
         "Fetch",
-        whole(1),
+        whole_number_from(1),
         "The maximum size in bytes of a response from one broker. A larger first batch is returned all "
         "the same. The consumer buffers up to two such responses, and one more of paused partitions.",
     ),
     "max_partition_fetch_bytes": Option(
         "Fetch",
-        whole(1),
+        whole_number_from(1),
         "The same for one partition.",
     ),
     "client_rack": Option(
@@ -277,37 +277,37 @@ CONSUMER: Final[Mapping[str, Option]] = {
     ),
     "request_timeout_ms": Option(
         "Timeouts and retries",
-        whole(1),
+        whole_number_from(1),
         "A request fails if it has no response within this time.",
     ),
     "default_api_timeout_ms": Option(
         "Timeouts and retries",
-        whole(1),
+        whole_number_from(1),
         "The timeout of calls that are made without one.",
     ),
     "retry_backoff_ms": Option(
         "Timeouts and retries",
-        whole(1),
+        whole_number_from(1),
         "The first backoff before a request is retried. It doubles with each retry.",
     ),
     "retry_backoff_max_ms": Option(
         "Timeouts and retries",
-        whole(1),
+        whole_number_from(1),
         "The maximum retry backoff. Backoffs vary randomly by 20 %.",
     ),
     "reconnect_backoff_ms": Option(
         "Timeouts and retries",
-        whole(1),
+        whole_number_from(1),
         "The first backoff before a client reconnects to a broker. It doubles with each attempt.",
     ),
     "reconnect_backoff_max_ms": Option(
         "Timeouts and retries",
-        whole(1),
+        whole_number_from(1),
         "The maximum reconnect backoff.",
     ),
     "socket_connection_setup_timeout_ms": Option(
         "Timeouts and retries",
-        whole(1),
+        whole_number_from(1),
         "A connection attempt fails after this time.",
     ),
     "metadata_recovery_strategy": Option(
@@ -318,7 +318,7 @@ CONSUMER: Final[Mapping[str, Option]] = {
     ),
     "metadata_recovery_rebootstrap_trigger_ms": Option(
         "Timeouts and retries",
-        whole(0),
+        whole_number_from(0),
         'With "rebootstrap", the client also starts again at the bootstrap addresses after this time '
         "without metadata (KIP-1102).",
     ),
@@ -416,7 +416,7 @@ PRODUCER: Final[Mapping[str, Option]] = {
     ),
     "delivery_timeout_ms": Option(
         "Delivery guarantees",
-        whole(1),
+        whole_number_from(1),
         "A record (or `send_offsets`) fails if it is not written within this time. It must be at least "
         "linger_ms + request_timeout_ms.",
     ),
@@ -427,7 +427,7 @@ PRODUCER: Final[Mapping[str, Option]] = {
     ),
     "transaction_timeout_ms": Option(
         "Delivery guarantees",
-        whole(1),
+        whole_number_from(1),
         "The broker aborts a transaction that is open for longer than this.",
     ),
     "client_id": Option(
@@ -437,12 +437,12 @@ PRODUCER: Final[Mapping[str, Option]] = {
     ),
     "linger_ms": Option(
         "Batches and requests",
-        whole(0),
+        whole_number_from(0),
         "How long a batch that is not full waits for more records.",
     ),
     "batch_size": Option(
         "Batches and requests",
-        whole(1),
+        whole_number_from(1),
         "The maximum size in bytes of a batch. Java's default of 16 KiB dates from one request per "
         "batch. A larger maximum costs nothing until batches fill, and larger batches cost brokers "
         "less. Two of them fit into a request, and into one fetch of a partition. If only buffer_memory "
@@ -455,32 +455,32 @@ PRODUCER: Final[Mapping[str, Option]] = {
     ),
     "compression_level": Option(
         "Batches and requests",
-        or_none(whole(-(2**17), 22)),
+        or_none(whole_number_from(-(2**17), 22)),
         "None means the default of the codec.",
     ),
     "buffer_memory": Option(
         "Batches and requests",
-        whole(1),
+        whole_number_from(1),
         "The maximum number of bytes buffered in this process. If the buffer is full, `send` waits.",
     ),
     "max_block_ms": Option(
         "Batches and requests",
-        whole(0),
+        whole_number_from(0),
         "How long `send` may wait for buffer memory and for metadata.",
     ),
     "max_request_size": Option(
         "Batches and requests",
-        whole(1),
+        whole_number_from(1),
         "The maximum size in bytes of a request, and of a record.",
     ),
     "max_in_flight_requests_per_connection": Option(
         "Batches and requests",
-        whole(1),
+        whole_number_from(1),
         "The maximum number of pending requests of a connection. Their order is kept.",
     ),
     "connections_per_broker": Option(
         "Batches and requests",
-        whole(1),
+        whole_number_from(1),
         "The maximum number of connections. Another one is opened when all have the maximum number of "
         "pending requests.",
     ),
@@ -492,37 +492,37 @@ PRODUCER: Final[Mapping[str, Option]] = {
     ),
     "metadata_max_age_ms": Option(
         "Metadata",
-        whole(1),
+        whole_number_from(1),
         "A new partition is noticed within this time.",
     ),
     "request_timeout_ms": Option(
         "Options shared with the consumer",
-        whole(1),
+        whole_number_from(1),
         "A request fails if it has no response within this time.",
     ),
     "retry_backoff_ms": Option(
         "Options shared with the consumer",
-        whole(1),
+        whole_number_from(1),
         "The first backoff before a request is retried. It doubles with each retry.",
     ),
     "retry_backoff_max_ms": Option(
         "Options shared with the consumer",
-        whole(1),
+        whole_number_from(1),
         "The maximum retry backoff. Backoffs vary randomly by 20 %.",
     ),
     "reconnect_backoff_ms": Option(
         "Options shared with the consumer",
-        whole(1),
+        whole_number_from(1),
         "The first backoff before a client reconnects to a broker. It doubles with each attempt.",
     ),
     "reconnect_backoff_max_ms": Option(
         "Options shared with the consumer",
-        whole(1),
+        whole_number_from(1),
         "The maximum reconnect backoff.",
     ),
     "socket_connection_setup_timeout_ms": Option(
         "Options shared with the consumer",
-        whole(1),
+        whole_number_from(1),
         "A connection attempt fails after this time.",
     ),
     "metadata_recovery_strategy": Option(
@@ -533,7 +533,7 @@ PRODUCER: Final[Mapping[str, Option]] = {
     ),
     "metadata_recovery_rebootstrap_trigger_ms": Option(
         "Options shared with the consumer",
-        whole(0),
+        whole_number_from(0),
         'With "rebootstrap", the client also starts again at the bootstrap addresses after this time without '
         "metadata (KIP-1102).",
     ),
@@ -641,9 +641,9 @@ def _unknown(name: str, value: Any, client: str, names: list[str]) -> ConfigErro
     """Return the error for an option that does not exist, with the option that the user may have meant."""
     plain = name.replace(".", "_")
     if hint := OPTIONS[client].get(plain) or unknown_hint(name):
-        return ConfigError(name, shown(name, value), f"{client} has no such option; {hint}")
+        return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")
     from difflib import get_close_matches
 
     near = get_close_matches(plain, names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
-    return ConfigError(name, shown(name, value), f"{client} has no such option; {hint}")
+    return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")

@@ -165,7 +165,7 @@ class ProducerRuntime:
             self.failure = failure
         self.records.close(reason)
         self.engine.fail(reason)
-        lifecycle.ended(self)
+        lifecycle.unregister(self)
         return self.engine.take_actions()
 
     def loss(self) -> str:
@@ -179,7 +179,7 @@ class ProducerRuntime:
 
     def _on_drop(self) -> None:
         """Log the records that are lost with a producer that was dropped without `close`."""
-        lifecycle.ended(self)
+        lifecycle.unregister(self)
         if loss := self.loss():
             log.warning("the producer %r was dropped without close(), and %s", self.options.client_id, loss)
 

@@ -22,7 +22,7 @@ def trimmed(text: str) -> str:
     return text.strip(_BLANK)
 
 
-def whole(text: str, bits: int = 32) -> int | None:
+def whole_number(text: str, bits: int = 32) -> int | None:
     """Parse as Integer.parseInt does, or as Long.parseLong with 64 bits; None if invalid."""
     if len(text) > _LONGEST or _WHOLE.fullmatch(text) is None:
         return None

@@ -9,7 +9,7 @@ import math
 
 import pytest
 
-from kproto.java_numbers import double, double_text, whole
+from kproto.java_numbers import double, double_text, whole_number
 
 
 @pytest.mark.parametrize(
@@ -17,18 +17,18 @@ from kproto.java_numbers import double, double_text, whole
     [("0", 0), ("+7", 7), ("-7", -7), ("007", 7), ("٣", 3), ("2147483647", 2**31 - 1)],
 )
 def test_whole_numbers_are_read(text: str, number: int) -> None:
-    assert whole(text) == number
+    assert whole_number(text) == number
 
 
 @pytest.mark.parametrize(
     "text", ["", "1_0", " 1", "1 ", "²", "0x1", "1.0", "2147483648", "9" * 5000, "\u00a01"]
 )
 def test_invalid_integers_are_none(text: str) -> None:
-    assert whole(text) is None
+    assert whole_number(text) is None
 
 
 def test_longs_are_longer() -> None:
-    assert (whole(str(-(2**63)), 64), whole(str(2**63), 64)) == (-(2**63), None)
+    assert (whole_number(str(-(2**63)), 64), whole_number(str(2**63), 64)) == (-(2**63), None)
 
 
 @pytest.mark.parametrize(

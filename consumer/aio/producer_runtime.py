@@ -49,7 +49,7 @@ class AsyncProducerRuntime(ProducerRuntime):
         self.streams = Streams(partial(_on_event, self._ref, self._kept))
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
-        lifecycle.opened(self)
+        lifecycle.register(self)
 
     def check_loop(self) -> None:
         """Raise IllegalState in another event loop."""

@@ -45,7 +45,7 @@ class AsyncRuntime(Runtime):
         # The task that is inside a method which runs callbacks, and that method's name.
         self._serving: tuple[asyncio.Task[Any] | None, str] | None = None
         self.callback_task: asyncio.Task[None] | None = None
-        lifecycle.opened(self)
+        lifecycle.register(self)
 
     # ---- the event loop
 
@@ -80,7 +80,7 @@ class AsyncRuntime(Runtime):
         loop = getattr(self, "_loop", None)
         if loop is None or self.closed or self.forked:
             return
-        lifecycle.ended(self)
+        lifecycle.unregister(self)
         with contextlib.suppress(RuntimeError):  # The loop is closed already.
             loop.call_soon_threadsafe(abandon, self.streams, self._timer)
         if loss := self.driver.loss():
@@ -213,7 +213,7 @@ class AsyncRuntime(Runtime):
 
     def end(self, deadline: int = 0, *, abort: bool = False) -> None:
         self.closed = True
-        lifecycle.ended(self)
+        lifecycle.unregister(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

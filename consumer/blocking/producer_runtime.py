@@ -58,7 +58,7 @@ class BlockingProducerRuntime(ProducerRuntime):
             target=self._drive, args=(weakref.ref(self), self.sockets, self._kept), name=name, daemon=True
         )
         start_thread(self.thread, self.sockets, self)
-        lifecycle.opened(self)
+        lifecycle.register(self)
 
     # ---- waiting
 

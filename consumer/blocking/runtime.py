@@ -54,7 +54,7 @@ class BlockingRuntime(Runtime):
             target=self._drive, args=(weakref.ref(self), self.sockets, self.owner), name=name, daemon=True
         )
         start_thread(self.thread, self.sockets, self)
-        lifecycle.opened(self)
+        lifecycle.register(self)
 
     # ---- the engine's thread
 
@@ -116,7 +116,7 @@ class BlockingRuntime(Runtime):
     def __del__(self) -> None:
         if getattr(self, "stopped", True) or self.forked:
             return
-        lifecycle.ended(self)
+        lifecycle.unregister(self)
         self.stopped = True
         self._wake()
         if loss := self.driver.loss():
@@ -322,7 +322,7 @@ class BlockingRuntime(Runtime):
     def end(self, deadline: int = 0) -> None:
         """Stop the thread, which closes the sockets. Wait for it, but not much longer than `deadline`."""
         self.closed = self.stopped = True
-        lifecycle.ended(self)
+        lifecycle.unregister(self)
         self._wake()
         if threading.current_thread() is not self.thread:
             # The thread may be resolving a host name. It ends after that.

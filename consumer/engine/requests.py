@@ -253,14 +253,14 @@ def offset_commit_codes(
     """Return the error code of each requested partition. `ids` are the topic ids of the request."""
     names = {topic_id: name for name, topic_id in ids.items()}
 
-    def said() -> Iterator[tuple[TopicPartition, int]]:
+    def entries() -> Iterator[tuple[TopicPartition, int]]:
         for topic in response.topics:
             name = names.get(topic.topic_id, "") if version >= 10 else topic.name
             for entry in topic.partitions:
                 yield TopicPartition(name, entry.partition_index), entry.error_code
 
     return {
-        partition: code for partition, code in consistent_values(said()).items() if partition in requested
+        partition: code for partition, code in consistent_values(entries()).items() if partition in requested
     }
 
 
@@ -338,7 +338,7 @@ def offset_fetch_result(
             for topic in group_entry.topics
         )
 
-    def found(entry: _Committed) -> CommittedOffset | int | None:
+    def committed_offset(entry: _Committed) -> CommittedOffset | int | None:
         if entry.error_code:
             return entry.error_code
         if entry.committed_offset < 0:
@@ -347,7 +347,7 @@ def offset_fetch_result(
         return CommittedOffset(entry.committed_offset, entry.metadata or "", epoch if epoch >= 0 else None)
 
     return code, consistent_values(
-        (TopicPartition(name, committed.partition_index), found(committed))
+        (TopicPartition(name, committed.partition_index), committed_offset(committed))
         for name, parts in named
         for committed in parts
     )

@@ -51,13 +51,13 @@ class LoopThread(Generic[T]):
         self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=name, daemon=True)
         self._thread.start()
         self._forked = False
-        lifecycle.opened(self)
+        lifecycle.register(self)
 
-        async def made() -> T:
+        async def make_client() -> T:
             return make()
 
         try:
-            self.client = self.run(made())
+            self.client = self.run(make_client())
         except BaseException:
             self._stop()
             raise
@@ -176,7 +176,7 @@ class LoopThread(Generic[T]):
 
         The thread itself closes the loop, whichever thread waits.
         """
-        lifecycle.ended(self)
+        lifecycle.unregister(self)
 
         async def stop() -> None:
             await asyncio.sleep(END_S)

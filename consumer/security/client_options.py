@@ -14,7 +14,7 @@ from kproto.group.members import check_protocol
 
 from ..logs import log
 from ..options import ConsumerOptions, ProducerOptions
-from .option_names import PREFIXES, shown
+from .option_names import PREFIXES, mask_secret
 
 # Client -> option, written as in a file -> its type.
 _OWN: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -97,11 +97,13 @@ def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[st
         elif name == level and client == "producer":
             options["compression_level"] = _value(name, value, int)
         elif name in changes and not changes[name][0](value):
-            raise ConfigError(name, shown(name, value), changes[name][1])
+            raise ConfigError(name, mask_secret(name, value), changes[name][1])
         elif name in known:
             ignored.append(name)
         elif near := get_close_matches(name, known, n=1, cutoff=0.9):
-            raise ConfigError(name, shown(name, value), f"there is no such property; did you mean {near[0]}?")
+            raise ConfigError(
+                name, mask_secret(name, value), f"there is no such property; did you mean {near[0]}?"
+            )
         else:
             unknown.append(name)
     if ignored:

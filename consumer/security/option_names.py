@@ -132,6 +132,6 @@ def unknown_hint(name: str) -> str | None:
     return None if meant is None else f"use {meant}"
 
 
-def shown(name: str, value: object) -> object:
+def mask_secret(name: str, value: object) -> object:
     """Return `value` as an error may show it."""
     return HIDDEN if is_secret(name) or (isinstance(value, str) and "PRIVATE KEY" in value) else value

@@ -28,7 +28,7 @@ from kproto.security.oauthbearer import OAuthBearerClient, wrong_extension
 from kproto.security.plain import PlainClient
 from kproto.security.scram import HASHES, ScramClient, salted
 
-from .option_names import NAMES, PROTOCOLS, shown, unknown_hint
+from .option_names import NAMES, PROTOCOLS, mask_secret, unknown_hint
 from .secret import HIDDEN, Secret
 from .stores import is_pem
 from .tls import YOURS, Tls, context
@@ -161,12 +161,12 @@ def known_security(options: Mapping[str, Any], client: str) -> Security:
             hint = unknown_hint(name) or (
                 f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(NAMES))}"
             )
-            raise ConfigError(name, shown(name, value), f"{client} has no such option; {hint}")
+            raise ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")
     return security_options(options)
 
 
 def _wrong(name: str, value: object, allowed: str) -> ConfigError:
-    return ConfigError(name, shown(name, value), allowed)
+    return ConfigError(name, mask_secret(name, value), allowed)
 
 
 def _tls(values: Mapping[str, Any]) -> Tls:
@@ -188,11 +188,11 @@ def _tls(values: Mapping[str, Any]) -> Tls:
             check_hostname=values.get("ssl_check_hostname", True),
             min_version=values.get("ssl_min_version", "TLSv1.2"),
         ),
-        *(_given(values, name) for name in ("ssl_cafile", "ssl_certfile")),
+        *(_describe_source(values, name) for name in ("ssl_cafile", "ssl_certfile")),
     )
 
 
-def _given(values: Mapping[str, Any], name: str) -> str | None:
+def _describe_source(values: Mapping[str, Any], name: str) -> str | None:
     """Return an option that holds a file or a text, as errors show it."""
     value = values.get(name)
     return None if value is None else f"{name}={'PEM text' if is_pem(value) else value!r}"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 
 from .jaas import read_jaas
-from .option_names import NAMES, PREFIXES, SecurityConfig, shown, unknown_hint
+from .option_names import NAMES, PREFIXES, SecurityConfig, mask_secret, unknown_hint
 from .secret import HIDDEN
 from .stores import is_pkcs12
 
@@ -138,7 +138,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
             )
         elif name not in _IGNORED:
             allowed = _as_written(unknown_hint(plain) or "this client has no such option")
-            raise ConfigError(name, shown(name, remaining[name]), allowed)
+            raise ConfigError(name, mask_secret(name, remaining[name]), allowed)
     if not str(options.get("security_protocol", "PLAINTEXT")).upper().endswith("SSL"):
         options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
     return cast("SecurityConfig", options)

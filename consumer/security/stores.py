@@ -84,7 +84,7 @@ def identify(
     if not is_pem(certfile) and (certfile.lower().endswith((".p12", ".pfx")) or is_pkcs12(certfile)):
         if keyfile is not None:
             raise ConfigError(
-                "ssl_keyfile", _shown(keyfile), "not together with a PKCS12 file, which has its key"
+                "ssl_keyfile", _describe_value(keyfile), "not together with a PKCS12 file, which has its key"
             )
         own = key = _blocks(_pkcs12(option, certfile, password))
         password = None
@@ -94,7 +94,9 @@ def identify(
             key = _read("ssl_keyfile", keyfile, "a PEM key, a file or its text")
             if key.certificates and own.keys and not (own.certificates or key.keys):
                 raise ConfigError(
-                    option, _shown(certfile), f"{_OWN}: this is the key, and ssl_keyfile is the certificate"
+                    option,
+                    _describe_value(certfile),
+                    f"{_OWN}: this is the key, and ssl_keyfile is the certificate",
                 )
         if not own.certificates:
             raise _wrong(option, certfile, _OWN, "it has a key, and no certificate")
@@ -112,10 +114,10 @@ def identify(
             reason = (error.reason or "").upper()
             if "MISMATCH" in reason or "NO_CERTIFICATE_ASSIGNED" in reason:
                 allowed = "the key belongs to another certificate; this client's own one must be the first"
-                raise ConfigError(option, _shown(certfile), allowed) from None
+                raise ConfigError(option, _describe_value(certfile), allowed) from None
             if "ENCRYPTED" in key.keys[0]:
                 allowed = "the key can't be decrypted: ssl_password must be its password"
-                raise ConfigError(holds_key, _shown(holder), allowed) from None
+                raise ConfigError(holds_key, _describe_value(holder), allowed) from None
             raise _wrong(option, certfile, _OWN, _words(error)) from None
         except (OSError, ValueError) as error:
             raise _wrong(option, certfile, _OWN, _words(error)) from None
@@ -244,14 +246,14 @@ def _pkcs12(option: str, path: str, password: str | None) -> str:
     return b"".join([private, *(link.public_bytes(pem) for link in (certificate, *chain))]).decode()
 
 
-# ---- what is told
+# ---- errors
 
 
 def _wrong(option: str, value: str, allowed: str, why: str) -> ConfigError:
-    return ConfigError(option, _shown(value), f"{allowed} ({why})")
+    return ConfigError(option, _describe_value(value), f"{allowed} ({why})")
 
 
-def _shown(value: str) -> str:
+def _describe_value(value: str) -> str:
     return "PEM text" if is_pem(value) else value
 
 

@@ -29,7 +29,7 @@ from typing import Any, Literal
 from kproto.errors import ConfigError
 
 from ..addresses import addresses
-from ..security.option_names import shown
+from ..security.option_names import mask_secret
 from . import values as decoding
 from .option_values import boolean, duration_ms, integer, one_of, text
 from .security import PLAINTEXT, PREFIXES, SecurityProperties, config_error_with_kafka_names
@@ -182,7 +182,7 @@ def parse(options: Mapping[str, str]) -> Options:
         elif lower in _NAMES:
             values[_NAMES[lower]] = value
         elif lower not in _SPARKS_OWN and not lower.startswith(_SPARKS):
-            raise ConfigError(key, shown(key, value), f"the option does not exist; {_hint(lower)}")
+            raise ConfigError(key, mask_secret(key, value), f"the option does not exist; {_hint(lower)}")
     servers = client.pop("bootstrap.servers", "")
     if not servers.strip():
         raise ConfigError(
@@ -251,7 +251,9 @@ def _client(options: Mapping[str, str]) -> dict[str, object]:
             hint = (
                 f"did you mean kafka.{similar[0]}?" if similar else f"allowed: {', '.join(sorted(_CLIENT))}"
             )
-            raise ConfigError(name, shown(name, value), f"kproto's client does not have the option; {hint}")
+            raise ConfigError(
+                name, mask_secret(name, value), f"kproto's client does not have the option; {hint}"
+            )
     return client
 
 

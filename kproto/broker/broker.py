@@ -98,8 +98,8 @@ class Broker:
     ) -> None:
         """Create the broker of one node.
 
-        `apis` are the advertised versions, see `apis.table.served`. Without `cluster`, the broker creates a
-        cluster with this node only.
+        `apis` are the advertised versions, see `apis.table.served_versions`. Without `cluster`, the broker
+        creates a cluster with this node only.
         """
         self.node: Final = node
         self.apis: Final = apis

@@ -1,7 +1,7 @@
 """The state that the brokers of a cluster share: logs, coordinators and leaders.
 
     cluster = Cluster(settings, [Node(1, "broker-1", 9092), Node(2, "broker-2", 9092)])
-    brokers = [Broker(settings, node, served(), cluster=cluster) for node in cluster.nodes.values()]
+    brokers = [Broker(settings, node, served_versions(), cluster=cluster) for node in cluster.nodes.values()]
 
 Rules:
 

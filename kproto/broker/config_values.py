@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol
 
-from ..java_numbers import double, double_text, trimmed, whole
+from ..java_numbers import double, double_text, trimmed, whole_number
 
 _COMMA: Final = re.compile(r"\s*,\s*")
 _REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")  # Kafka accepts empty items
@@ -89,7 +89,7 @@ class Integer:
 
     def fault(self, text: str) -> str | None:
         """Return the allowed values if `text` is invalid, or None."""
-        number = whole(text, self.bits)
+        number = whole_number(text, self.bits)
         if number is None:
             return f"a whole number of {self.bits} bits"
         if self.minimum is not None and number < self.minimum:

@@ -1,6 +1,6 @@
 """The embedded broker as a pure machine, without sockets, clock or random source.
 
-    broker = Broker(Settings.from_properties({}), Node(1, "127.0.0.1", 9092), served())
+    broker = Broker(Settings.from_properties({}), Node(1, "127.0.0.1", 9092), served_versions())
     actions = step(broker, FrameReceived(conn, frame, random_id), now)
 
 Rules:

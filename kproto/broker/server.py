@@ -49,7 +49,7 @@ from ..validation import (
     has_attributes,
     secret,
 )
-from .apis.table import APIS, REFUSABLE, served
+from .apis.table import APIS, REFUSABLE, served_versions
 from .broker import Broker
 from .call import Node
 from .machine import (
@@ -139,7 +139,7 @@ class Server:
         tokens: Check | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._apis = served(highest)
+        self._apis = served_versions(highest)
         self._topics = dict(topics or {})
         self._settings = Settings.from_properties(settings or {})
         self._clock = Clock()

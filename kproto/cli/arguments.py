@@ -98,7 +98,7 @@ def positive_duration(text: str) -> int:
     return milliseconds
 
 
-def whole(text: str) -> int:
+def whole_number(text: str) -> int:
     """Parse a whole number, which may be negative."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")

@@ -108,14 +108,14 @@ def _decode(options: argparse.Namespace) -> int:
     from ..inspect import dissect, hexdump
 
     if options.message:
-        return _tell(dissect.dissect_message(data, *options.message), options)
+        return _print_dissection(dissect.dissect_message(data, *options.message), options)
     if not data:
         raise ConfigError("data", "", "at least one byte")
     if options.response:
-        return _tell(dissect.dissect(data, options.response), options)
+        return _print_dissection(dissect.dissect(data, options.response), options)
     frames = dissect.split(data)
     dissections = [dissect.dissect(frame) for frame in frames]
-    wrong = max(_tell(dissection, options) for dissection in dissections)
+    wrong = max(_print_dissection(dissection, options) for dissection in dissections)
     word = " ".join(options.data)
     if wrong and hexdump.is_base64(word) and not os.path.exists(word):
         print(
@@ -134,7 +134,7 @@ def _decode(options: argparse.Namespace) -> int:
     return wrong
 
 
-def _tell(dissection: Dissection, options: argparse.Namespace) -> int:
+def _print_dissection(dissection: Dissection, options: argparse.Namespace) -> int:
     from ..inspect.dissect import lines
     from ..messages.json_form import one_line
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .arguments import Commands, duration, positive, positive_duration, rate, whole, write
+from .arguments import Commands, duration, positive, positive_duration, rate, whole_number, write
 
 if TYPE_CHECKING:
     from ..scenarios import Parameters, Scenario
@@ -82,7 +82,9 @@ def add(commands: Commands) -> None:
         "--poll-timeout", type=positive_duration, metavar="TIME", help="how long each poll waits"
     )
     scenario.add_argument("--members", type=positive, metavar="N", help="the number of members")
-    scenario.add_argument("--seed", type=whole, default=7, metavar="N", help="random seed (default: 7)")
+    scenario.add_argument(
+        "--seed", type=whole_number, default=7, metavar="N", help="random seed (default: 7)"
+    )
     form = scenario.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument(
@@ -113,7 +115,7 @@ def _named(options: argparse.Namespace) -> int:
         return _MATRIX[name](options)
     exact = [scenario for scenario in scenarios() if scenario.id.lower() == name.lower()]
     if exact:
-        return _tell(options, exact[0])
+        return _print_scenario(options, exact[0])
     word = name.lower()
     matches = [
         scenario
@@ -193,7 +195,7 @@ def _note(text: str) -> None:
     print("\n".join(["", *report.paragraph(text, _width())]))
 
 
-def _tell(options: argparse.Namespace, scenario: Scenario) -> int:
+def _print_scenario(options: argparse.Namespace, scenario: Scenario) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import report
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ..errors import ConfigError
-from ..java_numbers import trimmed, whole
+from ..java_numbers import trimmed, whole_number
 
 # GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS, a constant in Kafka as well. A member that
 # waits for its first generation cannot send heartbeats, because it does not know its member id yet.
@@ -57,7 +57,7 @@ class GroupSettings:
         for name, value in properties.items():
             if name not in known:
                 raise ConfigError(name, value, f"group settings are {', '.join(known)}")
-            number = whole(trimmed(str(value)))
+            number = whole_number(trimmed(str(value)))
             if number is None:
                 raise ConfigError(name, value, "it must be a whole number of 32 bits")
             values[known[name]] = number

@@ -27,7 +27,7 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def played() -> Act:
+def play_group_life() -> Act:
     """Play the group's life and return its world."""
     world = World({"flights": 6}, seed=7, settings={"group.initial.rebalance.delay.ms": "0"})
     act = Act(world, world.now)
@@ -59,4 +59,4 @@ def page(world: World, title: str = "A group's life") -> str:
 
 def drawn() -> str:
     """Draw the picture as SVG."""
-    return diagrams.picture(history.events(played()), 820)
+    return diagrams.picture(history.events(play_group_life()), 820)

@@ -52,14 +52,14 @@ def moments_of(act: Act) -> list[Moment]:
     """Return the moments of one world, sorted by time."""
     moments = list(act.moments)
     reading: dict[tuple[str, TopicPartition], int] = {}
-    for at, moment in enumerate(_seen(act)):
-        text = _said(moment, reading)
+    for at, moment in enumerate(_observations(act)):
+        text = _describe(moment, reading)
         if text is not None:
             moments.append(Moment(moment.at - act.started, moment.source, text, at + 0.5))
     return sorted(moments, key=lambda moment: (moment.at, moment.order))
 
 
-def _seen(act: Act) -> Iterator[Observation]:
+def _observations(act: Act) -> Iterator[Observation]:
     """Yield what the applications observed; a closing member's end counts as closed, not killed."""
     closing: set[str] = set()
     for observation in act.stage.observations:
@@ -111,7 +111,7 @@ def events(act: Act) -> list[GroupEvent]:
         if isinstance(request.request, JoinGroupRequest)
     ]
     started: set[str] = set()
-    for observation in _seen(act):
+    for observation in _observations(act):
         kind = _KINDS.get(observation.kind)
         if kind is None or (kind == "started" and observation.source in started):
             continue
@@ -174,7 +174,7 @@ def _of(moment: Moment, act: Act) -> str:
     )
 
 
-def _said(observation: Observation, reading: dict[tuple[str, TopicPartition], int]) -> str | None:
+def _describe(observation: Observation, reading: dict[tuple[str, TopicPartition], int]) -> str | None:
     """Describe an observation in words; None if it is not worth a line.
 
     `reading` maps (member, partition) to the next offset of a contiguous read.

@@ -133,7 +133,7 @@ def zookeeper(run: ScenarioRun) -> None:
 
     def note(actions: list[zk.ZooKeeperAction]) -> int:
         for action in actions:
-            run.moment(_told(action), action.consumer, run.started + now)
+            run.moment(_describe_action(action), action.consumer, run.started + now)
         return sum(isinstance(action, zk.OwnershipConflict) for action in actions)
 
     for at, event, text in [*events, (90_000, zk.ZooKeeperTick(), "")]:
@@ -157,7 +157,7 @@ def zookeeper(run: ScenarioRun) -> None:
     )
 
 
-def _told(action: zk.ZooKeeperAction) -> str:
+def _describe_action(action: zk.ZooKeeperAction) -> str:
     match action:
         case zk.PartitionsReleased(partitions=partitions):
             return f"releases {len(partitions)} partitions"

@@ -21,7 +21,7 @@ GROWTH = ("refresh_ms", "rate", "grow_at_ms")
 WINDOW = ("client", "reset", *GROWTH)
 
 
-def asked(run: ScenarioRun) -> dict[str, Any]:
+def growth_parameters(run: ScenarioRun) -> dict[str, Any]:
     """Return the parameters of `GROWTH` that were given."""
     chosen = {name: getattr(run.parameters, name) for name in GROWTH}
     return {name: value for name, value in chosen.items() if value is not None}
@@ -39,7 +39,9 @@ def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None
         "operator",
         stage.now + (parameters.grow_at_ms or 7_300),
     )
-    result = loss(parameters.client or kind, reset=parameters.reset or reset, world=stage, **asked(run))
+    result = loss(
+        parameters.client or kind, reset=parameters.reset or reset, world=stage, **growth_parameters(run)
+    )
     run.result("client", result.client)
     run.result("policy", result.reset)
     run.result("written into new partitions", result.written)
@@ -259,7 +261,7 @@ def sarama_cluster_is_blind(run: ScenarioRun) -> None:
     takes=GROWTH,
 )
 def kafka_go_watches(run: ScenarioRun) -> None:
-    blind = loss("kafka-go", reset="earliest", watch=False, **asked(run))
+    blind = loss("kafka-go", reset="earliest", watch=False, **growth_parameters(run))
     run.result("without the watcher, read of new partitions", blind.written - blind.lost)
     result = grown(run, "kafka-go", reset="earliest")
     run.claim("without the watcher the new partitions are never seen", blind.seen_after_ms is None)
@@ -305,7 +307,7 @@ def kafka_go_reader(run: ScenarioRun) -> None:
     takes=GROWTH,
 )
 def kafka_go_start(run: ScenarioRun) -> None:
-    first = loss("kafka-go", reset="earliest", **asked(run))
+    first = loss("kafka-go", reset="earliest", **growth_parameters(run))
     result = grown(run, "kafka-go", reset="latest")
     run.result("lost with FirstOffset", first.lost)
     claim_lost(run, result, "with LastOffset records are lost")

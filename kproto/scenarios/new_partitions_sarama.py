@@ -63,12 +63,12 @@ class Program:
         config: dict[str, Any] = {**USUAL, "auto_commit_ms": self.commit_ms, "extra": {"Once": True}}
         self.member = join(self.world, self.name, "sarama", **config)
         self.member.poll_timeout_ms = 500
-        self.world.call_later(10, self._look)
+        self.world.call_later(10, self._handle_events)
 
     def say(self, text: str) -> None:
         self.run.moment(text, self.name)
 
-    def _look(self) -> None:
+    def _handle_events(self) -> None:
         for kind, _ in self.member.calls[self._called :]:
             self._called += 1
             if kind == "assigned":
@@ -80,7 +80,7 @@ class Program:
             elif report.kind == "returned":
                 self._returned()
         if not (self.over or self.panic or self.member.closed):
-            self.world.call_later(10, self._look)
+            self.world.call_later(10, self._handle_events)
 
     def _set_up(self) -> None:
         self.setups += 1

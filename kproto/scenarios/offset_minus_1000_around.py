@@ -206,7 +206,7 @@ def properties(run: ScenarioRun) -> None:
         ("enable.auto.commit", "no"),
         ("debug", "mesg"),
     ):
-        message = _refused(name, value)
+        message = _rejection(name, value)
         run.result(f"{name}={value}", textwrap.shorten(message, 90, placeholder=" ..."))
         run.claim(f"{name}={value} is rejected by its name", name in message)
 
@@ -215,7 +215,7 @@ def _options(settings: conf.Conf) -> dict[str, Any]:
     return {name: value for name, value in conf.as_options(settings).items() if name != "client_id"}
 
 
-def _refused(name: str, value: object) -> str:
+def _rejection(name: str, value: object) -> str:
     try:
         conf.read({name: value})
     except ConfigError as error:

@@ -41,7 +41,7 @@ PROGRAMS: Final = {
 }
 
 
-def played(program: Program, seed: int = 7) -> tuple[Handler, Request]:
+def play_program(program: Program, seed: int = 7) -> tuple[Handler, Request]:
     """Run the program; return the application in its final state, and the outcome of its last request."""
     run = ScenarioRun(Parameters(rejoin_after_ms=program.rejoin_ms, seed=seed))
     handler = Handler(run, join_ms=program.join_ms)
@@ -61,4 +61,4 @@ def played(program: Program, seed: int = 7) -> tuple[Handler, Request]:
 def races(seed: int = 7) -> Iterator[tuple[str, Request]]:
     """Yield the name of each program and the outcome of its last request."""
     for name, program in PROGRAMS.items():
-        yield name, played(program, seed)[1]
+        yield name, play_program(program, seed)[1]

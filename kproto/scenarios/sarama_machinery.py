@@ -56,14 +56,14 @@ class Watched:
     def next_deadline(self, state: sarama.SaramaState) -> int | None:
         return sarama.next_deadline(state)
 
-    def sent(self, kind: type[Any]) -> list[tuple[int, Any]]:
+    def sent_requests(self, kind: type[Any]) -> list[tuple[int, Any]]:
         return [
             (at, exchange.request)
             for at, direction, exchange in self.lines
             if direction == "Send" and isinstance(exchange.request, kind)
         ]
 
-    def ended(self, kind: type[Any], how: str = "ResponseReceived") -> list[tuple[int, Any]]:
+    def ended_exchanges(self, kind: type[Any], how: str = "ResponseReceived") -> list[tuple[int, Any]]:
         return [
             (at, exchange)
             for at, direction, exchange in self.lines
@@ -79,7 +79,7 @@ def _named(request: FetchRequest) -> dict[TopicPartition, int]:
     }
 
 
-def _brought(answer: FetchResponse) -> list[int]:
+def _partitions_with_records(answer: FetchResponse) -> list[int]:
     """Return the partitions of the response that have records."""
     parts = [part for topic in answer.responses for part in topic.partitions]
     return sorted(part.partition_index for part in parts if part.records)
@@ -107,8 +107,8 @@ def subscription_consumer(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
     machine, member = watched(world, extra={"Consumer.MaxProcessingTime": 200, "ChannelBufferSize": 8})
     world.run(3_000)
-    listed = machine.ended(ListOffsetsRequest)[-1][0]
-    first = machine.sent(FetchRequest)[0]
+    listed = machine.ended_exchanges(ListOffsetsRequest)[-1][0]
+    first = machine.sent_requests(FetchRequest)[0]
     gathered = first[0] - listed
     run.result("first Fetch after the first partition's offset", f"{gathered} ms")
     run.claim("both partitions are in the first Fetch", set(_named(first[1])) == {T0, T1})
@@ -119,8 +119,10 @@ def subscription_consumer(run: ScenarioRun) -> None:
     for tp in (T0, T1):
         world.write("t", tp.partition, *["x"] * 40)
     world.run(2_000)
-    fed = next(at for at, fetch in machine.ended(FetchRequest) if _brought(fetch.response))
-    held = next((at for at, _ in machine.sent(FetchRequest) if at >= fed), world.now) - fed
+    fed = next(
+        at for at, fetch in machine.ended_exchanges(FetchRequest) if _partitions_with_records(fetch.response)
+    )
+    held = next((at for at, _ in machine.sent_requests(FetchRequest) if at >= fed), world.now) - fed
     run.result("no Fetch while partitions are fed, for", f"{held} ms")
     run.claim("the next Fetch waited for both feeders", 200 <= held <= 400)
     member.resume_polling()
@@ -134,7 +136,7 @@ def subscription_consumer(run: ScenarioRun) -> None:
         world.write("t", tp.partition, *["y"] * 10)
     world.run(6_000)
     errors = [report.name for report in member.reports[before:] if report.kind == "error"]
-    retry = next(request for request in machine.sent(FetchRequest) if request[0] > broke + 1)
+    retry = next(request for request in machine.sent_requests(FetchRequest) if request[0] > broke + 1)
     run.result("errors", errors)
     run.result("next Fetch after", f"{retry[0] - broke} ms")
     run.claim("an error for each partition", errors.count("sarama.ConsumerError") == 2)
@@ -156,7 +158,7 @@ def split(run: ScenarioRun) -> None:
     for tp in world.partitions():
         world.write("t", tp.partition, *[f"{tp}" for _ in range(tp.partition + 1)])
     world.run(3_000)
-    answers = [_brought(fetch.response) for _, fetch in machine.ended(FetchRequest)]
+    answers = [_partitions_with_records(fetch.response) for _, fetch in machine.ended_exchanges(FetchRequest)]
     brought = [answer for answer in answers if answer]
     run.result(
         "partitions with records, in each response",
@@ -193,7 +195,7 @@ def consume_partition(run: ScenarioRun) -> None:
     world.run(2_000)
     begun = [
         (TopicPartition(topic.name, part.partition_index), part.timestamp)
-        for _, request in machine.sent(ListOffsetsRequest)
+        for _, request in machine.sent_requests(ListOffsetsRequest)
         for topic in request.topics
         for part in topic.partitions
     ]
@@ -250,7 +252,7 @@ def construct_request(run: ScenarioRun) -> None:
         world.run(4_000)
         world.write("t", 0, "x")
         world.run(10_000)
-        sent = [
+        sent_requests = [
             (
                 version,
                 commit.retention_time_ms,
@@ -259,12 +261,14 @@ def construct_request(run: ScenarioRun) -> None:
             for who, commit, version in world.requests
             if who is member and isinstance(commit, OffsetCommitRequest)
         ]
-        run.result(name, [f"v{version} retention {ms} partitions {parts}" for version, ms, parts in sent])
+        run.result(
+            name, [f"v{version} retention {ms} partitions {parts}" for version, ms, parts in sent_requests]
+        )
         run.claim(
             f"{name}: version {expected[0]}, retention {expected[1]}",
-            {request[:2] for request in sent} == {expected},
+            {request[:2] for request in sent_requests} == {expected},
         )
-        run.claim(f"{name}: only dirty partitions", [parts for _, _, parts in sent] == [[0, 1], [0]])
+        run.claim(f"{name}: only dirty partitions", [parts for _, _, parts in sent_requests] == [[0, 1], [0]])
 
 
 @scenario(
@@ -285,17 +289,18 @@ def marked_meanwhile(run: ScenarioRun) -> None:
     world.run(2_500)
     slow = world.fault("delay", member, coordinator, ms=500)
     world.write("t", 0, *["x"] * 50)
-    world.run(5_000, until=lambda: bool(machine.sent(OffsetCommitRequest)))
+    world.run(5_000, until=lambda: bool(machine.sent_requests(OffsetCommitRequest)))
     run.moment("the commit of 50 is in flight", "a")
     world.write("t", 0, *["y"] * 30)
     world.run(900)
-    answered = len(machine.ended(OffsetCommitRequest))
+    answered = len(machine.ended_exchanges(OffsetCommitRequest))
     run.claim("30 more were read before the response", len(member.records) == 80 and not answered)
     world.run(1_000)
     partition_offset = member.state.group.session.offsets.partition_offsets[T0]
     run.result("offset, dirty after the response", [partition_offset.offset, partition_offset.dirty])
     run.claim(
-        "it is still dirty then", partition_offset.dirty and len(machine.ended(OffsetCommitRequest)) == 1
+        "it is still dirty then",
+        partition_offset.dirty and len(machine.ended_exchanges(OffsetCommitRequest)) == 1,
     )
     world.network.heal(slow)
     world.run(6_000)
@@ -382,9 +387,9 @@ def sync_producer(run: ScenarioRun) -> None:
     places: set[int] = set()
     for acks in ("all", 1, 0):
         producer = world.producer(client_id=f"acks-{acks}", acks=acks, enable_idempotence=False, linger_ms=0)
-        sent = [producer.deliver("t", "v1", key="k1") for _ in range(2)]
+        sent_requests = [producer.deliver("t", "v1", key="k1") for _ in range(2)]
         world.run(1_000)
-        deliveries = [request.result() for request in sent]
+        deliveries = [request.result() for request in sent_requests]
         places |= {delivery.partition for delivery in deliveries}
         run.result(f"acks {acks}", [f"{delivery.partition}/{delivery.offset}" for delivery in deliveries])
         known = [delivery.offset is not None and delivery.offset >= 0 for delivery in deliveries]

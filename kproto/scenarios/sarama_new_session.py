@@ -91,7 +91,7 @@ class Branch:
     def joined(self) -> bool:
         return self.member.owned == {T0, T1}
 
-    def tell(self) -> None:
+    def report_results(self) -> None:
         self.run.result("member ids of the JoinGroups", self.ids)
         self.run.result("the application hears", self.errors)
         self.run.result("partitions", self.member.owned)
@@ -120,7 +120,7 @@ def _branch(
 )
 def no_coordinator(run: ScenarioRun) -> None:
     branch = Branch(run, FindCoordinatorRequest, *[15] * 6)
-    branch.tell()
+    branch.report_results()
     run.claim("it joined in the end", branch.joined)
     run.claim("the application gets no error", not branch.errors)
     assigned = _assigned(branch.world, run.started)
@@ -142,7 +142,7 @@ def no_coordinator(run: ScenarioRun) -> None:
 )
 def joined(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest)
-    branch.tell()
+    branch.report_results()
     run.claim("first without an id, then with it", branch.ids == ["none", "id 1"])
     run.claim("it owns both partitions", branch.joined)
 
@@ -156,7 +156,7 @@ def joined(run: ScenarioRun) -> None:
 )
 def reset_id(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest, 25, 22)
-    branch.tell()
+    branch.report_results()
     run.claim("the next JoinGroups have no id", branch.ids[:3] == ["none", "none", "none"])
     run.claim("it owns both partitions", branch.joined)
     run.claim("the application gets no error", not branch.errors)
@@ -174,7 +174,7 @@ def not_coordinator(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest, 16, 16)
     run.claim("two are retried", branch.joined)
     for_ever = Branch(run, JoinGroupRequest, *[16] * 100)
-    for_ever.tell()
+    for_ever.report_results()
     run.result("answers used", 100 - len(for_ever.codes))
     run.claim(
         "without a retry left Consume returns the error", any("16" in error for error in for_ever.errors)
@@ -192,7 +192,7 @@ def not_coordinator(run: ScenarioRun) -> None:
 )
 def in_progress(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest, 27)
-    branch.tell()
+    branch.report_results()
     run.claim("it owns both partitions", branch.joined)
     assigned = _assigned(branch.world, run.started)
     run.result("assigned after", f"{assigned} ms")
@@ -208,7 +208,7 @@ def in_progress(run: ScenarioRun) -> None:
 )
 def other(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest, 30)
-    branch.tell()
+    branch.report_results()
     run.claim("the application gets error 30", any("30" in error for error in branch.errors))
     run.claim("it did not join", not branch.joined)
 
@@ -238,7 +238,7 @@ def plans(run: ScenarioRun) -> None:
 )
 def sync_errors(run: ScenarioRun) -> None:
     branch = Branch(run, SyncGroupRequest, 25, 22, 27)
-    branch.tell()
+    branch.report_results()
     run.claim("it owns both partitions in the end", branch.joined)
     run.claim("the id is cleared twice", branch.ids.count("none") == 3)
 
@@ -315,7 +315,7 @@ def broken(run: ScenarioRun) -> None:
 def sync_broken(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, latency=(50, 50))
     machine, member = watched(world)
-    world.run(10_000, until=lambda: bool(machine.sent(SyncGroupRequest)))
+    world.run(10_000, until=lambda: bool(machine.sent_requests(SyncGroupRequest)))
     wires = set(member.wires)
     run.moment("breaks all connections", "network")
     world.fault("cut", member)

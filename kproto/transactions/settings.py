@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ..errors import ConfigError
-from ..java_numbers import trimmed, whole
+from ..java_numbers import trimmed, whole_number
 
 _MAX_INT32 = 2**31 - 1
 
@@ -42,7 +42,7 @@ class TransactionSettings:
         for name, value in properties.items():
             if name not in known:
                 raise ConfigError(name, value, f"the settings of transactions are: {', '.join(known)}")
-            number = whole(trimmed(str(value)))
+            number = whole_number(trimmed(str(value)))
             if number is None:
                 raise ConfigError(name, value, "allowed: a whole number of 32 bits")
             values[known[name]] = number

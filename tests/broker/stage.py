@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
-from kproto.broker.apis.table import served
+from kproto.broker.apis.table import served_versions
 from kproto.broker.broker import (
     Action,
     Broker,
@@ -78,7 +78,7 @@ class Stage:
 
     def __init__(self, topics: dict[str, int] | None = None, **settings: str | int) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        self.broker = Broker(Settings.from_properties(named), Node(1, "localhost", 9092), served())
+        self.broker = Broker(Settings.from_properties(named), Node(1, "localhost", 9092), served_versions())
         self.now = 1_000_000
         self.closed: dict[int, str] = {}
         self.reports: list[GroupCoordinatorStep | TransactionCoordinatorStep] = []
@@ -302,7 +302,9 @@ class TwoBrokers:
         settings = Settings.from_properties({"group.initial.rebalance.delay.ms": "0"})
         nodes = [Node(1, "one", 9092), Node(2, "two", 9092)]
         self.cluster = Cluster(settings, nodes)
-        self.brokers = {node.id: Broker(settings, node, served(), cluster=self.cluster) for node in nodes}
+        self.brokers = {
+            node.id: Broker(settings, node, served_versions(), cluster=self.cluster) for node in nodes
+        }
         self.conns: dict[int, int] = {}
         self.answers: dict[int, Message] = {}
         self.asked: dict[int, tuple[int, int]] = {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproto.broker.apis.table import served
+from kproto.broker.apis.table import served_versions
 from kproto.broker.broker import Broker
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
@@ -131,7 +131,7 @@ def test_a_restarted_broker_uses_the_dynamic_configs() -> None:
     settings, node = Settings.from_properties({}), Node(1, "one", 9092)
     cluster = Cluster(settings, [node])
     cluster.dynamic.set("1", {"message.max.bytes": "7000"})
-    assert Broker(settings, node, served(), cluster=cluster).settings.message_max_bytes == 7000
+    assert Broker(settings, node, served_versions(), cluster=cluster).settings.message_max_bytes == 7000
 
 
 def test_producer_expiration_is_dynamic(stage: Stage, client: Client) -> None:

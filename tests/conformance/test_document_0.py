@@ -22,7 +22,7 @@ from consumer import Cluster, Producer
 from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
 from kproto.scenarios.offset_minus_1000 import COMMITTED, END
-from kproto.scenarios.race import PROGRAMS, Program, played
+from kproto.scenarios.race import PROGRAMS, Program, play_program
 from tests.conformance import judges, original_clients
 
 pytestmark = pytest.mark.originals
@@ -56,7 +56,7 @@ def _without_repeats(prints: Iterator[tuple[int | None, str]]) -> Printed:
 
 
 def model_prints(program: Program) -> list[Printed]:
-    handler, _ = played(program)
+    handler, _ = play_program(program)
     return [_without_repeats(iter(request.prints)) for request in handler.requests]
 
 

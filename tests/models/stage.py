@@ -21,7 +21,7 @@ from typing import Any
 from uuid import UUID
 
 from kproto.broker import machine
-from kproto.broker.apis.table import served
+from kproto.broker.apis.table import served_versions
 from kproto.broker.broker import Broker, Disconnect, SendFrame
 from kproto.broker.call import Node
 from kproto.broker.settings import Settings
@@ -52,7 +52,7 @@ class Stage:
             "group.min.session.timeout.ms": "1",
             **properties,
         }
-        self.broker = Broker(Settings.from_properties(settings), Node(1, "broker", 9092), served())
+        self.broker = Broker(Settings.from_properties(settings), Node(1, "broker", 9092), served_versions())
         self.conns: dict[int, Wire] = {}
         self.members: list[StageMember] = []
         self.names: dict[str, str] = {}
@@ -229,7 +229,7 @@ class StageMember:
         self.commands: list[str] = []
         self.alive, self.closed = True, False
         self.print_line("ready")
-        offered = {key: (api.min_version, api.max_version) for key, api in served().items()}
+        offered = {key: (api.min_version, api.max_version) for key, api in served_versions().items()}
         self.do(c.Started((("broker", 9092),), offered))
 
     # ---- for tests

@@ -12,7 +12,7 @@ import pytest
 
 from kproto.cli import main
 from kproto.scenarios.offset_minus_1000 import TP
-from kproto.scenarios.race import PROGRAMS, played
+from kproto.scenarios.race import PROGRAMS, play_program
 from kproto.scenarios.scenario import offsets
 
 STORED = -1000
@@ -40,14 +40,14 @@ def test_every_program_was_measured() -> None:
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_a_row_comes_out_as_measured(name: str) -> None:
-    _, outcome = played(PROGRAMS[name])
+    _, outcome = play_program(PROGRAMS[name])
     assigned, first, seeks = MEASURED[name]
     assert (outcome.assigned, outcome.first) == (assigned, first)
     assert outcome.seek in seeks
 
 
 def test_a_join_that_ends_mid_poll_restarts_at_the_committed_offset() -> None:
-    handler, _ = played(PROGRAMS["G: the join ends while it polls"])
+    handler, _ = play_program(PROGRAMS["G: the join ends while it polls"])
     assert offsets(handler.app, TP) == [2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 8]
 
 

@@ -135,7 +135,7 @@ class PlanRunner:
         job.open = len(asks)
         job.calls = []
 
-        def answered(call: Call) -> None:
+        def on_response(call: Call) -> None:
             self._on_call_ended(job)
 
         for ask in asks:
@@ -147,7 +147,7 @@ class PlanRunner:
                 lane=ask.lane,
                 timeout_ms=timeout_ms,
                 max_version=ask.max_version,
-                purpose=answered,
+                purpose=on_response,
             )
             job.calls.append(call)
         job.what = job.calls[0].name

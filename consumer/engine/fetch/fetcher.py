@@ -162,7 +162,7 @@ class Fetcher:
         """Return the broker to fetch from now; None if the partition needs no fetch, or has no leader."""
         if not state.is_fetchable or state.retry_at > self._core.now:
             return None
-        node = self._replicas.asked(state)
+        node = self._replicas.fetch_node(state)
         if node is None:
             self._metadata.need()  # the Metadata response marks the partitions dirty again
         return node
@@ -195,7 +195,7 @@ class Fetcher:
     def _send_fetch(self, node: int, broker: BrokerFetches) -> None:
         """Send the fetch of a broker's session."""
 
-        def answered(call: Call) -> None:
+        def on_response(call: Call) -> None:
             broker.open = False
             self._on_response(node, broker, broker.session, call)
 
@@ -206,7 +206,7 @@ class Fetcher:
         broker.may_wait_at_broker = not broker.with_more_records or options.fetch_min_bytes > 1
         try:
             broker.open = True
-            self._send(node, FETCH_LANE, broker.session, answered, wait)
+            self._send(node, FETCH_LANE, broker.session, on_response, wait)
         except BaseException:  # Ctrl-C: the fetch was not sent
             broker.open = False
             raise
@@ -225,7 +225,7 @@ class Fetcher:
         if not states:
             return
 
-        def answered(call: Call) -> None:
+        def on_response(call: Call) -> None:
             broker.extra_open = False
             for state, epoch in states:
                 if state.epoch == epoch:
@@ -236,7 +236,7 @@ class Fetcher:
 
         try:
             broker.extra_open = True
-            self._send(node, SIDE, session, answered, 0)
+            self._send(node, SIDE, session, on_response, 0)
         except BaseException:  # Ctrl-C: the fetch was not sent
             broker.extra_open = False
             raise
@@ -304,10 +304,10 @@ class Fetcher:
             self._back_off(broker)
             return
         siblings: list[CompletedFetch] = []
-        brought = refused = False
+        has_records = refused = False
         for topic in response.responses:
             for entry in topic.partitions:
-                brought = brought or bool(entry.records)
+                has_records = has_records or bool(entry.records)
                 refused = refused or entry.error_code != ErrorCode.NONE
                 partition = session.partition_of(
                     topic.topic, topic.topic_id, entry.partition_index, call.version
@@ -322,20 +322,20 @@ class Fetcher:
                     and (not state.extra_fetch_open or session is not broker.session)
                 ):
                     self._on_partition_data(node, state, entry, siblings)
-        if brought or (session is broker.session and session.is_established):
+        if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
-        if not brought and session is broker.session:
+        if not has_records and session is broker.session:
             broker.with_more_records.clear()  # the high watermarks of the session were outdated
         if session is broker.session and not refused:
-            self._count_empty_responses(broker, brought)
+            self._count_empty_responses(broker, has_records)
 
-    def _count_empty_responses(self, broker: BrokerFetches, brought: bool) -> None:
+    def _count_empty_responses(self, broker: BrokerFetches, has_records: bool) -> None:
         """Back off from a broker that keeps returning empty responses immediately.
 
         The client waits at most as long as the broker was allowed to wait for records.
         """
         core = self._core
-        if brought or core.now - broker.asked_at >= broker.may_wait // 2:
+        if has_records or core.now - broker.asked_at >= broker.may_wait // 2:
             broker.empty_responses = 0
             return
         broker.empty_responses += 1
@@ -362,7 +362,7 @@ class Fetcher:
         for partition in [partition for partition, at in self._requested_from.items() if at == node]:
             state = self._core.partitions.get(partition)
             if state is not None and state.replica == node:
-                self._replicas.back(state)
+                self._replicas.return_to_leader(state)
 
     def _on_partition_data(
         self, node: int, state: PartitionState, entry: PartitionData, siblings: list[CompletedFetch]
@@ -383,15 +383,15 @@ class Fetcher:
             # replica again.
             self._metadata.need()
             if not entry.records:
-                self._replicas.back(state)
+                self._replicas.return_to_leader(state)
                 self._retry_later(state, f"node {preferred}, which the leader named, is unknown")
                 return
         elif preferred >= 0 and preferred != node:
-            self._replicas.sent(state, preferred)
+            self._replicas.use_follower(state, preferred)
         if not entry.records:
             state.failures = 0
             return
-        self._replicas.brought(state, node)
+        self._replicas.on_records(state, node)
         aborted = None
         if self._committed_only:
             aborted = [
@@ -436,7 +436,7 @@ class Fetcher:
         if do not in (ErrorAction.RESET_OFFSET, ErrorAction.RAISE):
             core.report_failure("Fetch", describe(code), state.partition, repeated=state.failures > 0)
         if state.replica is not None:
-            self._replicas.back(state)
+            self._replicas.return_to_leader(state)
             self._metadata.need()
             return
         at = core.next_retry_at(state.failures)

@@ -27,7 +27,7 @@ class PreferredReplicas:
         # Leader -> time (ms) until which its fetches have no rack.
         self._alone: dict[int, int] = {}
 
-    def asked(self, state: PartitionState) -> int | None:
+    def fetch_node(self, state: PartitionState) -> int | None:
         """Return the broker to fetch from: the preferred replica, else the leader, or None."""
         core = self._core
         if state.replica is not None:
@@ -43,19 +43,19 @@ class PreferredReplicas:
         """Return the rack for a fetch from this broker."""
         return "" if self._alone.get(node, 0) > self._core.now else self._core.options.client_rack
 
-    def sent(self, state: PartitionState, follower: int) -> None:
+    def use_follower(self, state: PartitionState, follower: int) -> None:
         """Fetch from the follower that the leader has named."""
         state.replica = follower
         state.replica_until = self._core.now + self._core.options.metadata_max_age_ms
         self._core.partitions.schedule(state, state.replica_until)
         state.mark_dirty()
 
-    def brought(self, state: PartitionState, node: int) -> None:
+    def on_records(self, state: PartitionState, node: int) -> None:
         """Reset the failure count of a follower that returned records."""
         if state.replica == node:
             state.replica_failures = 0
 
-    def back(self, state: PartitionState) -> None:
+    def return_to_leader(self, state: PartitionState) -> None:
         """Fetch from the leader again, because the follower failed."""
         state.replica = None
         wait = min(

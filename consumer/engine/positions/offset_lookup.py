@@ -136,7 +136,7 @@ class OffsetLookup:
             if core.options.as_java
             else version_limit(core.view, topics, LAST_WITH_NAMES),
         )
-        self._asked(states, self._finding)
+        self._mark_in_flight(states, self._finding)
 
     def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
         """Return a response handler that calls `then` with the partitions whose epoch is unchanged."""
@@ -146,7 +146,7 @@ class OffsetLookup:
             if leader is not None:
                 core.network.connect(leader, core.now, lane=FETCH_LANE)
 
-        def answered(call: Call) -> None:
+        def on_response(call: Call) -> None:
             still = {
                 s.partition: s
                 for s, epoch in requested
@@ -156,10 +156,10 @@ class OffsetLookup:
                 state.lookup_pending = False
             then(still, call)
 
-        return answered
+        return on_response
 
     @staticmethod
-    def _asked(states: Waiting, waiting: Waiting) -> None:
+    def _mark_in_flight(states: Waiting, waiting: Waiting) -> None:
         """Mark the lookups as in flight. Call it after the send, which Ctrl-C may interrupt."""
         for partition, state in states.items():
             state.lookup_pending = True
@@ -169,7 +169,7 @@ class OffsetLookup:
         """Handle the OffsetFetch response."""
         core = self._core
         if not isinstance(call.response, OffsetFetchResponse):
-            self._refused(states.values(), "OffsetFetch", str(call.error))
+            self._report_and_retry(states.values(), "OffsetFetch", str(call.error))
             if call.outcome is Outcome.NO_RESPONSE:
                 self._coordinator.report_lost(call.node, str(call.error))
             elif call.error is not None:
@@ -179,12 +179,12 @@ class OffsetLookup:
         group = core.options.group_id
         result = offset_fetch_result(core.view, call.response, call.version, group or "")
         if result is None:
-            self._refused(states.values(), "OffsetFetch", "the response does not contain the group")
+            self._report_and_retry(states.values(), "OffsetFetch", "the response does not contain the group")
             return
         code, offsets = result
         do = action_for(OFFSET_FETCH, code)
         if do is not ErrorAction.USE:
-            self._refused(states.values(), "OffsetFetch", describe(code))
+            self._report_and_retry(states.values(), "OffsetFetch", describe(code))
             if do is ErrorAction.FIND_COORDINATOR:
                 self._coordinator.report_lost(
                     call.node, f"OffsetFetch was answered with {ErrorCode(code).name}"
@@ -198,7 +198,7 @@ class OffsetLookup:
         errors: dict[TopicPartition, int] = {}
         for partition, state in states.items():
             if partition not in offsets:
-                self._refused([state], "OffsetFetch", UNSAID)
+                self._report_and_retry([state], "OffsetFetch", UNSAID)
                 self._metadata.need()
                 continue
             value = offsets[partition]
@@ -210,7 +210,7 @@ class OffsetLookup:
             elif value is None:
                 self._without_commit(state, others_committed=partition.topic in committed)
             else:
-                self._refused([state], "OffsetFetch", describe(value))
+                self._report_and_retry([state], "OffsetFetch", describe(value))
                 self._metadata.need()
                 if action_for(OFFSET_FETCH, value) is ErrorAction.RAISE:
                     self._seldom([state])
@@ -218,14 +218,14 @@ class OffsetLookup:
         core.queue_errors("OffsetFetch", errors)
         core.wake_poll()  # position() may be waiting
 
-    def _refused(self, states: Iterable[PartitionState], request: str, why: str) -> None:
+    def _report_and_retry(self, states: Iterable[PartitionState], request: str, why: str) -> None:
         """Report a failed lookup of these partitions, and retry it later."""
         states = list(states)
         for state in states:
             self._core.report_failure(request, why, state.partition, repeated=state.failures > 0)
-        self._again(states)
+        self._retry_later(states)
 
-    def _again(self, states: Iterable[PartitionState]) -> None:
+    def _retry_later(self, states: Iterable[PartitionState]) -> None:
         """Retry after the backoff."""
         for state in states:
             at = self._core.next_retry_at(state.failures)
@@ -335,13 +335,13 @@ class OffsetLookup:
                 self._waits_for(states, self._leader_answered),
                 node=node,
             )
-            self._asked(states, self._listing)
+            self._mark_in_flight(states, self._listing)
 
     def _leader_answered(self, states: Waiting, call: Call) -> None:
         """Handle a ListOffsets response."""
         core = self._core
         if not isinstance(call.response, ListOffsetsResponse):
-            self._refused(states.values(), "ListOffsets", str(call.error))
+            self._report_and_retry(states.values(), "ListOffsets", str(call.error))
             if call.outcome is Outcome.NO_RESPONSE:
                 for partition in states:
                     core.view.forget_leader(partition)
@@ -367,12 +367,12 @@ class OffsetLookup:
                 self._seldom([state])
                 errors[partition] = entry.error_code
             else:
-                self._refused([state], "ListOffsets", describe(entry.error_code))
+                self._report_and_retry([state], "ListOffsets", describe(entry.error_code))
                 if do is ErrorAction.REFRESH_METADATA:
                     core.view.forget_leader(partition)
                     self._metadata.need()
         core.queue_errors("ListOffsets", errors)
-        self._refused(unanswered.values(), "ListOffsets", UNSAID)
+        self._report_and_retry(unanswered.values(), "ListOffsets", UNSAID)
 
     def _listed(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
         """Apply the offset that a leader returned for a reset."""
@@ -380,7 +380,7 @@ class OffsetLookup:
             # No record has so late a timestamp: start at the end, as Kafka's by_duration does.
             instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
             if instead is None:
-                self._refused([state], "ListOffsets", "the leader returned no offset")
+                self._report_and_retry([state], "ListOffsets", "the leader returned no offset")
             else:
                 state.await_reset(OffsetReset(instead, reset.reason, reset.save, reset.before))
             return

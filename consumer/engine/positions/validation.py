@@ -127,18 +127,18 @@ class PositionValidator:
 
         requested = [(state, state.epoch) for state in states.values()]
 
-        def answered(call: Call) -> None:
+        def on_response(call: Call) -> None:
             current_states = {s.partition: s for s, epoch in requested if s.epoch == epoch and not s.released}
             for state in current_states.values():
                 state.lookup_pending = False
-            self._answered(current_states, current, call)
+            self._on_response(current_states, current, call)
 
-        self._core.send(Prepared(OffsetForLeaderEpochRequest, build), answered, node=node)
+        self._core.send(Prepared(OffsetForLeaderEpochRequest, build), on_response, node=node)
         for partition, state in states.items():  # after the send, which Ctrl-C may interrupt
             state.lookup_pending = True
             self._checking.pop(partition, None)
 
-    def _answered(
+    def _on_response(
         self,
         states: dict[TopicPartition, PartitionState],
         current: dict[TopicPartition, int | None],
@@ -154,7 +154,7 @@ class PositionValidator:
                     state.back_off_until(core.now + core.options.retry_backoff_max_ms)
                 else:
                     core.view.forget_leader(partition)
-                    self._refused(state, str(call.error))
+                    self._report_and_retry(state, str(call.error))
             if call.outcome is Outcome.UNAUTHENTICATED and call.error is not None:
                 core.queue_error(call.error)
             self._metadata.need()
@@ -167,12 +167,12 @@ class PositionValidator:
         errors: dict[TopicPartition, int] = {}
         for partition, entry in answers.items():
             if partition in states:
-                self._told(states.pop(partition), entry, current[partition], errors)
+                self._on_epoch_end_offset(states.pop(partition), entry, current[partition], errors)
         core.queue_errors("OffsetForLeaderEpoch", errors)
         for state in states.values():
-            self._refused(state, "the response does not contain it")
+            self._report_and_retry(state, "the response does not contain it")
 
-    def _told(
+    def _on_epoch_end_offset(
         self,
         state: PartitionState,
         entry: EpochEndOffset,
@@ -188,7 +188,7 @@ class PositionValidator:
         elif action is not ErrorAction.USE:
             core.view.forget_leader(state.partition)
             self._metadata.need()
-            self._refused(state, describe(entry.error_code))
+            self._report_and_retry(state, describe(entry.error_code))
         elif entry.end_offset < 0 or entry.leader_epoch < 0:
             self._truncated(state, None, None, current)
         elif entry.end_offset < state.position:
@@ -220,12 +220,12 @@ class PositionValidator:
             state.on_committed(committed)
         core.report("truncated", [state.partition], reason=reason, offset=diverging, before=position)
 
-    def _refused(self, state: PartitionState, why: str) -> None:
+    def _report_and_retry(self, state: PartitionState, why: str) -> None:
         """Report a failed attempt and retry later."""
         self._core.report_failure("OffsetForLeaderEpoch", why, state.partition, repeated=state.failures > 0)
-        self._again(state)
+        self._retry_later(state)
 
-    def _again(self, state: PartitionState) -> None:
+    def _retry_later(self, state: PartitionState) -> None:
         """Retry after the backoff."""
         state.back_off_until(self._core.next_retry_at(state.failures))
         state.failures += 1

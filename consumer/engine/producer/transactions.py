@@ -316,14 +316,14 @@ class TransactionManager:
     ) -> None:
         """Send a request to a coordinator."""
 
-        def answered(call: Call) -> None:
+        def on_response(call: Call) -> None:
             self._call = None
             if self.state is not S.FATAL_ERROR:
                 then(call)
 
         # A late response is handled as well, because the coordinator may still execute a request that has
         # timed out.
-        self._call = self._core.send(request, answered, node=node, max_version=max_version)
+        self._call = self._core.send(request, on_response, node=node, max_version=max_version)
 
     def _find(self) -> None:
         """Look up the coordinator."""
@@ -383,7 +383,7 @@ class TransactionManager:
         """Add partitions to the transaction."""
         requested = set(self._new)
 
-        def answered(call: Call) -> None:
+        def on_response(call: Call) -> None:
             response = call.response
             if not isinstance(response, AddPartitionsToTxnResponse):
                 self._on_no_response(call)
@@ -400,7 +400,7 @@ class TransactionManager:
 
         self._needs_new_epoch = True  # until the coordinator confirms
         request = add_partitions_request(self.id, self._identity, requested)
-        self._send(request, answered, node=self._node, max_version=LAST_PARTITIONS)
+        self._send(request, on_response, node=self._node, max_version=LAST_PARTITIONS)
 
     def _on_added(self) -> None:
         """Record that the coordinator knows of the transaction."""

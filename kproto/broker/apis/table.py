@@ -109,7 +109,7 @@ REFUSABLE: Final = frozenset(key for key, api in APIS.items() if api.authorizati
 """The APIs that `Server.fail` can inject errors into: those that can deny authorization."""
 
 
-def served(highest: Mapping[str, int] | None = None) -> dict[int, ApiVersion]:
+def served_versions(highest: Mapping[str, int] | None = None) -> dict[int, ApiVersion]:
     """Return the API versions that a broker advertises, by API key.
 
     `highest` imitates an older Kafka: it maps API names to the highest version to serve. Raises ConfigError

@@ -18,7 +18,7 @@ from ...group.subscription import TopicPartition
 from ...messages.api_versions import ApiVersion
 from ...validation import ZERO_OR_MORE, checked
 from ...wire.frame import Frames
-from .journal import kept, knob
+from .journal import journaled, knob
 from .user_code import reject_awaitable
 
 Callback = Callable[..., None]
@@ -212,7 +212,7 @@ class Client:
         function(*args)
 
     @checked(ms=ZERO_OR_MORE)
-    @kept
+    @journaled
     def freeze(self, ms: int) -> None:
         """Stop the process for `ms` (SIGSTOP): it reads nothing and no timer fires, while the world
         continues.
@@ -232,7 +232,7 @@ class Client:
         self._planned = None
         self.plan()
 
-    @kept
+    @journaled
     def configure(self, how: Callable[[Any], object]) -> None:
         """Call `how(self)`, which sets up the application (`listener`, `worker`, ...).
 

@@ -20,7 +20,7 @@ from ...errors import IllegalState
 from ...group.subscription import TopicPartition
 from ...validation import OFFSETS, PARTITION, TEXT, WHOLE_NUMBER, ZERO_OR_MORE, checked
 from .clients import ClientWorld, EngineClient
-from .journal import kept, knob
+from .journal import journaled, knob
 from .user_code import reject_awaitable
 
 Listener = Callable[[str, tuple[TopicPartition, ...]], object]
@@ -243,7 +243,7 @@ class Consumer(EngineClient):
 
     # ---- the application's loop
 
-    @kept
+    @journaled
     def poll(self) -> None:
         """Poll once without waiting, for the buffered records."""
         if self.in_callback is None and not self.polling and not self.engine.closed and self.alive:
@@ -356,10 +356,10 @@ class Consumer(EngineClient):
     def _is_closing(self) -> bool:
         return any(token not in self.done for token in self._closing_tokens)
 
-    # ---- calls of the application; each is journaled, see `kept`
+    # ---- calls of the application; each is journaled, see `journaled`
 
     @checked(topics=TEXT, pattern=TEXT)
-    @kept
+    @journaled
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
         """Subscribe to topics, or to all topics that match `pattern`, and start to poll."""
         self.do(ev.Subscribe(frozenset(topics), pattern))
@@ -367,7 +367,7 @@ class Consumer(EngineClient):
         self.resume_polling()
 
     @checked(partitions=OFFSETS)
-    @kept
+    @journaled
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         """Assign partitions manually and start to poll.
 
@@ -377,7 +377,7 @@ class Consumer(EngineClient):
         self.owned = set(partitions)
         self.resume_polling()
 
-    @kept
+    @journaled
     def unsubscribe(self) -> object:
         """Unsubscribe and stop polling. Returns the token that `done` will contain."""
         self.pause_polling()
@@ -386,14 +386,14 @@ class Consumer(EngineClient):
         self._schedule_take()
         return token
 
-    @kept
+    @journaled
     def pause_polling(self) -> None:
         """Stop polling; a poll in progress ends now."""
         self._keeps_polling = False
         if self.polling:
             self._end_poll(self._poll_number)
 
-    @kept
+    @journaled
     def resume_polling(self) -> None:
         """Start to poll again."""
         self._keeps_polling = True
@@ -401,7 +401,7 @@ class Consumer(EngineClient):
             self._schedule_poll(0)
 
     @checked(ms=ZERO_OR_MORE)
-    @kept
+    @journaled
     def wait_in_poll(self, ms: int) -> None:
         """Poll with timeout `ms` for `ms`, as an iteration over the consumer does. Then stop polling."""
         self.poll_timeout_ms = ms
@@ -409,7 +409,7 @@ class Consumer(EngineClient):
         self.world.push(self.world.now + ms, self.run_when_awake, self.pause_polling)
 
     @checked(partition=PARTITION, offset=WHOLE_NUMBER)
-    @kept
+    @journaled
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Seek to an offset of a partition."""
         self.do(ev.Seek(partition, offset))
@@ -419,7 +419,7 @@ class Consumer(EngineClient):
             self.observe("beyond", (partition,))
 
     @checked(partitions=PARTITION)
-    @kept
+    @journaled
     def seek_to(self, where: str | int, *partitions: TopicPartition) -> None:
         """Seek to "earliest", "latest", "committed" or a timestamp in ms, in all partitions by default."""
         self.do(ev.SeekTo(frozenset(partitions), where))
@@ -428,19 +428,19 @@ class Consumer(EngineClient):
         self.observe("sought", partitions, where if isinstance(where, str) else f"{where} ms")
 
     @checked(partitions=PARTITION)
-    @kept
+    @journaled
     def pause(self, *partitions: TopicPartition) -> None:
         self.do(ev.Pause(frozenset(partitions)))
         self.observe("paused", partitions)
 
     @checked(partitions=PARTITION)
-    @kept
+    @journaled
     def resume(self, *partitions: TopicPartition) -> None:
         self.do(ev.Resume(frozenset(partitions)))
         self.observe("resumed", partitions)
 
     @checked(offsets=OFFSETS, timeout_ms=ZERO_OR_MORE)
-    @kept
+    @journaled
     def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout_ms: int | None = None
     ) -> object:
@@ -466,12 +466,12 @@ class Consumer(EngineClient):
         return token
 
     @checked(reason=TEXT)
-    @kept
+    @journaled
     def rejoin(self, reason: str = "the test says so") -> None:
         self.do(ev.Rejoin(reason))
 
     @checked(timeout_ms=ZERO_OR_MORE)
-    @kept
+    @journaled
     def close(self, *, leave: bool = True, timeout_ms: int = 30_000) -> object:
         """Close the consumer; callbacks are served meanwhile. Returns the token that `done` will contain."""
         self._keeps_polling = False
@@ -503,7 +503,7 @@ class Consumer(EngineClient):
         return token
 
     @checked(timeout_ms=ZERO_OR_MORE)
-    @kept
+    @journaled
     def run(self, plan: Any, *, timeout_ms: int = 60_000) -> object:
         """Run an admin plan of `consumer.engine.admin`. Returns the token that `done` will contain."""
         return self._request(functools.partial(ev.Run, plan=plan, timeout_ms=timeout_ms), None, timeout_ms)

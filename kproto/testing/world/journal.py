@@ -53,7 +53,7 @@ class ClientName(NamedTuple):
     name: str
 
 
-def kept(method: M) -> M:
+def journaled(method: M) -> M:
     """Journal the calls of a method of World or Client that come from outside of a run.
 
     `checked` stands above it, so that a call with wrong arguments is not journaled.

@@ -18,7 +18,7 @@ from ...validation import OFFSETS, PARTITION, TEXT, WHOLE_NUMBER, ZERO_OR_MORE, 
 from ...wire.frame import Frames, frame
 from .clients import Client, ClientWorld, Wire
 from .consumers import CALLBACK_BEGIN_KINDS, Listener
-from .journal import kept, knob
+from .journal import journaled, knob
 from .user_code import reject_awaitable
 
 
@@ -301,21 +301,21 @@ class ModelClient(Client):
     # ---- calls of the application
 
     @checked(topics=TEXT, pattern=TEXT)
-    @kept
+    @journaled
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
         """Subscribe to topics, or to all topics that match `pattern`, and start to poll."""
         self.do(contract.SubscribeCalled(topics, pattern))
         self.observe("subscribed")
         self.resume_polling()
 
-    @kept
+    @journaled
     def unsubscribe(self) -> None:
         """Unsubscribe."""
         self.do(contract.UnsubscribeCalled())
         self.observe("unsubscribed")
 
     @checked(partitions=OFFSETS)
-    @kept
+    @journaled
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         """Assign partitions manually and start to poll, from these offsets (None: as the client decides)."""
         self.do(contract.AssignCalled(partitions))
@@ -323,7 +323,7 @@ class ModelClient(Client):
         self.resume_polling()
 
     @checked(timeout_ms=ZERO_OR_MORE, limit=WHOLE_NUMBER)
-    @kept
+    @journaled
     def poll_once(self, timeout_ms: int, limit: int = 1, *, patient: bool = False) -> None:
         """Poll once, for an application that does not poll by itself; `polling` until the poll ends."""
         self._keeps_polling, self._polling = False, True
@@ -334,37 +334,37 @@ class ModelClient(Client):
         """Whether a poll is in progress."""
         return self._polling
 
-    @kept
+    @journaled
     def pause_polling(self) -> None:
         """Stop polling after the current poll."""
         self._keeps_polling = False
 
-    @kept
+    @journaled
     def resume_polling(self) -> None:
         """Start to poll again."""
         self._keeps_polling = True
         self.world.push(self.world.now, self.run_when_awake, self._loop)
 
     @checked(partition=PARTITION, offset=WHOLE_NUMBER)
-    @kept
+    @journaled
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.do(contract.SeekCalled(partition, offset))
         self.observe("sought", (partition,), offset)
 
     @checked(partitions=PARTITION)
-    @kept
+    @journaled
     def pause(self, *partitions: TopicPartition) -> None:
         self.do(contract.PauseCalled(partitions))
         self.observe("paused", partitions)
 
     @checked(partitions=PARTITION)
-    @kept
+    @journaled
     def resume(self, *partitions: TopicPartition) -> None:
         self.do(contract.ResumeCalled(partitions))
         self.observe("resumed", partitions)
 
     @checked(offsets=OFFSETS)
-    @kept
+    @journaled
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, wait: bool = True) -> object:
         """Commit these offsets, or the positions of all partitions. Returns the token for `committed`."""
         token = self.world.next_token()
@@ -375,17 +375,17 @@ class ModelClient(Client):
         self.do(contract.CommitCalled(token, offsets, wait))
         return token
 
-    @kept
+    @journaled
     def wakeup(self) -> None:
         """Java's `wakeup`: interrupt the call that waits, or else the next one."""
         self.do(contract.WakeupCalled())
 
     @checked(reason=TEXT)
-    @kept
+    @journaled
     def rejoin(self, reason: str = "") -> None:
         self.do(contract.RebalanceCalled(reason))
 
-    @kept
+    @journaled
     def close(self, *, stay: bool = False) -> None:
         """Close the client; with `stay` it does not leave the group."""
         self._keeps_polling = False

@@ -24,7 +24,7 @@ from ...records.record import Record
 from ...validation import BYTES, PARTITION, TEXT, WHOLE_NUMBER, ZERO_OR_MORE, Rule, checked, has_attributes
 from ...wire.message import Message
 from .exchange import Exchange
-from .journal import kept
+from .journal import journaled
 
 # Rules of arguments.
 _REQUEST: Final = Rule(has_attributes("__api_key__", "encode"), "a request, as FetchRequest(...)")
@@ -36,14 +36,14 @@ class Operator(Exchange):
     # ---- topics and records
 
     @checked(name=TEXT, partitions=WHOLE_NUMBER)
-    @kept
+    @journaled
     def create(self, name: str, partitions: int, configs: dict[str, str] | None = None) -> None:
         """Create a topic. Raises ConfigError if the broker rejects it."""
         event = machine.CreateTopic(name, partitions, self.random_id(), configs or {})
         self.step(self._first_broker_up(), event)
 
     @checked(name=TEXT, partitions=WHOLE_NUMBER)
-    @kept
+    @journaled
     def grow(self, name: str, partitions: int) -> None:
         """Increase the number of partitions to `partitions`. Raises ConfigError if the topic has more."""
         before = {tp for tp in self.partitions() if tp.topic == name}
@@ -52,7 +52,7 @@ class Operator(Exchange):
         self.observe("operator", "grown", new)
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, values=TEXT)
-    @kept
+    @journaled
     def write(self, topic: str, partition: int, *values: str, **batch: Any) -> None:
         """Write one batch of records with these values, as another producer would.
 
@@ -66,7 +66,7 @@ class Operator(Exchange):
         self.append(topic, partition, builder.build(**batch))
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, data=BYTES)
-    @kept
+    @journaled
     def append(self, topic: str, partition: int, data: bytes) -> None:
         """Write encoded batches, as another producer would. Raises ConfigError if the broker rejects them."""
         entry = PartitionProduceData(index=partition, records=data)
@@ -80,7 +80,7 @@ class Operator(Exchange):
             )
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, offset=WHOLE_NUMBER)
-    @kept
+    @journaled
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete the records before `offset`, as retention does.
 
@@ -99,7 +99,7 @@ class Operator(Exchange):
             )
 
     @checked(name=TEXT)
-    @kept
+    @journaled
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises ConfigError if it does not exist."""
         if self.cluster.topics.named(name) is None:
@@ -108,7 +108,7 @@ class Operator(Exchange):
         self._request(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._first_broker_up())
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, offset=WHOLE_NUMBER)
-    @kept
+    @journaled
     def truncate(self, topic: str, partition: int, offset: int) -> None:
         """Remove the records from `offset` on, as an unclean leader election does.
 
@@ -119,7 +119,7 @@ class Operator(Exchange):
         self.step(node, machine.TruncateLog(topic, partition, offset))
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, batch=WHOLE_NUMBER)
-    @kept
+    @journaled
     def corrupt_batch(self, topic: str, partition: int, *, batch: int) -> None:
         """Corrupt the last byte of a stored batch, as a bad disk would. `batch` is its index, from 0."""
         partition_id = TopicPartition(topic, partition)
@@ -131,7 +131,7 @@ class Operator(Exchange):
         log.corrupt(batch)
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER)
-    @kept
+    @journaled
     def write_marker(self, topic: str, partition: int) -> None:
         """Write a transaction's commit marker: an offset without a record."""
         partition_id = TopicPartition(topic, partition)
@@ -163,7 +163,7 @@ class Operator(Exchange):
     # ---- leaders, coordinators, brokers
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, node=WHOLE_NUMBER)
-    @kept
+    @journaled
     def elect(self, topic: str, partition: int, node: int | None = None) -> None:
         """Elect broker `node` (None: the same broker) as the leader of a partition, in a new leader epoch."""
         if node is not None and node not in self.brokers:
@@ -172,7 +172,7 @@ class Operator(Exchange):
         self.step(leader, machine.ElectLeader(topic, partition, node))
 
     @checked(group=TEXT, node=WHOLE_NUMBER, loading_ms=ZERO_OR_MORE)
-    @kept
+    @journaled
     def move_coordinator(self, group: str, node: int | None = None, *, loading_ms: int = 0) -> None:
         """Move the coordinator of a group to broker `node` (None: the same broker loads the group again).
 
@@ -186,7 +186,7 @@ class Operator(Exchange):
         self.step(former, machine.MoveCoordinator(group, former if node is None else node, loading_ms))
 
     @checked(node=WHOLE_NUMBER)
-    @kept
+    @journaled
     def stop_broker(self, node: int = 1) -> None:
         """Stop a broker: its connections break, its partitions and groups move to the next broker that is up.
 
@@ -205,7 +205,7 @@ class Operator(Exchange):
             self._move_leaders_and_groups_from(node)
 
     @checked(node=WHOLE_NUMBER, loading_ms=ZERO_OR_MORE)
-    @kept
+    @journaled
     def start_broker(self, node: int = 1, *, loading_ms: int = 0) -> None:
         """Start a broker with its logs, and without its old connections and fetch sessions."""
         self._check_node(node)

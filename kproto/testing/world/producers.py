@@ -16,7 +16,7 @@ from consumer.records import GroupChange
 from ...validation import TEXT, WHOLE_NUMBER, checked
 from .clients import ClientWorld, EngineClient
 from .consumers import NETWORK_EVENTS
-from .journal import kept
+from .journal import journaled
 
 
 class Producer(EngineClient):
@@ -34,7 +34,7 @@ class Producer(EngineClient):
     def due(self) -> int | None:
         return self.engine.due()
 
-    @kept  # Set because `deliver` calls this from outside of a run.
+    @journaled  # Set because `deliver` calls this from outside of a run.
     def tick(self) -> None:
         self.do(ev.Tick())
 
@@ -60,7 +60,7 @@ class Producer(EngineClient):
         self.plan()
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER)
-    @kept
+    @journaled
     def send(
         self, topic: str, value: str | bytes, key: str | bytes | None = None, partition: int | None = None
     ) -> Delivery | None:
@@ -107,7 +107,7 @@ class Producer(EngineClient):
     def mark_retrieved(self, delivery: Delivery) -> None:
         self.engine.records.mark_failure_known(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
-    @kept
+    @journaled
     def flush(self) -> None:
         """Send records that wait for a full batch now."""
         self.engine.core.now = self.world.now

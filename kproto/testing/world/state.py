@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from ...broker.apis.table import served
+from ...broker.apis.table import served_versions
 from ...broker.broker import Broker
 from ...broker.call import Node
 from ...broker.cluster import Cluster
@@ -88,7 +88,7 @@ class WorldState:
         self._moment = (START, 0)
         self.network = Network(Random(f"{seed}/network"), latency, lambda: self.now, self.push)
         self.settings: Final = Settings.from_properties({**DEFAULTS, **(settings or {})})
-        self.apis: Final = served(highest)
+        self.apis: Final = served_versions(highest)
         nodes = [Node(1 + n, "broker" if n == 0 else f"broker{1 + n}", 9092) for n in range(brokers)]
         self.nodes: Final = {node.id: node for node in nodes}
         self.addresses: Final = [(node.host, node.port) for node in nodes]

@@ -46,7 +46,7 @@ from . import journal as journals
 from . import trace as traces
 from .clients import Client
 from .consumers import Consumer
-from .journal import Knob, kept
+from .journal import Knob, journaled
 from .members import ModelClient
 from .network import Fault, create_fault
 from .operator import Operator
@@ -139,7 +139,7 @@ class World(Operator):
 
     # mypy: `name` may be a keyword, but pyright cannot resolve the overloads then.
     @checked(name=TEXT, model=_MODEL)  # type: ignore[misc]
-    @kept
+    @journaled
     def join(
         self, name: str, model: Model | None = None, *, topics: Iterable[str] = (), **options: Any
     ) -> Any:
@@ -171,18 +171,18 @@ class World(Operator):
                 raise
         return client
 
-    @kept
+    @journaled
     def consumer(self, **options: Any) -> Consumer:
         """Start one of kproto's consumers, named by its client_id, or "consumer-1" and so on."""
         return self._add_client(Consumer(self, self._choose_name("consumer", options), **options))
 
-    @kept
+    @journaled
     def producer(self, **options: Any) -> Producer:
         """Start one of kproto's producers, named by its client_id, or "producer-1" and so on."""
         return self._add_client(Producer(self, self._choose_name("producer", options), **options))
 
     @checked(client=_CLIENT)
-    @kept
+    @journaled
     def kill(self, client: Client | str) -> None:
         """Kill the process of a client: its connections close, and it sends nothing more."""
         victim = self.client(client)
@@ -410,7 +410,7 @@ class World(Operator):
     # ---- the network
 
     @checked(kind=TEXT, client=_CLIENT, node=WHOLE_NUMBER, ms=ZERO_OR_MORE, chance=NUMBER, lasts=ZERO_OR_MORE)
-    @kept
+    @journaled
     def fault(
         self,
         kind: str,
@@ -445,7 +445,7 @@ class World(Operator):
                 self.push(self.now + lasts, self.network.heal, new_fault)
         return new_fault
 
-    @kept
+    @journaled
     def heal(self) -> None:
         """End all network faults."""
         for active in list(self.network.faults):

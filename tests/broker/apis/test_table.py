@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto.broker.apis.authorization import Access
-from kproto.broker.apis.table import APIS, REFUSABLE, served
+from kproto.broker.apis.table import APIS, REFUSABLE, served_versions
 from kproto.broker.call import Call
 from kproto.messages.headers import Envelope, RequestHeader
 from kproto.messages.index import API_NAMES
@@ -114,7 +114,8 @@ def test_an_api_stands_in_the_module_of_its_message(key: int) -> None:
 
 def test_all_declared_versions_are_advertised_with_two_exceptions() -> None:
     versions = {
-        APIS[key].name: (version.min_version, version.max_version) for key, version in served().items()
+        APIS[key].name: (version.min_version, version.max_version)
+        for key, version in served_versions().items()
     }
     declared = {
         api.name: (api.request.__versions__.min, api.request.__versions__.max) for api in APIS.values()

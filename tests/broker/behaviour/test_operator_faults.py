@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto import Cluster, Producer
-from kproto.broker.apis.table import REFUSABLE, served
+from kproto.broker.apis.table import REFUSABLE, served_versions
 from kproto.broker.machine import FailRequests
 from kproto.broker.server import FAILING, Server, running
 from kproto.error_codes import ErrorCode
@@ -122,7 +122,7 @@ def test_times_0_ends_the_failures() -> None:
 
 def test_all_apis_can_fail_except_those_of_a_login() -> None:
     assert {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}.isdisjoint(FAILING)
-    assert set(served()) - REFUSABLE == {18, 17, 36}
+    assert set(served_versions()) - REFUSABLE == {18, 17, 36}
 
 
 def test_a_client_retries_temporary_errors_and_raises_permanent_ones() -> None:

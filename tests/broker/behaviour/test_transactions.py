@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.apis.table import REFUSABLE, served
+from kproto.broker.apis.table import REFUSABLE, served_versions
 from kproto.broker.broker import Broker, TransactionCoordinatorStep
 from kproto.broker.call import Node
 from kproto.broker.cluster import Cluster
@@ -393,7 +393,9 @@ def test_markers_are_not_records(stage: Stage, client: Client, producer: Transac
 def test_one_node_coordinates_and_all_nodes_accept_transactional_batches() -> None:
     settings = Settings.from_properties({})
     cluster = Cluster(settings, [Node(1, "one", 1), Node(2, "two", 2)])
-    first, second = (Broker(settings, node, served(), cluster=cluster) for node in cluster.nodes.values())
+    first, second = (
+        Broker(settings, node, served_versions(), cluster=cluster) for node in cluster.nodes.values()
+    )
     stage = Stage()
     stage.broker = second
     client = stage.client()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproto.broker.apis.table import served
+from kproto.broker.apis.table import served_versions
 from kproto.broker.broker import Broker, Disconnect, SendFrame
 from kproto.broker.call import Node
 from kproto.broker.machine import ClientConnected, FrameReceived, ResponseSent, step
@@ -31,7 +31,7 @@ class LoginStage:
     def __init__(self, listener: str = "SASL_SSL", **settings: str) -> None:
         properties = {name.replace("_", "."): value for name, value in settings.items()}
         self.users = Users({"alice": PASSWORD, "bob": "b"}, b"secret")
-        self.broker = Broker(Settings.from_properties(properties), NODE, served(), users=self.users)
+        self.broker = Broker(Settings.from_properties(properties), NODE, served_versions(), users=self.users)
         self.now = 1_000
         self.closed: str | None = None
         self.step(ClientConnected(1, "10.0.0.7", listener))

@@ -25,7 +25,7 @@ def test_a_leader_requests_partitions_between_join_and_sync() -> None:
 
 
 def test_a_subscription_claims_version_1_with_the_fields_of_version_0() -> None:
-    (join,) = ReaderStage().join().asked("JoinGroup")
+    (join,) = ReaderStage().join().requests_of("JoinGroup")
     assert join.protocols[0].metadata == b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"
     assert [protocol.name for protocol in join.protocols] == ["range", "roundrobin"]
     assert join.member_id == ""
@@ -33,19 +33,19 @@ def test_a_subscription_claims_version_1_with_the_fields_of_version_0() -> None:
 
 def test_each_partition_requests_both_ends_of_the_log_twice_before_it_fetches() -> None:
     reader = ReaderStage(watch=False).join()
-    requested = [request.topics[0].partitions[0] for request in reader.asked("ListOffsets")]
+    requested = [request.topics[0].partitions[0] for request in reader.requests_of("ListOffsets")]
     assert [partition.timestamp for partition in requested if partition.partition_index == 0] == [
         -2,
         -1,
         -2,
         -1,
     ]
-    assert len(reader.asked("Fetch")) == 2
+    assert len(reader.requests_of("Fetch")) == 2
 
 
 def test_each_partition_has_a_connection_of_its_own() -> None:
     reader = ReaderStage().join()
-    lanes = {action.to for action in reader.told(c.SendRequest) if request_name(action) == "Fetch"}
+    lanes = {action.to for action in reader.actions_of(c.SendRequest) if request_name(action) == "Fetch"}
     assert len(lanes) == 2
 
 
@@ -58,23 +58,23 @@ def test_every_heartbeat_error_rejoins_with_the_same_id(code: int) -> None:
     reader = ReaderStage(watch=False).join()
     reader.errors[HeartbeatRequest] = [code]
     reader.wait(250)
-    assert len(reader.asked("JoinGroup")) == 1
+    assert len(reader.requests_of("JoinGroup")) == 1
     reader.records(0)
     reader.records(1)
     reader.settle()
-    assert [request.member_id for request in reader.asked("JoinGroup")] == ["", "m-1"]
-    assert reader.asked("LeaveGroup") == []
+    assert [request.member_id for request in reader.requests_of("JoinGroup")] == ["", "m-1"]
+    assert reader.requests_of("LeaveGroup") == []
 
 
 def test_a_rebalance_waits_for_open_fetches_without_a_heartbeat() -> None:
     reader = ReaderStage(watch=False).join()
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(5_000)
-    assert len(reader.asked("Heartbeat")) == 1
+    assert len(reader.requests_of("Heartbeat")) == 1
     reader.records(0)
-    assert len(reader.asked("FindCoordinator")) == 1
+    assert len(reader.requests_of("FindCoordinator")) == 1
     reader.records(1)
-    assert len(reader.asked("FindCoordinator")) == 2
+    assert len(reader.requests_of("FindCoordinator")) == 2
 
 
 def test_queued_records_are_committed_before_the_next_generation() -> None:
@@ -83,7 +83,7 @@ def test_queued_records_are_committed_before_the_next_generation() -> None:
     reader.do(c.PollCalled(50))
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(250)
-    (commit,) = reader.asked("OffsetCommit")
+    (commit,) = reader.requests_of("OffsetCommit")
     assert commit.topics[0].partitions[0].committed_offset == 2
     assert commit.generation_id_or_member_epoch == 1
 
@@ -95,12 +95,12 @@ def test_records_read_between_generations_are_committed_by_the_next() -> None:
     reader.wait(250)
     reader.records(1)
     reader.do(c.PollCalled(50))  # No commit loop is running now.
-    polled = reader.told(c.FinishPoll)[-1]
+    polled = reader.actions_of(c.FinishPoll)[-1]
     assert [record.offset for record in polled.records] == [0, 1]
     reader.records(0)
     reader.settle()
     reader.wait(1_100)
-    (commit,) = reader.asked("OffsetCommit")
+    (commit,) = reader.requests_of("OffsetCommit")
     assert commit.generation_id_or_member_epoch == 2
 
 
@@ -113,7 +113,7 @@ def test_records_of_an_older_assignment_are_dropped() -> None:
     reader.records(1)
     reader.settle()
     reader.do(c.PollCalled(0))
-    assert reader.told(c.FinishPoll)[-1].records == ()
+    assert reader.actions_of(c.FinishPoll)[-1].records == ()
 
 
 def test_a_commit_is_tried_three_times_and_kept() -> None:
@@ -122,9 +122,9 @@ def test_a_commit_is_tried_three_times_and_kept() -> None:
     reader.do(c.PollCalled(50))
     reader.errors[OffsetCommitRequest] = [25, 25, 25]
     reader.wait(1_600)
-    assert len(reader.asked("OffsetCommit")) == 3
+    assert len(reader.requests_of("OffsetCommit")) == 3
     reader.wait(1_000)
-    assert len(reader.asked("OffsetCommit")) == 4
+    assert len(reader.requests_of("OffsetCommit")) == 4
 
 
 def test_a_join_group_error_forgets_the_id_and_backs_off() -> None:
@@ -136,10 +136,10 @@ def test_a_join_group_error_forgets_the_id_and_backs_off() -> None:
     reader.records(1)
     reader.settle()
     reader.wait(4_900)
-    assert len(reader.asked("JoinGroup")) == 2
+    assert len(reader.requests_of("JoinGroup")) == 2
     reader.wait(200)
-    assert [request.member_id for request in reader.asked("JoinGroup")] == ["", "m-1", ""]
-    assert reader.asked("LeaveGroup") == []
+    assert [request.member_id for request in reader.requests_of("JoinGroup")] == ["", "m-1", ""]
+    assert reader.requests_of("LeaveGroup") == []
 
 
 def test_a_sync_group_error_leaves_the_group_first() -> None:
@@ -148,14 +148,14 @@ def test_a_sync_group_error_leaves_the_group_first() -> None:
     reader.settle()
     assert reader.names()[-2:] == ["FindCoordinator", "LeaveGroup"]
     reader.wait(5_100)
-    assert [request.member_id for request in reader.asked("JoinGroup")] == ["", ""]
+    assert [request.member_id for request in reader.requests_of("JoinGroup")] == ["", ""]
 
 
 def test_rebalance_in_progress_in_sync_group_rejoins_at_once_with_the_id() -> None:
     reader = ReaderStage(watch=False).begin()
     reader.errors[SyncGroupRequest] = [27]
     reader.settle()
-    assert [request.member_id for request in reader.asked("JoinGroup")] == ["", "m-1"]
+    assert [request.member_id for request in reader.requests_of("JoinGroup")] == ["", "m-1"]
 
 
 def test_the_third_consecutive_error_ends_the_open_poll() -> None:
@@ -164,7 +164,7 @@ def test_the_third_consecutive_error_ends_the_open_poll() -> None:
     reader.settle()
     reader.do(c.PollCalled(60_000))
     reader.wait(10_100)
-    (polled,) = reader.told(c.FinishPoll)
+    (polled,) = reader.actions_of(c.FinishPoll)
     assert polled.error is not None
     assert polled.error[0] == "Error(15)"
 
@@ -176,21 +176,21 @@ def test_a_watcher_that_finds_new_partitions_ends_the_generation() -> None:
     reader.records(0)
     reader.records(1)
     reader.settle()
-    assert len(reader.asked("JoinGroup")) == 2
+    assert len(reader.requests_of("JoinGroup")) == 2
 
 
 def test_without_the_watcher_new_partitions_are_never_noticed() -> None:
     reader = ReaderStage(watch=False).join()
     reader.partitions = 3
     reader.wait(600_000)
-    assert len(reader.asked("JoinGroup")) == 1
+    assert len(reader.requests_of("JoinGroup")) == 1
 
 
 def test_a_watcher_ignores_error_codes() -> None:
     reader = ReaderStage(metadata_ms=500).join()
     reader.errors[MetadataRequest] = [5, 29]
     reader.wait(1_600)
-    assert len(reader.asked("JoinGroup")) == 1
+    assert len(reader.requests_of("JoinGroup")) == 1
 
 
 def test_a_full_queue_stops_the_fetches() -> None:
@@ -202,7 +202,7 @@ def test_a_full_queue_stops_the_fetches() -> None:
         if request_name(action) == "Fetch" and action.request.topics[0].partitions[0].partition == 0
     ]  # type: ignore[attr-defined]
     reader.do(c.PollCalled(0))
-    assert [record.offset for record in reader.told(c.FinishPoll)[-1].records] == [0, 1, 2, 3]
+    assert [record.offset for record in reader.actions_of(c.FinishPoll)[-1].records] == [0, 1, 2, 3]
     assert reader.fetch(0).request.topics[0].partitions[0].fetch_offset == 4  # type: ignore[attr-defined]
 
 
@@ -224,11 +224,11 @@ def test_close_waits_for_a_join_group_in_flight() -> None:
     reader = ReaderStage(watch=False).begin()
     reader.settle(but=("JoinGroup",))
     reader.do(c.CloseCalled())
-    assert reader.told(c.FinishClose) == []
+    assert reader.actions_of(c.FinishClose) == []
     reader.settle()
     assert isinstance(reader.said[-1], c.FinishClose)
-    assert len(reader.asked("LeaveGroup")) == 1
-    assert reader.asked("Fetch") == []
+    assert len(reader.requests_of("LeaveGroup")) == 1
+    assert reader.requests_of("Fetch") == []
 
 
 def test_close_during_the_backoff_sends_no_leave_group() -> None:
@@ -236,7 +236,7 @@ def test_close_during_the_backoff_sends_no_leave_group() -> None:
     reader.errors[JoinGroupRequest] = [15]
     reader.settle()
     assert isinstance(reader.do(c.CloseCalled())[-1], c.FinishClose)
-    assert reader.asked("LeaveGroup") == []
+    assert reader.requests_of("LeaveGroup") == []
 
 
 def test_commit_messages_waits_for_the_response() -> None:
@@ -245,9 +245,9 @@ def test_commit_messages_waits_for_the_response() -> None:
     reader.do(c.PollCalled(50))
     token = object()
     reader.do(c.CommitCalled(token))
-    assert reader.told(c.FinishCommit) == []
+    assert reader.actions_of(c.FinishCommit) == []
     reader.settle()
-    assert reader.told(c.FinishCommit) == [c.FinishCommit(token)]
+    assert reader.actions_of(c.FinishCommit) == [c.FinishCommit(token)]
 
 
 def test_commit_messages_during_a_join_ends_with_its_context() -> None:
@@ -258,7 +258,7 @@ def test_commit_messages_during_a_join_ends_with_its_context() -> None:
     reader.wait(250)
     reader.do(c.CommitCalled("token"))
     reader.wait(5_100)
-    (committed,) = reader.told(c.FinishCommit)
+    (committed,) = reader.actions_of(c.FinishCommit)
     assert committed.error is not None
     assert committed.error[0] == "context.deadlineExceededError"
 
@@ -267,8 +267,8 @@ def test_a_leader_rejects_subscriptions_with_more_fields_than_version_0() -> Non
     reader = ReaderStage(watch=False).begin()
     reader.metadata += b"\x00\x00\x00\x00"  # An empty list of owned partitions, as Java writes it.
     reader.settle()
-    assert reader.asked("SyncGroup") == []
-    assert len(reader.asked("LeaveGroup")) == 1
+    assert reader.requests_of("SyncGroup") == []
+    assert len(reader.requests_of("LeaveGroup")) == 1
 
 
 def test_the_larger_shares_of_a_range_are_not_the_first() -> None:
@@ -297,5 +297,5 @@ def test_a_connection_with_a_late_response_is_closed() -> None:
 
 def test_assigned_and_revoked_are_reported_without_waiting() -> None:
     reader = ReaderStage(watch=False).join()
-    (callback,) = reader.told(c.RunCallback)
+    (callback,) = reader.actions_of(c.RunCallback)
     assert callback == c.RunCallback("assigned", (tp(0), tp(1)), wait=False)

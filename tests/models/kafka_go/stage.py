@@ -98,7 +98,7 @@ class ReaderStage:
             self.settle()
         self.now = end
 
-    def asked(self, kind: str) -> list[Any]:
+    def requests_of(self, kind: str) -> list[Any]:
         return [
             line.request
             for line in self.said
@@ -109,7 +109,7 @@ class ReaderStage:
         """Return the names of all requests, in order."""
         return [request_name(line) for line in self.said if isinstance(line, c.SendRequest)]
 
-    def told(self, kind: type[Any]) -> list[Any]:
+    def actions_of(self, kind: type[Any]) -> list[Any]:
         return [line for line in self.said if isinstance(line, kind)]
 
     def fetch(self, partition: int) -> c.SendRequest:
@@ -146,7 +146,7 @@ class ReaderStage:
                 members = [JoinGroupResponseMember(member_id="m-1", metadata=self.metadata)]
                 return JoinGroupResponse(
                     error_code=code,
-                    generation_id=len(self.asked("JoinGroup")),
+                    generation_id=len(self.requests_of("JoinGroup")),
                     protocol_name="range",
                     leader="m-1" if self.leads else "m-0",
                     member_id="m-1",

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import structs
 
 from consumer import options
-from consumer.option_checks import whole
+from consumer.option_checks import whole_number_from
 from kproto.group.subscription import Assignment
 from kproto.models import contract as c
 from kproto.models import zookeeper
@@ -230,7 +230,7 @@ MUTANTS: Table = {
         "a negative interval is accepted",
         options.CONSUMER,
         "auto_commit_interval_ms",
-        options.CONSUMER["auto_commit_interval_ms"]._replace(check=whole(-1)),
+        options.CONSUMER["auto_commit_interval_ms"]._replace(check=whole_number_from(-1)),
     ),
     "S2-7": Mutant("poll may be called by any thread", kafka_consumer, "poll", _poll_in_any_thread),
     "S2-8": Mutant("poll works without a subscription", kafka_consumer, "poll", _poll_without_subscription),
