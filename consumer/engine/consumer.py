@@ -15,7 +15,7 @@ next `Tick`. The parts share a `ClientCore` and never read a clock: `network` (c
 * Deadlines are handled before the event is applied. After a pause of the process (SIGSTOP, a closed laptop)
   the member therefore loses expired partitions before any of their records is returned.
 * Each part only visits partitions that have changed or whose deadline has passed, so the cost of an event
-  does not depend on the number of the others.
+  does not depend on the number of other partitions.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Subscribe(msgspec.Struct, frozen=True):
 class Assign(msgspec.Struct, frozen=True):
     """Assign partitions by hand, each with its start offset.
 
-    A partition with None starts at its committed offset, or where the reset policy says if it has none.
+    If the offset is None, a partition starts at its committed offset, or where the reset policy says.
     """
 
     partitions: Mapping[TopicPartition, int | None]

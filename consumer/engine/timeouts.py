@@ -53,7 +53,7 @@ REPLICA_BACKOFF_MS: Final = 10_000
 
 # Producer:
 
-# Time for which a producer opens no second connection to a broker after one has failed. Each attempt may
+# Time for which a producer opens no additional connection to a broker after one has failed. Each attempt may
 # delay the partitions of that connection by seconds.
 EXTRA_CONNECTION_BACKOFF_MS: Final = 60_000
 # Backoff of AddPartitionsToTxn while the coordinator completes the previous transaction

@@ -314,7 +314,7 @@ class ConsumerOperations(PollOperations):
         runtime = self.runtime
         limit = int(timeout * 1000)
         deadline = now() + limit
-        closing = False  # Whether this call, and no other one, ends the client.
+        closing = False  # Whether this call is the one that ends the client.
         failures: list[Exception] = []
         try:
             while not closing:

@@ -228,7 +228,7 @@ class PollOperations:
     # ---- callbacks
 
     async def _call_listener(self, action: ev.CallListener, deadline: int | None = None) -> None:
-        """Run the listener. A coroutine is waited for until `deadline`, and continues after that."""
+        """Run the listener. If it is a coroutine, wait until `deadline`; it continues after that."""
         runtime, listener = self.runtime, self.listener
         if listener is None:
             runtime.listener_call = None

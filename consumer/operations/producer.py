@@ -198,7 +198,7 @@ class ProducerOperations:
         runtime = self.runtime
         runtime.check_call(waits=True)
         deadline = now() + limit
-        closing = False  # Whether this call, and no other one, ends the client.
+        closing = False  # Whether this call is the one that ends the client.
         failure: KprotoError | None = None
         try:
             while not closing:

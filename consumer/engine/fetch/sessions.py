@@ -105,7 +105,7 @@ class FetchSession:
         self._full = True
 
     def set_target(self, partition: TopicPartition, target: FetchTarget) -> None:
-        """Set what to fetch of a partition."""
+        """Set the fetch parameters of a partition."""
         if self.targets.get(partition) != target:
             self.targets[partition] = target
             if target.topic_id is None:

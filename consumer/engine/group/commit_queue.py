@@ -31,7 +31,8 @@ class Commit(msgspec.Struct, eq=False):
     # The partition states at the time of the call. A partition that was revoked and reassigned has a new
     # state.
     states: Mapping[TopicPartition, PartitionState]
-    # Whether partitions that were revoked since the call are dropped without an error (automatic commits).
+    # Whether partitions that were revoked since the call are dropped without an error. False for explicit
+    # commits.
     drops_revoked: bool = False
     # The only member id and generation with which the commit may be sent. Set for the commit before a member
     # leaves or, in Java, rejoins.

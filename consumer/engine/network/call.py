@@ -21,7 +21,7 @@ class Prepared(msgspec.Struct):
 
 
 class Outcome(Enum):
-    """The outcome of a call. Only after `NO_RESPONSE` an immediate retry can help."""
+    """The outcome of a call. An immediate retry can help only after `NO_RESPONSE`."""
 
     ANSWERED = "answered"
     NO_RESPONSE = "no response"  # the connection broke, or the request timed out

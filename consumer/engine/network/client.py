@@ -310,7 +310,7 @@ class NetworkClient:
                 )
 
     def _close_reason(self, connection: Connection, why: str) -> str:
-        """Return why the broker may have closed the connection; brokers rarely name security problems."""
+        """Return why the broker may have closed the connection; brokers rarely report security problems."""
         if not connection.is_open or not (why == CLOSED or "reset" in why):
             return why
         if connection.login is not None and (

@@ -377,7 +377,7 @@ class OffsetLookup:
     def _listed(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
         """Apply the offset that a leader returned for a reset."""
         if offset < 0:
-            # No record has so late a timestamp: start at the end, as Kafka's by_duration does.
+            # No record has this timestamp or a later one: start at the end, as Kafka's by_duration does.
             instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
             if instead is None:
                 self._report_and_retry([state], "ListOffsets", "the leader returned no offset")

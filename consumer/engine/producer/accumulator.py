@@ -240,7 +240,7 @@ class RecordAccumulator:
             self.notify_sender()
 
     def _request_metadata(self, topic: str) -> None:
-        """Request metadata of a topic, or raise why it cannot be written to."""
+        """Request metadata of a topic, or raise the error because of which it cannot be written to."""
         if self.closed:
             raise IllegalState(self.closed)
         with self.guard:

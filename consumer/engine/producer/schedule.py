@@ -101,7 +101,7 @@ class SendSchedule:
         return True
 
     def use_one_connection(self, node: int) -> None:
-        """Use a single connection again, unless a batch is ready to be sent. None may be in flight."""
+        """Use a single connection again if no batch is ready to be sent. No batch may be in flight."""
         if not any(connection in self.queues for connection in self.connections(node)):
             self._spread.pop(node, None)
 
