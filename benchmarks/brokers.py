@@ -13,8 +13,8 @@ from tests.conformance.judges import free_port, real_kafka
 TOPIC = "flights"
 PARTITIONS = 3
 
-# The options of kafka-server-start.sh. The tests start Kafka without G1 and without the JVM's second
-# compiler: it starts sooner, but then needs more CPU for everything.
+# The JVM options of kafka-server-start.sh. The tests start Kafka without G1 and without the C2 compiler: it
+# starts sooner, but then needs more CPU per request.
 PRODUCTION_JAVA_OPTIONS = (
     "-Xms1g",
     "-Xmx1g",

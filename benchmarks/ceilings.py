@@ -1,8 +1,8 @@
-"""Measure plain sockets, the limit for every client.
+"""Measure clients on plain sockets, which no Kafka client can outrun.
 
-These clients discard what they receive. They read only the offsets at which batches end, because the next
-fetch needs them. Produce requests are encoded before the clock starts. What remains is the work of the
-broker and the kernel, and one copy of the bytes.
+The socket clients discard the records that they receive. They read only the offsets at which batches end,
+because the next fetch needs them. Produce requests are encoded before the clock starts. The measured time is
+that of the broker, the kernel, and one copy of the bytes.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def _fill(sock: socket.socket, buffer: memoryview) -> None:
 
 
 class _ResponseReader:
-    """Receives responses, each into the same memory."""
+    """A reader of responses that reuses one buffer for all of them."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        # The last response; bytes after its end are from an earlier one. The decoders ignore them.
+        # The latest response. Bytes after its end belong to earlier responses, and the decoders ignore them.
         self.memory = bytearray(1 << 22)
 
     def read(self) -> int:
@@ -80,9 +80,9 @@ def write_batches(
     batches_per_request: int = 2,
     connections: int = 1,
 ) -> Seconds:
-    """Write `values` as idempotent batches, and return how long it took after the first request.
+    """Write `values` as idempotent batches; return the wall and CPU time after the first request.
 
-    The partitions are spread over the connections.
+    The partitions are distributed over `connections` connections.
     """
     batches = _encode_batches(bootstrap, partitions, values, batch_bytes)
     per_connection = [
@@ -195,7 +195,7 @@ def _fetch(bootstrap: str, topic: str, partitions: int, count: int) -> list[tupl
 
 
 def _encode_fetch(topic: str, offsets: dict[int, int], correlation_id: int) -> bytes:
-    """Encode a Fetch request like our consumer's, but without a session."""
+    """Encode a Fetch request with the limits of kproto's consumer, but without a fetch session."""
     partitions = [
         FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
         for index, offset in offsets.items()
@@ -235,10 +235,10 @@ def discard_responses(
     partitions: int,
     count: int,
 ) -> Seconds:
-    """Fetch `count` records and discard them; return how long it took after the first response.
+    """Fetch `count` records and discard them; return the wall and CPU time after the first response.
 
-    A first run through `plain_address` finds the requests. The measured run sends each request while it
-    still reads the response to the request before, so that the broker always has work.
+    An unmeasured run through `plain_address` determines the requests. The measured run sends each request
+    before it has read the response to the previous one, so that the broker is never idle.
 
     `transport` is "socket" for an `SSLSocket` (or a plain socket), or "memory" for `ssl` between two
     `MemoryBIO`s, as kproto's clients use it.

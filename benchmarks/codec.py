@@ -9,15 +9,15 @@ message that it decoded itself, and must produce the same bytes. kio decodes in 
 kafka-python generates code, as kproto does. `--source` prints kproto's generated code instead of measuring
 it.
 
-The goals are geometric means over all messages, except one that every message must reach. All are reached,
-"decode x kio" only just: four runs gave 0.70, 0.71, 0.71 and 0.70 (Python 3.11, two busy cores). Messages
-with many single strings, such as JoinGroupRequest, are decoded at 0.4 of the speed of kio's Rust, and large
-arrays as fast.
+Each goal is a geometric mean over all messages, except one goal that every single message must reach. All
+goals are reached. "decode x kio" has no margin: four runs gave 0.70, 0.71, 0.71 and 0.70 (Python 3.11, two
+busy cores). Messages with many single strings, such as JoinGroupRequest, are decoded at 0.4 times the speed
+of kio's Rust. Large arrays are decoded as fast as by kio.
 
-Metadata creates 30,000 lists. The garbage collector visits them at the cost of the measured candidate, but
-not the objects of the benchmark itself.
+A Metadata response creates 30,000 lists. Garbage collections that visit them count for the measured
+candidate. The benchmark's own objects are excluded from collections.
 
-experiments/README.md lists the designs that lost.
+experiments/README.md lists the rejected designs.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ GOALS = {
     "decode and encode x kio": 5.0,
 }
 
-# The number of elements of an array, the size of a bytes value, and the content of a string. They describe a
-# group of 100 members, 50 topics of 10 partitions, and a cluster of 1,000 topics. Fetch responses have no
-# records. Optional fields are null or empty.
+# Sizes of the sample messages: elements of an array, bytes of a bytes field, or the content of a string. They
+# describe a group of 100 members, 50 topics of 10 partitions, and a cluster of 1,000 topics. Fetch responses
+# have no records. Optional fields are null or empty.
 COUNTS: dict[str, int] = {
     "protocols": 2,
     "members": 100,
@@ -105,7 +105,7 @@ TEXTS: dict[str, str] = {
     "committed_metadata": "",
     "rack_id": "",
 }
-# Nullable fields that are set here, because they usually are.
+# Nullable fields that the samples set, because real clients usually set them.
 USUALLY_SET = {"protocol_type", "protocol_name", "name", "cluster_id", "reason", "topics"}
 
 
@@ -211,7 +211,7 @@ def compare(rounds: int, only: list[str]) -> None:
             peer_message = decode(data)
             if name == "kafka-python":
                 peer_message._header = (
-                    None  # Its encoder needs the attribute, which its decoder does not set.
+                    None  # kafka-python's encoder reads the attribute, but its decoder does not set it.
                 )
             if bytes(encode(peer_message)) != data:
                 raise SystemExit(f"{name} encodes {cls.__name__} v{version} differently from kproto")

@@ -17,12 +17,11 @@ The broker is a separate process, and so is every client in every round. Clients
 clock starts when the client exists, before its first request, and stops after the last record. Imports are
 not counted.
 
-Each value is the median over the rounds. A ratio is the median of the ratios within a round; above 1,
-kproto is faster. CPU time is that of the client's process with all its threads. The embedded broker is
-written in Python and is slower than fast clients: then the wall time measures the broker, and only the CPU
-time the client.
+Each value is the median over the rounds. A ratio is the median of the ratios within a round; above 1, kproto
+is faster. CPU time is that of the client's process with all its threads. The embedded broker is written in
+Python and is slower than fast clients. With such a client the wall time measures the broker.
 
-An idle EPYC with two cores, Python 3.11, a real Kafka, medians of 7 rounds, ratios as wall / CPU:
+Results on an idle EPYC with two cores, Python 3.11, a real Kafka, medians of 7 rounds, ratios as wall / CPU:
 
     2,000,000 records of 100 bytes    CPU per record    x aiokafka    x confluent
     rows                              0.38 us           3.5 / 3.5     14 / 2.1
@@ -32,14 +31,15 @@ An idle EPYC with two cores, Python 3.11, a real Kafka, medians of 7 rounds, rat
     columns                           0.69 us           5.5 / 4.6     1.3 / 1.7
     asyncio rows                      0.99 us           3.0 / 3.2     0.73 / 1.18
 
-"(a socket)" fetches the same bytes and discards them, the limit for a client with one connection. One
-thread that only receives 1,000-byte records of three partitions takes 0.39 us per record, 0.47 us if it
-also checks the checksums, which confluent skips by default, and 0.57 us with one more copy.
+The candidate "(a socket)" fetches the same bytes and discards them. It shows the limit for a client with one
+connection. One thread that only receives 1,000-byte records of three partitions takes 0.39 us per record. It
+takes 0.47 us if it also checks the checksums, which confluent skips by default, and 0.57 us with one more
+copy.
 
 A record among 1,000 idle partitions costs 1.00 times the CPU of a record of a single partition, and 1.15
-times among 10,000. The pause between records matters, because the caches cool down: with seven partitions a
-record takes 0.37 ms of CPU without a pause, 0.57 ms after 3 ms and 0.74 ms after 8 ms. So records are sent
-at a fixed pace here.
+times among 10,000. A pause between records adds CPU time, because the caches cool down: with seven partitions
+a record takes 0.37 ms of CPU without a pause, 0.57 ms after 3 ms and 0.74 ms after 8 ms. The benchmark
+therefore sends records at a fixed pace.
 
 experiments/README.md lists the optimizations that did not help.
 """
@@ -341,7 +341,8 @@ def fill(bootstrap: str, topic: str, count: int, size: int) -> None:
 
 def read_from_kafka(arguments: argparse.Namespace) -> None:
     """Read `--kafka-records` records of 100 bytes and a quarter as many of 1,000 bytes from a real Kafka."""
-    names = [name for name in CONSUMERS if name != "kafka-python"]  # It would take minutes per round.
+    # kafka-python would take minutes per round.
+    names = [name for name in CONSUMERS if name != "kafka-python"]
     with kafka({"log.retention.ms": "-1"}) as bootstrap:
         for topic, size, count in (
             ("small", 100, arguments.kafka_records),
@@ -360,7 +361,7 @@ def read_from_kafka(arguments: argparse.Namespace) -> None:
 
 
 SECONDS_BETWEEN_RECORDS = 0.03
-RECORDS = 100  # Records that are sent one at a time.
+RECORDS = 100  # The number of records, which are sent one at a time.
 IDLE_SECONDS = 5
 
 

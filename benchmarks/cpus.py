@@ -1,7 +1,7 @@
-"""Choose the CPUs of a client and its broker, to measure them as if they ran on two machines.
+"""Assign CPUs to a client and its broker, to measure them as if they ran on two machines.
 
-"apart" gives one half of this machine's CPUs to the broker and the other half to the client. "shared" lets
-both use all CPUs. With only two CPUs, shared results depend on which process runs where.
+"apart" assigns half of this machine's CPUs to the broker and the other half to the client. "shared" lets both
+use all CPUs. With only two CPUs, shared results depend on the CPU on which each process runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-Cpus = Sequence[int]  # Numbers of CPUs; empty means all of them.
+Cpus = Sequence[int]  # CPU numbers; an empty sequence means all CPUs.
 PLACEMENTS = ("apart", "shared")
 
 
@@ -47,7 +47,7 @@ def split_cpus(placement: str) -> tuple[Cpus, Cpus]:
 
 @contextmanager
 def pinned_to(cpus: Cpus) -> Iterator[None]:
-    """Run this process, and the processes that it starts meanwhile, on these CPUs only."""
+    """Restrict this process, and the child processes that it starts in the block, to these CPUs."""
     if not cpus:
         yield
         return

@@ -7,13 +7,14 @@ The members and their coordinator exchange requests and responses as objects, or
 in the new generation: heartbeats that report the rebalance, callbacks, JoinGroup, the leader's assignment,
 SyncGroup, and the second rebalance of cooperative assignors.
 
-100 members, 1,000 partitions, an EPYC with two busy cores, Python 3.11, medians of 5 rounds, in ms:
+Results for 100 members and 1,000 partitions, on an EPYC with two busy cores, Python 3.11, medians of 5
+rounds, in ms:
 
     assignor              join    leave    join, bytes    leave, bytes
     range                 20      20       26             27
     cooperative-sticky    44      23       49             27
 
-Busier cores take 1.5 times as long. cooperative-sticky rebalances twice when a member joins.
+On busier cores a rebalance takes 1.5 times as long. cooperative-sticky rebalances twice when a member joins.
 """
 
 from __future__ import annotations

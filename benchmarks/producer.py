@@ -8,22 +8,22 @@ clients run in rotating order. The clock starts after the first record, so impor
 are not counted. Each value is the median over the rounds. A ratio is the median of the ratios within a
 round; above 1, kproto is faster. CPU time is that of the client's process with all its threads.
 
-"(a socket)" is the limit of one connection: it writes the same batches, encoded before the clock starts,
-with five requests in flight. "(three sockets)" has one connection for each partition. They take 0.08 and
-0.10 us of CPU per record; everything else is the work of the broker.
+The candidate "(a socket)" shows the limit of one connection. It writes the same batches, encoded before the
+clock starts, with five requests in flight. "(three sockets)" has one connection for each partition. The two
+take 0.08 and 0.10 us of CPU per record; the other time is that of the broker.
 
-The real Kafka runs with the JVM options of production, and is written to before the first round: a JVM that
-has just started takes 3 to 5 times the CPU per record, a third of it for compilation.
+The real Kafka runs with the JVM options of production, and receives records before the first round. A JVM
+that has just started takes 3 to 5 times the CPU per record, a third of it for compilation.
 
-The embedded broker is written in Python and is slower than fast clients. The wall time then measures the
-broker.
+The embedded broker is written in Python and is slower than fast clients. With such a client the wall time
+measures the broker.
 
-An idle EPYC with two cores, medians of 5 rounds, wall time against confluent: 0.88 for `send` and 2.1 for
-columns with 300,000 records, 0.98 and 2.4 with a million. On an idle Xeon with two cores a socket writes
-2.3 million records per second, columns 1.58, confluent 1.06 and `send` 0.94.
+Speed by wall time relative to confluent, on an idle EPYC with two cores, medians of 5 rounds: `send` 0.88 and
+columns 2.1 with 300,000 records, `send` 0.98 and columns 2.4 with a million records. Millions of records per
+second on an idle Xeon with two cores: a socket 2.3, columns 1.58, confluent 1.06, `send` 0.94.
 
-With one core each for broker and client, the broker is the limit: columns 0.83, confluent 0.88 and three
-sockets 0.82 million records per second. Columns need 0.35 of confluent's CPU.
+With one core each for broker and client, the broker is the bottleneck. In millions of records per second:
+columns 0.83, confluent 0.88, three sockets 0.82. Columns need 0.35 times the CPU of confluent.
 
 experiments/README.md lists the optimizations that did not help.
 """
@@ -46,7 +46,7 @@ from .ceilings import write_batches
 from .report import Seconds, goals, header, machine, row
 
 BATCH_BYTES = 131_072
-WARMUP_RUNS = 12  # Until the JVM has compiled its code and grown its heap.
+WARMUP_RUNS = 12  # Runs before the first round, in which the JVM compiles its code and grows its heap.
 GOALS = (
     ("send, x aiokafka", "kproto", "aiokafka", 3.0),
     ("send, x confluent", "kproto", "confluent", 0.7),
@@ -55,7 +55,7 @@ GOALS = (
 
 
 class Clock:
-    """Measures the wall and CPU seconds of a `with` block."""
+    """A stopwatch for the wall and CPU seconds of a `with` block."""
 
     seconds: Seconds
 

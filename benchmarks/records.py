@@ -19,7 +19,7 @@ The last table compares the results with `GOALS`. The goals were set for short, 
 columns of all 60 inputs, compressed ones included, are 1.9 to 2 times as fast as aiokafka's C parser. gzip
 and zstd are decompressed by isal and zstandard if they are installed.
 
-experiments/README.md and experiments/record_batches.py contain the designs that lost.
+experiments/README.md and experiments/record_batches.py contain the rejected designs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WORDS = [
 
 
 def random_text(size: int, word_share: float) -> bytes:
-    """Return text that mixes this share of words with random hexadecimal digits."""
+    """Return text of which this share is words; the other parts are random hexadecimal digits."""
     parts: list[str] = []
     length = 0
     while length < size:
@@ -66,10 +66,10 @@ def random_text(size: int, word_share: float) -> bytes:
 
 
 def value_pool(size: int) -> list[bytes]:
-    """Return the values from which records choose.
+    """Return random values of `size` bytes, from which the records of a data set are drawn.
 
-    In batches of 16 KiB, snappy and lz4 compress them by 1.2 and zstd by 2; in batches of 1 MiB by 1.3 and
-    6.
+    In batches of 16 KiB, snappy and lz4 compress the values by a factor of 1.2, and zstd by 2. In batches of
+    1 MiB the factors are 1.3 and 6.
     """
     return [random_text(size, 0.3) for _ in range(300_000 // size)]
 
@@ -86,7 +86,7 @@ def data_set(name: str, size: int) -> list[Row]:
         key: bytes | None = random.randbytes(10)
         value: bytes | None
         if name in ("short", "long"):
-            value = bytes(bytearray(random.choice(pool)))  # A new object, as in a real application.
+            value = bytes(bytearray(random.choice(pool)))  # a new object per record, as in an application
         elif name == "wordy":
             value = random_text(1000, 0.7)
         elif name in ("headers", "traced"):
@@ -191,9 +191,11 @@ def build_kproto(rows: list[Row], batch_size: int) -> None:
 
 
 PEERS = {"kafka-python": "kafka-python", "aiokafka": "aiokafka's C"}
-Ratios = dict[tuple[str, str], dict[str, float]]  # (ours, peer) -> input -> times as fast
+# (kproto's reader, peer) -> input -> speed relative to the peer
+Ratios = dict[tuple[str, str], dict[str, float]]
 
-# Per candidate and round: long enough that cold caches after another candidate do not matter.
+# The time that each candidate runs in a round. It is so long that caches left cold by the previous candidate
+# do not matter.
 MIN_SECONDS = 0.03
 
 

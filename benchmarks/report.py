@@ -20,8 +20,8 @@ def measure(
 ) -> dict[str, list[float]]:
     """Return the CPU seconds of this thread per call: one value per candidate and round.
 
-    Each round runs all candidates, and starts with another one than the round before. A candidate that takes
-    less than `min_seconds` is called repeatedly for that time.
+    Each round runs all candidates and starts with a different one. A candidate that takes less than
+    `min_seconds` is called repeatedly for that time.
     """
     names = list(candidates)
     timings: dict[str, list[float]] = {name: [] for name in names}

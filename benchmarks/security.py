@@ -13,11 +13,11 @@ is 0.6. The embedded broker is written in Python, so the CPU time of the client 
 Each table is printed twice, see `cpus`: with separate CPUs for client and broker, and with all CPUs for
 both.
 
-"bare" readers discard the same responses. Their additional CPU time over TLS is unavoidable for any client.
-If it is T, a reader that takes P without TLS can at best reach P / (P + T). The wall time of a bare reader
-is the limit of the broker. Both limits are printed below the table.
+The "bare" readers receive the same responses and discard them. Their additional CPU time over TLS is
+unavoidable for any client. If it is T, a reader that takes P without TLS can at best reach P / (P + T). The
+wall time of a bare reader is the limit of the broker. Both limits are printed below the table.
 
-An idle EPYC with two cores, 5 rounds of 300,000 records, wall time relative to PLAINTEXT:
+Results on an idle EPYC with two cores, 5 rounds of 300,000 records, wall time relative to PLAINTEXT:
 
                         measured    limit (bare socket, bare memory)
     rows, shared            0.57    0.60 to 0.64
@@ -29,7 +29,7 @@ An idle EPYC with two cores, 5 rounds of 300,000 records, wall time relative to 
 A faster reader loses more, because TLS costs the same for all. Columns therefore miss the goal on this
 machine. Writing reaches 0.90.
 
-The CPU time of receiving 1 KiB over TLS, on a busy EPYC (Milan), OpenSSL 3.0.19, Python 3.11, in us:
+CPU time in us to receive 1 KiB over TLS, on a busy EPYC (Milan), OpenSSL 3.0.19, Python 3.11:
 
     AES-256-GCM alone, 16 KiB at a time (AES-128: 0.28)                           0.32
     `ssl` in memory, 256 KiB at a time, without a socket                          0.58
@@ -37,10 +37,10 @@ The CPU time of receiving 1 KiB over TLS, on a busy EPYC (Milan), OpenSSL 3.0.19
     an `SSLSocket`                                                                0.78
     without TLS                                                                   0.12
 
-If the application waits for records over TLS, its thread runs the engine
-(`consumer.blocking.socket_owner`). With shared CPUs this raised rows from 0.48 to 0.57, and columns from
-0.37 to 0.49. Without TLS the same would cost 16 to 29 % of the speed, because then the engine's thread
-fetches ahead and hardly needs the interpreter.
+While the application waits for records over TLS, its thread runs the engine
+(`consumer.blocking.socket_owner`). With shared CPUs this raised rows from 0.48 to 0.57, and columns from 0.37
+to 0.49. Without TLS this design would cost 16 to 29 % of the speed, because the engine's thread then fetches
+ahead and hardly needs the interpreter.
 
 experiments/README.md lists the optimizations that did not help.
 """
@@ -68,9 +68,9 @@ from .ceilings import discard_responses
 from .cpus import Cpus, add_option, pinned_to, split_cpus
 from .report import Seconds, header, machine, row
 
-GOAL = 0.6  # Wall time relative to PLAINTEXT.
+GOAL = 0.6  # The speed by wall time relative to PLAINTEXT.
 PARTITIONS, SIZE = 3, 1000
-WARMUP_RUNS = 8  # Java's TLS gets three times as fast in its first seconds.
+WARMUP_RUNS = 8  # Runs before the first round: Java's TLS gets three times as fast in its first seconds.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL")
 USER, MECHANISM = "alice", "SCRAM-SHA-512"
 
@@ -205,7 +205,7 @@ READERS: Mapping[str, Callable[..., Seconds]] = {
     "kproto columns": partial(kproto_reads, True),
     "confluent": confluent_reads,
 }
-# They discard what they read, and so show what TLS itself costs and how fast the broker is.
+# Readers that discard the responses. They show what TLS itself costs, and how fast the broker is.
 BARE_READERS: Mapping[str, Callable[..., Seconds]] = {
     "bare socket": partial(bare_reads, "socket"),
     "bare memory": partial(bare_reads, "memory"),
@@ -218,7 +218,7 @@ WRITERS: Mapping[str, Callable[..., Seconds]] = {"kproto": kproto_writes, "confl
 
 @contextmanager
 def kafka(folder: Path) -> Iterator[tuple[Addresses, str]]:
-    # Java's AES is slow without its second compiler.
+    # Without the C2 compiler, Java's AES is slow.
     with real_kafka(folder, session_ms=0, java_options=["-XX:TieredStopAtLevel=4"]) as broker:
         yield broker.places, broker.certificates.ca
 

@@ -52,12 +52,12 @@ from .report import machine
 
 SPARKS_OWN = "Spark's own"
 PARTITIONS = 2
-BATCH_BYTES = 100_000  # Size of a record batch, as a busy producer makes them.
-CACHED_BYTES = 200_000_000  # Values for the sink, which fit into Spark's heap of 1 GB.
+BATCH_BYTES = 100_000  # The size of a record batch, as a busy producer sends it.
+CACHED_BYTES = 200_000_000  # The total size of the values for the sink; they fit into Spark's heap of 1 GB.
 
 
 class CeilingPartition(InputPartition):
-    """Describes how many rows of which size a task returns."""
+    """A partition of the ceiling: how many rows of which size its task returns."""
 
     def __init__(self, rows: int, size: int, partition: int) -> None:
         super().__init__((rows, size, partition))
@@ -92,7 +92,7 @@ class CeilingReader(DataSourceReader):
 
 
 class CeilingStreamReader(CeilingReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Returns the same rows as a stream; an offset is the number of rows so far."""
+    """A reader that returns the same rows as a stream. An offset is the number of rows returned so far."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"rows": 0}
@@ -111,7 +111,7 @@ class CeilingStreamReader(CeilingReader, DataSourceStreamReader, SupportsTrigger
 
 
 class Ceiling(DataSource):
-    """A source that does nothing but return ready rows, the limit for every Python source."""
+    """A source that only returns prepared rows, the limit for every Python source."""
 
     @classmethod
     def name(cls) -> str:
@@ -182,7 +182,7 @@ def write_flights(bootstrap: str, rows: int) -> dict[str, str]:
 
 
 def _zigzag(number: int) -> bytes:
-    """Encode a non-negative number as Avro does."""
+    """Encode a non-negative number as an Avro long."""
     value, encoded = number * 2, bytearray()
     while value > 127:
         encoded.append(value & 127 | 128)
@@ -237,12 +237,12 @@ def compare_values(spark: Any, formats: dict[str, str], bootstrap: str, rows: in
         actions["kproto, JVM"] = partial(read, "kproto", name, False)
         try:
             measure(runs, rows, name, actions)
-        except Exception as error:  # Without its jar, from_avro fails.
+        except Exception as error:  # from_avro fails without the jar of spark-avro.
             print(f"{name}: {str(error)[:200]}")
 
 
 def read_without_spark(bootstrap: str, topic: str, rows: int, runs: int) -> None:
-    """Read in this process, to measure fetching and decoding without Spark."""
+    """Read a topic in this process, to measure fetching and decoding without Spark."""
     options = parse({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     for _ in range(runs):
         reader = KprotoReader(full_schema(options), options)
@@ -282,14 +282,15 @@ def cpu_seconds() -> dict[str, float]:
 def measure(runs: int, rows: int, label: str, actions: Mapping[str, Callable[[], Any]]) -> None:
     """Run all actions in turns, and print the medians and the ratios to Spark's own source."""
     timings: dict[str, list[tuple[float, float, float]]] = {name: [] for name in actions}
-    orders = list(permutations(actions))  # Each action may have to collect the garbage of the one before it.
+    # Orders alternate, because an action may collect the garbage of the previous one.
+    orders = list(permutations(actions))
     for turn in range(runs + 1):
         for name in orders[turn % len(orders)]:
             act = actions[name]
             began, before = time.perf_counter(), cpu_seconds()
             act()
             seconds, after = time.perf_counter() - began, cpu_seconds()
-            if turn:  # The first turn only warms up.
+            if turn:  # the first turn is a warm-up, whose times do not count
                 spent = (after[kind] - before[kind] for kind in ("java", "python"))
                 timings[name].append((seconds, *spent))  # type: ignore[arg-type]
     medians = {

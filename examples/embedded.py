@@ -1,4 +1,4 @@
-"""The broker that the examples run on."""
+"""Start the broker for the examples, or use an existing one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kproto.errors import KprotoError
 
 @contextmanager
 def broker(description: str, topics: dict[str, int]) -> Generator[str]:
-    """Yield the address given by --bootstrap, or of an embedded broker; the topics exist."""
+    """Create the topics; yield the address of --bootstrap or of an embedded broker."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="your Kafka; default: an embedded broker")
     options = parser.parse_args()

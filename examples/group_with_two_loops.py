@@ -21,7 +21,7 @@ QUIT = "consumer quit finish"
 
 
 class Service:
-    """Handle and mark messages; the other loop prints the lines of `lines`."""
+    """A handler that marks messages and puts its output lines into `lines` for the printing loop."""
 
     def __init__(self) -> None:
         self.lines: SimpleQueue[str] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""Read one partition without a group, as with sarama's PartitionConsumer, and produce through queues."""
+"""Read one partition without a group, as with sarama's PartitionConsumer, and write with a QueueProducer."""
 
 from __future__ import annotations
 

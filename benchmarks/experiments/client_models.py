@@ -2,19 +2,20 @@
 
     python -m benchmarks.experiments.client_models [--rounds 5] [--minutes 3]
 
-Two members of a group run for some virtual minutes against the embedded broker. 10 records arrive per
-second, both members commit every second, the topic grows once, and the second member joins later. An event
-is any input of a model's `step`: responses, whose records the model decodes, polls, ticks and calls of the
-application. No event is left out, and none is invented.
+Two members of a group run for `--minutes` virtual minutes against the embedded broker. 10 records arrive per
+second, both members commit every second, the topic grows once, and the second member joins later. An event is
+any input of a model's `step`: responses, whose records the model decodes, polls, ticks and calls of the
+application. Every event counts.
 
-* step: the recorded events are replayed to new members. Counts the CPU time of `step` and `next_deadline`,
-  without that of the replay loop. The actions must be the recorded ones.
+* step: the CPU time of `step` and `next_deadline` while new members replay the recorded events, without that
+  of the replay loop. The actions must equal the recorded ones.
 * world: all CPU time of the recorded run, with broker, network, codecs and application.
 
 Rates are medians over the rounds. A ratio compares a model with kafka-go's in the same round. The goal is
 100,000 events per second for `step`.
 
-Thousands of events per second on an EPYC with two busy cores, Python 3.11, 2 rounds of half a minute:
+Results in thousands of events per second, on an EPYC with two busy cores, Python 3.11, 2 rounds of half a
+minute:
 
     model     java    java-2.6    sarama    sarama-cluster    kafka-go    librdkafka
     step      99      101         96        113               110         104
@@ -51,14 +52,14 @@ Step = tuple[c.ModelEvent, int, int | None, list[c.ModelAction]]
 
 @dataclass
 class Recording:
-    """All steps of one member."""
+    """The recorded steps of one member."""
 
     config: c.ModelConfig
     new_random: Callable[
         [], Callable[[], float]
     ]  # Returns a source of the random numbers that the member used.
     steps: list[Step] = field(default_factory=list)
-    # id() of each request -> its index. The steps keep the requests alive.
+    # id() of each request -> its index. The steps keep the requests alive, so that no id is reused.
     requests: dict[int, int] = field(default_factory=dict)
 
 
@@ -116,7 +117,7 @@ def record_group(name: str, minutes: float, seed: int) -> tuple[Recorder, float]
 
 
 class EmptyModel:
-    """Returns the recorded actions without any work, to measure the replay loop itself."""
+    """A model that returns the recorded actions without any work, to measure the replay loop itself."""
 
     def __init__(self, recording: Recording) -> None:
         self.recorded_actions = [actions for *_, actions in recording.steps]
@@ -171,7 +172,7 @@ def is_deterministic(model: Any, recording: Recording) -> bool:
 
 
 def readdress(event: Any, request: Any) -> c.ModelEvent:
-    """Return the same response or failure, but for this request of the new member."""
+    """Return a copy of the recorded response or failure that belongs to this request of the new member."""
     if type(event) is c.ResponseReceived:
         return c.ResponseReceived(request, event.response, event.version)
     return structs.replace(event, request=request)

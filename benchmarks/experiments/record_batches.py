@@ -1,9 +1,9 @@
-"""Compare parts of `kproto.records` with other ways to do the same.
+"""Compare parts of `kproto.records` with rejected alternatives.
 
     python -m benchmarks.experiments.record_batches [--rounds 9]
 
 Each line shows nanoseconds per element of the chosen and of the rejected design. A ratio above 1 means that
-the chosen one is faster. README.md lists whole designs that were rejected.
+the chosen one is faster. README.md lists rejected designs of whole modules.
 """
 
 from __future__ import annotations

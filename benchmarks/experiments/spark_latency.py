@@ -2,8 +2,9 @@
 
     python -m benchmarks.experiments.spark_latency [--kafka HOST:PORT] [--jvm JARS] [--plain]
 
-It uses the embedded broker unless `--kafka` names one. `--jvm` adds Spark's own source; `benchmarks.spark`
-says which jars it needs. `--plain` uses Spark's default settings instead of those of `session()`.
+The benchmark uses the embedded broker unless `--kafka` names another broker. `--jvm` adds Spark's own source;
+`benchmarks.spark` says which jars it needs. `--plain` uses Spark's default settings instead of those of
+`session()`.
 
 The ceiling is a Python source that fetches nothing: its log is a file that grows by one byte per record. No
 Python source can be faster. Queries run in turns. Below each median are the medians of the parts of a batch
@@ -42,7 +43,7 @@ PARTS = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffset
 
 
 class FileReader(DataSourceStreamReader):
-    """Reads a file. Each byte is a row, and an offset is the size of the file."""
+    """A reader of a file in which each byte is a row. An offset is the size of the file."""
 
     def __init__(self, schema: StructType, path: str) -> None:
         self.schema, self.path = schema, path
@@ -89,7 +90,7 @@ def compare_latency(spark: Any, formats: dict[str, str], bootstrap: str, runs: i
     for turn in range(runs + 1):
         for name, source in sources.items():
             seconds, durations = _measure(spark, source, bootstrap, count)
-            if turn:  # The first turn only warms up.
+            if turn:  # the first turn is a warm-up, whose times do not count
                 latencies[name] += seconds[count // 4 :]
                 parts[name] += durations[count // 4 :]
     medians = {name: statistics.median(seconds) * 1000 for name, seconds in latencies.items()}

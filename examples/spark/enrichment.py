@@ -1,6 +1,6 @@
-"""Add the names of airlines from a table to departures, and write them to Parquet by day.
+"""Join departures with a table of airline names, and write them to Parquet by day.
 
-The source decodes the JSON. Malformed records are written to another folder.
+The Spark source decodes the JSON. Malformed records are written to a separate folder.
 """
 
 from __future__ import annotations

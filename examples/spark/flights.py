@@ -32,7 +32,7 @@ class Environment(NamedTuple):
     table: pd.DataFrame
 
     def options(self, **more: Any) -> dict[str, str]:
-        """Return the options of the source as strings; `more` adds to them."""
+        """Return the options of the source as strings, together with the options in `more`."""
         options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, **more}
         return {name: str(value) for name, value in options.items()}
 
@@ -66,7 +66,7 @@ class Environment(NamedTuple):
 def environment(description: str, rows: int = 10_000, **settings: str) -> Generator[Environment]:
     """Yield an environment with the first departures of the year and a temporary topic of three partitions.
 
-    The Kafka is that of --bootstrap, or an embedded one. `settings` are Spark's.
+    The broker is that of --bootstrap, or an embedded one. `settings` are options of the Spark session.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="your Kafka; default: an embedded broker")

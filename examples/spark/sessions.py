@@ -20,7 +20,7 @@ SESSION = "tailnum string, began long, ended long, departures int"
 
 
 class Sessions(StatefulProcessor):
-    """Keep departures until no earlier one can arrive: they may be late by the delay of the watermark."""
+    """Keep departures as state until the watermark shows that no earlier departure can arrive."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
@@ -34,7 +34,7 @@ class Sessions(StatefulProcessor):
         return iter(())
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        """Return the sessions that ended half a day before the watermark; earlier rows no longer arrive."""
+        """Return the sessions that ended half a day before the watermark, and are therefore complete."""
         watermark_ms = timerValues.getCurrentWatermarkInMs()
         sessions: list[list[int]] = []
         for (departure_ms,) in sorted(self.departures.get()):
@@ -76,7 +76,7 @@ def main() -> None:
         by_session = flown.groupby([flown.tailnum, new.rename("number")])["event_time"].agg(
             ["min", "max", "size"]
         )
-        # Only sessions that ended before the last watermark, two days before the latest departure.
+        # Compare only sessions that ended before the last watermark, two days before the latest departure.
         closed = by_session[
             by_session["max"] + GAP_MS <= env.table.event_time.max() - 2 * 86_400_000
         ].reset_index()

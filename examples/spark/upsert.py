@@ -1,6 +1,6 @@
 """Keep the latest record of each aircraft, as for change data capture.
 
-Every batch is merged into a table, and a repeated batch leads to the same table.
+Every batch is merged into a table. A repeated batch leads to the same table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
         rows = env.spark.read.parquet(str(last))
         result = rows.select("tailnum", f.unix_millis("timestamp"), "origin", "flight").collect()
 
-        # The records of an airport are in one partition, in order.
+        # A stable sort keeps the offset order of an airport's records, because they are in one partition.
         newest = env.table.dropna(subset="tailnum").sort_values(["event_time", "origin"], kind="stable")
         expected = newest.drop_duplicates("tailnum", keep="last")
         columns = expected[["tailnum", "event_time", "origin", "flight"]]

@@ -6,10 +6,10 @@
     run = scenario.run(Parameters(client="sarama", rate=100))
     run.results["lost"], run.holds
 
-Each module covers one document: what the document says, in our words, and what comes out when the scenario
-runs. `frame` defines a scenario, `report` renders a run as text, JSON or HTML, `matrices` runs many scenarios
-together. The clients are the models of `kproto.models` and kproto's own consumer; the cluster is the embedded
-broker. The results are therefore what these programs do, not what was written down.
+Each module covers a part of one document. A scenario holds what the document says, in our words, and the
+outcome of its run. `scenario` defines scenarios, `report` renders a run as text, JSON or HTML, and `matrices`
+runs many scenarios together. The clients are the models of `kproto.models` and kproto's own consumer; the
+cluster is the embedded broker. The results are therefore measured, not written down.
 """
 
 from .scenario import Parameters, Scenario, ScenarioRun, find, scenarios

@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 def describe(world: World, group: str) -> list[Row]:
-    """Return a row for each partition with a commit, in order. Four requests are sent meanwhile."""
+    """Send four requests, and return a sorted row for each partition with a committed offset."""
     tool = world.clients.get("tool") or world.consumer(client_id="tool")
     assert isinstance(tool, Consumer)
     topics = world.cluster.topics

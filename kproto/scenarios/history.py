@@ -1,6 +1,6 @@
-"""Extract what happened in the worlds of a scenario, in the order of time.
+"""Extract what happened in the worlds of a scenario, sorted by time.
 
-It comes as moments for a table, as events for a timeline, and as requests and notes for a sequence diagram.
+The module returns moments for a table, events for a timeline, and requests and notes for a sequence diagram.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def moments_of(act: Act) -> list[Moment]:
 
 
 def _observations(act: Act) -> Iterator[Observation]:
-    """Yield what the applications observed; a closing member's end counts as closed, not killed."""
+    """Yield the observations of the applications; a closing member's end becomes "closed"."""
     closing: set[str] = set()
     for observation in act.stage.observations:
         if observation.kind == "closing":
@@ -73,7 +73,7 @@ def _observations(act: Act) -> Iterator[Observation]:
 
 
 def shortened(moments: Sequence[Moment]) -> list[Moment]:
-    """Keep the first and last of several commits in a row."""
+    """Shorten every run of commits: count those between the first and the last."""
     shown: list[Moment] = []
     for (who, number), group in groupby(enumerate(moments), lambda pair: (pair[1].who, _run(*pair))):
         same = [moment for _, moment in group]
@@ -96,7 +96,7 @@ def _commits(moment: Moment) -> bool:
 
 
 def events(act: Act) -> list[GroupEvent]:
-    """Return the events of the group's timeline; generations are known only if the world kept a trace."""
+    """Return the events of the group's timeline; generations are included only if the world kept a trace."""
     requests = exchanges(act)
     generations = [
         (request.answered_at, request.client, request.request.generation_id)
@@ -131,7 +131,7 @@ def events(act: Act) -> list[GroupEvent]:
 
 
 def exchanges(act: Act) -> list[Exchange]:
-    """Return the requests; empty if the world kept no trace."""
+    """Return the world's requests and their responses; empty if the world kept no trace."""
     return list(traced(act.stage.entries))
 
 
@@ -149,9 +149,7 @@ def picked(act: Act) -> Diagram | None:
 
 
 def counted(moments: Iterable[Moment], most: int = 2) -> list[Moment]:
-    """Of more than `most` identical moments of one client in a row, keep the first and the last and count the
-    others.
-    """
+    """Shorten every run of more than `most` identical moments of a client: count those in the middle."""
     runs: list[list[Moment]] = []
     last: dict[str, list[Moment]] = {}
     for moment in moments:
@@ -175,7 +173,7 @@ def _of(moment: Moment, act: Act) -> str:
 
 
 def _describe(observation: Observation, reading: dict[tuple[str, TopicPartition], int]) -> str | None:
-    """Describe an observation in words; None if it is not worth a line.
+    """Describe an observation in words; None for a delivery that continues the previous one.
 
     `reading` maps (member, partition) to the next offset of a contiguous read.
     """

@@ -1,4 +1,4 @@
-"""Document 002: the end of onJoinComplete (2.6.2): what the assignment changes, and what is thrown."""
+"""Document 002: the end of onJoinComplete (2.6.2): the changed state, and what poll throws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .scenario import ScenarioRun, join, offsets, produce, scenario
 def _to_whoever_lacks_it(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
 ) -> dict[str, list[TopicPartition]]:
-    """A leader's own assignor: range, but t2 goes to the member that has not seen it yet."""
+    """Assign as range does, but give t2 to the member whose subscription does not have it yet."""
     plan = ASSIGNORS["range"].assign(partitions, members, racks)
     late = [name for name, subscription in members.items() if "t2" not in subscription.topics]
     if not late:
@@ -204,7 +204,7 @@ def assigned_nothing(run: ScenarioRun) -> None:
 )
 def first_of_several(run: ScenarioRun) -> None:
     class CommitFailedException(Exception):
-        """Kafka's exception of a commit in the callback."""
+        """A stand-in for the exception that Kafka throws for a commit in the callback."""
 
     for cause in (RuntimeException("first"), CommitFailedException("first")):
         world = run.world({"t": 4})

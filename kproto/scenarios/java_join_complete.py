@@ -1,4 +1,4 @@
-"""Document 002: onJoinComplete (2.6.2), branch by branch, up to what is revoked and added."""
+"""Document 002: onJoinComplete (2.6.2), branch by branch, up to the revoked and added partitions."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from .scenario import ScenarioRun, join, offsets, produce, scenario
 
 
 def _poll(world: World, member: Any, timeout_ms: int, *, limit: int = 1_000, patient: bool = False) -> int:
-    """Poll once, with an application that polls by hand; return the duration in ms."""
+    """Poll once in a member that does not poll automatically; return the duration in ms."""
     begun = world.now
     member.poll_once(timeout_ms, limit, patient=patient)
     world.run(60_000, until=lambda: not member.polling)
@@ -230,7 +230,7 @@ def pipelined(run: ScenarioRun) -> None:
 
 
 class _Redacts:
-    """An interceptor of the application that drops every second record."""
+    """A consumer interceptor that drops every second record."""
 
     def __init__(self) -> None:
         self.heard: list[dict[TopicPartition, int]] = []

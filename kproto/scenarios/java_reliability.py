@@ -1,4 +1,4 @@
-"""Document 002: how reliable Java's consumer is (2.6.2): its options, and its coordinator then and now.
+"""Document 002: the options of Java's consumer (2.6.2), and the coordinators of Kafka 0.8 and of today.
 
 Java in these scenarios is the document's 2.6.2 (model java-2.6), with 4.3.1 beside it where they differ. A
 new application would use kproto's own consumer instead. `java_poll` covers poll; `java_rebalances`,
@@ -89,7 +89,7 @@ def interval(run: ScenarioRun) -> None:
     run.claim("5000 and 0 are accepted, -1 is not", (plain, zero) == (5_000, 0) and bool(refused))
 
 
-# -- the coordinator: then and now ------------------------------------------------------------------------
+# -- the coordinators of Kafka 0.8 and of today --------------------------------------------------------------
 
 
 @scenario(

@@ -11,7 +11,7 @@ from ..group.subscription import TopicPartition
 from ..testing.world import World
 from .scenario import Parameters, clients, join, lost_and_doubled, produce
 
-# How a client can detect that a topic grew; the other clients always look.
+# Ways of detecting that a topic grew, by client. Clients without an entry always detect it.
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 MOST_RECORDS = 500_000
 # Defaults of the runs.
@@ -40,8 +40,8 @@ class Loss:
     def formula(self) -> int:
         """Predict the loss: rate x new partitions x the time until they were assigned.
 
-        The prediction is 0 for a client that starts new partitions at their beginning, and everything if the
-        partitions were never assigned.
+        The prediction is 0 for a client that starts new partitions at their beginning. It is all records if
+        the partitions were never assigned.
         """
         if self.seen_after_ms is None:
             return self.written
@@ -124,7 +124,7 @@ def loss(
 
 
 def losses(parameters: Parameters) -> Iterable[Loss]:
-    """Run the matrix of S1-25: every client, reset policy and way of detection, or those asked for.
+    """Run the matrix of S1-25: every client, reset policy and way of detection, or those in `parameters`.
 
     Raises ConfigError for an unknown client.
     """

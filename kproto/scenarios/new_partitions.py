@@ -1,8 +1,9 @@
-"""Document 001: a topic gains partitions, and who of five clients notices.
+"""Document 001: a topic gains partitions, and which of five clients detect them.
 
-The author's advertising logs grew partitions under load; the Go service that read them, on sarama-cluster,
-did not see them until it was restarted, and lost what had been written meanwhile. The document tries
-sarama, sarama-cluster, kafka-go and confluent-kafka-go, and says which of them can see new partitions.
+The author's advertising logs got new partitions under load. The Go service that read the logs, on
+sarama-cluster, did not detect them until it was restarted, and lost the records written until then. The
+document tries sarama, sarama-cluster, kafka-go and confluent-kafka-go, and says which of them can detect new
+partitions.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from .matrices import Loss, loss
 from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 
 NEW = (TopicPartition("t", 2), TopicPartition("t", 3))
-# Enough to see whether records are lost, but not how many.
+# Parameters of short runs, which show whether records are lost, but not how many in the original.
 QUICK: dict[str, Any] = {"rate": 20, "grow_at_ms": 3_000, "settle_ms": 2_000}
 GROWTH = ("refresh_ms", "rate", "grow_at_ms")
 WINDOW = ("client", "reset", *GROWTH)
 
 
 def growth_parameters(run: ScenarioRun) -> dict[str, Any]:
-    """Return the parameters of `GROWTH` that were given."""
+    """Return the parameters of `GROWTH` that the run sets."""
     chosen = {name: getattr(run.parameters, name) for name in GROWTH}
     return {name: value for name, value in chosen.items() if value is not None}
 
@@ -30,7 +31,7 @@ def growth_parameters(run: ScenarioRun) -> dict[str, Any]:
 def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None) -> Loss:
     """Run the growth of this document with the scenario's parameters, and record its results.
 
-    `world`: an existing world to run in.
+    The growth runs in `world`, or in a new world without it.
     """
     parameters = run.parameters
     stage = world or run.world({"t": 2}, trace=False)

@@ -370,7 +370,7 @@ def libraries(run: ScenarioRun) -> None:
 
 
 def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
-    """Return what the client does when its application asks for each feature.
+    """Use each feature once, and return whether the client supports it.
 
     A feature counts as missing if the client reports an error, or if its requests show nothing of it.
     """

@@ -41,7 +41,7 @@ USUAL: Final[dict[str, Any]] = {
 class Program:
     """Model the document's main(): a loop around Consume, and a handler that closes `ready` in Setup.
 
-    It checks the reports of the model every 10 ms of virtual time.
+    The program checks the reports of the model every 10 ms of virtual time.
     """
 
     run: ScenarioRun
@@ -241,8 +241,8 @@ def sarama_handler(run: ScenarioRun) -> None:
 class Old:
     """sarama's model with an old Version, for brokers that no longer support all of its requests.
 
-    `spoken` holds the versions that it chose. A version that current brokers do not support is replaced by
-    their lowest.
+    `spoken` holds the request versions that the model chose. The lowest version that current brokers support
+    replaces an older one.
     """
 
     VERSIONS = sarama.VERSIONS

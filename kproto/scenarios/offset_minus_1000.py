@@ -2,9 +2,9 @@
 
 A handler of HTTP requests assigns partition 0 at an offset, seeks there, and polls. Messages come either from
 that offset, or from the committed offset with -1000 in the assignment: it depends on where the program
-subscribes. The document ends before it explains why. The reason is librdkafka's two threads: the group's
-assignment is an event that waits until the application polls, and answering it replaces what was assigned by
-hand.
+subscribes. The document ends before it explains why. The reason is librdkafka's two threads. The group's
+assignment is an event that waits until the application polls. The response to the event replaces the
+partitions that were assigned by hand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RACE = ("join_after_ms", "rejoin_after_ms", "polls", "poll_timeout_ms")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Outcome of one HTTP request: the last printed assignment, its first message, and the result of seek."""
+    """The outcome of one HTTP request: last printed assignment, first message, result of seek."""
 
     assigned: int | None
     first: int | None
@@ -59,7 +59,7 @@ class Handler:
     """The document's program: one application thread, which polls only inside requests.
 
     The group's first join takes `join_ms`. A member's next join takes no time, as on any broker while the
-    member is alone, or `rejoin_after_ms`: on librdkafka's mock cluster it takes almost a whole session
+    member is alone, or `rejoin_after_ms`. On librdkafka's mock cluster it takes almost a whole session
     timeout.
     """
 

@@ -1,6 +1,4 @@
-"""Document 000, around its race: every order of the five events, the configuration, linking, and what is
-printed.
-"""
+"""Document 000 without its race: orders of the five events, configuration, linking, output."""
 
 from __future__ import annotations
 
@@ -60,8 +58,9 @@ def _orders(words: str) -> Iterator[str]:
 
 
 def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]]:
-    """Play one order with librdkafka or kproto; return what is read after the last call, and the rejected
-    calls.
+    """Play one order; return the offsets read after the last call, and the rejected calls.
+
+    `kind` is librdkafka or kproto.
     """
     world = run.world({"test": 1}, {"group.initial.rebalance.delay.ms": 200}, trace=False)
     _committed(world)
@@ -107,7 +106,7 @@ def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]
 
 
 def _unsubscribe(world: World, member: Any) -> None:
-    """Run the call to its end, as the blocking consumer does."""
+    """Unsubscribe, and run the world until the call has completed, as the blocking consumer does."""
     token = member.unsubscribe()
     world.run(5_000, until=lambda: token in member.done)
 
@@ -243,7 +242,7 @@ def pure_python(run: ScenarioRun) -> None:
     run.claim("librdkafka's model is among them", librdkafka.__name__ in origins.get("py", []))
 
 
-# -- what is printed, and which thread may call --------------------------------------------------------------
+# -- the output, and which thread may call -------------------------------------------------------------------
 
 
 @scenario(

@@ -1,7 +1,7 @@
-"""The race of document 000 as a table: one program with other timings, and how each run ends.
+"""The race of document 000 as a table: one program with different timings, and the outcome of each.
 
-A program subscribes, waits, and assigns, seeks and polls in each of its requests (`Handler`). The outcome of
-its last request depends only on how far the group's join is by then.
+A program subscribes and waits. In each of its requests (`Handler`) it assigns, seeks and polls. The outcome
+of its last request depends only on how far the group's join has progressed by then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .scenario import Parameters, ScenarioRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Timings of the program, in ms. A member's next join takes `rejoin_ms`; None: no time."""
+    """The timings of the program, in ms. A member's next join takes `rejoin_ms`, or no time (None)."""
 
     join_ms: int = 3_000
     rejoin_ms: int | None = None

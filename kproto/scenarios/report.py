@@ -17,9 +17,9 @@ from .scenario import Act, Moment, Scenario, ScenarioRun
 WIDTH = 80
 NARROW = 20  # minimum width of a line, however narrow the terminal is
 BAR = 60  # width of the timeline in columns
-MANY = 60  # maximum number of moments in a table; of more, the middle is left out
+MANY = 60  # maximum number of moments in a table; a longer one omits the middle
 AGAIN = 8  # a client's identical moments in a row are shown up to this number, then counted
-MANY_RUNS = 12  # maximum number of runs shown; of more, the first `FEW_RUNS`
+MANY_RUNS = 12  # maximum number of runs shown; if there are more, only `FEW_RUNS` are shown
 FEW_RUNS = 4
 NAMES = 44  # maximum width of the column of result names
 
@@ -144,7 +144,7 @@ def svg(run: ScenarioRun) -> str:
     """Draw the requests of the last world as SVG. Raises ConfigError for a scenario without requests."""
     conversation = history.picked(run.acts[-1]) if run.acts else None
     if conversation is None:
-        raise ConfigError("--svg", "this story", "a story in which somebody asks a broker")
+        raise ConfigError("--svg", "this story", "a scenario in which a client sends a request")
     return sequence.picture(conversation)
 
 
@@ -163,7 +163,7 @@ def requests(run: ScenarioRun) -> list[str]:
 
 
 def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
-    """Render a result as a table row, or below its name if the row is too long."""
+    """Render a result as a table row, or with its value below its name if the row is too long."""
     names = min(NAMES, max(34, *map(len, run.results))) if wide >= BAR else 0
     row = f"  {name:<{names}} {_value(value)}"
     if len(name) <= names and len(row) <= wide:
@@ -177,7 +177,7 @@ def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
 
 
 def _wrapped(head: str, body: str, wide: int) -> list[str]:
-    """Indent the body by the width of `head`, which stands before the first line. Words are not split."""
+    """Wrap `body` after `head`, with further lines indented by the width of `head`. Words are not split."""
     room = max(NARROW // 2, wide - len(head))
     rows = textwrap.wrap(body, room, break_long_words=False, break_on_hyphens=False)
     return [head + rows[0], *(" " * len(head) + row for row in rows[1:])] if rows else [head.rstrip()]

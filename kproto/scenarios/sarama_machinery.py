@@ -1,6 +1,4 @@
-"""Document 003: sarama's internals: its fetch loop, its partition consumers and its offset manager, and the
-command line and the producer of the document.
-"""
+"""Document 003: sarama's fetch loop, partition consumers, offset manager, and producer."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ from .scenario import ScenarioRun, offsets, scenario
 
 
 class Watched:
-    """sarama's model, recording when it sent and received what."""
+    """sarama's model, which records the time of each request and response."""
 
     VERSIONS = sarama.VERSIONS
 

@@ -1,8 +1,8 @@
 """Document 003: sarama's newSession, branch by branch: what each answer to FindCoordinator, JoinGroup and
 SyncGroup does.
 
-The letters are the branches of the original's newSession, today's joinSync. The version that runs here is
-sarama 1.61.1; where the document's older one did otherwise, its scenario says so.
+The letters name the branches of the original's newSession, which is called joinSync today. The scenarios run
+sarama 1.61.1. A scenario says so where the document's older version behaves differently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .scenario import ScenarioRun, scenario
 
 
 def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:
-    """Build a response of this request type with only this error."""
+    """Build the response to this type of request, with this error code and no data."""
     if kind is FindCoordinatorRequest:
         return FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1)
     if kind is JoinGroupRequest:
@@ -40,14 +40,14 @@ def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:
 
 
 def _assigned(world: World, since: int) -> int:
-    """Return the time until partitions were assigned, in ms; -1 if none were."""
+    """Return the ms from `since` until partitions were assigned, or -1 if none were."""
     return next(
         (observation.at - since for observation in world.observations if observation.kind == "assigned"), -1
     )
 
 
 def ids_of(world: World, member: ModelClient) -> list[str]:
-    """Return the member ids of a client's JoinGroups, "none" or one letter per distinct id."""
+    """Return the member id of each JoinGroup of a client: "none", or "id" and a number."""
     letters: dict[str, str] = {"": "none"}
     return [
         letters.setdefault(request.member_id, f"id {len(letters)}")

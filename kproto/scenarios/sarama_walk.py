@@ -1,7 +1,6 @@
 """Document 003: a walk through sarama, from its fetch loop over its offsets to newSession, branch by branch.
 
-The version that runs here is sarama 1.61.1; where the document's older one did otherwise, its scenario says
-so.
+The scenarios run sarama 1.61.1. A scenario says so where the document's older version behaves differently.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scenarios: an entry of a document as data, and one function that plays it in a world.
+"""A scenario: an entry of a document as data, and the function that plays it in a world.
 
 A scenario is one decorated function in the module of its document:
 
@@ -39,7 +39,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-# The smallest and largest allowed value of each parameter: beyond them a run takes minutes.
+# The smallest and largest allowed value of each parameter. Values outside would make a run take minutes.
 LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "refresh_ms": (10, 3_600_000),  # below 10 ms the next refresh would start before the response arrives
     "rate": (1, 10_000),
@@ -95,7 +95,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement that must hold, and whether it did."""
+    """A statement that must hold, and whether it held in the run."""
 
     text: str
     holds: bool
@@ -112,7 +112,7 @@ class Act:
 
 @dataclass(slots=True)
 class ScenarioRun:
-    """One run of a scenario: its function fills it, `report` renders it.
+    """One run of a scenario: the scenario's function fills it, and `report` renders it.
 
     With `drawn` the worlds keep their traces, so that their requests can be drawn. `moments` belong to a
     scenario without a world; each world has its own.
@@ -196,8 +196,8 @@ class Scenario:
     def run(self, parameters: Parameters | None = None, *, drawn: bool = False) -> ScenarioRun:
         """Play the scenario and return its run.
 
-        With `drawn` the run keeps what a picture needs. Raises ConfigError for a parameter that the scenario
-        does not take.
+        With `drawn` the run keeps the traces that a picture needs. Raises ConfigError for a parameter that
+        the scenario does not take.
         """
         parameters = parameters or Parameters()
         for name in _changed(parameters):
@@ -280,8 +280,8 @@ def clients() -> tuple[str, ...]:
 def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), **config: Any) -> Any:
     """Start a member of group g in the world, and return it.
 
-    `config` uses the names of the drivers' contract; for kproto's own consumer they are translated to its
-    options. Raises ConfigError for a client that this release does not have.
+    `config` uses the option names of the models (`CONSUMER_OPTIONS`). For kproto's own consumer they are
+    translated to its options. Raises ConfigError for a client that this release does not have.
     """
     if kind == "kproto":
         options = {CONSUMER_OPTIONS[key]: value for key, value in config.items() if key in CONSUMER_OPTIONS}
@@ -315,7 +315,7 @@ def offsets(member: Any, tp: TopicPartition) -> list[int]:
 def lost_and_doubled(
     world: World, members: Iterable[Any], partitions: Iterable[TopicPartition]
 ) -> tuple[int, int]:
-    """Count the records of the partitions that no member received, and the deliveries beyond the first."""
+    """Count the records of these partitions that no member received, and the repeated deliveries."""
     lost = doubled = 0
     for tp in partitions:
         received = [offset for member in members for offset in offsets(member, tp)]
@@ -328,7 +328,7 @@ def lost_and_doubled(
 def produce(world: World, topic: str, partitions: Iterable[int], rate: int, ms: int, every: int = 50) -> int:
     """Write `rate` records per second into each partition for `ms` of virtual time, and return their number.
 
-    Virtual time passes meanwhile; records are written every `every` ms.
+    Records are written every `every` ms.
     """
     written = 0
     begun = world.now

@@ -71,7 +71,7 @@ def test_a_scenario_without_requests_has_no_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["scenario", "S2-1", "--svg", str(tmp_path / "story.svg")]) == 2
-    assert "somebody asks a broker" in capsys.readouterr().err
+    assert "a client sends a request" in capsys.readouterr().err
     assert main(["scenario", "S2-1", "--html", str(tmp_path / "story.html")]) == 0
 
 
