@@ -102,7 +102,7 @@ def test_every_entry_of_a_table_is_found_by_its_marker(registry: Registry) -> No
 
 SETTINGS_CLASSES = {
     "Settings": "kproto/broker/settings.py",
-    "GroupSettings": "kproto/group/classic/coordinator/settings.py",
+    "GroupSettings": "kproto/group/settings.py",
     "TransactionSettings": "kproto/transactions/settings.py",
 }
 READERS = ("broker", "group", "transactions", "cli")
