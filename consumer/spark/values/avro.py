@@ -56,7 +56,7 @@ def _reader(column_format: ColumnFormat) -> AvroNode:
             option, None, f"avro needs a schema: JSON, or the path of a file with it, or set {REGISTRY_URL}"
         )
     if column_format.subject is None:
-        why = f"the query reads several topics: set the subject, or {option}"
+        why = f"the query may read several topics: set the subject, or {option}"
         raise ConfigError(column_format.option("subject"), None, why)
     latest = column_format.with_latest_schema().latest
     assert latest is not None
@@ -151,8 +151,8 @@ class _Read:
             if merged is None:
                 if not _has_same_branches(writer, reader):
                     raise Mismatch(
-                        f"{place or 'the value'} is written as a union of several types, and "
-                        "the reader's union has other types"
+                        f"{place or 'the value'} is a union of several types in the writer's schema, and "
+                        "the reader's schema has other types"
                     )
                 for number, branch in enumerate(writer.branches):
                     index = target.get_field_index(f"member{number}") if pa.types.is_struct(target) else -1
@@ -164,8 +164,8 @@ class _Read:
             return
         reader = _common_type(reader) or reader
         mismatch = (
-            f"{place or 'the value'} is written as {writer.kind}, its schema to read is {reader.kind}, "
-            f"and its column is {target}"
+            f"{place or 'the value'} is {writer.kind} in the writer's schema, {reader.kind} in the "
+            f"reader's schema, and {target} in the column"
         )
         if writer.kind in ("record", "array", "map") and reader.kind != writer.kind:
             raise Mismatch(mismatch)

@@ -67,7 +67,7 @@ def message(column_format: ColumnFormat) -> Any:
         raise ConfigError(
             column_format.option("subject"),
             None,
-            f"the query reads several topics: set the subject, or {option}",
+            f"the query may read several topics: set the subject, or {option}",
         )
     else:
         _registered(column_format, column_format.with_latest_schema().latest, files, "")
