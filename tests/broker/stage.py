@@ -70,11 +70,12 @@ PATIENCE = 20.0
 
 M = TypeVar("M", bound=Message)
 
-NEWEST: dict[int, int] = {22: 5}  # API key -> the newest served version, if it is not the newest declared one
+# API key -> the newest served version, where it differs from the newest declared one
+NEWEST: dict[int, int] = {22: 5}
 
 
 class Stage:
-    """A broker with its clients, and a clock that only moves explicitly."""
+    """A broker with its clients, and a clock that advances only when a test says so."""
 
     def __init__(self, topics: dict[str, int] | None = None, **settings: str | int) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
@@ -97,7 +98,9 @@ class Stage:
         return client
 
     def step(self, event: Event) -> list[Action]:
-        """Step the broker, and pass its responses to the clients, which read them immediately."""
+        """Step the broker, and pass its responses to the clients. A client with `reads` reads them
+        immediately.
+        """
         actions = step(self.broker, event, self.now)
         for action in actions:
             if isinstance(action, SendFrame):
@@ -129,7 +132,7 @@ class Stage:
 
 
 class Client:
-    """One connection. `ask` returns the response; `send` and `answer` do it in two steps."""
+    """One connection. `ask` returns the response to a request; `send` and `answer` are its two steps."""
 
     def __init__(self, stage: Stage, conn: int) -> None:
         self.stage = stage
@@ -148,13 +151,13 @@ class Client:
         if expects:
             self._asked.append((response_class(key), version, correlation))
         self.send_bytes(encode_request(request, version, correlation, "a client"))
-        self.stage.wait(0)  # fire deadlines that are due, such as a zero initial rebalance delay
+        self.stage.wait(0)  # handle deadlines that are due, such as an initial rebalance delay of 0
 
     def send_bytes(self, frame: bytes) -> None:
         self.stage.step(FrameReceived(self.conn, frame, self.stage.random_id()))
 
     def answer(self) -> Any:
-        """Return the next response, which must be that of the oldest open request."""
+        """Return the next response, which must belong to the oldest pending request."""
         kind, version, correlation = self._asked.pop(0)
         assert self.answers, f"no {kind.__name__} yet; closed: {self.stage.closed.get(self.conn)}"
         got, response = decode_response(self.answers.pop(0), kind, version)
@@ -379,7 +382,7 @@ VALID_TOPIC_CONFIGS = (
     ("retention.ms", " 5 "),
     ("retention.ms", "+5"),
     ("retention.ms", "-1"),
-    ("retention.ms", "\u0663"),  # a digit of another script
+    ("retention.ms", "\u0663"),  # the Arabic digit three, a number for Java
     ("retention.ms", "9223372036854775807"),
     ("retention.bytes", "-5"),
     ("max.message.bytes", "2147483647"),

@@ -1,4 +1,4 @@
-"""Brokers of one cluster: leaders, coordinators, replicas, and errors of other brokers."""
+"""Brokers of one cluster: leaders, coordinators, replicas, and errors of brokers that are neither."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_another_broker_answers_not_coordinator(two_brokers: TwoBrokers) -> None
 @rule("R4", "R104")
 @pytest.mark.parametrize("version", [1, 5, 8])
 def test_another_broker_refuses_offset_fetch(two_brokers: TwoBrokers, version: int) -> None:
-    """Clients would take missing offsets for "never committed"."""
+    """Without an error, clients would interpret the missing offsets as "never committed"."""
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     old, new = (
         OffsetFetchRequest(group_id="f", topics=topics),
@@ -167,7 +167,8 @@ def test_waiting_members_are_answered_when_the_coordinator_moves(two_brokers: Tw
     two_brokers.step(1, MoveCoordinator("f", 2))
     assert two_brokers.answers[two_brokers.conns[1]].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
     rejoin = join_request(first.member_id, group="f")  # type: ignore[attr-defined]
-    assert two_brokers.ask(2, rejoin, 3) is None  # the waiting member still belongs to the group
+    # the JoinGroup waits: the other member still belongs to the group
+    assert two_brokers.ask(2, rejoin, 3) is None
 
 
 # Groups.
@@ -176,7 +177,7 @@ FIRSTS, SECONDS = "f", "g"  # coordinated by broker 1 and 2, by the hashes of th
 
 
 def create_groups(two_brokers: TwoBrokers) -> None:
-    """Create both groups by a commit."""
+    """Create both groups by committing an offset."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
     for node, name in ((1, FIRSTS), (2, SECONDS)):

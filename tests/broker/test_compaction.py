@@ -1,4 +1,4 @@
-"""Compaction: of a log only the last value of each key is kept (Kafka's LogCleaner)."""
+"""Compaction: a log keeps only the last value of each key (Kafka's LogCleaner)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_empty_batch_is_removed_and_a_fetch_skips_it(stage: Stage, client: Cl
 
 
 def test_the_active_segment_is_not_compacted(stage: Stage, client: Client) -> None:
-    """`CleanLogs` closes the active segment first."""
+    """Time alone cleans no active segment. `CleanLogs` rolls it first, so that it is cleaned, too."""
     set_configs(stage, min_cleanable_dirty_ratio=0)
     for value in "123":
         write(client, ("a", value))
@@ -117,7 +117,7 @@ def test_the_dirty_ratio_is_checked_at_every_backoff(stage: Stage, client: Clien
     stage.now += 15_000
     stage.client()
     assert records_of(stage) == [(3, "a", "4"), (4, "a", "5")]  # the last record is in the active segment
-    write(client, ("a", "6"))  # one of two segments is clean: not more than half is dirty
+    write(client, ("a", "6"))  # one of two segments is clean, so the dirty ratio does not exceed 0.5
     stage.now += 15_000
     stage.client()
     assert len(records_of(stage)) == 3
@@ -160,7 +160,7 @@ def test_a_tombstone_is_kept_until_its_delete_horizon(stage: Stage, client: Clie
 
 
 def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client) -> None:
-    """With the largest delete.retention.ms the delete horizon exceeds an int64."""
+    """The largest delete.retention.ms would give a delete horizon beyond int64, so tombstones are kept."""
     set_configs(stage, delete_retention_ms=2**63 - 1)
     write(client, ("a", "1"))
     write(client, ("a", None))
@@ -172,7 +172,7 @@ def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client
 
 
 def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Client) -> None:
-    """The batch has a correct CRC, but all its records have the same offset."""
+    """A batch with a valid CRC and equal offsets cannot be encoded again, so compaction keeps it."""
     batch = bytearray(batch_of_pairs(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
     first, second = (at for at in range(len(batch)) if batch.startswith(b"\2a", at))
     batch[second - 1] = batch[first - 1] = 0  # the offset, relative to the batch's base offset
@@ -243,7 +243,7 @@ def write_transaction(stage: Stage, producer: TransactionalProducer, *values: st
 
 
 def shape(stage: Stage) -> list[tuple[int, str]]:
-    """Return offset and kind of each batch: marker, empty or data."""
+    """Return the offset and the kind of each batch: marker, empty or data."""
     return [
         (batch.base_offset, "marker" if batch.is_control else "data" if batch.count else "empty")
         for batch in stage.log("t").all_batches()
@@ -281,7 +281,8 @@ def test_a_marker_is_removed_after_its_delete_horizon(stage: Stage, client: Clie
     write(client, ("a", "2"))
     stage.step(CleanLogs())
     assert shape(stage) == [(1, "marker"), (2, "data")]
-    write_transaction(stage, producer, "3", commits=True)  # the first marker is not its producer's last batch
+    # now the first marker is no longer its producer's last batch
+    write_transaction(stage, producer, "3", commits=True)
     write(client, ("b", "1"))
     stage.step(CleanLogs())
     first = stage.log("t").all_batches()[0]
@@ -321,7 +322,7 @@ CLEANINGS = st.lists(st.integers(0, 8), max_size=3)
 def test_compaction_does_not_change_the_table_of_a_reader(
     written: list[list[Pair]], cleanings: list[int]
 ) -> None:
-    """Offsets still grow, and every remaining record keeps its offset."""
+    """Compaction keeps the offset of every remaining record, and the order of offsets."""
     check_table(written, cleanings)
 
 

@@ -1,4 +1,4 @@
-"""Types of config values: what they accept, and how a value is shown."""
+"""Types of config values: the accepted values, and their format in DescribeConfigs."""
 
 from __future__ import annotations
 

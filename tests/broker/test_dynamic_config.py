@@ -143,7 +143,7 @@ def test_producer_expiration_is_dynamic(stage: Stage, client: Client) -> None:
 
 
 def test_the_documentation_says_whether_a_config_has_an_effect(client: Client) -> None:
-    """DescribeConfigs with documentation returns it."""
+    """The documentation in DescribeConfigs says "does nothing" for a config without an effect."""
     for kind, name in ((2, "t"), (4, "1")):
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[resource], include_documentation=True)

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): requests and responses contain changes only."""
+"""Fetch sessions (KIP-227): requests and responses contain only the changes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_records_are_returned_again_until_the_position_moves(client: Client, pro
 def test_a_truncated_position_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """The log was truncated and is as long as before; nothing else changed (KIP-595)."""
+    """A truncated log that has grown to the same length is detected by its epoch (KIP-595)."""
     for _ in range(2):
         producer.produce(batch_of(b"a"))
     session = open_session(client, 0)
@@ -102,7 +102,7 @@ def test_a_truncated_position_is_answered_with_the_diverging_epoch(
 def test_a_session_remembers_the_name_of_a_deleted_topic_id(
     stage: Stage, client: Client, session: int
 ) -> None:
-    """Kafka looks a topic's name up when its id is first used, and keeps it."""
+    """Like Kafka, the session resolves a topic id once, and keeps the name."""
     first = stage.topic("t").id
     named, beyond = fetch_topic(topic_id=first), fetch_topic(topic_id=first, partition=1)
     if session == 0:
@@ -148,7 +148,7 @@ def test_a_removed_partition_is_not_read(client: Client, producer: Client) -> No
 
 
 def test_a_delayed_fetch_omits_a_partition_that_was_removed_meanwhile(stage: Stage, client: Client) -> None:
-    """The connection was lost unnoticed, and the client continues its session on another one."""
+    """The client continues its session on a second connection; the broker still serves the first."""
     session = open_session(client, 0, 1)
     client.send(fetch_request(session=(session, 1), wait=500), 12)
     forget = [ForgottenTopic(topic="t", partitions=[0])]

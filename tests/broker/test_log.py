@@ -11,7 +11,7 @@ from tests.broker.stage import batch_of
 
 
 def log_of(*sizes: int, timestamps: list[list[int]] | None = None) -> Log:
-    """Return a log with one batch of each record count; the values are the offsets."""
+    """Return a log with one batch for each record count; the record values are the offsets."""
     log = Log()
     for index, size in enumerate(sizes):
         times = timestamps[index] if timestamps else None
@@ -22,7 +22,7 @@ def log_of(*sizes: int, timestamps: list[list[int]] | None = None) -> Log:
 
 
 def log_in_epochs(*sizes: int) -> Log:
-    """Return a log with one leader epoch for each record count; 0 is an epoch without records."""
+    """Return a log with one leader epoch for each record count. An epoch of 0 records has no batch."""
     log = Log()
     for epoch, size in enumerate(sizes):
         if epoch:
@@ -153,7 +153,7 @@ def test_an_epoch_ends_where_the_next_one_started() -> None:
 
 
 def test_an_epoch_without_records_ends_with_the_one_before() -> None:
-    """LeaderEpochFileCache removes an entry when a newer one starts at the same offset."""
+    """The entry of an epoch is removed if a newer epoch starts at the same offset (LeaderEpochFileCache)."""
     log = log_in_epochs(2, 0, 1)
     assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [EpochEnd(0, 2), EpochEnd(0, 2), EpochEnd(2, 3)]
 

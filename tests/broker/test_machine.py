@@ -1,4 +1,4 @@
-"""The broker's machine: connections, the order of responses, and refused requests."""
+"""The broker's machine: connections, the order of responses, and rejected requests."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_responses_are_in_the_order_of_the_requests(stage: Stage, client: Client
 
 
 def test_a_heartbeat_after_a_delayed_join_is_served_after_the_join(stage: Stage, client: Client) -> None:
-    """As Kafka 4.3.1: the generation has changed by then."""
+    """The heartbeat fails with the new generation, as in Kafka 4.3.1."""
     member = join_alone(client)
     second_client = stage.client()
     other_id = second_client.ask(join_request()).member_id
@@ -133,7 +133,7 @@ def test_there_is_no_deadline_if_nothing_waits(stage: Stage, client: Client) -> 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: API_NAMES[key])
 @given(st.data())
 def test_every_well_formed_request_is_answered_delayed_or_refused(key: int, data: st.DataObject) -> None:
-    """The machine never raises, and its responses can be decoded."""
+    """The machine raises no exception for any request, and its responses can be decoded."""
     stage = Stage({"t": 1})
     client = stage.client()
     client.produce(batch_of(b"a"))
@@ -167,7 +167,7 @@ def test_a_truncated_request_closes_the_connection(key: int, data: st.DataObject
 
 
 def test_an_oversized_response_becomes_an_error_and_the_next_request_is_served(client: Client) -> None:
-    """As in Kafka, a generated member id begins with the client id."""
+    """The response exceeds its limit by a long client id, with which the generated member id begins."""
     join, list_groups = join_request(), ListGroupsRequest(states_filter=[], types_filter=[])
     client.send_bytes(encode_request(join, 5, 1, "x" * 32_767))
     client.send_bytes(encode_request(list_groups, 5, 2, "me"))

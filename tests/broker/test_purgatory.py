@@ -74,7 +74,7 @@ def test_a_record_of_another_partition_tries_no_delayed_fetch(monkeypatch: pytes
     reader.send(fetch_request(fetch_topic(partition=0)), 12)
 
     def fail(*_: Any, **__: Any) -> None:
-        raise AssertionError("a fetch of another partition was looked at")
+        raise AssertionError("a fetch of another partition was completed")
 
     monkeypatch.setattr(DelayedFetch, "try_complete", fail)
     producer.produce(batch_of(b"a"), partition=1)

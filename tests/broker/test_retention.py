@@ -23,13 +23,13 @@ def set_configs(stage: Stage, **configs: object) -> Topic:
 
 
 def write(client: Client, *ages: int, value: bytes = b"x") -> None:
-    """Write one batch for each age in ms."""
+    """Write one batch for each age in ms, which its timestamp has."""
     for age in ages:
         assert client.produce(batch_of(value, timestamps=[client.stage.now - age])).error_code == 0
 
 
 def bounds(stage: Stage) -> tuple[int, int]:
-    """Return the start and end offset of the log, after a step."""
+    """Step the broker, and return the start and end offset of the log."""
     stage.client()
     log = stage.log("t")
     return log.start_offset, log.end_offset
@@ -72,9 +72,10 @@ def test_a_compacted_segment_spans_at_most_the_maximum_lag(stage: Stage, client:
 
 def test_segments_older_than_retention_ms_are_deleted(stage: Stage, client: Client) -> None:
     set_configs(stage, segment_ms=100, retention_ms=1_000)
-    write(client, 1_500, 1_450, 1_050, 1_000, 0)  # in segments of two, two and one
+    write(client, 1_500, 1_450, 1_050, 1_000, 0)  # three segments with two, two and one batches
     stage.step(CleanLogs())
-    assert bounds(stage) == (2, 5)  # one record of the segment at offset 2 is not too old yet
+    # the segment at offset 2 has a batch of exactly 1,000 ms, which is not too old
+    assert bounds(stage) == (2, 5)
     stage.now += 1
     stage.step(CleanLogs())
     assert bounds(stage) == (4, 5)
@@ -82,7 +83,7 @@ def test_segments_older_than_retention_ms_are_deleted(stage: Stage, client: Clie
 
 @pytest.mark.parametrize(("of_topic", "of_broker"), [("", "delete"), (" ", "delete"), (None, "")])
 def test_an_empty_cleanup_policy_deletes_nothing(of_topic: str | None, of_broker: str) -> None:
-    """Kafka 4.3 accepts an empty list (KIP-1161), which keeps everything."""
+    """As in Kafka 4.3, an empty list is accepted and keeps all records (KIP-1161)."""
     stage = Stage({"t": 1}, log_cleanup_policy=of_broker)
     if of_topic is not None:
         set_configs(stage, cleanup_policy=of_topic)
@@ -120,7 +121,7 @@ def test_a_topic_without_retention_ms_keeps_old_records(stage: Stage, client: Cl
 def test_the_brokers_retention_applies_to_topics_without_their_own(
     properties: dict[str, int | str], start: int, later: bool
 ) -> None:
-    """`later`: the config is changed while the broker runs, if it is dynamic."""
+    """With `later` a dynamic config is set while the broker runs."""
     dynamic = later and properties.keys() <= {*DYNAMIC}
     stage = Stage({"t": 1, "own": 1}, **({} if dynamic else properties))
     stage.now = 20_000 * HOUR
@@ -169,7 +170,7 @@ def test_a_policy_without_delete_keeps_old_records(stage: Stage, client: Client)
 
 
 def test_retention_is_checked_at_its_interval(client: Client, stage: Stage) -> None:
-    """Checks run 30 s after the start and then every five minutes."""
+    """The first check runs 30 s after the start, and later checks run every five minutes."""
     set_configs(stage, retention_ms=1_000)
     write(client, 0)
     stage.now += 29_999
@@ -186,7 +187,7 @@ def test_retention_is_checked_at_its_interval(client: Client, stage: Stage) -> N
 def test_a_late_check_uses_the_time_at_which_it_was_due(client: Client, stage: Stage) -> None:
     set_configs(stage, retention_ms=60_000)
     write(client, 0)
-    stage.now += 100_000  # too old now, but not at the time of the check
+    stage.now += 100_000  # the record is too old now, but was not at the time of the check
     assert bounds(stage) == (0, 1)
 
 
@@ -214,7 +215,7 @@ def test_a_delayed_fetch_before_the_new_start_is_answered(client: Client, stage:
 
 def test_the_latest_timestamp_is_kept_until_its_segment_is_deleted(client: Client, stage: Stage) -> None:
     set_configs(stage, segment_ms=100, retention_ms=-1)
-    write(client, 0, 0, 500, 200)  # the last batch is older than the one before
+    write(client, 0, 0, 500, 200)  # the timestamp of the last batch is not the latest one
     log = stage.log("t")
     log.roll()
     write(client, 400)

@@ -1,4 +1,4 @@
-"""The server on real sockets; everything else is tested with the machine."""
+"""The server on real sockets. Tests without sockets use the broker's machine."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_failed_step_closes_only_the_connection_that_caused_it(
 
 
 def test_a_client_that_never_reads_does_not_exhaust_the_memory() -> None:
-    """The broker stops reading when enough requests are queued."""
+    """The broker stops reading from a connection that has too many queued requests."""
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as reader:
         big = batch_of(b"x" * 900_000)
         from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -213,7 +213,7 @@ def test_five_hundred_clients_can_connect_at_once() -> None:
         async with Server() as server:
             host, port = server.bootstrap.rsplit(":", 1)
             with contextlib.ExitStack() as stack:
-                for _ in range(500):  # the broker's loop is busy here meanwhile
+                for _ in range(500):  # this loop keeps the broker's event loop busy
                     stack.enter_context(socket.create_connection((host, int(port)), timeout=0.5))
                 while len(server.broker.connections) < 500:
                     await asyncio.sleep(0.001)
@@ -336,7 +336,7 @@ def test_stop_closes_delayed_requests_and_leaves_no_task(recwarn: pytest.Warning
 def test_stop_closes_connections_that_were_just_accepted(
     loop: str, protocol: str, turns: int, tmp_path: Path
 ) -> None:
-    """asyncio reports such a connection some turns later; it must not outlive the broker."""
+    """asyncio reports a just accepted connection some turns later. The broker must not leave it open."""
     if protocol == "SSL":
         pytest.importorskip("trustme")
     tls = certificates(tmp_path).context() if protocol == "SSL" else None
@@ -373,7 +373,7 @@ def test_a_restarted_server_keeps_its_records() -> None:
 @pytest.mark.parametrize("turns", range(5))
 @pytest.mark.parametrize("more", [[], ["SASL_PLAINTEXT://127.0.0.1:0"]])
 def test_a_cancelled_start_leaves_no_listener(more: list[str], turns: int) -> None:
-    """The server can be started again afterwards."""
+    """After a cancelled start the server can be started again."""
 
     async def run() -> tuple[bool, bool]:
         server = Server(listen=["PLAINTEXT://127.0.0.1:0", *more], users={"alice": "secret"})
@@ -402,7 +402,7 @@ def test_a_log_is_truncated_from_another_thread() -> None:
 
 
 def test_a_restarted_broker_has_no_fetch_sessions() -> None:
-    """Sessions are in memory, as in Kafka, and the old connections are closed."""
+    """Fetch sessions are kept in memory only, as in Kafka, so a restart loses them."""
     with running(topics={"t": 1}) as server:
         with connected(server.bootstrap) as client:
             session = client.ask(fetch_request(fetch_topic(), session=(0, 0), wait=0), 12).session_id

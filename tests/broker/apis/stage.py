@@ -66,7 +66,7 @@ def delete_topic(client: Client, version: int, **state: Any) -> int:
 
 
 def join_alone(client: Client) -> str:
-    """Join as the only member and return its id; the generation is 1."""
+    """Join the group as its only member in generation 1, and return the member id."""
     member: str = client.ask(join_request()).member_id
     client.ask(join_request(member))
     client.ask(

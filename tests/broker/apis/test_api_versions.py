@@ -1,4 +1,4 @@
-"""ApiVersions: what is advertised, and how unknown versions are answered."""
+"""ApiVersions: the advertised versions, and the response to an unknown version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def test_all_versions_of_kafka_4_3_are_advertised(client: Client) -> None:
     ranges = {
         api.api_key: (api.min_version, api.max_version) for api in client.ask(api_versions_request()).api_keys
     }
-    # As Kafka 4.3.1 answers. Produce from v0 and InitProducerId up to v5 differ from the declared versions.
+    # The ranges of Kafka 4.3.1. Produce from v0 and InitProducerId up to v5 differ from the declared
+    # versions.
     kafka = {
         0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9),
         12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 4), 19: (2, 7), 20: (1, 6),

@@ -1,4 +1,4 @@
-"""Authorization of requests: the permitted part is served, the rest is refused."""
+"""Authorization of requests: the broker serves the permitted part and rejects the other parts."""
 
 from __future__ import annotations
 
@@ -211,4 +211,4 @@ def test_all_partitions_are_added_to_a_transaction_or_none() -> None:
 
     assert codes("y", "t") == {"t": 53}
     assert codes("x", "t", "u", "absent") == {"t": 55, "u": 29, "absent": 29}
-    assert codes("x", "t") == {"t": 49}  # permitted, but the id is unknown
+    assert codes("x", "t") == {"t": 49}  # the caller is permitted, but the producer id is unknown

@@ -229,7 +229,7 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 
 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
-    """With a diverging epoch of -1 the client would not know where to continue."""
+    """A client could not continue from a diverging epoch of -1, so the broker returns an error."""
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
@@ -259,7 +259,7 @@ def test_a_position_after_a_truncation_is_out_of_range(
 def test_a_truncated_position_with_an_epoch_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """Partition.readRecords checks the epoch before the end of the log."""
+    """The broker checks the epoch before the end of the log, as Kafka's Partition.readRecords does."""
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
     stage.step(TruncateLog("t", 0, 2))
@@ -277,7 +277,7 @@ def test_a_truncation_completes_a_delayed_fetch(stage: Stage, client: Client, pr
 def test_unsent_responses_limit_a_fetch_to_one_batch(
     stage: Stage, producer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise clients that do not read could exhaust the memory of the broker."""
+    """The limit keeps clients that do not read their responses from exhausting the broker's memory."""
     for _ in range(4):
         producer.produce(batch_of(b"x" * 1000))
     monkeypatch.setattr("kproto.broker.apis.fetch.MOST_UNSENT", 5000)

@@ -1,4 +1,4 @@
-"""Metadata: the cluster, topics by name and by id, and topics that it creates."""
+"""Metadata: the cluster, topics by name and by id, and topics that the request creates."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_no_topic_is_created_if_the_client_disables_it(stage: Stage, client: Cli
 
 @pytest.mark.parametrize(("existing", "name"), [("a.b", "a_b"), ("t", "__cluster_metadata")])
 def test_an_invalid_topic_is_not_auto_created(existing: str, name: str) -> None:
-    """Kafka's controller refuses the topic, so that it stays unknown."""
+    """As in Kafka, whose controller rejects the topic, the topic stays unknown."""
     stage = Stage({existing: 1})
     [topic] = stage.client().ask(metadata_request(name)).topics
     assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])

@@ -1,4 +1,4 @@
-"""Produce: what is stored, what is refused, and retries of idempotent producers."""
+"""Produce: stored and rejected batches, and retries of idempotent producers."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_truncation_outside_of_the_log_is_refused(stage: Stage, client: Client
 def test_after_an_unclean_election_the_last_five_remaining_batches_are_known(
     stage: Stage, client: Client
 ) -> None:
-    """The state is rebuilt from the log, however many batches were truncated."""
+    """The producer state is rebuilt from the remaining log, regardless of the number of truncated batches."""
     for sequence in range(12):
         client.produce(from_producer(sequence))
     stage.step(TruncateLog("t", 0, 3))

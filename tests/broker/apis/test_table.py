@@ -1,4 +1,4 @@
-"""The table of APIs: versions, and what each API requires of its caller."""
+"""The table of APIs: versions, and the permissions that each API requires."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kproto.messages.index import API_NAMES
 from kproto.testing.strategies import Drawn, requests
 from tests.broker.stage import Stage
 
-# API, operation, resource, error. NONE: what the permission covers is omitted from the response.
-# Kafka 4.3's answers are compared with these in tests/conformance/test_acls_like_kafka.py.
+# Each line: API, operation, resource, error. With the error NONE, the response omits the resources without
+# the permission. tests/conformance/test_acls_like_kafka.py compares Kafka 4.3 with these lines.
 REQUIREMENTS = """
 Produce                       WRITE             TRANSACTIONAL_ID  TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 Produce                       WRITE             TOPIC             TOPIC_AUTHORIZATION_FAILED

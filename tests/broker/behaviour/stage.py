@@ -52,7 +52,7 @@ class TransactionalProducer:
         keeps: bool = False,
         **fields: Any,
     ) -> Any:
-        """Produce a batch; with `keeps` the next batch has the same sequence."""
+        """Produce a batch. With `keeps` the sequence does not advance, so the next batch has the same one."""
         at = self.sequences.get((topic, partition), 0)
         defaults: dict[str, Any] = {
             "producer_id": self.id,
@@ -137,7 +137,7 @@ def read_partition(
 
 
 def read_committed(client: Client, **more: Any) -> list[bytes | None]:
-    """Return the values of one response without aborted records, as a consumer does (KIP-98)."""
+    """Return the values of one Fetch response; aborted records are removed, as by a consumer (KIP-98)."""
     data = read_partition(client, **more)
     aborted = sorted(data.aborted_transactions, key=lambda entry: entry.first_offset)
     out: set[int] = set()

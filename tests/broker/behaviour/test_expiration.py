@@ -21,7 +21,7 @@ DAY = 24 * HOUR
 
 
 def write(client: Client, name: str, *, ends: bool = True) -> dict[str, int]:
-    """Write a transaction with a record and the offsets of a group; return its producer id and epoch."""
+    """Write a transaction with a record and offsets of a group; return its producer id and epoch."""
     response = client.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000))
     producer: dict[str, Any] = {
         "producer_id": response.producer_id,
@@ -104,7 +104,7 @@ def test_a_clock_jump_aborts_a_transaction_and_fences_its_producer() -> None:
     stage = Stage({"t": 1})
     client = stage.client()
     producer: dict[str, Any] = dict(write(client, "x", ends=False))
-    stage.now += 3650 * DAY  # without a tick in between
+    stage.now += 3650 * DAY  # the clock jumps, and no tick is sent
     end = EndTxnRequest(transactional_id="x", committed=True, **producer)
     assert client.ask(end, 4).error_code == ErrorCode.PRODUCER_FENCED
     partition = stage.topic("t").partitions[0]

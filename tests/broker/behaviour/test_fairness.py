@@ -77,7 +77,7 @@ def test_requests_that_arrived_before_the_close_are_served() -> None:
 
 
 def test_requests_after_a_delayed_one_are_served() -> None:
-    """There are more requests than one turn serves, and a delayed response in between."""
+    """Each group of requests exceeds REQUESTS_PER_TURN, and a delayed response stands between the groups."""
     fetch = frame(encode_request(fetch_request(fetch_topic(), wait=100), 12, 1, "me"))
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         pieces = [
@@ -93,7 +93,7 @@ def test_requests_after_a_delayed_one_are_served() -> None:
 
 
 def test_a_muted_connection_continues_with_its_queued_requests() -> None:
-    """When the throttle time has passed, the requests that arrived meanwhile are served."""
+    """The requests that arrived during the throttle time are served after it."""
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         server.throttle("Metadata", 0.1)
         metadata = frame(encode_request(MetadataRequest(topics=[]), 12, 1, "me"))

@@ -17,7 +17,7 @@ IDLE = {"connections.max.idle.ms": "150"}
 
 
 def wait_for_connections(server: Server, count: int) -> None:
-    """Wait until so many connections are open."""
+    """Wait until at most `count` connections are open."""
     end = time.monotonic() + PATIENCE
     while len(server.broker.connections) > count:
         assert time.monotonic() < end
@@ -25,7 +25,7 @@ def wait_for_connections(server: Server, count: int) -> None:
 
 
 def age_connections(server: Server) -> None:
-    """Pretend that the last traffic of every connection was ten minutes ago."""
+    """Set the time of the last traffic of every connection to ten minutes ago."""
 
     def age(shell: Shell) -> None:
         for client in shell._connections.values():
@@ -67,19 +67,20 @@ def test_a_client_that_waits_for_a_response_stays_connected(slow: bool) -> None:
 
 
 def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
-    """Unsent responses limit the fetches of other clients (MOST_UNSENT)."""
+    """Closing the connection matters to other clients: unsent responses limit their fetches (MOST_UNSENT)."""
     with running({"t": 1}, {"message.max.bytes": "20000000"}) as server:
         with connected(server.bootstrap) as writer:
             part = [PartitionProduceData(index=0, records=batch_of(b"x" * 15_000_000))]
             data = [TopicProduceData(name="t", partition_data=part)]
             writer.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
         with connected(server.bootstrap) as silent_client:
-            for _ in range(2):  # a request after the unread response changes nothing
+            for _ in range(2):  # a second request does not make the connection active
                 silent_client.send(fetch_request(fetch_topic(), wait=0), 12)
             end = time.monotonic() + PATIENCE
             while not server.broker.cluster.unsent:
                 assert time.monotonic() < end
-            while server.broker.connections:  # the kernel may still take a part of the response
+            # the kernel's send buffer may still accept a part of the response
+            while server.broker.connections:
                 assert time.monotonic() < end
                 age_connections(server)
                 close_idle(server)

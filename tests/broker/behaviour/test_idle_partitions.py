@@ -1,4 +1,4 @@
-"""Idle partitions of fetch sessions are skipped, and no response differs because of that."""
+"""Fetch sessions skip idle partitions, which changes no response."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Reader:
                 self.ends[data.partition_index] = max(data.high_watermark, 0)
 
     def fetch(self, random: Random) -> None:
-        if self.client._asked:  # a fetch is still delayed
+        if self.client._asked:  # the previous fetch is still delayed
             return
         indexes = random.sample(range(PARTITIONS), random.choice([0, 0, 1, 2, PARTITIONS]))
         named: list[FetchTopic] = []
@@ -120,7 +120,7 @@ def responses_of(seed: int) -> list[bytes]:
 
 
 def stay_awake(*_: Any) -> None:
-    """Replace `on_read_to_end`: no partition becomes idle."""
+    """Replace `on_read_to_end`, so that no partition becomes idle."""
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))

@@ -1,6 +1,6 @@
 """Interrupted logins leave no socket, state, object or timer behind.
 
-KPROTO_HANDSHAKES is their number; `tox -e soak` runs 10,000. KPROTO_SEED repeats a run.
+KPROTO_HANDSHAKES is the number of logins; `tox -e soak` runs 10,000. KPROTO_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def server(files: Certificates) -> Iterator[Server]:
 
 
 def connection_objects() -> Counter[str]:
-    """Count the objects of connections in the process, by type; cancelled timers do not count."""
+    """Count the objects in the process that belong to connections, by type, without cancelled timers."""
     gc.collect()
     objects = [obj for obj in gc.get_objects() if not (isinstance(obj, TimerHandle) and obj.cancelled())]
     names = Counter(type(record).__name__ for record in objects)
@@ -135,7 +135,7 @@ class Guest:
         return data
 
     def guess(self) -> None:
-        # A failed login is answered after a delay, for which most guests do not wait.
+        # The response to a failed login is delayed, and most guests do not wait for it.
         password = self.draw.choice(["secret", "wrong"])
         request = SaslAuthenticateRequest(auth_bytes=PlainClient("alice", password).begin())
         self.socket.sendall(frame(encode_request(request, 2, 2, "guest")))
@@ -154,7 +154,7 @@ def test_interrupted_logins_leave_no_state_behind(server: Server, files: Certifi
         guest = Guest(server, files, draw)
         guest.come()
         if draw.random() < 0.3 and len(guests) < MOST_OPEN:
-            guests.append(guest)  # stays half-open while others connect and leave
+            guests.append(guest)  # this guest stays half-open while later guests connect and leave
         else:
             guest.leave()
     for guest in guests:

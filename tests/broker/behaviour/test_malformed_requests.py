@@ -1,6 +1,6 @@
-"""Requests that no client sends, answered as Kafka answers them.
+"""Requests that no correct client sends; the responses are those of Kafka.
 
-`tests/conformance/test_boundary_requests_like_kafka.py` compares more of them with a real Kafka.
+`tests/conformance/test_boundary_requests_like_kafka.py` compares more such requests with a real Kafka.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def create_topics_request(
     ("request_", "code"),
     [
         (create_topics_request(0, 0, ("no.such", "1")), E.INVALID_CONFIG),
-        # A config without a value is refused even if it is repeated with one.
+        # A config without a value is rejected even if the request repeats it with a value.
         (
             create_topics_request(1, 2, ("cleanup.policy", None), ("cleanup.policy", "compact")),
             E.INVALID_CONFIG,

@@ -1,4 +1,4 @@
-"""A broker with `highest` looks like an older Kafka: it serves older versions only."""
+"""A broker with `highest` serves older versions only, as an older Kafka does."""
 
 from __future__ import annotations
 

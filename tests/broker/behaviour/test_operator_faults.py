@@ -213,7 +213,9 @@ def test_a_restarted_broker_keeps_its_records() -> None:
 
 @rule("R175")
 def test_a_restarted_broker_restarts_the_sessions_of_members() -> None:
-    """The coordinator has just loaded its groups (R175), however long the broker was down."""
+    """After a restart the coordinator loads its groups, which restarts all sessions, however long the
+    downtime was.
+    """
     settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
     with running({"t": 1}, settings=settings) as server:
         with connected(server.bootstrap) as client:
@@ -236,7 +238,7 @@ def test_invalid_addresses_and_delays_are_refused() -> None:
             server.advertise("SSL://127.0.0.1:9")
         with pytest.raises(ConfigError, match="at least 0"):
             server.slow(math.nan)
-        server.slow(10**400)  # longer than a float: treated as infinite
+        server.slow(10**400)  # a delay beyond the range of floats counts as infinite
         client.send(MetadataRequest(topics=[]), 12)
         server.slow(0)
         assert client.answer(MetadataResponse, 12).brokers

@@ -1,4 +1,4 @@
-"""Clients that the operator throttles, as above a quota (KIP-219)."""
+"""Clients that the operator throttles, as if they exceeded a quota (KIP-219)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_throttle_refuses_unknown_apis_and_times() -> None:
 
 
 def test_a_declined_session_does_not_occupy_a_slot() -> None:
-    """Every throttled fetch left a session, until all slots were used."""
+    """A throttled fetch does not create a session, so throttled clients never use up the slots."""
     stage, me = throttled_client(FETCH, 10)
     for _ in range(5):
         me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
@@ -112,7 +112,7 @@ def test_a_declined_session_does_not_occupy_a_slot() -> None:
 
 
 def test_changes_withheld_from_a_throttled_fetch_are_in_the_next_response() -> None:
-    """The high watermark counted as returned, so that the client learned it late or never."""
+    """The high watermark counts as returned only if the response contains it."""
     stage, me = throttled_client(FETCH, 0)
     first = me.fetch(fetch_request(fetch_topic(2), session=(0, 0), wait=0))
     stage.client().produce(batch_of(b"c"))

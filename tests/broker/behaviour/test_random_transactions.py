@@ -1,8 +1,8 @@
 """Random producers, correct and faulty ones, against the invariants of transactions.
 
-Hypothesis draws their steps: they fence each other, write, commit offsets, end transactions, retry, write
-late and let time pass. The model knows only the responses. Each mutant at the end is a broker without one
-rule, and must fail an invariant.
+Hypothesis draws the producers' steps: they fence each other, write, commit offsets, end transactions, retry,
+write late and let time pass. The model knows only the responses. Each mutant at the end is a broker without
+one rule, and must fail an invariant.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Fate:
     """A transaction, as its producer knows it."""
 
     began: int
-    offset: int = -1  # the offset that it commits for the group
-    committed: bool | None = None  # None while it is ongoing
+    offset: int = -1  # the offset that the transaction commits for the group
+    committed: bool | None = None  # None while the transaction is ongoing
 
 
 @dataclass
 class Written:
-    """A record in a log. Non-transactional ones have no transaction."""
+    """A record in a log, and its transaction. A non-transactional record has none."""
 
     value: bytes
     fate: Fate | None
@@ -68,7 +68,7 @@ class Written:
 
 @dataclass
 class Process:
-    """A producer and its ongoing transaction; None without one, or after it was fenced."""
+    """A producer and its ongoing transaction, which is None if there is none or the producer was fenced."""
 
     name: str
     producer: Any = None
@@ -99,11 +99,11 @@ class Transacting(RuleBasedStateMachine):
         return self.stage.log("t", partition).end_offset
 
     def settle(self, process: Process, *, committed: bool) -> None:
-        process.last_batch = None  # it is of another epoch, or of a transaction that ended
+        process.last_batch = None  # the batch belongs to an older epoch or to a transaction that ended
         if process.open is not None:
             process.open.committed = committed
             if committed and process.open.offset >= 0:
-                # Offsets grow here. Of two transactions the offset that was written later remains.
+                # Written offsets only grow. If two transactions commit offsets, the later write wins.
                 self.offset = max(self.offset, process.open.offset)
             process.open = None
 
@@ -152,7 +152,7 @@ class Transacting(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def write_again(self, who: int) -> None:
-        """Send the last batch again, as after a lost response."""
+        """Send the last batch again, as a producer does after a lost response."""
         process = self.started(who)
         if process.last_batch is None or process.open is None:
             return
@@ -167,7 +167,7 @@ class Transacting(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def write_to_a_missing_partition(self, who: int) -> None:
-        """Write as an older client that did not add the partition first."""
+        """Produce to a partition that was not added, with a version that requires AddPartitionsToTxn."""
         process = self.started(who)
         if process.open is not None:
             return
@@ -207,7 +207,8 @@ class Transacting(RuleBasedStateMachine):
                 assert retried == E.NONE, "a repeated request is answered differently"
                 assert (process.producer.id, process.producer.epoch) == now
         elif code == E.NONE and version == 5 and not commits:
-            self.owners[process.name] = process  # it has the newest epoch, possibly again
+            # the process now has the newest epoch, even if it was fenced before
+            self.owners[process.name] = process
 
     @rule(partition=st.sampled_from(PARTITIONS))
     def write_outside_transactions(self, partition: int) -> None:
@@ -278,7 +279,7 @@ class Transacting(RuleBasedStateMachine):
 
 
 def explore(examples: int, *, mutant: bool = False) -> None:
-    """Run the state machine; of a mutant one failing example is enough."""
+    """Run the state machine. For a mutant one failing example is enough, so examples are not shrunk."""
     phases = [Phase.explicit, Phase.generate, *([] if mutant else [Phase.shrink])]
     run_state_machine_as_test(
         Transacting,
@@ -295,7 +296,7 @@ def explore(examples: int, *, mutant: bool = False) -> None:
 
 @contextmanager
 def checked_cells() -> Iterator[set[Key]]:
-    """Check each step against its cell; yields the cells that were used."""
+    """Check each step against its cell of the table, and yield the set of cells entered so far."""
     with pytest.MonkeyPatch.context() as patch:
         yield check_cells(patch, TABLE, codes_of)
 
@@ -312,7 +313,7 @@ def test_transaction_invariants_hold_for_random_producers() -> None:
     }
     with checked_cells() as entered:
         explore(60)
-        for _ in range(5):  # random examples may miss a cell
+        for _ in range(5):  # repeat, because random examples may miss a cell
             if not wanted <= entered:
                 explore(60)
     assert wanted <= entered
@@ -440,9 +441,10 @@ MUTANTS: dict[str, Change] = {
 def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)) as raised:
-        # Most of the first examples fail; Hypothesis may disable a rule in an example.
+        # The limit is high, because Hypothesis may disable a rule in an example. Most mutants fail in the
+        # first examples.
         explore(1500, mutant=True)
     several = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else (raised.value,)
     assert all(isinstance(error, AssertionError) for error in several), (
         several
-    )  # other errors: the mutant itself is broken
+    )  # another error means that the mutant itself is broken

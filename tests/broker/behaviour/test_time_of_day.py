@@ -1,4 +1,4 @@
-"""A machine that slept: timestamps follow the wall clock, deadlines do not."""
+"""After the machine slept, timestamps follow the wall clock, but deadlines do not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NIGHT = 9 * HOUR
 
 @pytest.fixture
 def stage() -> Stage:
-    """Return a broker after a night of sleep, in which only the wall clock advanced."""
+    """Return a broker whose machine slept for a night: only the wall clock has advanced."""
     stage = Stage({"t": 1})
     stage.broker.cluster.wall_clock_offset = NIGHT
     return stage
@@ -34,7 +34,7 @@ def time_after_the_night(stage: Stage) -> int:
 def test_records_are_accepted_after_the_machine_slept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On Linux and macOS time.monotonic does not advance while the machine sleeps."""
+    """Timestamps follow the wall clock, although time.monotonic stands still during sleep."""
     day = time.time_ns
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         for hours in (0, 9, -9):
@@ -78,7 +78,7 @@ def test_records_age_while_the_machine_sleeps(stage: Stage) -> None:
 
 
 def test_deadlines_do_not_pass_while_the_machine_sleeps(stage: Stage) -> None:
-    """Members and transactions do not expire: they slept as well."""
+    """Sleep expires neither members nor transactions nor delayed fetches."""
     stage.broker.cluster.wall_clock_offset = 0
     producer, member = TransactionalProducer(stage), stage.client()
     assert producer.write(b"a").error_code == 0

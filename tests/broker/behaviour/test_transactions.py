@@ -67,7 +67,7 @@ def test_an_ongoing_transaction_is_visible_to_read_uncommitted_only(
     assert [latest(client, isolation=level) for level in (0, 1)] == [4, 1]
     assert (
         latest(client, isolation=1, timestamp=1001) == -1
-    )  # the record exists, but is not visible to read_committed
+    )  # read_committed does not see the record, which exists
     assert latest(client, isolation=0, timestamp=1001) == 2
 
 
@@ -239,13 +239,13 @@ def test_a_first_batch_must_start_at_sequence_0(producer: TransactionalProducer)
 def test_attempts_to_write_the_first_batch_are_remembered(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """VerificationStateEntry remembers the lowest attempt, and whether 0 is required."""
+    """The broker keeps the lowest attempted sequence, and whether 0 is required (VerificationStateEntry)."""
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(0)
     assert producer.write(b"a", base_sequence=2, version=9).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(1)
     refused = producer.write(b"b", partition=1, base_sequence=5, version=9, is_transactional=False)
-    assert refused.error_code == 0  # not an attempt of a transaction
+    assert refused.error_code == 0  # a non-transactional batch is not an attempt
     assert producer.write(b"a", base_sequence=0).error_code == 0
 
 
@@ -259,7 +259,7 @@ def test_a_non_transactional_batch_in_an_ongoing_transaction_is_refused(
 def test_two_producers_in_one_request_fail_the_whole_request(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """This includes a batch of an ongoing transaction, and non-transactional batches."""
+    """The broker rejects the batch of an ongoing transaction, too, and non-transactional batches."""
     assert producer.write(b"x").error_code == 0
     parts = [
         PartitionProduceData(
@@ -319,7 +319,7 @@ def test_offsets_need_an_ongoing_transaction_with_the_group(
 
 
 def test_later_offset_commits_are_not_verified_again(client: Client, producer: TransactionalProducer) -> None:
-    """In Kafka 4.3.1 only the first write of a transaction is verified by its coordinator."""
+    """As in Kafka 4.3.1, the coordinator verifies only the first write of a transaction to a partition."""
     producer.name = "other"
     assert producer.commit(5) == [E.INVALID_PRODUCER_ID_MAPPING]
     producer.name = "x"

@@ -127,7 +127,7 @@ def test_a_wrong_password_raises_immediately_and_leaves_no_connection(
 def test_no_log_or_error_contains_a_secret(
     server: Any, files: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Errors of each kind are covered: wrong passwords, wrong ports, no mechanism."""
+    """The logins fail by wrong passwords, wrong ports and missing mechanisms."""
     caplog.set_level(0)
     secret = "not-to-be-told-42"
     texts: list[str] = []

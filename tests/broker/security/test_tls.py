@@ -1,4 +1,4 @@
-"""The protocols and ciphers of a TLS listener, checked as by a scanner such as sslyze."""
+"""The protocols and ciphers of a TLS listener, checked in the way of a scanner such as sslyze."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_weak_ciphers_are_refused(place: tuple[str, int], files: Certificates, c
         context = client_context(files, f"{ciphers}:@SECLEVEL=0")
     except ssl.SSLError:
         pytest.skip("this OpenSSL has none of them at all")
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # these are ciphers of TLS 1.2
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # the ciphers belong to TLS 1.2
     with pytest.raises((ssl.SSLError, OSError)):
         tls_connection(place, context)
 
@@ -99,7 +99,7 @@ def tcp_connection(bootstrap: str) -> socket.socket:
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_a_missing_client_certificate_is_answered_with_an_alert(files: Certificates, version: str) -> None:
-    """In TLS 1.3 the client may have sent its first request already."""
+    """The client gets the alert in TLS 1.3, too, where it may have sent its first request before."""
     context = client_context(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
 

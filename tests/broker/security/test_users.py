@@ -15,7 +15,7 @@ def test_a_changed_password_takes_effect_immediately() -> None:
 
 
 def test_the_salt_of_an_unknown_name_is_constant() -> None:
-    """Otherwise two logins would reveal that the user does not exist."""
+    """If the salt varied, two logins would reveal that the user does not exist."""
     for name in ("alice", "eve"):
         challenges = set()
         for _ in range(2):
