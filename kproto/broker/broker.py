@@ -22,7 +22,7 @@ from ..messages.headers import encode_response
 from ..transactions.state import OFFSETS_TOPIC
 from ..wire.message import Message
 from .call import Call, DelayedRequest, Node
-from .cluster import Cluster
+from .cluster import BrokerCluster
 from .connection import Connection
 from .faults import replace_errors, set_throttle_time
 from .fetch_sessions import FetchSessions
@@ -92,7 +92,7 @@ class Broker:
         apis: Mapping[int, ApiVersion],
         *,
         cluster_id: str = "kproto-embedded-broker",
-        cluster: Cluster | None = None,
+        cluster: BrokerCluster | None = None,
         users: Users | None = None,
         acls: Acls | None = None,
     ) -> None:
@@ -104,7 +104,7 @@ class Broker:
         self.node: Final = node
         self.apis: Final = apis
         self.cluster_id: Final = cluster_id
-        self.cluster: Final = cluster or Cluster(settings, [node])
+        self.cluster: Final = cluster or BrokerCluster(settings, [node])
         self.cluster.brokers[node.id] = self
         self.settings = self.cluster.dynamic.settings(node.id)
         self.topics: Final = self.cluster.topics

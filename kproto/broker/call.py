@@ -86,7 +86,7 @@ class Call:
         return replace(self, envelope=envelope)
 
 
-class CloseConnection(NamedTuple):
+class CloseWithoutResponse(NamedTuple):
     """Close the connection without a response; `reason` is for the log."""
 
     reason: str
@@ -108,7 +108,7 @@ PARKED: Final = _Later.PARKED
 """The handler responds later, with `Broker.respond`."""
 
 # None: the request gets no response (Produce with acks=0).
-Result = Message | RespondThenClose | CloseConnection | Literal[_Later.PARKED] | None
+Result = Message | RespondThenClose | CloseWithoutResponse | Literal[_Later.PARKED] | None
 
 
 class DelayedRequest(Protocol):

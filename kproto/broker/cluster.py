@@ -61,7 +61,7 @@ class ClusterBroker(Protocol):
         ...
 
 
-class Cluster:
+class BrokerCluster:
     """The state that the brokers of a cluster share. `nodes` contains the nodes that are up."""
 
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:

@@ -36,7 +36,7 @@ from .apis.api_versions import API_VERSIONS, unsupported_api_versions
 from .apis.partitions import find_partition
 from .apis.table import APIS
 from .broker import Action, Broker, Disconnect, LogsCleaned, SendFrame
-from .call import PARKED, Call, CloseConnection, RespondThenClose
+from .call import PARKED, Call, CloseWithoutResponse, RespondThenClose
 from .connection import Connection
 from .security.authenticator import ANONYMOUS, MAX_UNAUTHENTICATED_SIZE, SaslAuthenticator, SaslState
 from .topics import MAX_PARTITIONS, Partition, grow
@@ -434,7 +434,7 @@ def _execute(broker: Broker, connection: Connection, call: Call) -> str | None:
     else:
         connection.current_call = call
         result = authorized
-    if isinstance(result, CloseConnection):
+    if isinstance(result, CloseWithoutResponse):
         return result.reason
     if isinstance(result, RespondThenClose):
         _schedule_close(broker, connection.conn, result.at, result.response, result.reason)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LONGEST_MS = 366 * 86_400_000
 
 
-class Commands(Protocol):
+class Subparsers(Protocol):
     """The return type of `add_subparsers`, which has no public name in argparse."""
 
     def add_parser(self, name: str, **words: Any) -> argparse.ArgumentParser: ...

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .arguments import Commands, setting, topic, user
+from .arguments import Subparsers, setting, topic, user
 from .client_snippets import connection_snippets
 from .watch import (
     ExchangeHandler,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _JWKS = "sasl.oauthbearer.jwks.endpoint.url"
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     broker = commands.add_parser(
         "broker",
         help="run an embedded broker for any Kafka client",

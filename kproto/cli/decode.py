@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .arguments import Commands, api_version, message_version, port
+from .arguments import Subparsers, api_version, message_version, port
 from .lines import answer
 from .watch import ExchangePrinter, add_filters, reject_filters
 
@@ -25,7 +25,7 @@ _CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
 _LAST = 253_402_300_799  # The last second of the year 9999, for captures with invalid times.
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     decode = commands.add_parser(
         "decode",
         help="decode a request, a response, a message or a record set",

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from ..errors import ConfigError
-from .arguments import Commands, client_security, command_config, positive, seconds, write
+from .arguments import Subparsers, client_security, command_config, positive, seconds, write
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     demo = commands.add_parser(
         "demo",
         help="send a year of flights through broker, group and Spark, and check every row",

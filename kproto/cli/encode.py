@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Commands
+from .arguments import Subparsers
 from .lines import answer
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     encode = commands.add_parser(
         "encode",
         help="encode messages or record sets from Kafka's JSON form",

@@ -7,10 +7,10 @@ import json
 from typing import Any, cast
 
 from ..errors import ConfigError
-from .arguments import Commands, client_security, command_config
+from .arguments import Subparsers, client_security, command_config
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     member = commands.add_parser(
         "member",
         help="run one group member of any client, controlled through stdin",

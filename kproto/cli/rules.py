@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from textwrap import wrap
 
-from .arguments import Commands
+from .arguments import Subparsers
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     rules = commands.add_parser(
         "rules",
         help="list the numbered rules, with the cells and tests of each",

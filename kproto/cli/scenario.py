@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .arguments import Commands, duration, positive, positive_duration, rate, whole_number, write
+from .arguments import Subparsers, duration, positive, positive_duration, rate, whole_number, write
 
 if TYPE_CHECKING:
     from ..scenarios import Parameters, Scenario
@@ -40,7 +40,7 @@ _MATRICES = {
 FORMS = ("--requests", "--html", "--svg")  # The output forms of a single story.
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     scenario = commands.add_parser(
         "scenario",
         help="run stories of groups and their clients in virtual time, mostly in well under a second",

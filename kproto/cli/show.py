@@ -7,11 +7,11 @@ import functools
 import shutil
 from pathlib import Path
 
-from .arguments import Commands, api
+from .arguments import Subparsers, api
 from .machines import MACHINES, drawing_of
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     show = commands.add_parser(
         "show",
         help="show the fields of a message by version, or a state machine",

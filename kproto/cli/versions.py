@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Commands, api
+from .arguments import Subparsers, api
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     versions = commands.add_parser("versions", help="list the APIs and the versions that kproto supports")
     versions.add_argument(
         "api", nargs="*", type=api, metavar="API", help="list only these APIs (default: all)"

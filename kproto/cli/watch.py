@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ConfigError, ConnectionFailed
-from .arguments import Commands, address, api, client_security, write
+from .arguments import Subparsers, address, api, client_security, write
 
 if TYPE_CHECKING:
     import ssl
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..testing.proxy import Frames
 
 
-def add(commands: Commands) -> None:
+def add(commands: Subparsers) -> None:
     watch = commands.add_parser(
         "watch",
         help="run a proxy that prints the requests of any client to a cluster, and the responses",

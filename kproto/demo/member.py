@@ -34,7 +34,7 @@ class ReadBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MemberOptions:
     """The options of every member."""
 
     bootstrap: str
@@ -52,7 +52,7 @@ class Options:
         return {} if self.command_config is None else client_properties(self.command_config, "cluster")
 
 
-def run(pipe: Connection, name: str, options: Options) -> None:
+def run(pipe: Connection, name: str, options: MemberOptions) -> None:
     """Consume until the parent sends "stop"; this is the entry point of the process."""
     # Ctrl-C reaches the whole process group; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -72,7 +72,7 @@ class _Member:
 class MemberGroup:
     """The processes of the members, and a thread that collects their reports."""
 
-    def __init__(self, options: member.Options, reports: GroupReports, bar: tqdm[Any]) -> None:
+    def __init__(self, options: member.MemberOptions, reports: GroupReports, bar: tqdm[Any]) -> None:
         self.options, self.reports, self.bar = options, reports, bar
         self.members: dict[str, _Member] = {}
         self.broken: list[str] = []
@@ -182,7 +182,7 @@ def run_demo(plan: DemoPlan) -> DemoResult:
         bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="starting", smoothing=0.1))
         reports = GroupReports()
         group_id = f"{plan.topic}-demo-{plan.seed}-{_now() % 1_000_000}"
-        options = member.Options(
+        options = member.MemberOptions(
             bootstrap, plan.topic, group_id, plan.eager, command_config=plan.command_config
         )
         group = MemberGroup(options, reports, bar)

@@ -144,7 +144,7 @@ def losses(parameters: Parameters) -> Iterable[Loss]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standstill:
+class StandstillRow:
     """How long partitions were not read when one more member joined, in ms."""
 
     protocol: str
@@ -157,7 +157,7 @@ class Standstill:
 
 def stop_the_world(
     members: int, protocol: str, *, callback_ms: int = CALLBACK_MS, seed: int = 7
-) -> Standstill:
+) -> StandstillRow:
     """Add one member to a stable group of kproto's members; each needs `callback_ms` to revoke."""
     count = members * 2
     world = World({"t": count}, seed=seed, trace=False, latency=(1, 5))
@@ -195,7 +195,7 @@ def stop_the_world(
     gaps = _gaps(world, begun)
     longest = max(gaps.values(), default=0)
     mean = sum(gaps.values()) / max(1, len(gaps))
-    return Standstill(protocol, members, count, len(gaps), longest, mean)
+    return StandstillRow(protocol, members, count, len(gaps), longest, mean)
 
 
 def _gaps(world: World, begun: int) -> dict[TopicPartition, int]:
@@ -215,7 +215,7 @@ def _gaps(world: World, begun: int) -> dict[TopicPartition, int]:
     return gaps
 
 
-def standstills(members: Iterable[int] = (3, 10, 100), *, seed: int = 7) -> Iterable[Standstill]:
+def standstills(members: Iterable[int] = (3, 10, 100), *, seed: int = 7) -> Iterable[StandstillRow]:
     """Run the eager and the cooperative protocol for each number of members."""
     for count in members:
         for protocol in ("eager", "cooperative"):

@@ -38,7 +38,7 @@ USUAL: Final[dict[str, Any]] = {
 
 
 @dataclass(slots=True)
-class Program:
+class SaramaProgram:
     """Model the document's main(): a loop around Consume, and a handler that closes `ready` in Setup.
 
     The program checks the reports of the model every 10 ms of virtual time.
@@ -138,7 +138,7 @@ def sarama_main(run: ScenarioRun) -> None:
 
     for way in ("error", "signal"):
         world = run.world({"t": 2})
-        main = Program(run, world)
+        main = SaramaProgram(run, world)
         world.run(3_000)
         run.claim(f"{way}: ready after the first Setup", (main.ready, main.setups) == (True, 1))
         run.grow("t", 4)
@@ -201,7 +201,7 @@ def sarama_handler(run: ScenarioRun) -> None:
         world = run.world({"t": 2})
         for observation in (0, 1):
             world.write("t", observation, *["x"] * 400)
-        main = Program(run, world, remakes_ready=remakes, commit_ms=60_000)
+        main = SaramaProgram(run, world, remakes_ready=remakes, commit_ms=60_000)
         main.member.works_ms, main.member.limit = 1_000, 100
         world.run(1_000)
         world.grow("t", 4)

@@ -55,7 +55,7 @@ def _printed(assigned: int | None) -> str:
     return f"(0, {assigned})" + (f" = {offset2str(assigned)}" if assigned < 0 else "")
 
 
-class Handler:
+class PollingHandler:
     """The document's program: one application thread, which polls only inside requests.
 
     The group's first join takes `join_ms`. A member's next join takes no time, as on any broker while the
@@ -176,7 +176,7 @@ def _why(request: Request) -> str:
     takes=RACE,
 )
 def outside(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=3_000)
+    handler = PollingHandler(run, join_ms=3_000)
     handler.subscribe()
     request = handler.request()
     run.result("request 1", request)
@@ -195,7 +195,7 @@ def outside(run: ScenarioRun) -> None:
     takes=RACE,
 )
 def inside_first(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=3_000)
+    handler = PollingHandler(run, join_ms=3_000)
     handler.subscribe()
     request = handler.request()
     run.result("request 1", request)
@@ -215,7 +215,7 @@ def inside_first(run: ScenarioRun) -> None:
     takes=RACE,
 )
 def inside_second(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=0)
+    handler = PollingHandler(run, join_ms=0)
     handler.subscribe()
     run.result("request 1", handler.request())
     handler.wait(4_000)
@@ -241,7 +241,7 @@ def inside_second(run: ScenarioRun) -> None:
     then="messages come from 2: the event was answered before the seek",
 )
 def sleep_served(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=0)
+    handler = PollingHandler(run, join_ms=0)
     handler.subscribe()
     handler.poll(400)
     request = handler.request()
@@ -258,7 +258,7 @@ def sleep_served(run: ScenarioRun) -> None:
     then="the first poll returns the event: -1000, and messages from 5",
 )
 def sleep_unserved(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=0)
+    handler = PollingHandler(run, join_ms=0)
     handler.subscribe()
     handler.wait(100)
     request = handler.request()
@@ -280,7 +280,7 @@ def again(run: ScenarioRun) -> None:
         ("range", ["assigned", "revoked", "assigned"]),
         ("cooperative-sticky", ["assigned"]),
     ):
-        handler = Handler(run, join_ms=0, assignors=(assignor,))
+        handler = PollingHandler(run, join_ms=0, assignors=(assignor,))
         handler.app.subscribe("test")
         handler.wait(2_000)
         handler.subscribe()
@@ -299,7 +299,7 @@ def again(run: ScenarioRun) -> None:
     then="no JoinGroup is sent until the event is answered; then one for the new topic is sent",
 )
 def postponed(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=0)
+    handler = PollingHandler(run, join_ms=0)
     handler.world.create("other", 1)
     handler.subscribe()
     handler.wait(1_000)
@@ -318,7 +318,7 @@ def postponed(run: ScenarioRun) -> None:
     run.claim("then the new topic is joined", handler.app.owned == {TopicPartition("other", 0)})
 
 
-def _joins(handler: Handler) -> int:
+def _joins(handler: PollingHandler) -> int:
     return sum(
         type(request).__name__ == "JoinGroupRequest"
         for who, request, _ in handler.world.requests
@@ -335,7 +335,7 @@ def _joins(handler: Handler) -> int:
     then="_UNKNOWN_PARTITION, then _STATE; the partition is assigned at 2, and messages still come from 2",
 )
 def too_early(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=3_000)
+    handler = PollingHandler(run, join_ms=3_000)
     handler.app.do(contract.SeekCalled(TP, 7))
     handler.app.do(contract.AssignCalled({TP: WANTED}))
     handler.wait(200)
@@ -364,7 +364,7 @@ def too_early(run: ScenarioRun) -> None:
     then="_INVALID_ARG; assignment stays 2; position is -1001, then 5",
 )
 def sentinels(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=3_000)
+    handler = PollingHandler(run, join_ms=3_000)
     handler.app.do(contract.AssignCalled({TP: WANTED}))
     handler.wait(200)
     before = librdkafka.position(handler.app.state, TP)
@@ -391,7 +391,7 @@ def sentinels(run: ScenarioRun) -> None:
     then="the group's committed offset is 5 as before, 4 behind the end",
 )
 def untouched(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=0)
+    handler = PollingHandler(run, join_ms=0)
     handler.subscribe()
     handler.request()
     handler.wait(4_000)
@@ -419,7 +419,7 @@ def both_flags(run: ScenarioRun) -> None:
     for commit in (True, False):
         for store in (True, False):
             extra = {"enable.auto.offset.store": store, "enable.partition.eof": False}
-            handler = Handler(run, join_ms=0, auto_commit=commit, auto_commit_ms=500, extra=extra)
+            handler = PollingHandler(run, join_ms=0, auto_commit=commit, auto_commit_ms=500, extra=extra)
             handler.app.subscribe("test")
             handler.wait(3_000)
             handler.app.close()
@@ -446,7 +446,7 @@ def both_flags(run: ScenarioRun) -> None:
     then="its offset plus one is stored, and nothing is committed",
 )
 def stored(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=0, extra={"enable.auto.offset.store": True})
+    handler = PollingHandler(run, join_ms=0, extra={"enable.auto.offset.store": True})
     handler.app.do(contract.AssignCalled({TP: WANTED}))
     handler.wait(200)
     handler.poll(400)
@@ -467,7 +467,7 @@ def stored(run: ScenarioRun) -> None:
     then="_PARTITION_EOF comes once; 4 messages come",
 )
 def end_of_partition(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=0)
+    handler = PollingHandler(run, join_ms=0)
     handler.app.subscribe("test")
     handler.wait(5_000)
     ends = [
@@ -527,7 +527,7 @@ def names(run: ScenarioRun) -> None:
     named = {number: offset2str(number) for number in (-1000, -1001, -2, -1)}
     run.result("names", named)
     run.claim("each has its name", list(named.values()) == ["STORED", "INVALID", "BEGINNING", "END"])
-    handler = Handler(run, join_ms=0)
+    handler = PollingHandler(run, join_ms=0)
     handler.app.subscribe("test")
     handler.wait(2_000)
     run.result("assignment after reading to the end", handler.assigned())

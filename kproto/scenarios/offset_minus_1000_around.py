@@ -18,7 +18,7 @@ from ..models.common import OffsetToCommit, offset_commit_request
 from ..models.librdkafka import conf
 from ..testing.concurrent_calls import first_error
 from ..testing.world import World
-from .offset_minus_1000 import COMMITTED, END, TP, WANTED, Handler
+from .offset_minus_1000 import COMMITTED, END, TP, WANTED, PollingHandler
 from .scenario import ScenarioRun, offsets, scenario
 
 SOUGHT = 3
@@ -256,7 +256,7 @@ def pure_python(run: ScenarioRun) -> None:
     "one, polls print nil",
 )
 def printed(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=0, extra={"enable.partition.eof": False})
+    handler = PollingHandler(run, join_ms=0, extra={"enable.partition.eof": False})
     lines: list[str] = []
 
     def call(name: str, event: contract.ModelEvent) -> None:
@@ -294,7 +294,7 @@ def printed(run: ScenarioRun) -> None:
     "kproto's second thread gets an error that another thread is inside poll()",
 )
 def two_requests(run: ScenarioRun) -> None:
-    handler = Handler(run, join_ms=3_000, extra={"enable.partition.eof": False})
+    handler = PollingHandler(run, join_ms=3_000, extra={"enable.partition.eof": False})
     wants = {"request A": WANTED, "request B": 7}
     for call in ("assign", "seek"):
         for who, offset in wants.items():

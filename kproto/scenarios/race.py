@@ -1,7 +1,7 @@
 """The race of document 000 as a table: one program with different timings, and the outcome of each.
 
-A program subscribes and waits. In each of its requests (`Handler`) it assigns, seeks and polls. The outcome
-of its last request depends only on how far the group's join has progressed by then.
+A program subscribes and waits. In each of its requests (`PollingHandler`) it assigns, seeks and polls. The
+outcome of its last request depends only on how far the group's join has progressed by then.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .offset_minus_1000 import Handler, Request
+from .offset_minus_1000 import PollingHandler, Request
 from .scenario import Parameters, ScenarioRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class RaceProgram:
     """The timings of the program, in ms. A member's next join takes `rejoin_ms`, or no time (None)."""
 
     join_ms: int = 3_000
@@ -27,24 +27,24 @@ class Program:
 
 
 PROGRAMS: Final = {
-    "A: subscribed before, still joining": Program(),
-    "B: the same, four seconds later": Program(waits=(0, 4_000)),
-    "C: the same, asked after five seconds": Program(waits=(5_000,)),
-    "D: the third request, all is answered": Program(waits=(0, 4_000, 4_000)),
-    "E: subscribes inside, first request": Program(inside=True),
-    "F: the second one, a join takes long": Program(inside=True, rejoin_ms=5_000, waits=(0, 4_000)),
-    "F on a broker: it takes no time": Program(inside=True, waits=(0, 4_000)),
-    "G: the join ends while it polls": Program(inside=True, polls=20),
-    "H: the join takes no time": Program(join_ms=0, inside=True, sleep_ms=20),
-    "I: sleeps 100 ms, the join takes longer": Program(inside=True, sleep_ms=100),
-    "J: a later request behind such a sleep": Program(inside=True, sleep_ms=100, waits=(0, 4_000)),
+    "A: subscribed before, still joining": RaceProgram(),
+    "B: the same, four seconds later": RaceProgram(waits=(0, 4_000)),
+    "C: the same, asked after five seconds": RaceProgram(waits=(5_000,)),
+    "D: the third request, all is answered": RaceProgram(waits=(0, 4_000, 4_000)),
+    "E: subscribes inside, first request": RaceProgram(inside=True),
+    "F: the second one, a join takes long": RaceProgram(inside=True, rejoin_ms=5_000, waits=(0, 4_000)),
+    "F on a broker: it takes no time": RaceProgram(inside=True, waits=(0, 4_000)),
+    "G: the join ends while it polls": RaceProgram(inside=True, polls=20),
+    "H: the join takes no time": RaceProgram(join_ms=0, inside=True, sleep_ms=20),
+    "I: sleeps 100 ms, the join takes longer": RaceProgram(inside=True, sleep_ms=100),
+    "J: a later request behind such a sleep": RaceProgram(inside=True, sleep_ms=100, waits=(0, 4_000)),
 }
 
 
-def play_program(program: Program, seed: int = 7) -> tuple[Handler, Request]:
+def play_program(program: RaceProgram, seed: int = 7) -> tuple[PollingHandler, Request]:
     """Run the program; return the application in its final state, and the outcome of its last request."""
     run = ScenarioRun(Parameters(rejoin_after_ms=program.rejoin_ms, seed=seed))
-    handler = Handler(run, join_ms=program.join_ms)
+    handler = PollingHandler(run, join_ms=program.join_ms)
     if not program.inside:
         handler.subscribe()
     last_request: Request | None = None

@@ -94,7 +94,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ScenarioClaim:
     """A statement that must hold, and whether it held in the run."""
 
     text: str
@@ -123,7 +123,7 @@ class ScenarioRun:
     acts: list[Act] = field(default_factory=list[Act])
     moments: list[Moment] = field(default_factory=list[Moment])
     results: dict[str, object] = field(default_factory=dict[str, object])
-    claims: list[Claim] = field(default_factory=list[Claim])
+    claims: list[ScenarioClaim] = field(default_factory=list[ScenarioClaim])
     because: list[str] = field(default_factory=list[str])
 
     @property
@@ -174,7 +174,7 @@ class ScenarioRun:
         self.results[name] = value
 
     def claim(self, text: str, holds: bool) -> None:
-        self.claims.append(Claim(text, holds))
+        self.claims.append(ScenarioClaim(text, holds))
 
     def why(self, text: str) -> None:
         self.because.append(text)

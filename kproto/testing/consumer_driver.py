@@ -76,7 +76,7 @@ QUERIES = frozenset(
 )
 
 
-class ConsumerDriver(RebalanceListener):
+class CommandDriver(RebalanceListener):
     """Drives a consumer: polls for 50 ms unless there is a command, as the drivers of the originals do."""
 
     def __init__(

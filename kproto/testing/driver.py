@@ -44,7 +44,7 @@ from ..errors import ConfigError, ConnectionFailed
 from ..group.subscription import TopicPartition
 from ..models import contract as c
 from ..models.index import Model, load_model, model_names
-from .consumer_driver import ConsumerDriver
+from .consumer_driver import CommandDriver
 from .driver_protocol import (
     AFTER_ERROR_MS,
     DRIVERS_OWN,
@@ -73,7 +73,7 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
     no commands are left.
     """
     if name == "kproto":
-        ConsumerDriver(bootstrap, client_id, group, conf, Commands(sys.stdin)).run()
+        CommandDriver(bootstrap, client_id, group, conf, Commands(sys.stdin)).run()
     elif name in model_names():
         config = configuration(name, client_id, group, conf)
         ModelDriver(name, load_model(name), bootstrap, config, conf, Commands(sys.stdin)).run()

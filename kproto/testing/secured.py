@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 from consumer.errors import broker_error
 from consumer.security import SecurityConfig
 
-from ..broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
+from ..broker.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, Resource
 from ..broker.security.authenticator import ANONYMOUS
 from ..broker.server import Server, running
 from ..errors import ConfigError
@@ -296,7 +296,7 @@ def _rules(permission: Permission, user: str, operations: tuple[str, ...], on: O
         if operation not in operations_known:
             raise ConfigError("operations", operation, f"allowed: {', '.join(operations_known)}")
     principal = user if user.startswith("User:") else f"User:{user}"
-    pattern = Pattern.PREFIXED if on.get("prefixed") else Pattern.LITERAL
+    pattern = PatternType.PREFIXED if on.get("prefixed") else PatternType.LITERAL
     return [
         Acl(kind, name, pattern, principal, "*", Operation[operation], permission)
         for kind, name in resources

@@ -21,7 +21,7 @@ from kproto.broker.broker import (
     TransactionCoordinatorStep,
 )
 from kproto.broker.call import Node
-from kproto.broker.cluster import Cluster
+from kproto.broker.cluster import BrokerCluster
 from kproto.broker.log import Log
 from kproto.broker.machine import (
     ClientConnected,
@@ -304,7 +304,7 @@ class TwoBrokers:
     def __init__(self) -> None:
         settings = Settings.from_properties({"group.initial.rebalance.delay.ms": "0"})
         nodes = [Node(1, "one", 9092), Node(2, "two", 9092)]
-        self.cluster = Cluster(settings, nodes)
+        self.cluster = BrokerCluster(settings, nodes)
         self.brokers = {
             node.id: Broker(settings, node, served_versions(), cluster=self.cluster) for node in nodes
         }

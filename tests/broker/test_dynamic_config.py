@@ -9,7 +9,7 @@ import pytest
 from kproto.broker.apis.table import served_versions
 from kproto.broker.broker import Broker
 from kproto.broker.call import Node
-from kproto.broker.cluster import Cluster
+from kproto.broker.cluster import BrokerCluster
 from kproto.broker.dynamic_config import DYNAMIC
 from kproto.broker.settings import Settings
 from kproto.broker.topic_configs import TOPIC_CONFIGS
@@ -129,7 +129,7 @@ def test_validate_only_changes_no_broker_config(client: Client) -> None:
 
 def test_a_restarted_broker_uses_the_dynamic_configs() -> None:
     settings, node = Settings.from_properties({}), Node(1, "one", 9092)
-    cluster = Cluster(settings, [node])
+    cluster = BrokerCluster(settings, [node])
     cluster.dynamic.set("1", {"message.max.bytes": "7000"})
     assert Broker(settings, node, served_versions(), cluster=cluster).settings.message_max_bytes == 7000
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from consumer import Cluster
 from kproto.broker.security.acls import Operation as Op
-from kproto.broker.security.acls import Pattern, Permission, Resource
+from kproto.broker.security.acls import PatternType, Permission, Resource
 from kproto.broker.server import running
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kproto.messages.add_partitions_to_txn import (
@@ -112,21 +112,21 @@ ALLOW, DENY = Permission.ALLOW, Permission.DENY
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 
 RULES = [
-    (Resource.TOPIC, "may-read", Pattern.LITERAL, "User:bob", Op.READ, ALLOW),
-    (Resource.TOPIC, "may-write", Pattern.LITERAL, "User:bob", Op.WRITE, ALLOW),
-    (Resource.TOPIC, "may-describe", Pattern.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
+    (Resource.TOPIC, "may-read", PatternType.LITERAL, "User:bob", Op.READ, ALLOW),
+    (Resource.TOPIC, "may-write", PatternType.LITERAL, "User:bob", Op.WRITE, ALLOW),
+    (Resource.TOPIC, "may-describe", PatternType.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
     *(
-        (Resource.TOPIC, "may-change", Pattern.LITERAL, "User:bob", operation, ALLOW)
+        (Resource.TOPIC, "may-change", PatternType.LITERAL, "User:bob", operation, ALLOW)
         for operation in (Op.ALTER, Op.DELETE, Op.ALTER_CONFIGS)
     ),
-    (Resource.TOPIC, "but-", Pattern.PREFIXED, "User:bob", Op.ALL, ALLOW),
-    (Resource.TOPIC, "but-not", Pattern.PREFIXED, "User:*", Op.ALL, DENY),
-    (Resource.TOPIC, "may-create", Pattern.PREFIXED, "User:bob", Op.CREATE, ALLOW),
-    (Resource.GROUP, "bobs", Pattern.LITERAL, "User:bob", Op.READ, ALLOW),
-    (Resource.GROUP, "described", Pattern.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
-    (Resource.GROUP, "deleted", Pattern.LITERAL, "User:bob", Op.DELETE, ALLOW),
-    (Resource.TRANSACTIONAL_ID, "bobs", Pattern.LITERAL, "User:bob", Op.WRITE, ALLOW),
-    (Resource.TRANSACTIONAL_ID, "described", Pattern.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
+    (Resource.TOPIC, "but-", PatternType.PREFIXED, "User:bob", Op.ALL, ALLOW),
+    (Resource.TOPIC, "but-not", PatternType.PREFIXED, "User:*", Op.ALL, DENY),
+    (Resource.TOPIC, "may-create", PatternType.PREFIXED, "User:bob", Op.CREATE, ALLOW),
+    (Resource.GROUP, "bobs", PatternType.LITERAL, "User:bob", Op.READ, ALLOW),
+    (Resource.GROUP, "described", PatternType.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
+    (Resource.GROUP, "deleted", PatternType.LITERAL, "User:bob", Op.DELETE, ALLOW),
+    (Resource.TRANSACTIONAL_ID, "bobs", PatternType.LITERAL, "User:bob", Op.WRITE, ALLOW),
+    (Resource.TRANSACTIONAL_ID, "described", PatternType.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
 ]
 
 BATCH = batch_of(b"x")

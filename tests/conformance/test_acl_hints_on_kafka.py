@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from consumer import Cluster, Consumer, PartitionConsumers, Producer, QueueProducer, TopicPartition
-from kproto.broker.security.acls import Operation, Pattern, Permission, Resource
+from kproto.broker.security.acls import Operation, PatternType, Permission, Resource
 from kproto.errors import KprotoError, NotAuthorized
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
 from kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -141,7 +141,7 @@ def give(alice: Cluster, error: NotAuthorized) -> tuple[str, str]:
     creation = AclCreation(
         resource_type=resource,
         resource_name=name,
-        resource_pattern_type=Pattern.LITERAL,
+        resource_pattern_type=PatternType.LITERAL,
         principal="User:bob",
         host="*",
         operation=Operation[operation],

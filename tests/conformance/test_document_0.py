@@ -22,7 +22,7 @@ from consumer import Cluster, Producer
 from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
 from kproto.scenarios.offset_minus_1000 import COMMITTED, END
-from kproto.scenarios.race import PROGRAMS, Program, play_program
+from kproto.scenarios.race import PROGRAMS, RaceProgram, play_program
 from tests.conformance import judges, original_clients
 
 pytestmark = pytest.mark.originals
@@ -35,9 +35,9 @@ LEAD_MS = 500
 Printed = list[tuple[int | None, str]]
 
 
-def _schedules() -> dict[str, Program]:
+def _schedules() -> dict[str, RaceProgram]:
     """Return the schedules with the broker's join delay, with enough polls to see the end."""
-    schedules: dict[str, Program] = {}
+    schedules: dict[str, RaceProgram] = {}
     for name, program in PROGRAMS.items():
         if program.rejoin_ms is None:
             waits = (program.waits[0] + LEAD_MS, *program.waits[1:])
@@ -55,7 +55,7 @@ def _without_repeats(prints: Iterator[tuple[int | None, str]]) -> Printed:
     ]
 
 
-def model_prints(program: Program) -> list[Printed]:
+def model_prints(program: RaceProgram) -> list[Printed]:
     handler, _ = play_program(program)
     return [_without_repeats(iter(request.prints)) for request in handler.requests]
 
@@ -64,7 +64,7 @@ def model_prints(program: Program) -> list[Printed]:
 TRIES = 6
 
 
-def run_original(program: Program, bootstrap: str, name: str) -> tuple[list[Printed], int]:
+def run_original(program: RaceProgram, bootstrap: str, name: str) -> tuple[list[Printed], int]:
     """Return what the program printed, and the offset that its group committed."""
     partition = TopicPartition(name, 0)
     with Cluster(bootstrap) as cluster:
@@ -115,7 +115,7 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
     schedules = _schedules()
     numbers = count()
 
-    def run(program: Program) -> tuple[list[Printed], int]:
+    def run(program: RaceProgram) -> tuple[list[Printed], int]:
         return run_original(program, brokers[program.join_ms], f"race-{next(numbers)}")
 
     with ThreadPoolExecutor(len(schedules)) as pool:

@@ -18,7 +18,7 @@ from consumer.engine.consumer import ConsumerEngine
 from consumer.engine.core import ClientCore
 from consumer.engine.fetch.collector import FetchCollector
 from consumer.engine.fetch.fetcher import Fetcher
-from consumer.engine.group.commit_queue import Commit
+from consumer.engine.group.commit_queue import QueuedCommit
 from consumer.engine.group.commits import Committer
 from consumer.engine.group.membership import Membership
 from consumer.engine.positions.offset_lookup import OffsetLookup
@@ -194,8 +194,8 @@ def a_commit_succeeds_before_it_is_sent(patch: Patch) -> None:
 
 @mutant(invariants.what_commit_reported_is_committed)
 def a_rejected_commit_succeeds(patch: Patch) -> None:
-    original = Commit.complete
-    patch.setattr(Commit, "complete", lambda self, error: original(self, None))
+    original = QueuedCommit.complete
+    patch.setattr(QueuedCommit, "complete", lambda self, error: original(self, None))
 
 
 @mutant(invariants.a_clean_handover_loses_no_commit)
@@ -218,14 +218,14 @@ def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
 
 @mutant(invariants.every_future_ends)
 def a_commit_that_is_late_is_forgotten(patch: Patch) -> None:
-    original = Commit.complete
+    original = QueuedCommit.complete
 
-    def complete(self: Commit, error: Any) -> None:
+    def complete(self: QueuedCommit, error: Any) -> None:
         if isinstance(error, RequestTimedOut):
             self.on_committed = lambda error: None
         original(self, error)
 
-    patch.setattr(Commit, "complete", complete)
+    patch.setattr(QueuedCommit, "complete", complete)
 
 
 @mutant(invariants.close_ends_in_time)

@@ -45,7 +45,7 @@ from ..positions.partition_states import PartitionState
 from ..requests import ISOLATION
 from .buffers import CompletedFetch
 from .replicas import PreferredReplicas
-from .sessions import TOPIC_IDS_FROM, BrokerFetches, FetchSession, FetchTarget
+from .sessions import TOPIC_IDS_FROM, BrokerFetches, FetchSessionHandler, FetchTarget
 
 # Number of immediate responses without records after which the client backs off. A few such responses are
 # normal: from a leader that names a follower, or from a log that was just truncated.
@@ -215,7 +215,7 @@ class Fetcher:
     def _send_extra_fetch(self, node: int, broker: BrokerFetches) -> None:
         """Send a fetch without a session for partitions that the one in flight does not contain."""
         added, broker.added = broker.added, {}
-        session = FetchSession(sessionless=True)
+        session = FetchSessionHandler(sessionless=True)
         states: list[tuple[PartitionState, int]] = []
         for partition, state in added.items():
             target = broker.session.targets.get(partition)
@@ -245,7 +245,12 @@ class Fetcher:
             state.mark_dirty()
 
     def _send(
-        self, node: int, lane: int, session: FetchSession, then: Callable[[Call], None], max_wait_ms: int
+        self,
+        node: int,
+        lane: int,
+        session: FetchSessionHandler,
+        then: Callable[[Call], None],
+        max_wait_ms: int,
     ) -> None:
         """Send the next fetch of a session."""
         options, plan = self._core.options, session.plan()
@@ -268,7 +273,9 @@ class Fetcher:
             max_version=TOPIC_IDS_FROM - 1 if session.has_unknown_ids else None,
         )
 
-    def _on_response(self, node: int, broker: BrokerFetches, session: FetchSession, call: Call) -> None:
+    def _on_response(
+        self, node: int, broker: BrokerFetches, session: FetchSessionHandler, call: Call
+    ) -> None:
         """Handle the response, or the failure, of a fetch."""
         core = self._core
         response = call.response

@@ -85,7 +85,7 @@ class FetchPlan(msgspec.Struct, frozen=True):
         return request
 
 
-class FetchSession:
+class FetchSessionHandler:
     """The session with one broker.
 
     Call `set_target` and `forget` for changes, `plan` for each fetch, then `accepts` with the response, or
@@ -234,7 +234,7 @@ class BrokerFetches:
     """The fetches of one broker."""
 
     def __init__(self) -> None:
-        self.session = FetchSession()
+        self.session = FetchSessionHandler()
         self.open = False
         self.extra_open = False
         self.first = True

@@ -18,7 +18,7 @@ from ..positions.partition_states import PartitionState
 from .initial_commits import Offsets, OnCommitted
 
 
-class Commit(msgspec.Struct, eq=False):
+class QueuedCommit(msgspec.Struct, eq=False):
     """A commit that has not completed. Without offsets it only waits for the commits before it."""
 
     offsets: Offsets
@@ -64,22 +64,22 @@ class CommitQueue:
     """The commits that wait to be sent, and the timeouts of all that have not completed."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Commit] = deque()
+        self._waiting: deque[QueuedCommit] = deque()
         # (deadline, number of the call, commit), as a heap.
-        self._deadlines: list[tuple[int, int, Commit]] = []
+        self._deadlines: list[tuple[int, int, QueuedCommit]] = []
         self._calls = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @property
-    def first(self) -> Commit | None:
+    def first(self) -> QueuedCommit | None:
         """The oldest commit that waits; commits that have timed out are dropped."""
         while self._waiting and self._waiting[0].is_completed:
             self._waiting.popleft()
         return self._waiting[0] if self._waiting else None
 
-    def add(self, commit: Commit) -> None:
+    def add(self, commit: QueuedCommit) -> None:
         """Add a new commit. One with a required identity goes to the front of the queue.
 
         All other commits may have to wait for the next generation.
@@ -95,11 +95,11 @@ class CommitQueue:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].is_completed]
             heapq.heapify(self._deadlines)
 
-    def add_again(self, commit: Commit) -> None:
+    def add_again(self, commit: QueuedCommit) -> None:
         """Put a commit at the front of the queue, to send it again before newer ones."""
         self._waiting.appendleft(commit)
 
-    def pop(self) -> Commit:
+    def pop(self) -> QueuedCommit:
         """Remove and return the oldest commit, to send it."""
         return self._waiting.popleft()
 
@@ -107,7 +107,7 @@ class CommitQueue:
         """Return the time of the first timeout (ms), or None."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def expire(self, now: int, in_flight: Commit | None) -> None:
+    def expire(self, now: int, in_flight: QueuedCommit | None) -> None:
         """Complete the commits whose timeout has passed."""
         while self._deadlines:
             deadline, _, commit = self._deadlines[0]
@@ -120,7 +120,7 @@ class CommitQueue:
                 commit.reason = commit.reason or "the coordinator has not answered yet"
             commit.complete(RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))
 
-    def clear(self) -> list[Commit]:
+    def clear(self) -> list[QueuedCommit]:
         """Remove and return all commits that wait."""
         commits = list(self._waiting)
         self._waiting.clear()

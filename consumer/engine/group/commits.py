@@ -36,7 +36,7 @@ from ..network.call import Call, Outcome
 from ..positions.partition_states import PartitionState
 from ..requests import offset_commit_codes, offset_commit_request, topic_ids_of
 from .auto_commit import AutoCommit
-from .commit_queue import Commit, CommitQueue
+from .commit_queue import CommitQueue, QueuedCommit
 from .coordinator import CoordinatorLookup
 from .initial_commits import InitialCommits, Offsets, OnCommitted
 
@@ -74,7 +74,7 @@ class Committer:
         self._on_error = on_error
         self._metadata = metadata
         self._queue = CommitQueue()
-        self._in_flight: Commit | None = None
+        self._in_flight: QueuedCommit | None = None
         self._refresh_at: int | None = None
         self._last_failed = False
         self.initial_commits = InitialCommits(core, self._commit_initial)
@@ -219,7 +219,7 @@ class Committer:
             for partition in offsets
             if requires_membership and (state := positions.get(partition)) is not None
         }
-        commit = Commit(
+        commit = QueuedCommit(
             offsets,
             deadline,
             timeout_ms,
@@ -275,7 +275,7 @@ class Committer:
         else:
             self._queue.add_again(commit)
 
-    def _send_or_complete(self, commit: Commit) -> bool:
+    def _send_or_complete(self, commit: QueuedCommit) -> bool:
         """Send or complete the oldest commit. Return False if it has to wait."""
         core, status = self._core, self._status
         if commit.deadline <= core.now:
@@ -309,7 +309,7 @@ class Committer:
         self._send(commit, node, identity)
         return True
 
-    def _drop_or_reject(self, commit: Commit) -> bool:
+    def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Drop revoked or re-created partitions from a commit, or fail it. Return whether it did."""
         checks_owner = commit.requires_membership and not self._fails_in_rebalance(commit)
         revoked = [p for p in commit.offsets if checks_owner and self._is_revoked(commit, p)]
@@ -331,12 +331,12 @@ class Committer:
             return True
         return False
 
-    def _is_revoked(self, commit: Commit, partition: TopicPartition) -> bool:
+    def _is_revoked(self, commit: QueuedCommit, partition: TopicPartition) -> bool:
         """Return whether the partition was revoked since the call, even if it was assigned again."""
         state = self._core.partitions.get(partition)
         return state is None or commit.states.get(partition, state) is not state
 
-    def _is_recreated(self, commit: Commit, topic: str) -> bool:
+    def _is_recreated(self, commit: QueuedCommit, topic: str) -> bool:
         """Return whether `topic` was deleted and re-created since `commit` was requested (KIP-516).
 
         Java's consumer commits by name and does not notice the change.
@@ -344,7 +344,7 @@ class Committer:
         core, known_id = self._core, commit.topic_ids.get(topic)
         return not core.options.as_java and known_id is not None and core.topic_ids.get(topic) != known_id
 
-    def _send(self, commit: Commit, node: int, identity: Identity | None) -> None:
+    def _send(self, commit: QueuedCommit, node: int, identity: Identity | None) -> None:
         core = self._core
         group_id = core.options.group_id
         assert group_id is not None
@@ -371,7 +371,7 @@ class Committer:
 
     # ---- responses
 
-    def _on_call_finished(self, commit: Commit, call: Call) -> None:
+    def _on_call_finished(self, commit: QueuedCommit, call: Call) -> None:
         if commit.call is not call:
             return  # the commit has been sent to another coordinator
         self._in_flight = None
@@ -384,7 +384,7 @@ class Committer:
         else:
             self._complete(commit, call.error)
 
-    def _on_response(self, commit: Commit, call: Call, response: OffsetCommitResponse) -> None:
+    def _on_response(self, commit: QueuedCommit, call: Call, response: OffsetCommitResponse) -> None:
         """Record the committed offsets; complete the commit, or retry it after an error (M61)."""
         codes = offset_commit_codes(commit.sent_topic_ids, response, call.version, commit.offsets)
         self._mark_committed(commit, codes)
@@ -407,7 +407,7 @@ class Committer:
             self._coordinator.confirm()
             self._complete(commit, None)
 
-    def _mark_committed(self, commit: Commit, codes: Mapping[TopicPartition, int]) -> None:
+    def _mark_committed(self, commit: QueuedCommit, codes: Mapping[TopicPartition, int]) -> None:
         """Record the committed offsets of partitions that the member has kept since the call."""
         for partition, (offset, _, _) in commit.offsets.items():
             state = self._core.partitions.get(partition)
@@ -417,7 +417,9 @@ class Committer:
                 if isinstance(state.error, NoOffsetForPartition):
                     state.await_committed_offset()
 
-    def _on_partition_errors(self, commit: Commit, call: Call, errors: Mapping[TopicPartition, int]) -> None:
+    def _on_partition_errors(
+        self, commit: QueuedCommit, call: Call, errors: Mapping[TopicPartition, int]
+    ) -> None:
         """Retry or fail the commit, according to the first error of the response (M61)."""
         partition, code = next(iter(errors.items()))
         reason = f"{partition} was answered with {describe(code)}"
@@ -472,11 +474,11 @@ class Committer:
         """
         return code in CANNOT_WRITE and not self._core.options.as_java
 
-    def _fails_in_rebalance(self, commit: Commit) -> bool:
+    def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
         """Return whether the commit fails during a rebalance, as in Java (M95)."""
         return self._core.options.as_java and not commit.drops_revoked
 
-    def _retry(self, commit: Commit, reason: str, error: KprotoError | None = None) -> None:
+    def _retry(self, commit: QueuedCommit, reason: str, error: KprotoError | None = None) -> None:
         """Send the commit again after a backoff. A commit with a single attempt fails with `error`."""
         if commit.is_completed:
             return
@@ -490,7 +492,7 @@ class Committer:
 
     # ---- completion
 
-    def _complete(self, commit: Commit, error: KprotoError | None) -> None:
+    def _complete(self, commit: QueuedCommit, error: KprotoError | None) -> None:
         commit.complete(error)
 
     def close(self) -> None:

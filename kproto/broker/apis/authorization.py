@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, cast
 from ...error_codes import ErrorCode
 from ...wire.message import Message
 from ..broker import Broker
-from ..call import Call, CloseConnection
+from ..call import Call, CloseWithoutResponse
 from ..security.acls import CLUSTER_NAME, Operation, Resource
 from ..topics import NO_ID
 
@@ -40,7 +40,7 @@ TOPIC_OPERATIONS: Final = (
 )
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
-Authorized = Call | Message | CloseConnection
+Authorized = Call | Message | CloseWithoutResponse
 """The call to execute, possibly narrowed; otherwise the response, or a closed connection."""
 
 

@@ -7,8 +7,8 @@ from typing import Final
 from ...error_codes import ErrorCode
 from ...messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ..broker import Broker
-from ..call import Call, CloseConnection, Result
-from ..security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
+from ..call import Call, CloseWithoutResponse, Result
+from ..security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, Resource
 from .acl_filters import NO_AUTHORIZER, UNKNOWN_ELEMENTS, has_unknown
 from .api import Api
 from .authorization import AUTHORIZATION_FAILED, on_cluster
@@ -24,7 +24,7 @@ def handle_create_acls(broker: Broker, call: Call) -> Result:
     request = call.request
     assert isinstance(request, CreateAclsRequest)
     if any(map(_is_unparsable, request.creations)):
-        return CloseConnection(UNKNOWN_ELEMENTS)
+        return CloseWithoutResponse(UNKNOWN_ELEMENTS)
     if broker.acls is not None and any(map(_has_filter_value, request.creations)):
         return refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, call.version, None)
     return CreateAclsResponse(
@@ -71,7 +71,7 @@ def _has_filter_value(creation: AclCreation) -> bool:
 
     If one ACL of a request has such a value, Kafka creates none of them.
     """
-    if creation.resource_pattern_type in (Pattern.ANY, Pattern.MATCH):
+    if creation.resource_pattern_type in (PatternType.ANY, PatternType.MATCH):
         return True
     return _ANY in (creation.resource_type, creation.operation, creation.permission_type)
 
@@ -84,7 +84,7 @@ def _fault(creation: AclCreation) -> str | None:
         return "Invalid empty resource name"
     if creation.resource_type not in {*Resource}:
         return "Invalid resourceType UNKNOWN"
-    if creation.resource_pattern_type not in {*Pattern}:
+    if creation.resource_pattern_type not in {*PatternType}:
         return "Invalid patternType UNKNOWN"
     if creation.operation not in {*Operation}:
         return "Invalid operation UNKNOWN"

@@ -11,8 +11,8 @@ from ...messages.delete_acls import (
     DeleteAclsResponse,
 )
 from ..broker import Broker
-from ..call import Call, CloseConnection, Result
-from ..security.acls import Acl, Operation, Pattern, Permission, Resource
+from ..call import Call, CloseWithoutResponse, Result
+from ..security.acls import Acl, Operation, PatternType, Permission, Resource
 from .acl_filters import NO_AUTHORIZER, UNKNOWN_ELEMENTS, acl_filter, is_unparsable_filter
 from .api import Api
 from .authorization import AUTHORIZATION_FAILED, on_cluster
@@ -26,7 +26,7 @@ def handle_delete_acls(broker: Broker, call: Call) -> Result:
     request = call.request
     assert isinstance(request, DeleteAclsRequest)
     if any(map(is_unparsable_filter, request.filters)):
-        return CloseConnection(UNKNOWN_ELEMENTS)
+        return CloseWithoutResponse(UNKNOWN_ELEMENTS)
     if broker.acls is None:
         return refuse(request, ErrorCode.SECURITY_DISABLED, call.version, NO_AUTHORIZER)
     results: list[DeleteAclsFilterResult] = []
@@ -78,7 +78,9 @@ def _fault(requested: DeleteAclsFilter) -> str | None:
 
     DescribeAcls, unlike DeleteAcls, accepts filters with unassigned enum values.
     """
-    if requested.resource_type_filter not in {*Resource} or requested.pattern_type_filter not in {*Pattern}:
+    if requested.resource_type_filter not in {*Resource} or requested.pattern_type_filter not in {
+        *PatternType
+    }:
         return "Unknown patternFilter."
     known = requested.operation in {*Operation} and requested.permission_type in {*Permission}
     return None if known else "Unknown entryFilter."

@@ -10,7 +10,7 @@ from ...messages.describe_acls import (
     DescribeAclsResponse,
 )
 from ..broker import Broker
-from ..call import Call, CloseConnection, Result
+from ..call import Call, CloseWithoutResponse, Result
 from ..security.acls import Operation
 from .acl_filters import NO_AUTHORIZER, UNKNOWN_ELEMENTS, acl_filter, is_unparsable_filter
 from .api import Api
@@ -22,7 +22,7 @@ def handle_describe_acls(broker: Broker, call: Call) -> Result:
     request = call.request
     assert isinstance(request, DescribeAclsRequest)
     if is_unparsable_filter(request):
-        return CloseConnection(UNKNOWN_ELEMENTS)
+        return CloseWithoutResponse(UNKNOWN_ELEMENTS)
     if broker.acls is None:
         return refuse(request, ErrorCode.SECURITY_DISABLED, call.version, NO_AUTHORIZER)
     by_resource: dict[tuple[int, str, int], list[AclDescription]] = {}

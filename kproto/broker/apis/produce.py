@@ -35,7 +35,7 @@ from ...messages.produce import (
 from ...records import Batch, assign_offsets, batches
 from ...wire.message import Message
 from ..broker import Broker
-from ..call import Call, CloseConnection, Result
+from ..call import Call, CloseWithoutResponse, Result
 from ..producer_state import StoredBatch, last_sequence
 from ..security.acls import Operation, Resource
 from ..topics import Partition, Topic
@@ -130,8 +130,8 @@ def handle_produce(broker: Broker, call: Call) -> Result:
     return _close_without_acks(ErrorCode(errors[0])) if errors else None
 
 
-def _close_without_acks(error: ErrorCode) -> CloseConnection:
-    return CloseConnection(f"a produce with acks=0 failed: {error.name}")
+def _close_without_acks(error: ErrorCode) -> CloseWithoutResponse:
+    return CloseWithoutResponse(f"a produce with acks=0 failed: {error.name}")
 
 
 def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
@@ -229,7 +229,7 @@ def refuse(request: ProduceRequest, error: ErrorCode, version: int) -> Message:
     )
 
 
-def _refuse(request: ProduceRequest, error: ErrorCode) -> Message | CloseConnection:
+def _refuse(request: ProduceRequest, error: ErrorCode) -> Message | CloseWithoutResponse:
     """Return an error for every partition, or close the connection if acks=0."""
     return _close_without_acks(error) if request.acks == 0 else refuse(request, error, 0)
 

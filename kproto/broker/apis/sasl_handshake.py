@@ -6,7 +6,7 @@ from ...error_codes import ErrorCode
 from ...messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ...wire.message import Message
 from ..broker import Broker
-from ..call import Call, CloseConnection, RespondThenClose, Result
+from ..call import Call, CloseWithoutResponse, RespondThenClose, Result
 from ..security.authenticator import SaslState
 from .api import Api
 
@@ -30,7 +30,7 @@ def handle_sasl_handshake(broker: Broker, call: Call) -> Result:
     if not authenticator.select_mechanism(request.mechanism, nonce, call.now, raw=raw):
         reason = f"a mechanism that is not enabled: {request.mechanism[:50]!r}"
         if reauthenticates:
-            return CloseConnection(reason)
+            return CloseWithoutResponse(reason)
         refusal = SaslHandshakeResponse(
             error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
         )

@@ -36,7 +36,7 @@ class Resource(IntEnum):
     USER = 7
 
 
-class Pattern(IntEnum):
+class PatternType(IntEnum):
     """Kafka's PatternType; ANY and MATCH are for filters only."""
 
     ANY = 1
@@ -80,7 +80,7 @@ _IMPLIED_BY: Final = {
 
 
 class Acl(NamedTuple):
-    """One ACL; its numbers are values of `Resource`, `Pattern`, `Operation` and `Permission`."""
+    """One ACL; its numbers are values of `Resource`, `PatternType`, `Operation` and `Permission`."""
 
     resource: int
     name: str
@@ -94,7 +94,7 @@ class Acl(NamedTuple):
         """Return whether the ACL covers this resource."""
         if self.resource != resource:
             return False
-        if self.pattern == Pattern.PREFIXED:
+        if self.pattern == PatternType.PREFIXED:
             return name.startswith(self.name)
         # StandardAuthorizer's search treats * as a prefix of names that begin with *, so that the literal *
         # does not cover them.
@@ -139,12 +139,12 @@ class AclFilter:
         )
 
     def _matches_name(self, acl: Acl) -> bool:
-        if self.pattern not in (Pattern.ANY, Pattern.MATCH, acl.pattern):
+        if self.pattern not in (PatternType.ANY, PatternType.MATCH, acl.pattern):
             return False
         if self.name is None or self.name == acl.name:
             return True
-        return self.pattern == Pattern.MATCH and (
-            (acl.pattern == Pattern.LITERAL and acl.name == "*") or acl.covers(acl.resource, self.name)
+        return self.pattern == PatternType.MATCH and (
+            (acl.pattern == PatternType.LITERAL and acl.name == "*") or acl.covers(acl.resource, self.name)
         )
 
 
@@ -195,7 +195,7 @@ class Acls:
             if acl.resource == resource and acl.applies_to(principal, host) and acl.decides(operation)
         ]
         denied = [acl for acl in deciding if acl.permission == Permission.DENY]
-        if any(acl.pattern == Pattern.LITERAL and acl.name == "*" for acl in denied):
+        if any(acl.pattern == PatternType.LITERAL and acl.name == "*" for acl in denied):
             return False
         if self._allow_everyone:
             return True
@@ -207,6 +207,6 @@ class Acls:
 
 def _dominates(deny: Acl, allow: Acl) -> bool:
     """Return whether a DENY covers every name that an ALLOW covers."""
-    if deny.pattern == Pattern.PREFIXED:
+    if deny.pattern == PatternType.PREFIXED:
         return allow.name.startswith(deny.name) and allow.name != "*"
-    return allow.pattern == Pattern.LITERAL and allow.name == deny.name
+    return allow.pattern == PatternType.LITERAL and allow.name == deny.name

@@ -21,7 +21,7 @@ from typing import ClassVar
 from ...wire.message import Message
 from ..contract import Address, CloseConnection, Notify, RequestFailed, ResponseReceived, SendRequest
 from . import errors
-from .config import Dialect, Settings
+from .config import Dialect, SaramaSettings
 from .errors import GoError
 from .routines import Routine, Scheduler, States, Table, ignore, row
 
@@ -60,7 +60,7 @@ class BrokerResponse:
 class ClientNetwork(Scheduler):
     """What the parts of a client use to send requests and to report errors."""
 
-    def __init__(self, settings: Settings, versions: Mapping[int, int], dialect: Dialect) -> None:
+    def __init__(self, settings: SaramaSettings, versions: Mapping[int, int], dialect: Dialect) -> None:
         super().__init__()
         self.settings = settings
         self.versions = versions

@@ -13,8 +13,8 @@ from ...group.subscription import TopicPartition
 from ..contract import CloseConnection, FinishClose, Started
 from .broker import ClientNetwork, SaramaBroker
 from .broker_consumer import BrokerConsumers, Subscriber
-from .config import PRESENT, VERSIONS, Dialect, Settings
-from .coordinator_lookup import GroupCoordinator
+from .config import PRESENT, VERSIONS, Dialect, SaramaSettings
+from .coordinator_lookup import CachedCoordinator
 from .metadata import Metadata, Updater
 
 
@@ -22,12 +22,12 @@ class SaramaClient(ClientNetwork):
     """The state that all goroutines of a sarama client share."""
 
     def __init__(
-        self, settings: Settings, versions: Mapping[int, int] = VERSIONS, dialect: Dialect = PRESENT
+        self, settings: SaramaSettings, versions: Mapping[int, int] = VERSIONS, dialect: Dialect = PRESENT
     ) -> None:
         super().__init__(settings, versions, dialect)
         self.metadata = Metadata(self)
         self.updater: Updater | None = None
-        self.coordinator = GroupCoordinator(self.metadata)
+        self.coordinator = CachedCoordinator(self.metadata)
         self.consumers = BrokerConsumers(self)
         self.children: dict[TopicPartition, Subscriber] = {}
         self.paused: set[TopicPartition] = set()

@@ -10,7 +10,7 @@ from ...errors import ConfigError
 from ..contract import ModelConfig
 from .versions import INSTANCES_SINCE, MAX_VERSION, VERSIONS, KafkaVersion, key, parse
 
-__all__ = ["NEWEST", "OLDEST", "VERSIONS", "Settings", "key", "settings"]
+__all__ = ["NEWEST", "OLDEST", "VERSIONS", "SaramaSettings", "key", "settings"]
 
 
 NEWEST, OLDEST = -1, -2  # sarama's OffsetNewest and OffsetOldest, also the timestamps in ListOffsets
@@ -35,7 +35,7 @@ OLD = Dialect(pipelines=True, asks_bootstrap=True, gather_ms=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SaramaSettings:
     """The options by sarama's own names in snake_case. Times are in milliseconds."""
 
     version: KafkaVersion
@@ -80,7 +80,7 @@ class Settings:
         return all(name == "cooperative-sticky" for name in self.strategies)
 
 
-def settings(config: ModelConfig) -> Settings:
+def settings(config: ModelConfig) -> SaramaSettings:
     """Return sarama's options for `config`.
 
     `extra` holds options by sarama's own names, such as "Offsets.Retry.Max" and "Fetch.Max". Raises
@@ -105,7 +105,7 @@ def settings(config: ModelConfig) -> Settings:
 
     version_text = config.extra.get("Version")
     version = MAX_VERSION if version_text is None else parse(str(version_text))
-    return Settings(
+    return SaramaSettings(
         version=version,
         client_id=config.client_id,
         group_id=config.group_id,

@@ -45,7 +45,7 @@ from .consumer_group_join import Join
 from .consumer_group_session import GroupSession
 from .consumer_group_state import Joined, S, SaramaGroup, SaramaGroupState
 from .errors import GoError
-from .initial_offset import CommittedOffset
+from .initial_offset import InitialOffsetFetch
 from .offset_manager import PartitionOffset
 from .routines import ignore, row
 
@@ -119,7 +119,7 @@ def _fetch_next_offset(group: SaramaGroup, payload: object) -> None:
     session = group.session
     assert session is not None
     if group.unfetched_claims:
-        CommittedOffset(session.offsets, group, group.unfetched_claims[0]).start()
+        InitialOffsetFetch(session.offsets, group, group.unfetched_claims[0]).start()
     elif group.state is S.FETCHING_OFFSETS:
         group.move(S.SETTING_UP)
         group.last_session = session

@@ -24,7 +24,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 NO_OFFSETS_TOPIC_MS = 2_000
 
 
-class GroupCoordinator:
+class CachedCoordinator:
     """The cached group coordinator of the client."""
 
     def __init__(self, metadata: Metadata) -> None:
@@ -75,7 +75,7 @@ class Lookup(Routine):
         S.DONE: set(),
     }
 
-    def __init__(self, coordinator: GroupCoordinator, caller: Routine) -> None:
+    def __init__(self, coordinator: CachedCoordinator, caller: Routine) -> None:
         super().__init__(S.CHOOSING_BROKER)
         self.coordinator = coordinator
         self.metadata = coordinator.metadata

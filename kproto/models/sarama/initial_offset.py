@@ -49,7 +49,7 @@ class CommittedOffsetState(States):
 F = CommittedOffsetState
 
 
-class CommittedOffset(Routine):
+class InitialOffsetFetch(Routine):
     """fetchInitialOffset: `caller` resumes with "offset_fetched" and the partition's offset, or the error."""
 
     __slots__ = ("caller", "offsets", "partition", "retries")
@@ -71,7 +71,7 @@ class CommittedOffset(Routine):
         self.offsets.find_coordinator(self)
 
 
-def _on_coordinator(fetch: CommittedOffset, coordinator: SaramaBroker | GoError) -> None:
+def _on_coordinator(fetch: InitialOffsetFetch, coordinator: SaramaBroker | GoError) -> None:
     if isinstance(coordinator, GoError):
         if _use_retry(fetch, coordinator):
             return
@@ -81,7 +81,7 @@ def _on_coordinator(fetch: CommittedOffset, coordinator: SaramaBroker | GoError)
     coordinator.call(fetch, _build_request(fetch))
 
 
-def _build_request(fetch: CommittedOffset) -> OffsetFetchRequest:
+def _build_request(fetch: InitialOffsetFetch) -> OffsetFetchRequest:
     client = fetch.offsets.client
     settings, version = client.settings, client.version(key(OffsetFetchRequest))
     topic, index = fetch.partition
@@ -97,7 +97,7 @@ def _build_request(fetch: CommittedOffset) -> OffsetFetchRequest:
     )
 
 
-def _on_response(fetch: CommittedOffset, broker_response: BrokerResponse) -> None:
+def _on_response(fetch: InitialOffsetFetch, broker_response: BrokerResponse) -> None:
     if not isinstance(broker_response.response, OffsetFetchResponse):
         if not _use_retry(fetch, broker_response.error or errors.INCOMPLETE):
             fetch.offsets.release_coordinator(broker_response.broker)
@@ -135,7 +135,7 @@ def _read_response(
     return group.error_code or errors.INCOMPLETE
 
 
-def _use_retry(fetch: CommittedOffset, error: GoError) -> bool:
+def _use_retry(fetch: InitialOffsetFetch, error: GoError) -> bool:
     """Count a retry. Without one left, finish with the error and return True."""
     if fetch.retries <= 0:
         _finish(fetch, error)
@@ -144,17 +144,17 @@ def _use_retry(fetch: CommittedOffset, error: GoError) -> bool:
     return False
 
 
-def _on_backoff_elapsed(fetch: CommittedOffset, payload: object) -> None:
+def _on_backoff_elapsed(fetch: InitialOffsetFetch, payload: object) -> None:
     fetch.move(F.FINDING_COORDINATOR)
     fetch.offsets.find_coordinator(fetch)
 
 
-def _finish(fetch: CommittedOffset, result: PartitionOffset | GoError) -> None:
+def _finish(fetch: InitialOffsetFetch, result: PartitionOffset | GoError) -> None:
     fetch.move(F.DONE)
     fetch.offsets.client.resume(fetch.caller, "offset_fetched", result)
 
 
-CommittedOffset.TABLE = {
+InitialOffsetFetch.TABLE = {
     "coordinator": row(F, FINDING_COORDINATOR=_on_coordinator),
     "response": row(F, REQUESTING=_on_response),
     "timer_elapsed": row(F, WAITING=_on_backoff_elapsed),

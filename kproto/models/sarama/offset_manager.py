@@ -123,9 +123,9 @@ class OffsetManager(Routine):
         self.writer: Routine | None = None  # the routine that waits for them to end, to change the generation
         self.writing = False  # the generation is changing: no flush starts
         self.locked_out: list[Flush] = []
-        self.committer: Committer | None = None
+        self.committer: MainLoop | None = None
         if client.settings.offsets_auto_commit:
-            self.committer = Committer(self)
+            self.committer = MainLoop(self)
 
     # -- the coordinator
 
@@ -387,7 +387,7 @@ class CommitterState(States):
 C = CommitterState
 
 
-class Committer(Routine):
+class MainLoop(Routine):
     """The goroutine mainLoop: a flush every AutoCommit.Interval."""
 
     __slots__ = ("closing", "offsets", "ticker")
@@ -407,13 +407,13 @@ class Committer(Routine):
         client.sleep(self, self.ticker.at)
 
 
-def _on_tick(committer: Committer, payload: object) -> None:
+def _on_tick(committer: MainLoop, payload: object) -> None:
     committer.ticker.take_tick(committer.offsets.client.now)
     committer.move(C.FLUSHING)
     Flush(committer.offsets, committer).start()
 
 
-def _on_flushed(committer: Committer, payload: object) -> None:
+def _on_flushed(committer: MainLoop, payload: object) -> None:
     client = committer.offsets.client
     committer.offsets.release_closed(False, None)
     if committer.closing is not None:
@@ -424,16 +424,16 @@ def _on_flushed(committer: Committer, payload: object) -> None:
     client.sleep(committer, committer.ticker.at)
 
 
-def _stop(committer: Committer, closing: Routine) -> None:
+def _stop(committer: MainLoop, closing: Routine) -> None:
     committer.move(C.STOPPED)
     committer.offsets.client.resume(closing, "stopped")
 
 
-def _stop_later(committer: Committer, closing: Routine) -> None:
+def _stop_later(committer: MainLoop, closing: Routine) -> None:
     committer.closing = closing
 
 
-Committer.TABLE = {
+MainLoop.TABLE = {
     "timer_elapsed": row(C, WAITING=_on_tick),
     "flushed": row(C, FLUSHING=_on_flushed),
     "stop": row(C, WAITING=_stop, FLUSHING=_stop_later),

@@ -34,7 +34,7 @@ FENCES: Final = frozenset(
 )
 
 
-class Exchange(WorldState):
+class NetworkExchange(WorldState):
     """The part of `World` that transports bytes. Clients call `open`, `write_to` and `shut`."""
 
     def open(self, client: Client, key: Any, host: str, port: int) -> None:

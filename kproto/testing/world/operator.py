@@ -23,14 +23,14 @@ from ...records import BatchBuilder, assign_offsets, encode_batch
 from ...records.record import Record
 from ...validation import BYTES, PARTITION, TEXT, WHOLE_NUMBER, ZERO_OR_MORE, Rule, checked, has_attributes
 from ...wire.message import Message
-from .exchange import Exchange
+from .exchange import NetworkExchange
 from .journal import journaled
 
 # Rules of arguments.
 _REQUEST: Final = Rule(has_attributes("__api_key__", "encode"), "a request, as FetchRequest(...)")
 
 
-class Operator(Exchange):
+class Operator(NetworkExchange):
     """The part of `World` that acts on the cluster. Network faults do not delay its calls."""
 
     # ---- topics and records

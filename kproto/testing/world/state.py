@@ -13,7 +13,7 @@ from uuid import UUID
 from ...broker.apis.table import served_versions
 from ...broker.broker import Broker
 from ...broker.call import Node
-from ...broker.cluster import Cluster
+from ...broker.cluster import BrokerCluster
 from ...broker.settings import Settings
 from ...broker.topics import Partition
 from ...errors import IllegalState
@@ -92,7 +92,7 @@ class WorldState:
         nodes = [Node(1 + n, "broker" if n == 0 else f"broker{1 + n}", 9092) for n in range(brokers)]
         self.nodes: Final = {node.id: node for node in nodes}
         self.addresses: Final = [(node.host, node.port) for node in nodes]
-        self.cluster: Final = Cluster(self.settings, nodes)
+        self.cluster: Final = BrokerCluster(self.settings, nodes)
         self.brokers: Final = {node.id: self.create_broker(node) for node in nodes}
         self.planned_ticks: dict[int, int | None] = dict.fromkeys(self.nodes)
         self.pending_requests: dict[int, tuple[int, int]] = {}

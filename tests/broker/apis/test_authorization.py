@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproto.broker.machine import ClientConnected, CreateTopic
-from kproto.broker.security.acls import Acl, Pattern, Permission, Resource
+from kproto.broker.security.acls import Acl, PatternType, Permission, Resource
 from kproto.broker.security.acls import Operation as Op
 from kproto.machine import RequestReceived
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -43,7 +43,7 @@ STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 def rule(name: str = "t", operation: int = Op.READ, permission: int = ALLOW, **attributes: Any) -> Acl:
     fields = {
         "resource": Resource.TOPIC,
-        "pattern": Pattern.LITERAL,
+        "pattern": PatternType.LITERAL,
         "principal": BOB,
         "host": "*",
         **attributes,

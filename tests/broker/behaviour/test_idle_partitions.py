@@ -11,7 +11,7 @@ import pytest
 from kproto.broker.apis.fetch import DelayedFetch
 from kproto.broker.fetch_sessions import FetchContext, FetchSession
 from kproto.broker.machine import ElectLeader, TruncateLog
-from kproto.broker.security.acls import Acl, Acls, Operation, Pattern, Permission, Resource
+from kproto.broker.security.acls import Acl, Acls, Operation, PatternType, Permission, Resource
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.fetch import FetchTopic, ForgottenTopic
@@ -20,7 +20,7 @@ from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_top
 from tests.seeds import repeatable, seeds
 
 PARTITIONS = 4
-DENIED = Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:*", "*", Operation.READ, Permission.DENY)
+DENIED = Acl(Resource.TOPIC, "t", PatternType.LITERAL, "User:*", "*", Operation.READ, Permission.DENY)
 
 
 class Reader:

@@ -10,7 +10,7 @@ import pytest
 from kproto.broker.apis.table import REFUSABLE, served_versions
 from kproto.broker.broker import Broker, TransactionCoordinatorStep
 from kproto.broker.call import Node
-from kproto.broker.cluster import Cluster
+from kproto.broker.cluster import BrokerCluster
 from kproto.broker.machine import CreateTopic, FailRequests, TruncateLog
 from kproto.broker.settings import Settings
 from kproto.broker.topics import NO_ID
@@ -392,7 +392,7 @@ def test_markers_are_not_records(stage: Stage, client: Client, producer: Transac
 
 def test_one_node_coordinates_and_all_nodes_accept_transactional_batches() -> None:
     settings = Settings.from_properties({})
-    cluster = Cluster(settings, [Node(1, "one", 1), Node(2, "two", 2)])
+    cluster = BrokerCluster(settings, [Node(1, "one", 1), Node(2, "two", 2)])
     first, second = (
         Broker(settings, node, served_versions(), cluster=cluster) for node in cluster.nodes.values()
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.broker.security.acls import Acl, AclFilter, Acls, Pattern, Permission, Resource
+from kproto.broker.security.acls import Acl, AclFilter, Acls, PatternType, Permission, Resource
 from kproto.broker.security.acls import Operation as Op
 
 BOB, HOST = "User:bob", "10.0.0.7"
@@ -18,7 +18,13 @@ ALLOW, DENY = Permission.ALLOW, Permission.DENY
 
 
 def rule(name: str = "t", operation: int = Op.READ, permission: int = ALLOW, **more: Any) -> Acl:
-    fields = {"resource": Resource.TOPIC, "pattern": Pattern.LITERAL, "principal": BOB, "host": "*", **more}
+    fields = {
+        "resource": Resource.TOPIC,
+        "pattern": PatternType.LITERAL,
+        "principal": BOB,
+        "host": "*",
+        **more,
+    }
     return Acl(name=name, operation=operation, permission=permission, **fields)
 
 
@@ -42,7 +48,7 @@ def test_an_allowed_operation_is_permitted() -> None:
     assert allows(Op.READ, rule(host=HOST))
     assert allows(Op.READ, rule("*"))
     assert allows(Op.READ, rule(principal="User:*"))
-    assert allows(Op.READ, rule("t-", pattern=Pattern.PREFIXED), name="t-1")
+    assert allows(Op.READ, rule("t-", pattern=PatternType.PREFIXED), name="t-1")
     assert allows(Op.WRITE, rule(operation=Op.ALL))
 
 
@@ -50,7 +56,7 @@ def test_deny_has_precedence_over_allow() -> None:
     for deny in (
         rule(permission=DENY),
         rule("*", Op.ALL, DENY),
-        rule("", permission=DENY, pattern=Pattern.PREFIXED),
+        rule("", permission=DENY, pattern=PatternType.PREFIXED),
     ):
         assert not allows(Op.READ, rule(), rule("*", Op.ALL), deny)
 
@@ -74,15 +80,18 @@ def test_super_users_may_do_everything() -> None:
 
 def test_a_match_filter_finds_all_acls_that_cover_a_name() -> None:
     acls = Acls()
-    known = [rule(), rule("*"), rule("t", pattern=Pattern.PREFIXED), rule("other")]
+    known = [rule(), rule("*"), rule("t", pattern=PatternType.PREFIXED), rule("other")]
     for acl in known:
         acls.add(acl)
     everything = {"principal": None, "host": None, "operation": Op.ANY, "permission": Permission.ANY}
-    match = AclFilter(Resource.TOPIC, "t", Pattern.MATCH, **everything)
+    match = AclFilter(Resource.TOPIC, "t", PatternType.MATCH, **everything)
     assert acls.matching(match) == known[:3]
-    assert acls.matching(AclFilter(Resource.TOPIC, "t", Pattern.ANY, **everything)) == [known[0], known[2]]
-    assert acls.matching(AclFilter(Resource.ANY, None, Pattern.ANY, **everything)) == known
-    assert acls.matching(AclFilter(Resource.GROUP, None, Pattern.ANY, **everything)) == []
+    assert acls.matching(AclFilter(Resource.TOPIC, "t", PatternType.ANY, **everything)) == [
+        known[0],
+        known[2],
+    ]
+    assert acls.matching(AclFilter(Resource.ANY, None, PatternType.ANY, **everything)) == known
+    assert acls.matching(AclFilter(Resource.GROUP, None, PatternType.ANY, **everything)) == []
 
 
 RULES = st.builds(
@@ -90,7 +99,7 @@ RULES = st.builds(
     st.sampled_from(["t", "*", "other", ""]),
     st.sampled_from([Op.ALL, Op.READ, Op.WRITE, Op.DESCRIBE]),
     st.sampled_from([ALLOW, DENY]),
-    pattern=st.sampled_from([Pattern.LITERAL, Pattern.PREFIXED]),
+    pattern=st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
     principal=st.sampled_from([BOB, "User:*", "User:eve"]),
 )
 
@@ -107,4 +116,4 @@ def test_another_deny_never_permits_more(rules: list[Acl], deny: Acl, operation:
 def test_a_wildcard_acl_skips_names_that_begin_with_a_star() -> None:
     assert not allows(Op.READ, rule("*"), name="*t")
     assert allows(Op.READ, rule("*"), name="*")
-    assert allows(Op.READ, rule("*"), rule("*", permission=DENY, pattern=Pattern.PREFIXED), name="t")
+    assert allows(Op.READ, rule("*"), rule("*", permission=DENY, pattern=PatternType.PREFIXED), name="t")

@@ -21,7 +21,7 @@ from kproto.models.sarama import (
 from kproto.models.sarama.application import Application
 from kproto.models.sarama.consumer_group_session import GroupSession, Heartbeat
 from kproto.models.sarama.errors import GoError
-from kproto.models.sarama.offset_manager import Committer, OffsetManager, PartitionOffset
+from kproto.models.sarama.offset_manager import MainLoop, OffsetManager, PartitionOffset
 from kproto.models.sarama.partition_consumer import Feeder, PartitionConsumer
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
@@ -94,7 +94,7 @@ def _feed_first_block(child: Any, subscription: Any, block: Any) -> None:
 
 def _always_create_committer(self: Any, *arguments: Any) -> None:
     _init_offsets(self, *arguments)
-    self.committer = self.committer or Committer(self)
+    self.committer = self.committer or MainLoop(self)
 
 
 def _send_retention_0(self: Any, targets: Any) -> Any:

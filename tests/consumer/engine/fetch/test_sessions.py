@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from consumer.engine.fetch.sessions import FetchSession, FetchTarget
+from consumer.engine.fetch.sessions import FetchSessionHandler, FetchTarget
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tests.consumer.stage import tp
 from tests.rules import rule
@@ -18,7 +18,7 @@ def new_target(offset: int = 0, topic_id: UUID = A) -> FetchTarget:
 
 
 def next_request(
-    session: FetchSession, targets: dict[int, FetchTarget], version: int = VERSION
+    session: FetchSessionHandler, targets: dict[int, FetchTarget], version: int = VERSION
 ) -> FetchRequest:
     """Return the next fetch request for these targets."""
     for partition in [partition for partition in session.targets if partition.partition not in targets]:
@@ -54,8 +54,8 @@ def forgotten_partitions(request: FetchRequest) -> list[tuple[UUID, int]]:
     return [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
 
 
-def started_session(**wants: int) -> FetchSession:
-    session = FetchSession()
+def started_session(**wants: int) -> FetchSessionHandler:
+    session = FetchSessionHandler()
     next_request(session, {0: new_target(), 1: new_target()})
     assert session.accepts(response(0, 1), VERSION)
     return session
@@ -63,7 +63,7 @@ def started_session(**wants: int) -> FetchSession:
 
 @rule("M160")
 def test_the_first_request_starts_a_session_with_all_partitions() -> None:
-    request = next_request(FetchSession(), {0: new_target(5), 1: new_target(7)})
+    request = next_request(FetchSessionHandler(), {0: new_target(5), 1: new_target(7)})
     assert (request.session_id, request.session_epoch) == (0, 0)
     assert requested_partitions(request) == [(0, 5), (1, 7)]
 
@@ -93,7 +93,7 @@ def test_a_new_topic_id_forgets_the_old_one() -> None:
 
 def test_a_response_to_a_full_request_must_contain_exactly_its_partitions() -> None:
     for partitions in ((0,), (0, 1, 2), ()):
-        session = FetchSession()
+        session = FetchSessionHandler()
         next_request(session, {0: new_target(), 1: new_target()})
         assert not session.accepts(response(*partitions), VERSION)
         assert (session.id, session.epoch) == (0, 0)
@@ -107,7 +107,7 @@ def test_an_incremental_response_may_omit_but_not_add_partitions() -> None:
 
 
 def test_without_a_session_every_request_is_full() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     next_request(session, {0: new_target(), 1: new_target()})
     assert session.accepts(response(0, 1, session_id=0), VERSION)
     assert requested_partitions(next_request(session, {0: new_target(), 1: new_target()})) == [(0, 0), (1, 0)]
@@ -151,12 +151,12 @@ def test_close_ends_the_session_once() -> None:
 
 
 def test_a_sessionless_fetch_starts_no_session() -> None:
-    session = FetchSession(sessionless=True)
+    session = FetchSessionHandler(sessionless=True)
     request = next_request(session, {0: new_target()})
     assert (request.session_id, request.session_epoch) == (0, -1)
     assert session.accepts(response(0, session_id=0), VERSION)
 
 
 def test_topics_are_named_up_to_version_12_and_have_ids_from_13() -> None:
-    assert next_request(FetchSession(), {0: new_target()}, 12).topics[0].topic == "t"
-    assert next_request(FetchSession(), {0: new_target()}, 13).topics[0].topic_id == A
+    assert next_request(FetchSessionHandler(), {0: new_target()}, 12).topics[0].topic == "t"
+    assert next_request(FetchSessionHandler(), {0: new_target()}, 13).topics[0].topic_id == A
