@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from .blocking.producer import Producer as Producer
     from .delivery import Delivery as Delivery
     from .delivery import RecordMetadata as RecordMetadata
-    from .engine.admin import FetchedBytes as FetchedBytes
-    from .engine.admin import Group as Group
-    from .engine.admin import GroupMember as GroupMember
-    from .engine.admin import ListedGroup as ListedGroup
-    from .engine.admin import OffsetAt as OffsetAt
+    from .engine.admin.groups import Group as Group
+    from .engine.admin.groups import GroupMember as GroupMember
+    from .engine.admin.groups import ListedGroup as ListedGroup
+    from .engine.admin.records import FetchedBytes as FetchedBytes
+    from .engine.admin.records import OffsetAt as OffsetAt
     from .engine.requests import CommittedOffset as CommittedOffset
     from .listener import RebalanceListener as RebalanceListener
     from .records import ColumnBatch as ColumnBatch
@@ -71,14 +71,14 @@ _SOURCES = {
     "ConsumerGroup": ".sarama.group_threads",
     "ConsumerRecord": ".records",
     "Delivery": ".delivery",
-    "FetchedBytes": ".engine.admin",
-    "Group": ".engine.admin",
+    "FetchedBytes": ".engine.admin.records",
+    "Group": ".engine.admin.groups",
     "GroupChange": ".records",
-    "GroupMember": ".engine.admin",
+    "GroupMember": ".engine.admin.groups",
     "GroupMetadata": ".records",
-    "ListedGroup": ".engine.admin",
+    "ListedGroup": ".engine.admin.groups",
     "NEWEST": ".sarama.partitions",
-    "OffsetAt": ".engine.admin",
+    "OffsetAt": ".engine.admin.records",
     "OLDEST": ".sarama.partitions",
     "PartitionConsumers": ".sarama.partitions_threads",
     "Producer": ".blocking.producer",

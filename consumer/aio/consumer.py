@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Never, NoReturn, Self, TypeVar, Unpack
 from kproto.group.subscription import TopicPartition
 from kproto.records.crc32c import preload
 
-from ..engine.admin import OffsetAt, Plan
+from ..engine.admin.plan import Plan
+from ..engine.admin.records import OffsetAt
 from ..engine.requests import CommittedOffset, Offset
 from ..lifecycle import BoundToProcess
 from ..listener import RebalanceListener

@@ -17,7 +17,10 @@ from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
 from ..context_managers import Block
-from ..engine.admin import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
+from ..engine.admin.cluster import Route
+from ..engine.admin.groups import Group, ListedGroup
+from ..engine.admin.plan import Plan
+from ..engine.admin.records import FetchedBytes, OffsetAt
 from ..engine.metadata.cluster import ClusterView
 from ..engine.network.call import Prepared
 from ..engine.requests import CommittedOffset, Offset

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, TypeVar, Unpack
 
 from kproto.group.subscription import TopicPartition
 
-from ..engine.admin import OffsetAt, Plan
+from ..engine.admin.plan import Plan
+from ..engine.admin.records import OffsetAt
 from ..engine.requests import CommittedOffset, Offset
 from ..lifecycle import BoundToProcess
 from ..listener import RebalanceListener

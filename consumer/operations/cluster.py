@@ -17,10 +17,17 @@ from kproto.wire.message import Message
 from .. import validation as check
 from ..addresses import addresses
 from ..clock import now, wall
-from ..engine import admin
 from ..engine import events as ev
-from ..engine.admin import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
+from ..engine.admin import cluster as cluster_plans
+from ..engine.admin import groups as group_plans
+from ..engine.admin import offsets as offset_plans
+from ..engine.admin import records as record_plans
+from ..engine.admin import topics as topic_plans
+from ..engine.admin.cluster import Route
 from ..engine.admin.engine import AdminEngine, step
+from ..engine.admin.groups import Group, ListedGroup
+from ..engine.admin.plan import Plan
+from ..engine.admin.records import FetchedBytes, OffsetAt
 from ..engine.metadata.cluster import ClusterView
 from ..engine.network.call import Prepared
 from ..engine.requests import CommittedOffset, Offset, triples
@@ -108,34 +115,34 @@ class ClusterOperations:
     ) -> tuple[Any, int]:
         request = check.request("request", request)
         node = check.route("node", node)
-        plan = admin.request(self.view, request, node, self.engine.clock)
+        plan = cluster_plans.request(self.view, request, node, self.engine.clock)
         return await self._run(method, plan, self._timeout_ms(timeout))
 
     # ---- metadata
 
     async def metadata(self, topics: Iterable[str] | None, timeout: float | None) -> ClusterView:
         names = check.optional(check.topics, "topics", topics)
-        plan = admin.read_metadata(self.view, names, self.engine.clock)
+        plan = cluster_plans.read_metadata(self.view, names, self.engine.clock)
         return await self._run("metadata", plan, self._timeout_ms(timeout))
 
     async def topics(self, timeout: float | None) -> dict[str, int]:
-        plan = admin.read_metadata(self.view, None, self.engine.clock)
+        plan = cluster_plans.read_metadata(self.view, None, self.engine.clock)
         view = await self._run("topics", plan, self._timeout_ms(timeout))
         return {name: len(topic.partitions) for name, topic in view.topics.items() if not topic.internal}
 
     async def partitions(self, topic: str, timeout: float | None) -> list[TopicPartition]:
         topic = check.topic("topic", topic)
-        plan = admin.partitions_of(self.view, topic, self.engine.clock)
+        plan = cluster_plans.partitions_of(self.view, topic, self.engine.clock)
         return await self._run("partitions", plan, self._timeout_ms(timeout))
 
     async def leader(self, partition: TopicPartition, timeout: float | None) -> int:
         partition = check.partition("partition", partition)
-        plan = admin.leader_of(self.view, partition, self.engine.clock)
+        plan = cluster_plans.leader_of(self.view, partition, self.engine.clock)
         return await self._run("leader", plan, self._timeout_ms(timeout))
 
     async def coordinator(self, group: str, timeout: float | None) -> int:
         group = check.group("group", group)
-        plan = admin.find_coordinator(self.view, group, self.engine.clock)
+        plan = cluster_plans.find_coordinator(self.view, group, self.engine.clock)
         return await self._run("coordinator", plan, self._timeout_ms(timeout))
 
     # ---- topics
@@ -150,7 +157,7 @@ class ClusterOperations:
     ) -> None:
         counts = check.partition_counts("topics", topics)
         limit = self._timeout_ms(timeout)
-        plan = admin.create_topics(
+        plan = topic_plans.create_topics(
             self.view,
             counts,
             self.engine.clock,
@@ -164,13 +171,13 @@ class ClusterOperations:
     async def create_partitions(self, totals: Mapping[str, int], timeout: float | None) -> None:
         counts = check.partition_counts("totals", totals)
         limit = self._timeout_ms(timeout)
-        plan = admin.create_partitions(self.view, counts, self.engine.clock, timeout_ms=limit)
+        plan = topic_plans.create_partitions(self.view, counts, self.engine.clock, timeout_ms=limit)
         await self._run("create_partitions", plan, limit)
 
     async def delete_topics(self, topics: Sequence[str], timeout: float | None) -> None:
         names = check.topics("topics", topics)
         limit = self._timeout_ms(timeout)
-        plan = admin.delete_topics(self.view, names, self.engine.clock, timeout_ms=limit)
+        plan = topic_plans.delete_topics(self.view, names, self.engine.clock, timeout_ms=limit)
         await self._run("delete_topics", plan, limit)
 
     # ---- offsets and records
@@ -181,7 +188,9 @@ class ClusterOperations:
         places = check.places("wants", wants)
         isolation = check.isolation("isolation", isolation)
         limit = self._timeout_ms(timeout)
-        plan = admin.list_offsets(self.view, places, self.engine.clock, isolation=isolation, timeout_ms=limit)
+        plan = record_plans.list_offsets(
+            self.view, places, self.engine.clock, isolation=isolation, timeout_ms=limit
+        )
         return await self._run("list_offsets", plan, limit)
 
     async def fetch(
@@ -196,7 +205,7 @@ class ClusterOperations:
         timeout: float | None,
     ) -> dict[TopicPartition, FetchedBytes]:
         offsets = check.fetch_offsets("wants", wants)
-        plan = admin.fetch(
+        plan = record_plans.fetch(
             self.view,
             offsets,
             self.engine.clock,
@@ -216,7 +225,9 @@ class ClusterOperations:
         batch = check.record_batch("records", records)
         acks = check.acks("acks", acks)
         limit = self._timeout_ms(timeout)
-        plan = admin.produce(self.view, partition, batch, self.engine.clock, acks=acks, timeout_ms=limit)
+        plan = record_plans.produce(
+            self.view, partition, batch, self.engine.clock, acks=acks, timeout_ms=limit
+        )
         return await self._run("produce", plan, limit)
 
     async def commit_offsets(
@@ -224,7 +235,7 @@ class ClusterOperations:
     ) -> None:
         group = check.group("group", group)
         chosen = triples(check.offsets("offsets", offsets))
-        plan = admin.commit_offsets(self.view, group, chosen, self.engine.clock)
+        plan = offset_plans.commit_offsets(self.view, group, chosen, self.engine.clock)
         await self._run("commit_offsets", plan, self._timeout_ms(timeout))
 
     async def committed_offsets(
@@ -232,23 +243,23 @@ class ClusterOperations:
     ) -> dict[TopicPartition, CommittedOffset | None]:
         group = check.group("group", group)
         chosen = check.optional(check.partitions, "partitions", partitions)
-        plan = admin.committed_offsets(self.view, group, chosen, self.engine.clock)
+        plan = offset_plans.committed_offsets(self.view, group, chosen, self.engine.clock)
         return await self._run("committed_offsets", plan, self._timeout_ms(timeout))
 
     # ---- groups
 
     async def groups(self, timeout: float | None) -> dict[str, ListedGroup]:
-        plan = admin.groups(self.view, self.engine.clock)
+        plan = group_plans.groups(self.view, self.engine.clock)
         return await self._run("groups", plan, self._timeout_ms(timeout))
 
     async def group(self, group: str, timeout: float | None) -> Group:
         group = check.group("group", group)
-        plan = admin.group(self.view, group, self.engine.clock)
+        plan = group_plans.group(self.view, group, self.engine.clock)
         return await self._run("group", plan, self._timeout_ms(timeout))
 
     async def delete_groups(self, names: Sequence[str], timeout: float | None) -> None:
         groups = check.groups("names", names)
-        plan = admin.delete_groups(self.view, groups, self.engine.clock)
+        plan = group_plans.delete_groups(self.view, groups, self.engine.clock)
         await self._run("delete_groups", plan, self._timeout_ms(timeout))
 
     # ---- plans

@@ -15,9 +15,12 @@ from kproto.group.subscription import TopicPartition
 from .. import validation as check
 from ..clock import now
 from ..context_managers import log_close_error
-from ..engine import admin
 from ..engine import events as ev
-from ..engine.admin import OffsetAt, Plan
+from ..engine.admin import cluster as cluster_plans
+from ..engine.admin import offsets as offset_plans
+from ..engine.admin import records as record_plans
+from ..engine.admin.plan import Plan
+from ..engine.admin.records import OffsetAt
 from ..engine.requests import CommittedOffset, Offset, triples
 from ..errors import without_traceback
 from ..listener import RebalanceListener
@@ -238,7 +241,7 @@ class ConsumerOperations(PollOperations):
         limit = self._timeout_ms(timeout)
         with self.runtime.call("committed"):
             core = self.engine.core
-            plan = admin.committed_offsets(
+            plan = offset_plans.committed_offsets(
                 core.view,
                 check_group(self.options),
                 list(self.engine.partitions) if chosen is None else chosen,
@@ -268,7 +271,7 @@ class ConsumerOperations(PollOperations):
         limit = self._timeout_ms(timeout)
         with self.runtime.call("list_offsets"):
             core, level = self.engine.core, self.options.isolation_level
-            plan = admin.list_offsets(core.view, places, core.clock, isolation=level, timeout_ms=limit)
+            plan = record_plans.list_offsets(core.view, places, core.clock, isolation=level, timeout_ms=limit)
             return await self._run(plan, limit)
 
     async def partitions_for(self, topic: str, timeout: float | None) -> list[TopicPartition]:
@@ -276,7 +279,7 @@ class ConsumerOperations(PollOperations):
         limit = self._timeout_ms(timeout)
         with self.runtime.call("partitions_for"):
             core = self.engine.core
-            return await self._run(admin.partitions_of(core.view, topic, core.clock), limit)
+            return await self._run(cluster_plans.partitions_of(core.view, topic, core.clock), limit)
 
     def rejoin(self, reason: str) -> None:
         reason = check.any_text("reason", reason)

@@ -33,7 +33,7 @@ from kproto.group.subscription import TopicPartition
 
 from ..blocking.cluster import Cluster
 from ..clock import now
-from ..engine.admin import OffsetAt, epoch_ends
+from ..engine.admin.records import OffsetAt, epoch_ends
 from ..engine.metadata.cluster import TopicView
 from ..errors import broker_error
 from .java_regex import matcher

@@ -37,7 +37,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.records.batch import Data
 
 from ..blocking.cluster import Cluster
-from ..engine.admin import FetchedBytes
+from ..engine.admin.records import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .arrow import Aborted, Builder, RecordBatch, batches_before, split_compressed
 from .offset_reader import connect, report_losses, retry_while_unreachable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from consumer.engine import admin
+from consumer.engine.admin import cluster as cluster_plans
+from consumer.engine.admin import records as record_plans
 
 from ..group.subscription import Assignment, TopicPartition
 from ..messages.describe_groups import DescribeGroupsRequest
@@ -48,9 +49,11 @@ def describe(world: World, group: str) -> list[Row]:
     topics = world.cluster.topics
     view, clock = tool.engine.core.view, tool.engine.core.clock
     route = ("group", group)
-    described, _ = _ask(world, tool, admin.request(view, DescribeGroupsRequest(groups=[group]), route, clock))
+    described, _ = _ask(
+        world, tool, cluster_plans.request(view, DescribeGroupsRequest(groups=[group]), route, clock)
+    )
     wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    fetched, _ = _ask(world, tool, admin.request(view, wanted, route, clock))
+    fetched, _ = _ask(world, tool, cluster_plans.request(view, wanted, route, clock))
     committed = {
         TopicPartition(
             topics.name(topic.topic_id) or topic.name, partition.partition_index
@@ -61,7 +64,7 @@ def describe(world: World, group: str) -> list[Row]:
     ends = _ask(
         world,
         tool,
-        admin.list_offsets(
+        record_plans.list_offsets(
             view,
             dict.fromkeys(committed, "latest"),
             clock,

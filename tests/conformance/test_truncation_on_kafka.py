@@ -17,7 +17,7 @@ from uuid import UUID
 import pytest
 
 from consumer import Cluster, Consumer, Producer, TopicPartition
-from consumer.engine import admin
+from consumer.engine.admin import cluster as cluster_plans
 from consumer.engine.metadata.cluster import ClusterView
 from kproto.errors import KprotoError, LogTruncated
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -238,7 +238,7 @@ def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None
 
     def embedded(request: Any) -> Any:
         core = consumer.engine.core
-        token = consumer.run(admin.request(core.view, request, ("leader", "t", 0), core.clock))
+        token = consumer.run(cluster_plans.request(core.view, request, ("leader", "t", 0), core.clock))
         assert world.run(until=lambda: token in consumer.done)
         value, error = consumer.done[token]
         assert error is None

@@ -36,7 +36,7 @@ from consumer import (
 )
 from consumer.clock import now
 from consumer.engine import events as ev
-from consumer.engine.admin import read_metadata
+from consumer.engine.admin.cluster import read_metadata
 from consumer.lifecycle import _open_clients as clients_opened
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut

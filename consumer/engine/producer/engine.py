@@ -35,7 +35,7 @@ from kproto.wire.message import Message
 from ...delivery import Delivery
 from ...errors import broker_error
 from ...options import ProducerOptions
-from ..admin import PATIENCE
+from ..admin.plan import PATIENCE
 from ..core import ClientCore
 from ..error_actions import METADATA, ErrorAction, action_for
 from ..events import Action, Tick

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from consumer.engine import admin
+from consumer.engine.admin import cluster as cluster_plans
+from consumer.engine.admin import offsets as offset_plans
+from consumer.engine.admin import records as record_plans
 from kproto.error_codes import ErrorCode
 from kproto.errors import CommitFailed, NotAuthorized, RequestTimedOut, UnknownTopic
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -130,7 +132,7 @@ def test_lookups_that_time_out_before_the_response_fail_no_commit() -> None:
     world.fault("delay", a, ms=100)
     core, commits = a.engine.core, []
     for offset in range(20):
-        a.run(admin.committed_offsets(core.view, "g", [T0], core.clock, coordinator=1), timeout_ms=100)
+        a.run(offset_plans.committed_offsets(core.view, "g", [T0], core.clock, coordinator=1), timeout_ms=100)
         commits.append(a.commit({T0: offset}))
         world.run(300)
     world.run(3_000)
@@ -340,10 +342,10 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
     world.elect("t", 0, 2)  # The leader of the old topic has no such partition any more.
     world.write("t", 0, *(f"new {i}" for i in range(5)))
     core = a.engine.core
-    plan: Any = admin.partitions_of(core.view, "t", core.clock)
+    plan: Any = cluster_plans.partitions_of(core.view, "t", core.clock)
     if asks == "list_offsets":
         limits: Any = {"isolation": "read_uncommitted", "timeout_ms": 5_000}
-        plan = admin.list_offsets(core.view, {T0: "latest"}, core.clock, **limits)
+        plan = record_plans.list_offsets(core.view, {T0: "latest"}, core.clock, **limits)
     done = a.run(plan)
     assert world.run(until=lambda: done in a.done)
     a.resume(T0)
@@ -357,7 +359,7 @@ def test_partitions_of_returns_the_current_partitions() -> None:
     a = world.consumer()
 
     def found() -> Any:
-        done = a.run(admin.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
+        done = a.run(cluster_plans.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
         assert world.run(until=lambda: done in a.done)
         return a.done[done]
 
@@ -443,7 +445,7 @@ def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode
     """Metadata of a single lookup must not make the client treat the topic as re-created."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
-    lookup = a.run(admin.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
+    lookup = a.run(cluster_plans.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
     assert world.run(until=lambda: lookup in a.done)
     answer_commits(world, code)
     done = a.commit({T0: 5})

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from consumer.engine import admin
 from consumer.engine import events as ev
+from consumer.engine.admin import offsets as offset_plans
 from consumer.options import consumer_options
 from kproto.error_codes import ErrorCode
 from kproto.errors import CommitFailed, Fenced, IllegalState, Retriable, UnknownTopic
@@ -182,7 +182,9 @@ def test_committed_offsets_are_requested_from_the_known_coordinator_by_name(
     if asked_node == "another broker":
         node = 3 - node
     earlier = len(world.requests_of(member, FindCoordinatorRequest))
-    plan = admin.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, coordinator=node, by_name=True)
+    plan = offset_plans.committed_offsets(
+        core.view, "g", [tp("t", 0)], core.clock, coordinator=node, by_name=True
+    )
     token = member.run(plan)
     assert world.run(until=lambda: token in member.done)
     offsets, error = member.done[token]
@@ -202,7 +204,9 @@ def test_a_request_for_committed_offsets_finds_the_consumers_coordinator() -> No
     member = world.consumer(**JAVA)
     member.assign({tp("t", 0): 0})
     core, coordinator = member.engine.core, member.engine.coordinator
-    plan = admin.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, on_coordinator=coordinator.learn)
+    plan = offset_plans.committed_offsets(
+        core.view, "g", [tp("t", 0)], core.clock, on_coordinator=coordinator.learn
+    )
     token = member.run(plan)
     assert world.run(until=lambda: token in member.done)
     token = member.commit({tp("t", 0): 7})

@@ -14,10 +14,14 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from consumer.engine import admin
 from consumer.engine import events as ev
-from consumer.engine.admin import Plan
+from consumer.engine.admin import cluster as cluster_plans
+from consumer.engine.admin import groups as group_plans
+from consumer.engine.admin import offsets as offset_plans
+from consumer.engine.admin import records as record_plans
+from consumer.engine.admin import topics as topic_plans
 from consumer.engine.admin.engine import AdminEngine, step
+from consumer.engine.admin.plan import Plan
 from consumer.engine.network.transport import Broken, Data, Opened
 from kproto.errors import KprotoError
 from kproto.records import Record, encode_batch
@@ -109,25 +113,28 @@ T0, T1 = tp("t", 0), tp("t", 1)
 BATCH = encode_batch([Record(0, 0, None, b"x")])
 LEVEL = "read_uncommitted"
 CALLS: dict[str, tuple[Callable[[Admin], Plan[Any]], list[str]]] = {
-    "leader": (lambda a: admin.leader_of(a.view, T0, a.clock), ["Metadata"]),
+    "leader": (lambda a: cluster_plans.leader_of(a.view, T0, a.clock), ["Metadata"]),
     "list offsets": (
-        lambda a: admin.list_offsets(
+        lambda a: record_plans.list_offsets(
             a.view, {T0: "latest", T1: "earliest"}, a.clock, isolation=LEVEL, timeout_ms=5_000
         ),
         ["Metadata", "ListOffsets"],
     ),
-    "epochs": (lambda a: admin.epoch_ends(a.view, {T0: 0, T1: 0}, a.clock), ["OffsetForLeaderEpoch"]),
-    "produce": (lambda a: admin.produce(a.view, T1, BATCH, a.clock, acks=-1, timeout_ms=5_000), ["Produce"]),
+    "epochs": (lambda a: record_plans.epoch_ends(a.view, {T0: 0, T1: 0}, a.clock), ["OffsetForLeaderEpoch"]),
+    "produce": (
+        lambda a: record_plans.produce(a.view, T1, BATCH, a.clock, acks=-1, timeout_ms=5_000),
+        ["Produce"],
+    ),
     "commit": (
-        lambda a: admin.commit_offsets(a.view, "h", {T0: (3, None, ""), T1: (4, None, "")}, a.clock),
+        lambda a: offset_plans.commit_offsets(a.view, "h", {T0: (3, None, ""), T1: (4, None, "")}, a.clock),
         ["FindCoordinator", "OffsetCommit"],
     ),
     "committed": (
-        lambda a: admin.committed_offsets(a.view, "g", [T0, T1], a.clock),
+        lambda a: offset_plans.committed_offsets(a.view, "g", [T0, T1], a.clock),
         ["FindCoordinator", "OffsetFetch"],
     ),
     "create": (
-        lambda a: admin.create_topics(
+        lambda a: topic_plans.create_topics(
             a.view,
             {"n": 2, "m": 1},
             a.clock,
@@ -139,15 +146,15 @@ CALLS: dict[str, tuple[Callable[[Admin], Plan[Any]], list[str]]] = {
         ["Metadata", "CreateTopics"],
     ),
     "grow": (
-        lambda a: admin.create_partitions(a.view, {"u": 3}, a.clock, timeout_ms=5_000),
+        lambda a: topic_plans.create_partitions(a.view, {"u": 3}, a.clock, timeout_ms=5_000),
         ["Metadata", "CreatePartitions"],
     ),
     "delete": (
-        lambda a: admin.delete_topics(a.view, ["u", "v"], a.clock, timeout_ms=5_000),
+        lambda a: topic_plans.delete_topics(a.view, ["u", "v"], a.clock, timeout_ms=5_000),
         ["Metadata", "DeleteTopics"],
     ),
     "delete groups": (
-        lambda a: admin.delete_groups(a.view, ["g"], a.clock),
+        lambda a: group_plans.delete_groups(a.view, ["g"], a.clock),
         ["FindCoordinator", "DeleteGroups"],
     ),
 }
@@ -210,7 +217,7 @@ def test_results_of_a_cluster_are_true_despite_malformed_responses(
         world.write("t", partition, "x", "y", "z")
     client = world._add_client(Admin(world))
     assert client.run(
-        admin.commit_offsets(client.view, "g", {T0: (3, None, ""), T1: (2, None, "")}, client.clock)
+        offset_plans.commit_offsets(client.view, "g", {T0: (3, None, ""), T1: (2, None, "")}, client.clock)
     )
     if not late:
         client.kill()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.admin import read_metadata
+from consumer.engine.admin.cluster import read_metadata
 from consumer.engine.admin.plan import Ask, Rest
 from consumer.engine.events import Tick
 from consumer.engine.metadata.cluster import BrokerAddress, ClusterView

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from consumer.engine import admin
 from consumer.engine import events as ev
+from consumer.engine.admin import offsets as offset_plans
 from kproto.errors import (
     CommitFailed,
     Fenced,
@@ -788,7 +788,7 @@ def committed(world: World, group: str = "g") -> dict[Any, int]:
         tp(topic.name, index) for topic in world.broker.topics for index in range(len(topic.partitions))
     ]
     core = probe.engine.core
-    probe.do(ev.Run("x", admin.committed_offsets(core.view, group, partitions, core.clock), 5000))
+    probe.do(ev.Run("x", offset_plans.committed_offsets(core.view, group, partitions, core.clock), 5000))
     world.run(500)
     probe.alive = False
     value, error = probe.done["x"]

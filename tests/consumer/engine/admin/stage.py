@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from consumer.engine.admin import Ask, Plan, Rest
+from consumer.engine.admin.plan import Ask, Plan, Rest
 from consumer.engine.metadata.cluster import ClusterView
 from consumer.engine.network.call import Call, Prepared
 from kproto.errors import ConnectionFailed

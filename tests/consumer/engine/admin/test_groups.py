@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from consumer import AsyncCluster, Cluster, Consumer, ListedGroup, Producer, TopicPartition
-from consumer.engine import admin
+from consumer.engine.admin import groups as group_plans
 from consumer.engine.metadata.cluster import ClusterView
 from kproto.broker.server import Server, running
 from kproto.errors import BrokerError, CommitFailed, UnsupportedVersion
@@ -149,13 +149,13 @@ def known() -> ClusterView:
 
 
 def test_every_broker_is_asked_for_its_groups() -> None:
-    groups, requests = play(admin.groups(ClusterView(), clock), brokers(1, 2), listed("b"), listed("a"))
+    groups, requests = play(group_plans.groups(ClusterView(), clock), brokers(1, 2), listed("b"), listed("a"))
     assert (sorted(groups), requests) == (["a", "b"], ["Metadata", "ListGroups", "ListGroups"])
 
 
 def test_a_broker_without_a_response_is_asked_again_unless_it_left_the_cluster() -> None:
     result = play(
-        admin.groups(ClusterView(), clock),
+        group_plans.groups(ClusterView(), clock),
         brokers(1, 2),
         listed("a"),
         CONNECTION_LOST,
@@ -165,21 +165,23 @@ def test_a_broker_without_a_response_is_asked_again_unless_it_left_the_cluster()
     assert sorted(result[0]) == ["a", "b"]
     assert result[1][-2:] == ["Metadata", "ListGroups"]
     remaining, _ = play(
-        admin.groups(ClusterView(), clock), brokers(1, 2), listed("a"), CONNECTION_LOST, brokers(1)
+        group_plans.groups(ClusterView(), clock), brokers(1, 2), listed("a"), CONNECTION_LOST, brokers(1)
     )
     assert sorted(remaining) == ["a"]
 
 
 def test_a_loading_coordinator_is_asked_again() -> None:
     loading = listed(code=14)
-    groups, requests = play(admin.groups(ClusterView(), clock), brokers(1), loading, brokers(1), listed("a"))
+    groups, requests = play(
+        group_plans.groups(ClusterView(), clock), brokers(1), loading, brokers(1), listed("a")
+    )
     assert sorted(groups) == ["a"]
     assert "COORDINATOR_LOAD_IN_PROGRESS" in requests[2]
 
 
 def test_a_rejected_list_raises_the_error_code() -> None:
     with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
-        play(admin.groups(ClusterView(), clock), brokers(1), listed(code=31))
+        play(group_plans.groups(ClusterView(), clock), brokers(1), listed(code=31))
 
 
 DEAD = DescribeGroupsResponse(
@@ -214,7 +216,7 @@ def test_a_group_of_the_new_protocol_is_described() -> None:
     committed = (COORDINATOR, brokers(1), NOTHING)
     ends = (brokers(1), at(2), at(9))
     group, _ = play(
-        admin.group(known(), "g", clock), COORDINATOR, DEAD, COORDINATOR, answer, *committed, *ends
+        group_plans.group(known(), "g", clock), COORDINATOR, DEAD, COORDINATOR, answer, *committed, *ends
     )
     assert (group.state, group.owners, group.lag) == ("Stable", {P0: "m"}, {P0: 7})
 
@@ -222,7 +224,7 @@ def test_a_group_of_the_new_protocol_is_described() -> None:
 def test_a_broker_without_the_new_protocol_has_no_such_group() -> None:
     unknown = UnsupportedVersion("ConsumerGroupDescribe", -1, "none")
     answers = (COORDINATOR, DEAD, COORDINATOR, unknown, COORDINATOR, brokers(1), NOTHING)
-    group, _ = play(admin.group(known(), "g", clock), *answers)
+    group, _ = play(group_plans.group(known(), "g", clock), *answers)
     assert (group.state, group.members) == ("Dead", ())
 
 
@@ -230,6 +232,8 @@ def test_a_deletion_whose_response_was_lost_has_succeeded() -> None:
     not_found = DeleteGroupsResponse(
         throttle_time_ms=0, results=[DeletableGroupResult(group_id="g", error_code=69)]
     )
-    play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, CONNECTION_LOST, COORDINATOR, not_found)
+    play(
+        group_plans.delete_groups(known(), ["g"], clock), COORDINATOR, CONNECTION_LOST, COORDINATOR, not_found
+    )
     with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
-        play(admin.delete_groups(known(), ["g"], clock), COORDINATOR, not_found)
+        play(group_plans.delete_groups(known(), ["g"], clock), COORDINATOR, not_found)

@@ -8,8 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from consumer.engine import admin
-from consumer.engine.admin import FetchedBytes, OffsetAt, Plan
+from consumer.engine.admin import cluster as cluster_plans
+from consumer.engine.admin import groups as group_plans
+from consumer.engine.admin import offsets as offset_plans
+from consumer.engine.admin import records as record_plans
+from consumer.engine.admin import topics as topic_plans
+from consumer.engine.admin.plan import Plan
+from consumer.engine.admin.records import FetchedBytes, OffsetAt
 from consumer.engine.metadata.cluster import ClusterView, TopicView
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, ConnectionFailed, NotAuthorized
@@ -38,14 +43,14 @@ from tests.consumer.engine.admin.stage import CLUSTER, CONNECTION_LOST, COORDINA
 
 
 def test_a_commit_response_without_a_partition_is_retried() -> None:
-    plan = admin.commit_offsets(known(), "g", {P0: (5, None, "")}, clock)
+    plan = offset_plans.commit_offsets(known(), "g", {P0: (5, None, "")}, clock)
     result, log = play(plan, COORDINATOR, OffsetCommitResponse(topics=[]))
     assert result == "resting"
     assert log[-1] == "the response to OffsetCommit does not contain t-0"
 
 
 def test_an_offset_fetch_response_without_a_partition_is_retried() -> None:
-    plan = admin.committed_offsets(known(), "g", [P0], clock)
+    plan = offset_plans.committed_offsets(known(), "g", [P0], clock)
     empty = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=0)])
     result, log = play(plan, COORDINATOR, empty)
     assert result == "resting"
@@ -60,7 +65,7 @@ def test_the_coordinator_is_looked_up_again_only_after_not_coordinator(
     code: ErrorCode, found_again: list[Message]
 ) -> None:
     """As in Java, the request is sent again while the coordinator is still loading."""
-    plan = admin.committed_offsets(known(), "g", [P0], clock)
+    plan = offset_plans.committed_offsets(known(), "g", [P0], clock)
     response = OffsetFetchResponse(
         groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)]
     )
@@ -70,14 +75,14 @@ def test_the_coordinator_is_looked_up_again_only_after_not_coordinator(
 
 
 def test_a_produce_response_without_the_partition_raises() -> None:
-    plan = admin.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
+    plan = record_plans.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
     with pytest.raises(BrokerError, match="the broker's response does not contain t-0"):
         play(plan, ProduceResponse(responses=[]))
 
 
 @pytest.mark.parametrize("codes", [(19, 0), (0, 19)])
 def test_a_produce_response_with_two_results_raises(codes: tuple[int, int]) -> None:
-    plan = admin.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
+    plan = record_plans.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
     results = [PartitionProduceResponse(index=0, error_code=code, base_offset=5) for code in codes]
     answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=results)])
     with pytest.raises(BrokerError, match="the broker's response does not contain t-0"):
@@ -85,7 +90,7 @@ def test_a_produce_response_with_two_results_raises(codes: tuple[int, int]) -> N
 
 
 def fetch_result(*topics: FetchableTopicResponse, lent: bool = False) -> FetchedBytes:
-    plan = admin.fetch(
+    plan = record_plans.fetch(
         known(),
         {P0: 0},
         clock,
@@ -131,14 +136,14 @@ def create_response(code: int) -> CreateTopicsResponse:
 
 
 def create_plan(view: ClusterView, *, exist_ok: bool = False, count: int = 1) -> Plan[None]:
-    return admin.create_topics(
+    return topic_plans.create_topics(
         view, {"t": count}, clock, replication_factor=1, configs={}, timeout_ms=1000, exist_ok=exist_ok
     )
 
 
 def test_a_delete_is_sent_to_the_next_controller() -> None:
     result, log = play(
-        admin.delete_topics(known(), ["t"], clock, timeout_ms=1000),
+        topic_plans.delete_topics(known(), ["t"], clock, timeout_ms=1000),
         delete_response(41),
         CLUSTER,
         delete_response(0),
@@ -157,14 +162,16 @@ UNKNOWN_TOPIC, TOPIC_EXISTS = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TO
 
 def test_a_repeated_delete_may_find_no_topic() -> None:
     view = known()
-    plan = admin.delete_topics(view, ["t"], clock, timeout_ms=1000)
+    plan = topic_plans.delete_topics(view, ["t"], clock, timeout_ms=1000)
     assert play(plan, CONNECTION_LOST, CLUSTER, delete_response(UNKNOWN_TOPIC))[0] is None
     assert "t" not in view.topics
 
 
 def test_a_delete_of_an_unknown_topic_raises() -> None:
     with pytest.raises(BrokerError, match="topic 't'"):
-        play(admin.delete_topics(known(), ["t"], clock, timeout_ms=1000), delete_response(UNKNOWN_TOPIC))
+        play(
+            topic_plans.delete_topics(known(), ["t"], clock, timeout_ms=1000), delete_response(UNKNOWN_TOPIC)
+        )
 
 
 def test_a_repeated_create_may_find_the_topic() -> None:
@@ -191,14 +198,14 @@ def test_a_cached_authorization_error_is_checked_again() -> None:
     """The permission may have been granted in the meantime, so the next call sends the request again."""
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    assert play(admin.leader_of(view, P0, clock), CLUSTER) == (1, ["Metadata"])
+    assert play(cluster_plans.leader_of(view, P0, clock), CLUSTER) == (1, ["Metadata"])
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     denied = MetadataResponse(
         brokers=CLUSTER.brokers,
         topics=[MetadataResponseTopic(error_code=29, name="t", partitions=[])],
     )
     with pytest.raises(NotAuthorized, match="topic 't'"):
-        play(admin.leader_of(view, P0, clock), denied, denied)
+        play(cluster_plans.leader_of(view, P0, clock), denied, denied)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +223,7 @@ def test_a_cached_authorization_error_is_checked_again() -> None:
 )
 def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResponse, code: int) -> None:
     """After a timeout the topic may or may not be deleted, so the error is raised."""
-    plan = admin.delete_topics(known(), ["t"], clock, timeout_ms=1000)
+    plan = topic_plans.delete_topics(known(), ["t"], clock, timeout_ms=1000)
     assert play(plan, answer, delete_response(code)) == (
         None,
         ["DeleteTopics", "the response to DeleteTopics does not contain topic 't'", "DeleteTopics"],
@@ -244,7 +251,9 @@ def test_a_list_offsets_response_without_the_offset_is_retried(
     answer: ListOffsetsResponse, place: str
 ) -> None:
     """Regression: the lag of such a group seemed to be zero."""
-    plan = admin.list_offsets(known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000)
+    plan = record_plans.list_offsets(
+        known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000
+    )
     offsets, log = play(plan, answer, list_offsets_response(5))
     assert offsets == {P0: OffsetAt(5, None, None)}
     assert log == ["ListOffsets", "the response to ListOffsets does not contain t-0", "ListOffsets"]
@@ -253,12 +262,14 @@ def test_a_list_offsets_response_without_the_offset_is_retried(
 def test_a_list_offsets_response_with_two_offsets_is_retried() -> None:
     ambiguous = list_offsets_response(7, 0)
     ambiguous.topics[0].partitions[1].partition_index = 0
-    plan = admin.list_offsets(known(), {P0: "earliest"}, clock, isolation="read_uncommitted", timeout_ms=1000)
+    plan = record_plans.list_offsets(
+        known(), {P0: "earliest"}, clock, isolation="read_uncommitted", timeout_ms=1000
+    )
     assert play(plan, ambiguous, list_offsets_response(5))[0] == {P0: OffsetAt(5, None, None)}
 
 
 def test_a_timestamp_behind_all_records_has_no_offset() -> None:
-    plan = admin.list_offsets(known(), {P0: 7}, clock, isolation="read_uncommitted", timeout_ms=1000)
+    plan = record_plans.list_offsets(known(), {P0: 7}, clock, isolation="read_uncommitted", timeout_ms=1000)
     assert play(plan, list_offsets_response(-1))[0] == {P0: OffsetAt(None, None, None)}
 
 
@@ -268,7 +279,7 @@ def test_a_group_missing_in_the_response_is_not_dead() -> None:
     )
     empty = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[])
     result, log = play(
-        admin.group(known(), "g", clock),
+        group_plans.group(known(), "g", clock),
         COORDINATOR,
         DescribeGroupsResponse(groups=[dead]),
         COORDINATOR,
@@ -281,9 +292,9 @@ def test_a_group_missing_in_the_response_is_not_dead() -> None:
 def test_a_lost_leader_is_looked_up_before_the_next_batch() -> None:
     view = known()
     with pytest.raises(ConnectionFailed):
-        play(admin.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), CONNECTION_LOST)
+        play(record_plans.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), CONNECTION_LOST)
     with pytest.raises(ConnectionFailed):
-        play(admin.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), CLUSTER, CONNECTION_LOST)
+        play(record_plans.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), CLUSTER, CONNECTION_LOST)
 
 
 @pytest.mark.parametrize("route", [1, ("leader", "t", 0)])
@@ -292,9 +303,9 @@ def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
     view = known()
     first = [] if isinstance(route, int) else [CLUSTER]
     with pytest.raises(ConnectionFailed):
-        play(admin.request(view, ListGroupsRequest(), route, clock), *first, CONNECTION_LOST)
+        play(cluster_plans.request(view, ListGroupsRequest(), route, clock), *first, CONNECTION_LOST)
     with pytest.raises(ConnectionFailed):
-        play(admin.request(view, ListGroupsRequest(), route, clock), CLUSTER, CONNECTION_LOST)
+        play(cluster_plans.request(view, ListGroupsRequest(), route, clock), CLUSTER, CONNECTION_LOST)
 
 
 def test_the_leader_is_looked_up_each_time() -> None:
@@ -307,4 +318,4 @@ def test_the_leader_is_looked_up_each_time() -> None:
         brokers=[*CLUSTER.brokers, MetadataResponseBroker(node_id=2, host="another", port=9092)],
         topics=[MetadataResponseTopic(error_code=0, name="t", partitions=[partition])],
     )
-    assert play(admin.leader_of(view, P0, clock), elected) == (2, ["Metadata"])
+    assert play(cluster_plans.leader_of(view, P0, clock), elected) == (2, ["Metadata"])

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from consumer.engine import events as ev
-from consumer.engine.admin import Ask, Rest, read_metadata
+from consumer.engine.admin.cluster import read_metadata
 from consumer.engine.admin.engine import AdminEngine, step
-from consumer.engine.admin.plan import pause_after_error
+from consumer.engine.admin.plan import Ask, Rest, pause_after_error
 from consumer.engine.error_actions import CONTROLLER, OFFSET_COMMIT
 from consumer.engine.network.transport import Opened
 from kproto.errors import BrokerError, CommitFailed, IllegalState, RequestTimedOut, UnknownTopic
