@@ -28,13 +28,13 @@ def tp(text: str) -> TopicPartition:
 
 
 def wants(topics: str = "t", owned: str = "", generation: int | None = None, **fields: Any) -> Subscription:
-    """Return a member that subscribes to `topics` and owns `owned`: wants("t u", "t-0 t-1", 3)."""
+    """Return the subscription of a member to `topics` that owns `owned`: wants("t u", "t-0 t-1", 3)."""
     owned_partitions = tuple(tp(text) for text in owned.split())
     return Subscription(topics=tuple(topics.split()), owned=owned_partitions, generation=generation, **fields)
 
 
 def with_user_data(name: str, member: Subscription) -> Subscription:
-    """Return the subscription for this assignor. The sticky one reads user data instead of fields."""
+    """Return the subscription in this assignor's form: the sticky one reads user data instead of fields."""
     generation = -1 if member.generation is None else member.generation
     if name == "sticky":
         data = sticky_user_data(member.owned, generation) if member.owned or generation >= 0 else None
@@ -43,7 +43,7 @@ def with_user_data(name: str, member: Subscription) -> Subscription:
 
 
 def assign(name: str, topics: Mapping[str, int], racks: Racks | None = None, **members: Subscription) -> Plan:
-    """Run the assignor, and check the properties of every assignment."""
+    """Run the assignor, check the properties that every assignment has, and return the assignment."""
     subscriptions = {member_id: with_user_data(name, member) for member_id, member in members.items()}
     plan = ASSIGNORS[name].assign(topics, subscriptions, racks or {})
     check(name, topics, members, plan)
@@ -55,7 +55,7 @@ def text(plan: Plan) -> dict[str, str]:
 
 
 def rejoined(plan: Plan, members: Mapping[str, Subscription], generation: int) -> dict[str, Subscription]:
-    """Return the subscriptions with which the members join again after this assignment."""
+    """Return the subscriptions with which the members rejoin after this assignment."""
     return {
         member_id: Subscription(
             topics=member.topics,
@@ -69,7 +69,7 @@ def rejoined(plan: Plan, members: Mapping[str, Subscription], generation: int) -
 
 
 def moved_partitions(plan: Plan, members: Mapping[str, Subscription]) -> list[str]:
-    """Return the partitions that are assigned to another member than their owner."""
+    """Return the partitions that the plan assigns to a member other than their owner."""
     holder = {partition: member_id for member_id, member in members.items() for partition in member.owned}
     return sorted(
         str(partition)
@@ -80,7 +80,7 @@ def moved_partitions(plan: Plan, members: Mapping[str, Subscription]) -> list[st
 
 
 def reported_ownership(name: str, member: Subscription) -> tuple[tuple[TopicPartition, ...], int]:
-    """Return what a member reports to own to this assignor, and its generation, -1 if not reported."""
+    """Return the partitions that a member reports to this assignor as owned, and their generation or -1."""
     if name == "sticky":
         owned, since = read_sticky_user_data(member.user_data)
     else:
@@ -131,9 +131,7 @@ def every_subscribed_partition_is_assigned(
 
 
 def no_partition_moves_within_one_round(members: Mapping[str, Subscription], plan: Plan) -> None:
-    """Check that a partition stays with a reported owner: if there are several, with the one of the newest
-    generation.
-    """
+    """Check that an owned partition stays with its owner; the newest generation decides between owners."""
     for member_id, partitions in plan.items():
         mine = reported_ownership("cooperative-sticky", members[member_id])
         for partition in partitions:
@@ -164,7 +162,7 @@ def assignment_is_balanced(
 
 
 def no_single_move_improves_the_balance(members: Mapping[str, Subscription], plan: Plan) -> None:
-    """Check KIP-54's balance: no move of one partition makes two members more equal."""
+    """Check KIP-54's balance: moving a single partition cannot make two members more equal."""
     for member_id, partitions in plan.items():
         for other_id, other_member in members.items():
             if len(partitions) >= len(plan[other_id]) + 2:
@@ -183,8 +181,9 @@ NAMES = [f"m{index}" for index in range(6)]
 def assignor_inputs(
     draw: st.DrawFn, is_consistent: bool = False, racks: bool = False
 ) -> tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]:
-    """Draw topics, members and racks. Consistent members report only existing partitions that no other member
-    reports.
+    """Draw topics, members and racks.
+
+    With `is_consistent`, members report only existing partitions that no other member reports.
     """
     topics = draw(TOPICS)
     names = [*sorted(topics), "gone"]

@@ -38,7 +38,7 @@ AssignorInput = tuple[dict[str, int], dict[str, Subscription], dict[str, list[fr
 def settled(
     name: str, topics: dict[str, int], members: dict[str, Subscription], racks: object = None
 ) -> Plan:
-    """Return the assignment after all members have joined again until it no longer changes: mostly twice."""
+    """Let all members rejoin until the assignment no longer changes, and return it."""
     plan = assign(name, topics, None, **members)
     for generation in range(9, 15):
         then = assign(name, topics, None, **rejoined(plan, members, generation))
@@ -48,7 +48,7 @@ def settled(
     raise AssertionError(f"the assignment keeps changing: {text(plan)}")
 
 
-# Any reported ownership, valid or not
+# Tests with any reported ownership, valid or invalid.
 
 
 @rule("R186", "R218", "R219", "R220")
@@ -100,7 +100,7 @@ def test_a_cooperative_group_finally_owns_all_partitions(inputs: AssignorInput) 
 def test_a_cooperative_group_with_equal_subscriptions_owns_all_partitions_after_two_rounds(
     inputs: AssignorInput,
 ) -> None:
-    """With different subscriptions a third round may be necessary, also in Java: test_assignors_java.py."""
+    """Members with different subscriptions may need a third round, also in Java (test_assignors_java.py)."""
     topics, members, _ = inputs
     members = {
         m: Subscription(topics=tuple(sorted(topics)), owned=partition.owned, generation=partition.generation)
@@ -142,7 +142,7 @@ def test_a_member_that_leaves_equal_members_moves_no_other_partitions(
 @rule("R221")
 @given(inputs=assignor_inputs(is_consistent=True))
 def test_members_do_not_swap_partitions_of_one_topic(inputs: AssignorInput) -> None:
-    """AbstractStickyAssignorTest: for a pair of members, no topic has moves in both directions."""
+    """As in AbstractStickyAssignorTest, no topic has moves in both directions between two members."""
     topics, members, _ = inputs
     plan = assign("sticky", topics, None, **members)
     holder = {partition: m for m, member in members.items() for partition in member.owned}
@@ -182,7 +182,7 @@ def test_the_assignment_does_not_depend_on_pythonhashseed() -> None:
     assert answers.pop().count("t11") > 0
 
 
-# Forms that are easy to get wrong
+# Corner cases of subscriptions and topics.
 
 
 @every
@@ -235,20 +235,20 @@ def test_no_members_have_an_empty_assignment(name: str) -> None:
 @STICKY
 @pytest.mark.parametrize("owned", ["t-9", "t--1", "gone-0", "t-0 t-0"])
 def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str) -> None:
-    """Java raises an exception for such a partition, or assigns another one twice."""
+    """The partition is ignored. Java raises an exception for it, or assigns another partition twice."""
     assert text(assign(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
 
 
 @STICKY
 def test_an_owned_partition_of_an_unsubscribed_topic_is_ignored(name: str) -> None:
-    """Java assigns the partition to the member, or raises a NullPointerException."""
+    """The partition is ignored. Java assigns it to the member, or raises a NullPointerException."""
     plan = assign(name, {"t": 1, "u": 1}, a=wants("t", "u-0", 3), b=wants("u"))
     assert text(plan)["a"] == "t-0"
 
 
 @every
 def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
-    """In Java such a member gets partitions if it comes first in hash order."""
+    """A member without topics gets none. In Java it gets partitions if it comes first in hash order."""
     assert text(assign(name, {"t": 2}, a=wants(""), b=wants("t"), c=wants("t"))) == {
         "a": "",
         "b": "t-0",
@@ -256,7 +256,7 @@ def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
     }
 
 
-# Order of members, racks, names
+# The order of members, the racks, and the names of assignors.
 
 
 @rule("R187")
@@ -330,8 +330,8 @@ def test_assignors_without_a_common_protocol_are_refused() -> None:
 @every
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, mixed: bool) -> None:
-    """The goal is half a second of CPU for ten thousand partitions. Lines are counted because every machine
-    executes the same number.
+    """The goal is half a second of CPU for ten thousand partitions. The test counts executed lines, because
+    their number is the same on every machine.
     """
     topics = {f"t{index:04}": 10 for index in range(1_000)}
     names = sorted(topics)

@@ -12,7 +12,9 @@ from tests.rules import rule
 def in_ranges(
     topics: dict[str, int], racks: dict[str, str] | None = None, **members: Subscription
 ) -> dict[str, str]:
-    """Assign with racks as text: {"t": "ab b -"} has t-0 in racks a and b, t-1 in b, t-2 in none."""
+    """Assign with racks as text. In {"t": "ab b -"}, t-0 has replicas in racks a and b, t-1 in b, t-2 in
+    none.
+    """
     where = {
         t: [frozenset(word.replace("-", "")) for word in words.split()] for t, words in (racks or {}).items()
     }
@@ -74,8 +76,8 @@ def test_topics_of_equal_size_are_assigned_together() -> None:
     assert plan["a"] == "t1-0 t1-1 t1-2 t2-0 t2-1 t2-2 t3-0 t3-1 t3-2"
 
 
-# Racks: RangeAssignorTest.testRackAware..., with equal and different subscriptions, and all cases without
-# racks.
+# Racks, as in RangeAssignorTest.testRackAware..., with equal and different subscriptions, and all cases
+# without racks.
 
 
 def test_each_member_gets_partitions_with_a_replica_in_its_rack() -> None:

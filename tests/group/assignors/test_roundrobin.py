@@ -28,7 +28,7 @@ def test_two_members_take_turns_over_both_topics() -> None:
 
 
 def test_partitions_are_sorted_by_number() -> None:
-    """sarama sorts them as text, and assigns t-10 before t-2."""
+    """Partitions are sorted by number. sarama sorts them as text, and assigns t-10 before t-2."""
     plan = assign("roundrobin", {"t": 12}, a=wants(), b=wants())
     assert [partition.partition for partition in plan["a"]] == [0, 2, 4, 6, 8, 10]
 

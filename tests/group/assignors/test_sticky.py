@@ -1,6 +1,4 @@
-"""The sticky assignors: quotas, reported owners and generations, different topics, racks, withheld
-partitions.
-"""
+"""The sticky assignors: quotas, reported owners, generations, topics, racks, withheld partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 
 
 def rounds(name: str, topics: dict[str, int], members: dict[str, Subscription]) -> dict[str, Subscription]:
-    """Return the members, with what they own, after the assignment no longer changes."""
+    """Run three rounds, and return the members with the partitions that they own afterwards."""
     for generation in range(10, 13):
         plan = assign(name, topics, None, **members)
         members = rejoined(plan, members, generation)
@@ -347,7 +345,7 @@ def test_a_new_topic_makes_partitions_move_towards_balance() -> None:
 
 
 def test_a_partition_moves_back_to_its_previous_owner() -> None:
-    """The previous owner is preferred to the least loaded member."""
+    """The assignor prefers the previous owner to the least loaded member."""
     members = {
         "a": wants("t", "t-0 t-1 t-2", 5),
         "b": wants("t u"),

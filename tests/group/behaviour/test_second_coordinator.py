@@ -1,6 +1,7 @@
-"""The broker's seam with a second type of group: `LeaseCoordinator`, which shares no code with the others.
+"""The broker's interface to group types, with a second one: `LeaseCoordinator`, which shares no code.
 
-`Driver` is the part of a broker that uses a coordinator. It names nothing but the seam, and runs both types.
+`Driver` is the part of a broker that uses a coordinator. It uses only the interface, and runs both types of
+groups.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ SESSION = 10_000
 
 
 class LeaseExpired(GroupNotice, frozen=True):
-    """The holder of the lease sent nothing for a session timeout."""
+    """The notice that the holder of the lease sent nothing for a session timeout."""
 
 
 @dataclass
 class Lease:
-    """A group of at most one member. Others that join wait until the holder expires."""
+    """A group of at most one member. Further members wait in JoinGroup until the holder's lease expires."""
 
     holder: str
     epoch: int
@@ -55,7 +56,9 @@ class Lease:
 
 @dataclass
 class LeaseCoordinator:
-    """The coordinator of a toy group type: the first member holds a lease, the others queue for it."""
+    """The coordinator of a minimal group type: the first member holds a lease, and further members wait for
+    it.
+    """
 
     leases: dict[str, Lease] = field(default_factory=dict[str, Lease])
 

@@ -1,4 +1,4 @@
-"""A consumer runs with a group protocol that is not the classic one: engine and world know the seam only."""
+"""A consumer with a second group protocol: the engine and the world use only the protocol's interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each step of a member in these tests is checked against its cell of the table."""
+"""Check each step of a member in these tests against its cell of the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kproto.group.classic.member.state import Actions
 
 @pytest.fixture(autouse=True)
 def checked_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail if a handler moves to a state that its cell does not name, also on the way to another state."""
+    """Fail the test if a handler moves through a state that its cell does not name."""
     dispatch, move = table.dispatch, state.move
     visited: list[MemberState] = []
 

@@ -1,8 +1,8 @@
 """Members and a coordinator in one process, in virtual time. All messages are encoded and decoded.
 
-Each member has one connection, on which the coordinator reads a request only after it has answered the
-previous one, and another connection for urgent requests. Nothing happens automatically: tests deliver
-messages, release partitions and let time pass, or call `settle` for all of it.
+Each member has a normal connection and another one for urgent requests. On the normal connection the
+coordinator reads a request only after it has answered the previous one. Nothing happens automatically: tests
+deliver messages, release partitions and let time pass, or call `settle` for all of it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Step = Callable[[Member, MemberEvent, int], list[MemberAction]]
 
 @dataclass
 class Connection:
-    """A connection: requests that the coordinator has not read yet, and the one that it has not answered."""
+    """A connection: the unread requests, and the request that waits for a response."""
 
     unread: deque[Message] = field(default_factory=deque)
     read: Message | None = None
@@ -60,11 +60,11 @@ class Actor:
         self.name = name
         self.member = member
         self.alive = True
-        self.asleep = False  # The application neither polls nor releases partitions.
+        self.asleep = False  # while True, the application neither polls nor releases partitions
         self.normal, self.urgent = Connection(), Connection()
-        self.events: deque[MemberEvent] = deque()  # Responses and metadata that have not arrived yet.
+        self.events: deque[MemberEvent] = deque()  # responses and metadata that are still to be delivered
         self.actions: list[MemberAction] = []
-        self.in_use: set[TopicPartition] = set()  # The partitions whose records the application processes.
+        self.in_use: set[TopicPartition] = set()  # the partitions whose records the application processes
         self.ever_asked: frozenset[str] = frozenset()
 
     @property
@@ -106,7 +106,7 @@ class GroupStage:
         return actor
 
     def kill(self, name: str) -> None:
-        """End the process: nothing is sent or read any more."""
+        """Kill the member's process: it no longer sends or reads messages."""
         actor = self.actors.pop(name)
         actor.alive = False
         actor.in_use.clear()
@@ -115,7 +115,7 @@ class GroupStage:
         self.apply(self.actors[name], CloseRequested())
 
     def grow(self, topic: str, count: int) -> None:
-        """Add partitions to the topic. The next metadata of each member contains them."""
+        """Grow the topic to `count` partitions, which the next metadata of each member contains."""
         self.topics[topic] = count
         for actor in self.actors.values():
             actor.events.append(MetadataUpdated(dict(self.topics)))
@@ -148,7 +148,7 @@ class GroupStage:
                 pass
 
     def release(self, actor: Actor) -> None:
-        """Release the partitions of the unanswered Revoke or Lose."""
+        """Release the partitions of the pending Revoke or Lose."""
         assert actor.member.unreleased is not None
         actor.in_use.difference_update(actor.member.unreleased)
         self.poll(actor)
@@ -196,7 +196,7 @@ class GroupStage:
             actor.events.append(Received(request, answer))
 
     def run(self) -> None:
-        """Deliver all messages and release all partitions until nothing is left to do at this time."""
+        """Deliver all messages and release all pending partitions that do not need time to pass."""
         for _ in range(10_000):
             busy = False
             for actor in list(self.actors.values()):
@@ -210,7 +210,7 @@ class GroupStage:
         raise AssertionError("it never ends")
 
     def wait(self, ms: int) -> None:
-        """Let time pass, and perform everything that becomes due."""
+        """Let `ms` pass. Deliver messages, release partitions and send Ticks at every deadline."""
         end = self.now + ms
         while True:
             self.run()
@@ -233,7 +233,7 @@ class GroupStage:
         self.now = end
 
     def settle(self) -> None:
-        """Wait until the group is stable and owns all partitions."""
+        """Wait until all members are stable and own all subscribed partitions."""
         for _ in range(40):
             if converged(self):
                 return

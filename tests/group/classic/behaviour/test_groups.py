@@ -98,7 +98,7 @@ def test_a_cooperative_join_moves_as_few_partitions_as_possible() -> None:
     stage.add("c")
     stage.settle()
     moved = [tp for actor in stage.actors.values() for revoke in actor.of(Revoke) for tp in revoke.partitions]
-    assert len(moved) == 3 + 2  # Three partitions move to b, and then one from each member to c.
+    assert len(moved) == 3 + 2  # three partitions move to b, and then one from each of two members to c
 
 
 def test_a_cooperative_leave_takes_one_rebalance() -> None:
@@ -149,7 +149,8 @@ def test_the_older_of_two_members_with_one_instance_id_stops_for_good() -> None:
     stage.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.settle()
     old = stage.actors["s"]
-    stage.check = lambda stage: None  # The older member notices it with its next heartbeat, not before.
+    # until its next heartbeat, the older member does not know that it was fenced
+    stage.check = lambda stage: None
     stage.add("s2", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.wait(10_000)
     stage.check = no_partition_has_two_owners
@@ -193,7 +194,7 @@ def test_an_application_that_stops_polling_loses_its_partitions_and_rejoins() ->
 
 @pytest.mark.rule("M71")
 def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
-    """The two bounces of KIP-429, and the downgrade."""
+    """The members restart twice for the upgrade (KIP-429), and twice for the downgrade."""
     cooperative_or_range = ("cooperative-sticky", "range")
     stage = group("a", "b", "c", assignors=EAGER)
     for assignors in (cooperative_or_range, COOPERATIVE, cooperative_or_range, EAGER):
@@ -222,11 +223,11 @@ def test_a_lost_connection_at_any_moment_of_a_join_is_recovered() -> None:
         assert len(late.in_use) == 3
 
 
-# Any events in any order
+# Random events in random order.
 
 
 class Group(RuleBasedStateMachine):
-    """A group with random events. At the end it has to become stable."""
+    """A group with random events, which must become stable at the end."""
 
     def __init__(self) -> None:
         super().__init__()

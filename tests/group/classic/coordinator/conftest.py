@@ -1,4 +1,4 @@
-"""Every step of the coordinator is checked against its cell of the table."""
+"""Check every step of the coordinator against its cell of the table."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def each_step_keeps_to_its_cell() -> Iterator[None]:
 
 
 def _codes(event: Any, actions: list[Any]) -> Iterable[int]:
-    """Return the codes of the responses. DeleteGroups collects the results of its groups in a list."""
+    """Return the error codes of the responses. DeleteGroups collects its groups' results in a list."""
     results = event if isinstance(event, list) else []
     return {*sent_codes(event, actions), *(result.error_code for result in results[-1:])}

@@ -1,8 +1,7 @@
-"""A stage for the coordinator: virtual time, requests with defaults for all arguments, responses that are
-checked.
+"""A stage for the coordinator, with virtual time, default arguments, and checked responses.
 
-Every test checks that each response belongs to a request that waits for one, and that it can be encoded in
-the version of that request.
+The stage checks that each response belongs to a pending request, and that it can be encoded in the version of
+that request.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ NO_ID = UUID(int=0)
 
 
 class PendingResponse:
-    """The response to a request. It `waits` until the coordinator has answered."""
+    """The response to a request, which `waits` until the coordinator has answered."""
 
     def __init__(self, request: Message, version: int) -> None:
         self.request = request
@@ -90,7 +89,7 @@ class PendingResponse:
 
     @property
     def codes(self) -> list[ErrorCode]:
-        """Return the error codes of all partitions, or of all members of a LeaveGroup."""
+        """Return the error codes of all partitions, or of all members in a LeaveGroup response."""
         if hasattr(self.response, "members"):
             return [ErrorCode(member.error_code) for member in self.response.members]
         return [ErrorCode(p.error_code) for topic in self.response.topics for p in topic.partitions]
@@ -113,7 +112,7 @@ class KnownTopics:
 
 
 class Stage:
-    """One coordinator, its clock, and the notices that it reported."""
+    """One coordinator, its virtual clock, and the notices that it reported."""
 
     def __init__(self, topics: TopicCatalog | None = None, **settings: int) -> None:
         self.coordinator = ClassicCoordinator(GroupSettings(**settings), topics)
@@ -141,7 +140,7 @@ class Stage:
         return answer
 
     def wait(self, ms: int) -> None:
-        """Let time pass, with a Tick whenever one is due."""
+        """Let `ms` of virtual time pass, with a Tick at every deadline."""
         end = self.now + ms
         while (deadline := next_deadline(self.coordinator)) is not None and deadline <= end:
             self.now = max(self.now, deadline)
@@ -179,8 +178,9 @@ class Stage:
         return self.send(request, version, client)
 
     def add_member(self, **options: Any) -> tuple[str, PendingResponse]:
-        """Join as a new member, a dynamic one with two requests. Return the member id and the response to
-        come.
+        """Join as a new member; return the member id and the pending response.
+
+        A dynamic member sends two JoinGroup requests.
         """
         first = self.join(**options)
         if first.waits or first.code is not ErrorCode.MEMBER_ID_REQUIRED:
@@ -313,7 +313,7 @@ class Stage:
         stable: bool = False,
         version: int = 9,
     ) -> PendingResponse:
-        """Send OffsetFetch for these partitions, or for all, in the form of the version."""
+        """Send OffsetFetch for these partitions, or for all of them with `everything`."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)
@@ -338,7 +338,7 @@ class Stage:
     def committed_offsets(
         self, *partitions: tuple[str, int], group: str = "g", stable: bool = False
     ) -> list[int]:
-        """Return the committed offsets of these partitions, or of all. -1 stands for no offset."""
+        """Return the committed offsets of these partitions, or of all partitions; -1 means no offset."""
         answer = self.fetch(*partitions, group=group, everything=not partitions, stable=stable)
         return [p.committed_offset for topic in answer.response.groups[0].topics for p in topic.partitions]
 
@@ -369,7 +369,7 @@ class Stage:
     # Scenes.
 
     def await_generation(self) -> None:
-        """Wait until the initial delay has expired, however often it is extended."""
+        """Wait until the initial delay has expired, including its extensions."""
         while self.state is ClassicGroupState.PREPARING_REBALANCE:
             self.wait(self.coordinator.settings.group_initial_rebalance_delay_ms)
 

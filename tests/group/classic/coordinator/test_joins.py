@@ -1,4 +1,4 @@
-"""JoinGroup: who may join, with which member id, and the effect of a rejoin."""
+"""JoinGroup: accepted and rejected members, their ids, and the effect of a rejoin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_session_timeout_out_of_bounds_is_rejected_and_creates_no_group(sessio
 
 @rule("R13", "R14")
 def test_an_empty_group_id_is_rejected_before_the_session_timeout() -> None:
-    """GroupCoordinatorTest.testInvalidGroupId. The order was seen on Kafka 4.3.1."""
+    """Mirrors GroupCoordinatorTest.testInvalidGroupId. Kafka 4.3.1 checks in the same order."""
     assert Stage().join(group="", session=1).code is ErrorCode.INVALID_GROUP_ID
 
 
@@ -91,7 +91,7 @@ def test_a_new_static_member_is_added_at_once() -> None:
 
 @rule("R2")
 def test_v0_uses_the_session_timeout_as_the_rebalance_timeout() -> None:
-    """JoinGroup v0 has no rebalance timeout."""
+    """JoinGroup v0 has no rebalance timeout, so the session timeout replaces it."""
     stage = Stage()
     answer = stage.join(version=0, session=7_000, rebalance=-1)
     stage.wait(DELAY)
@@ -192,7 +192,7 @@ def test_the_protocol_that_most_members_prefer_is_selected() -> None:
 
 @rule("R164")
 def test_the_leaders_preference_breaks_a_tie() -> None:
-    """In Kafka the order of a hash map breaks a tie."""
+    """The leader's preference breaks a tie. In Kafka the order of a hash map does."""
     stage = Stage()
     stage.create_generation(
         {"protocols": [("sticky", b""), ("range", b"")]},
@@ -215,7 +215,7 @@ def test_only_protocols_that_all_members_support_are_selected() -> None:
 
 @rule("R165")
 def test_a_protocol_that_is_listed_twice_counts_once() -> None:
-    """On Kafka 4.3.1 the vote throws, and the JoinGroup is never answered."""
+    """The protocol counts once. In Kafka 4.3.1 the vote throws, and the JoinGroup is never answered."""
     stage = Stage()
     (member,) = stage.create_generation({"protocols": [("range", b"1"), ("range", b"2")]})
     assert stage.group().protocol_name == "range"
@@ -274,7 +274,7 @@ def test_a_follower_with_changed_metadata_starts_a_rebalance(protocols: list[tup
 
 @rule("R32")
 def test_a_leader_that_rejoins_before_its_assignment_receives_the_members_again() -> None:
-    """A member repeats a JoinGroup if its response was lost."""
+    """The leader may repeat a JoinGroup whose response was lost, and gets the members again."""
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
     repeated = stage.join(leader)
@@ -294,7 +294,7 @@ def test_a_member_that_changes_its_metadata_before_the_assignment_starts_another
 
 @rule("R31")
 def test_a_repeated_join_replaces_the_one_that_waits() -> None:
-    """Kafka never answers the first one."""
+    """The first JoinGroup is answered with an error. Kafka never answers it."""
     stage = Stage()
     member, first = stage.add_member()
     second = stage.join(member)
@@ -337,7 +337,7 @@ def test_pending_member_ids_do_not_count_towards_the_group_size() -> None:
 
 @rule("R21")
 def test_a_full_group_rejects_an_unknown_member_id_for_its_size_first() -> None:
-    """Seen on Kafka 4.3.1: the size is checked before the member id."""
+    """As in Kafka 4.3.1, the size of the group is checked before the member id."""
     stage = Stage(group_max_size=1)
     stage.create_stable_group()
     assert stage.join("ghost").code is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -345,7 +345,7 @@ def test_a_full_group_rejects_an_unknown_member_id_for_its_size_first() -> None:
 
 @rule("R21")
 def test_a_full_group_rejects_even_a_static_member_that_restarts() -> None:
-    """The member id of the request decides, and a static member that restarts has none."""
+    """A static member that restarts has no member id, so it counts as a new member."""
     stage = Stage(group_max_size=1)
     (member,) = stage.create_stable_group({"instance": "i"})
     assert stage.join(instance="i").code is ErrorCode.GROUP_MAX_SIZE_REACHED

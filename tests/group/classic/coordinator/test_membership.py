@@ -78,7 +78,7 @@ def test_a_heartbeat_in_preparing_rebalance_is_rebalance_in_progress() -> None:
 
 @rule("R167")
 def test_in_the_initial_delay_the_generation_is_zero() -> None:
-    """Seen on Kafka 4.3.1: a member that waits may send heartbeats with generation 0."""
+    """As in Kafka 4.3.1, a waiting member may send heartbeats with generation 0."""
     stage = Stage()
     member, _ = stage.add_member()
     assert stage.heartbeat(member, 0) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -241,7 +241,7 @@ def test_members_and_pending_member_ids_leave_together() -> None:
 
 @rule("R79")
 def test_a_pending_member_id_that_leaves_a_stable_group_starts_no_rebalance() -> None:
-    """On Kafka 4.3.1 it starts a rebalance."""
+    """A pending member id that leaves starts no rebalance, but does so in Kafka 4.3.1."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     assert stage.leave(stage.join().member_id).codes == [ErrorCode.NONE]
@@ -277,7 +277,7 @@ def test_a_leave_group_without_members_changes_nothing() -> None:
 
 
 class Unsearched(dict[str, ClassicGroup]):
-    """A dict of groups that raises when all groups are visited."""
+    """A dict of groups that raises when a caller iterates over all groups."""
 
     def __iter__(self) -> Iterator[str]:
         raise AssertionError("all groups were visited")

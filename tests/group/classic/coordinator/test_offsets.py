@@ -201,7 +201,7 @@ def test_null_metadata_becomes_empty() -> None:
     ("metadata", "fits"), [("x" * 10, True), ("x" * 11, False), ("🛫" * 5, True), ("🛫" * 5 + "x", False)]
 )
 def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> None:
-    """offset.metadata.max.bytes counts UTF-16 units, despite its name."""
+    """offset.metadata.max.bytes counts UTF-16 code units in Kafka, despite its name."""
     stage = Stage(offset_metadata_max_bytes=10)
     code = ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert stage.commit(metadata=metadata).codes == [code]
@@ -210,7 +210,7 @@ def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> 
 
 @rule("R91", "R176")
 def test_a_commit_of_which_nothing_is_stored_creates_a_group_that_is_not_listed() -> None:
-    """Seen on Kafka 4.3.1: ListGroups reads the log, and a commit reads the groups in memory."""
+    """The group exists in memory only, while ListGroups reads the log, as in Kafka 4.3.1."""
     stage = Stage(offset_metadata_max_bytes=1)
     for group in ("g", "h"):
         stage.commit(metadata="xx", group=group)
@@ -259,7 +259,7 @@ def test_a_commit_for_missing_partitions_only_does_not_reach_the_group() -> None
 
 @rule("R96")
 def test_v10_names_topics_by_id() -> None:
-    """Seen on Kafka 4.3.1: the response contains the id, and the other topic of the request is stored."""
+    """As in Kafka 4.3.1, the response contains the topic id, and an unknown id rejects only its topic."""
     stage = Stage(KnownTopics())
     answer = stage.commit(offsets={P0: 1}, topic_id=FLIGHTS, version=10)
     assert answer.codes == [ErrorCode.NONE]
@@ -430,7 +430,7 @@ def test_a_rejected_transactional_commit_stores_nothing() -> None:
 
 @rule("R112")
 def test_the_pending_offsets_of_a_deleted_group_are_dropped() -> None:
-    """Seen on Kafka 4.3.1: DeleteGroups succeeds, and a later commit of the transaction restores nothing."""
+    """As in Kafka 4.3.1, DeleteGroups succeeds, and the transaction's commit restores no offsets."""
     stage = Stage()
     stage.commit_in_transaction()
     assert stage.delete("g") == [ErrorCode.NONE]

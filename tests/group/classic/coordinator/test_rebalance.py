@@ -46,7 +46,7 @@ def test_a_second_member_prolongs_the_initial_delay() -> None:
 
 @rule("R143")
 def test_the_initial_delay_is_never_prolonged_beyond_the_first_members_rebalance_timeout() -> None:
-    """GroupCoordinatorTest.shouldDelayRebalanceUptoRebalanceTimeout: 3 + 3 + 3 + 1 s."""
+    """Mirrors GroupCoordinatorTest.shouldDelayRebalanceUptoRebalanceTimeout: 3 + 3 + 3 + 1 s of delay."""
     stage = Stage()
     _, first = stage.add_member(rebalance=10_000)
     for _ in range(3):
@@ -69,7 +69,7 @@ def test_the_initial_delay_does_not_end_early_when_all_members_have_joined() -> 
 
 @rule("R144")
 def test_the_initial_delay_does_not_end_early_when_a_pending_member_id_expires() -> None:
-    """On Kafka 4.3.1 it ends immediately."""
+    """The initial delay continues after the expiration. In Kafka 4.3.1 it ends immediately."""
     stage = Stage(group_initial_rebalance_delay_ms=20_000)
     _, first = stage.add_member()
     stage.join(session=6_000)
@@ -89,7 +89,7 @@ def test_without_an_initial_delay_the_first_member_is_answered_at_the_next_tick(
 
 @rule("R145")
 def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
-    """Kafka's older coordinator extends the delay only before the first generation."""
+    """Joins extend the delay. Kafka's older coordinator extends it only before the first generation."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.leave(member)
@@ -104,9 +104,7 @@ def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
 
 @rule("R54", "R144", "R167")
 def test_a_group_whose_members_leave_during_the_initial_delay_is_empty_at_its_end() -> None:
-    """Seen on Kafka 4.3.1: the group is Empty in generation 1, and the first generation of the next member is
-    2.
-    """
+    """As in Kafka 4.3.1, the group is Empty in generation 1, and the next member starts generation 2."""
     stage = Stage()
     member, answer = stage.add_member()
     stage.leave(member)
@@ -387,7 +385,7 @@ def test_the_next_deadline_is_never_late() -> None:
 
 @rule("R132")
 def test_deadlines_fire_before_a_later_event() -> None:
-    """No Tick was sent, as if the broker had been suspended."""
+    """A heartbeat after a missed Tick, as on a suspended broker, first expires the member."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.now += SESSION
@@ -396,7 +394,7 @@ def test_deadlines_fire_before_a_later_event() -> None:
 
 @rule("R140")
 def test_an_empty_group_waits_again_for_static_members_that_never_join() -> None:
-    """The static member has a rebalance timeout of 0, so the wait is repeated after a millisecond."""
+    """The static member's rebalance timeout is 0, so the coordinator waits again after one millisecond."""
     stage = Stage()
     static, dynamic = stage.create_stable_group({"rebalance": 1, "instance": "i"}, {"rebalance": 1})
     stage.join(static, instance="i", rebalance=0)

@@ -44,7 +44,9 @@ def test_the_table_is_complete_and_documented_and_takes_every_edge() -> None:
 @pytest.mark.parametrize("before", ClassicGroupState)
 @pytest.mark.parametrize("after", ClassicGroupState)
 def test_a_group_moves_along_the_edges_only(before: ClassicGroupState, after: ClassicGroupState) -> None:
-    """ClassicGroupTest, the transition tests. In Kafka a Dead group is an object, here it does not exist."""
+    """Mirrors the transition tests of ClassicGroupTest. A Dead group is an object in Kafka, but does not
+    exist in kproto.
+    """
     stage = Stage()
     group = state.ClassicGroup("g", state=before)
     if before is not ClassicGroupState.DEAD:
@@ -84,7 +86,7 @@ def test_a_time_must_be_an_int(now: Any) -> None:
 
 
 def seconds_to_gather(count: int) -> float:
-    """Return the time in which so many members join, sync, send ten heartbeats and rejoin."""
+    """Return the CPU seconds in which `count` members join, sync, send ten heartbeats and rejoin."""
     stage = Stage(group_initial_rebalance_delay_ms=60_000)
     started = time.process_time()
     members = stage.create_stable_group(
@@ -100,7 +102,7 @@ def seconds_to_gather(count: int) -> float:
 
 
 def test_four_times_the_members_cost_about_four_times_as_much() -> None:
-    """The ratio would be 16 if each request visited every member. The best of three runs counts."""
+    """The ratio would be 16 if each request visited every member. The best of three runs is compared."""
     seconds_to_gather(50)
     small = min(seconds_to_gather(75) for _ in range(3))
     large = min(seconds_to_gather(300) for _ in range(3))

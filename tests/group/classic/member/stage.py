@@ -1,6 +1,6 @@
 """One member; the test plays its coordinator and its application.
 
-Every step is checked: the deadline after a tick is in the future, and no action follows `Left`.
+Every step checks that the deadline after a tick is in the future, and that no action follows `Left`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parts(topic: str, *indexes: int) -> tuple[TopicPartition, ...]:
 
 
 class Solo:
-    """A member and the actions that it has returned."""
+    """A member, and the actions that it returned and the test has not consumed."""
 
     def __init__(
         self, assignors: tuple[str, ...] = EAGER, topics: Mapping[str, int] | None = None, **options: Any
@@ -148,7 +148,7 @@ class Solo:
         skip: bool = False,
         request: JoinGroupRequest | None = None,
     ) -> list[MemberAction]:
-        """Answer the JoinGroup in flight; with `members` this member is the leader."""
+        """Answer the JoinGroup in flight. With `members` this member becomes the leader."""
         request = request or self.pop_request(JoinGroupRequest)
         listed = [
             JoinGroupResponseMember(member_id=m, group_instance_id=s.instance_id, metadata=s.encode())
@@ -185,7 +185,7 @@ class Solo:
         return self.apply(Received(request, answer))
 
     def next_heartbeat(self) -> HeartbeatRequest:
-        """Wait for the next Heartbeat and return it."""
+        """Wait for the next Heartbeat request, and return it."""
         self.wait(INTERVAL)
         return self.pop_request(HeartbeatRequest)
 
@@ -233,14 +233,14 @@ class Solo:
         return self
 
     def leading(self, *topics: str, generation: int = 1, **followers: Subscription) -> Solo:
-        """Become the leader of a stable group, with the assignment that the member makes itself."""
+        """Become the leader of a stable group with the assignment that the member's assignor makes."""
         self.joining(*topics)
         self.become_leader(generation, **followers)
         self.actions.clear()
         return self
 
     def become_leader(self, generation: int = 1, **followers: Subscription) -> dict[str, Assignment]:
-        """Answer JoinGroup with the leadership, and SyncGroup with the member's own assignment."""
+        """Make the member the leader, and answer SyncGroup with the member's own assignment."""
         request = self.pop_request(JoinGroupRequest)
         mine = Subscription.decode(request.protocols[0].metadata)
         self.answer_join(generation=generation, members={"me": mine, **followers}, request=request)

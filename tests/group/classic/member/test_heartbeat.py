@@ -89,7 +89,9 @@ def test_the_next_heartbeat_follows_the_response_to_the_previous_one() -> None:
 
 @rule("M20", "M111")
 def test_javas_session_timeout_looks_the_coordinator_up_and_loses_nothing() -> None:
-    """HeartbeatTest.testSessionTimeoutExpired; Java leaves the rest to the coordinator."""
+    """Java only looks up the coordinator, which decides about the partitions
+    (HeartbeatTest.testSessionTimeoutExpired).
+    """
     solo = Solo().stable()
     solo.next_heartbeat()
     solo.wait(SESSION)
@@ -123,7 +125,7 @@ def test_a_found_coordinator_restarts_javas_session_timeout() -> None:
 
 @rule("M111")
 def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> None:
-    """As librdkafka, but the member id is kept: a coordinator that comes back may still know it."""
+    """The member id is kept, unlike in librdkafka: a coordinator that comes back may still know it."""
     solo = Solo(policy=Policy(lose_on_session_timeout=True)).stable()
     known = solo.next_heartbeat().member_id
     solo.wait(SESSION)
@@ -228,7 +230,7 @@ def test_lost_partitions_are_not_in_the_next_subscription() -> None:
 
 @rule("M74")
 def test_the_assignors_user_data_keeps_the_last_generation_after_a_loss() -> None:
-    """Java was seen to send user data of generation 1 with generation -1 in the subscription."""
+    """As in Java, the user data has the last generation, although the subscription has -1."""
     solo = Solo(COOPERATIVE).stable(generation=6)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     solo.release()
@@ -344,7 +346,7 @@ def test_a_cooperative_member_joins_at_once_and_keeps_its_partitions() -> None:
 
 @rule("M77")
 def test_an_eager_member_without_partitions_runs_the_revoked_callback() -> None:
-    """As Java: onPartitionsRevoked is called with the empty set."""
+    """As in Java, onPartitionsRevoked is called with the empty set."""
     solo = Solo(EAGER).syncing()
     solo.answer_sync()
     solo.apply(RejoinRequested("because"))
@@ -421,15 +423,14 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
         ("i", True, 3, True),
         ("i", False, 2, False),  # Java
         ("i", False, 3, False),
-        (None, True, 3, False),  # The group assigns again for a dynamic member.
+        (None, True, 3, False),  # the coordinator rebalances the group for a dynamic member
     ],
 )
 def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assigned_again(
     instance_id: str | None, finishes: bool, generation: int, rejoins: bool
 ) -> None:
-    """The member is accepted again without a rebalance. Meanwhile the group may have rebalanced with the
-    partitions of its last JoinGroup, which it has revoked since (found by the random schedule of seed
-    200601).
+    """The coordinator accepts a removed static member again without a rebalance. The group's assignment may
+    then contain partitions that the member has revoked since its last JoinGroup.
     """
     options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
     solo = Solo(COOPERATIVE, rebalance_timeout_ms=SESSION // 2, **options).stable()
@@ -656,9 +657,7 @@ def test_a_poll_restarts_the_poll_interval() -> None:
 
 @rule("M112")
 def test_the_poll_interval_does_not_run_inside_poll() -> None:
-    """librdkafka's rd_kafka_app_poll_start: the interval does not run while the application is blocked in
-    poll.
-    """
+    """The interval stops while the application waits in poll, as in librdkafka's rd_kafka_app_poll_start."""
     solo = Solo(session_timeout_ms=POLL * 30).stable()
     solo.apply(PollEntered())
     solo.wait(POLL * 20)
@@ -729,7 +728,7 @@ def test_javas_poll_interval_does_not_run_while_join_group_is_in_flight() -> Non
 @rule("M111")
 @pytest.mark.parametrize("known", [True, False])
 def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known: bool) -> None:
-    """Another member may own the kept partitions before the JoinGroup fails (random schedule 236766)."""
+    """The JoinGroup may fail only after another member owns the kept partitions."""
     solo = Solo(
         COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2
     ).stable()
@@ -761,7 +760,7 @@ def test_a_member_continues_after_its_coordinator_is_found_again() -> None:
 
 
 def _rejoining(**options: Any) -> Solo:
-    """Return a member that keeps two partitions while JoinGroup is in flight. The session starts now."""
+    """Return a member whose session starts now, and which keeps two partitions during JoinGroup."""
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True), **options).stable()
     solo.apply(PollEntered())
     solo.apply(RejoinRequested("because"))
@@ -780,7 +779,7 @@ def _heartbeat(solo: Solo) -> Send:
 def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None:
     solo = _rejoining()
     join = solo.pop_request(JoinGroupRequest)
-    for _ in range(20):  # Much longer than a session.
+    for _ in range(20):  # much longer than the session timeout
         solo.wait(INTERVAL)
         sent = _heartbeat(solo)
         assert sent.urgent
@@ -799,7 +798,7 @@ def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None
     "answer", [None, ErrorCode.ILLEGAL_GENERATION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 )
 def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answer: ErrorCode | None) -> None:
-    """ILLEGAL_GENERATION alone does not lose partitions: the response to JoinGroup may be on its way."""
+    """ILLEGAL_GENERATION alone does not lose partitions: the JoinGroup response may be on its way."""
     solo = _rejoining()
     solo.pop_request(JoinGroupRequest)
     end = solo.now + SESSION

@@ -318,9 +318,7 @@ def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
 
 
 def test_a_coordinator_that_always_asks_for_a_rejoin_is_asked_less_and_less() -> None:
-    """Java's member joins as fast as the coordinator answers. This one backs off from the sixth join on,
-    until a join succeeds.
-    """
+    """The member backs off from the sixth join on, until a join succeeds. Java's member does not back off."""
     solo = Solo().joining()
     at: list[int] = []
     request = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS]
@@ -341,7 +339,7 @@ def test_a_coordinator_that_always_asks_for_a_rejoin_is_asked_less_and_less() ->
 
 @pytest.mark.parametrize("synced", [False, True])
 def test_an_application_that_polls_after_each_error_joins_less_and_less(synced: bool) -> None:
-    """Each poll after an error joins again, and the coordinator may return another error each time."""
+    """Each poll after an error joins again, with backoff, although the errors differ."""
     solo = Solo().joining()
     at: list[int] = []
     for code in [ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.GROUP_MAX_SIZE_REACHED, 9999] * 3:
@@ -360,7 +358,7 @@ def test_an_application_that_polls_after_each_error_joins_less_and_less(synced: 
 
 
 def test_a_coordinator_that_always_assigns_other_topics_is_asked_less_and_less() -> None:
-    """A cooperative member rejoins after each revocation, so that one assignment takes two joins."""
+    """The member backs off from the sixth join on. A cooperative revocation takes two joins."""
     solo = Solo(COOPERATIVE).stable(*parts("t", 0))
     solo.apply(RejoinRequested("because"))
     at: list[int] = []
@@ -375,7 +373,7 @@ def test_a_coordinator_that_always_assigns_other_topics_is_asked_less_and_less()
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
     assert solo.state is MemberState.JOINING
     solo.answer_join()
-    solo.answer_sync(*parts("t", 1))  # The same assignment again: the partition stays.
+    solo.answer_sync(*parts("t", 1))  # the assignment does not change, so the partition stays
     solo.apply(RejoinRequested("because"))
     solo.answer_join()
     solo.answer_sync(*parts("t", 0))
@@ -444,7 +442,7 @@ def test_the_poll_after_a_fatal_error_rejoins_with_that_reason() -> None:
     ],
 )
 def test_the_poll_after_a_failed_sync_rejoins_with_javas_reason(code: ErrorCode, name: str) -> None:
-    """AbstractCoordinator.SyncGroupResponseHandler, as observed in Java 4.3.1."""
+    """The reason is that of Java 4.3.1 (AbstractCoordinator.SyncGroupResponseHandler)."""
     solo = Solo().syncing()
     solo.answer_sync(code=code)
     solo.poll()
@@ -520,7 +518,7 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 
 @rule("M74")
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
-    """As observed in Java: the subscription has the owned partitions and this generation."""
+    """As in Java, the subscription has the owned partitions and the generation of the last join."""
     solo = Solo(COOPERATIVE).stable(generation=4)
     solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=5)
@@ -650,7 +648,7 @@ def test_no_bytes_are_an_empty_assignment() -> None:
 @rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync", "heartbeat", "commit"])
 def test_a_fenced_member_stops_for_good_and_names_its_instance_id(phase: str) -> None:
-    """Java's member joins again at the next poll, and fences the other one."""
+    """The member stops. Java's member joins again at the next poll, and fences the newer process."""
     solo = Solo(COOPERATIVE, group_instance_id="gate-7")
     if phase == "join":
         solo.joining()
@@ -688,7 +686,7 @@ def test_a_static_member_sends_its_instance_id_in_every_request() -> None:
     assert actions == ("i", "i", "i")
 
 
-# Assignments that do not match the subscription
+# Tests of assignments that do not match the subscription.
 
 
 @rule("M83")

@@ -1,4 +1,4 @@
-"""The leader: assignment, wait for metadata, watch of metadata, and initial partition counts."""
+"""The leader assigns partitions, waits for metadata, watches metadata, and sends initial counts."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_the_leader_uses_the_assignor_that_the_group_selected() -> None:
 
 @rule("M80", "M200")
 def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() -> None:
-    """ConsumerCoordinatorTest.testNormalJoinGroupLeader: metadata is requested for the topics of the whole
-    group.
+    """The leader requests metadata of the whole group's topics
+    (ConsumerCoordinatorTest.testNormalJoinGroupLeader).
     """
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
@@ -156,7 +156,7 @@ def test_an_assignor_that_fails_is_fatal() -> None:
 def test_an_assignor_that_fails_to_make_user_data_is_fatal_and_retried_by_the_next_poll(
     user_data: Any,
 ) -> None:
-    """The exception ended the step, and with it the consumer's thread."""
+    """Regression: the exception ended the step, and with it the consumer's thread."""
     solo = Solo((Assignor("mine", ASSIGNORS["range"].assign, user_data),))
     solo.subscribe("t")
     solo.find_coordinator()
@@ -203,7 +203,9 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
 
 @pytest.mark.parametrize("ours", [False, True])
 def test_a_dynamic_leader_assigns_even_if_it_is_told_to_skip_the_assignment(ours: bool) -> None:
-    """Java's leader skips the assignment. The group becomes stable, and no member owns a partition."""
+    """With the policy the leader assigns. Without it, as in Java, it skips the assignment, and no member owns
+    a partition.
+    """
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
     planned = [member.member_id for member in solo.pop_request(SyncGroupRequest).assignments]
@@ -251,7 +253,7 @@ def has(topic: str, *numbers: int) -> bytes:
 def test_a_restarted_static_leader_checks_whether_the_assignment_is_complete(
     answer: DescribeGroupsResponse | UnsupportedVersion, rejoins: bool
 ) -> None:
-    """Java takes the current metadata for that of the assignment: new partitions have no owner."""
+    """Java assumes that the assignment used the current metadata, so new partitions have no owner."""
     solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("t")}, skip=True, generation=7)
     solo.answer_sync(*parts("t", 0, 1, 2))
@@ -307,7 +309,7 @@ def test_a_leader_that_has_assigned_itself_does_not_check_the_assignment() -> No
     ("named", "leads"), [(FORMER, True), ("i-1" + FORMER[1:], False), ("i-x", False), ("", False)]
 )
 def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(named: str, leads: bool) -> None:
-    """Java's member takes itself for a follower, and no member watches the metadata."""
+    """Java's member considers itself a follower here, so no member watches the metadata."""
     solo = Solo(COOPERATIVE, **CHECKS).joining()
     solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
     assert solo.pop_request(SyncGroupRequest).assignments == []
@@ -420,7 +422,7 @@ def test_partial_metadata_does_not_change_other_topics() -> None:
 
 @rule("M116")
 def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
-    """As observed in Java: metadata is compared before the subscription."""
+    """As in Java, changed metadata is detected before the changed subscription."""
     solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
     solo.become_leader()
     solo.subscribe("t1", "t2", pattern="t.")
@@ -572,7 +574,7 @@ def test_user_data_of_other_clients_has_no_initial_counts() -> None:
 
 
 def test_sticky_assignments_have_no_initial_counts() -> None:
-    """sarama's members would send the counts back as their own user data."""
+    """Sticky assignments omit the counts, because sarama's members would return them as user data."""
     plan = Solo(("sticky",)).joining().become_leader()
     assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))
 

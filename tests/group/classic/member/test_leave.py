@@ -1,4 +1,4 @@
-"""Unsubscribe and close, from every state and within the timeout."""
+"""Unsubscribe and close, which work in every state and within the timeout."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ WAYS: dict[MemberState, Callable[[], Solo]] = {
 
 @pytest.fixture(params=WAYS, ids=lambda state: state.value)
 def anywhere(request: pytest.FixtureRequest) -> Solo:
-    """Return a member in each state except closed."""
+    """Return a member in each state except CLOSED, one per test."""
     solo = WAYS[request.param]()
     assert solo.state is request.param
     return solo
@@ -189,7 +189,9 @@ def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes
 @rule("M59")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
-    """One poll raises the exception. The next one runs the lost callback and joins without a member id."""
+    """The first poll raises the exception. The second poll runs the lost callback and joins without a member
+    id.
+    """
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()
     member = solo.member
@@ -209,7 +211,7 @@ def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
 @rule("M61")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
-    """ConsumerCoordinator.OffsetCommitResponseHandler: the commit raises, and the next heartbeat decides."""
+    """The commit raises, and the state stays until the next heartbeat (OffsetCommitResponseHandler)."""
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()
     assert solo.answer_commit(ErrorCode.FENCED_INSTANCE_ID, solo.member.generation or 0) == []
@@ -219,7 +221,7 @@ def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
 @rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync"])
 def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) -> None:
-    """The JoinGroup is fenced again then. The other process is not affected."""
+    """The second JoinGroup is fenced, too, so the newer process is not affected."""
     solo = Solo(group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.stable().apply(RejoinRequested("because"))
     solo.release()
@@ -238,7 +240,7 @@ def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) ->
 
 @rule("M116")
 def test_the_first_join_after_an_unsubscribe_has_the_reason_of_a_leave() -> None:
-    """Java's unsubscribe resets the member and requests a rejoin in every state."""
+    """As in Java, an unsubscribe resets the member and requests a rejoin, even before the first join."""
     solo = Solo()
     solo.apply(Unsubscribed())
     assert solo.joining().pop_request(JoinGroupRequest).reason == "consumer pro-actively leaving the group"
@@ -311,7 +313,7 @@ def test_a_member_without_partitions_rejoins_at_once_after_a_reset() -> None:
 
 @rule("M98")
 def test_close_ends_within_its_timeout_from_every_state_without_responses(anywhere: Solo) -> None:
-    """testCloseNoResponseForLeaveGroup, testCloseCoordinatorNotKnownNoCommits, and their like."""
+    """Mirrors ConsumerCoordinatorTest.testCloseNoResponseForLeaveGroup and similar tests."""
     anywhere.apply(CloseRequested(timeout_ms=5_000))
     anywhere.wait(5_000)
     assert anywhere.state is MemberState.CLOSED
@@ -467,7 +469,7 @@ def test_a_lost_connection_during_leave_group_closes_the_member() -> None:
 
 
 def test_close_does_not_adopt_a_pending_assignment() -> None:
-    """Revoked partitions are released first, then all others."""
+    """A close releases the partitions of the pending revocation first, and then the other ones."""
     solo = adopting()
     solo.pop_action(Revoke)
     solo.apply(CloseRequested())

@@ -1,4 +1,4 @@
-"""The table of the member: it is complete, and only `move` changes the state."""
+"""The table of the member is complete, and only `move` changes the state."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ READS_FLIGHTS = {"protocols": [("range", subscription("flights"))], "session": 1
 
 
 def quick() -> Stage:
-    """Return a stage that retains offsets for ten minutes, and checks them every minute."""
+    """Return a stage that retains offsets for ten minutes and checks their expiration every minute."""
     stage = Stage(offsets_retention_minutes=10, offsets_retention_check_interval_ms=MINUTE)
     stage.step(Tick())
     return stage
@@ -100,7 +100,9 @@ def test_a_group_of_another_protocol_type_keeps_its_offsets() -> None:
 
 @rule("R150")
 def test_the_retention_time_of_a_commit_replaces_the_setting() -> None:
-    """OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithRetentionTime, OffsetCommit v2 to v4."""
+    """Mirrors OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithRetentionTime (OffsetCommit v2 to
+    v4).
+    """
     stage = quick()
     stage.commit(retention=2 * MINUTE, version=4)
     stage.wait(2 * MINUTE)

@@ -1,4 +1,4 @@
-"""Random schedules of clients, correct and faulty ones, against the invariants of a coordinator.
+"""Random schedules of correct and faulty clients, against the invariants of a coordinator.
 
 The clients join, restart, sync, send heartbeats and commits (also late ones, and ones with former member
 ids), leave, and let time pass. Each invariant is a function that its name describes. The mutants at the end
@@ -54,7 +54,7 @@ HAS_MEMBERS = (
 
 @dataclass
 class Client:
-    """The process of a member. It knows only what its last responses contained."""
+    """The process of a member, which knows only its last responses."""
 
     name: str
     instance: str | None = None
@@ -62,7 +62,7 @@ class Client:
     generation: int = -1
     joining: PendingResponse | None = None
     syncing: PendingResponse | None = None
-    # The members that it assigns as the leader.
+    # the members to which the process assigns partitions as the leader
     members_to_assign: list[str] = field(default_factory=list[str])
     owned: frozenset[int] = frozenset()
     former_ids: list[str] = field(default_factory=list[str])
@@ -74,7 +74,7 @@ class Client:
 
 
 def assign(members: list[str]) -> dict[str, bytes]:
-    """Assign the partitions to the members in turn."""
+    """Assign the partitions to the members round-robin."""
     return {member: bytes(list(PARTITIONS)[index :: len(members)]) for index, member in enumerate(members)}
 
 
@@ -95,7 +95,7 @@ class Coordination(RuleBasedStateMachine):
         self.state = ClassicGroupState.DEAD
         self.rebalance_began = 0
         self.from_empty = False
-        # By generation: the members that became leader, and the owner of each partition.
+        # Generation -> the members that became its leader. Generation -> the owner of each partition.
         self.leaders: dict[int, set[str]] = {}
         self.owners: dict[int, dict[int, str]] = {}
         self.successors: dict[str, str] = {}
@@ -157,7 +157,9 @@ class Coordination(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5))
     def behave(self, count: int) -> None:
-        """Let the first clients behave until their group is Stable. Random steps rarely get this far."""
+        """Let the first clients behave correctly until their group is Stable, which random steps rarely
+        reach.
+        """
         for _ in range(3):
             for client in self.clients[:count]:
                 if client.member_id and self.group.state is ClassicGroupState.STABLE:
@@ -199,10 +201,10 @@ class Coordination(RuleBasedStateMachine):
     @precondition(lambda self: any(c.former_ids for c in self.clients))
     @rule(data=st.data(), kind=st.sampled_from(["sync", "heartbeat", "commit"]))
     def send_with_former_id(self, data: st.DataObject, kind: str) -> None:
-        """Send a request with a former member id. It never succeeds."""
+        """Send a request with a former member id, which must be rejected."""
         client = self.draw_client(data, lambda c: bool(c.former_ids))
         former_id = data.draw(st.sampled_from(client.former_ids))
-        if former_id in self.group.members:  # neither removed nor replaced yet
+        if former_id in self.group.members:  # the coordinator has neither removed nor replaced the member yet
             return
         generation = self.group.generation
         match kind:
@@ -396,7 +398,7 @@ class Coordination(RuleBasedStateMachine):
                 assert member.group_instance_id is not None or member.member_id in answered
 
     def teardown(self) -> None:
-        """When all clients are silent, every request is answered and the group becomes Empty."""
+        """Check that without further requests every response arrives and the group becomes Empty."""
         self.stage.wait(1_000_000)
         assert not self.stage.open, "requests are never answered"
         assert not self.group.members
@@ -405,7 +407,7 @@ class Coordination(RuleBasedStateMachine):
 TestCoordination = Coordination.TestCase
 
 
-# Coordinators with one rule missing.
+# Mutants: coordinators with one missing rule.
 
 
 def _replace_handler(
@@ -488,7 +490,7 @@ def _commit_before_the_assignment(patch: pytest.MonkeyPatch) -> None:
 
 
 def _superseded_join_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """As in Kafka, the delayed JoinGroup of a replaced member is never answered."""
+    """Never answer the delayed JoinGroup of a replaced member, as Kafka does."""
     real = send_join_error
 
     def silent(context: GroupContext, call: Any, code: ErrorCode, member_id: str) -> None:

@@ -1,6 +1,4 @@
-"""Static members (KIP-345): they keep their membership when they restart, and their former incarnation is
-fenced.
-"""
+"""Static members (KIP-345) keep their membership when they restart; the former incarnation is fenced."""
 
 from __future__ import annotations
 
@@ -96,9 +94,7 @@ def test_before_v9_a_leader_that_restarts_is_told_its_former_member_id_leads() -
 
 @rule("R15", "R42")
 def test_the_former_incarnation_is_fenced_in_every_request() -> None:
-    """GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId, and its counterparts for other
-    requests.
-    """
+    """Mirrors GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId and its counterparts."""
     stage = Stage()
     former_id, _ = stage.create_stable_group(A, B)
     stage.join(instance="a")
@@ -200,7 +196,7 @@ def test_a_restart_replaces_the_timeouts() -> None:
 
 @rule("R42", "R133")
 def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
-    """Seen on Kafka 4.3.1: the timer starts before the new timeout is stored."""
+    """As in Kafka 4.3.1, the timer starts before the new timeout is stored."""
     stage = Stage()
     stage.create_stable_group({**A, "session": 6_000})
     restarted = stage.join(instance="a", session=20_000)
@@ -283,9 +279,7 @@ def test_the_wait_for_absent_static_members_ends_with_their_sessions() -> None:
 
 @rule("R135")
 def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
-    """In Kafka the session timeout applies while the member still counts as new, so it may expire in
-    JoinGroup.
-    """
+    """A waiting member does not expire. In Kafka a replaced new member counts as new and may expire."""
     stage = Stage(group_initial_rebalance_delay_ms=30_000)
     stage.join(instance="a", session=6_000)
     restarted = stage.join(instance="a", session=6_000)
@@ -295,7 +289,7 @@ def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
 
 @rule("R49")
 def test_a_new_incarnation_that_has_synced_is_not_removed_for_its_former_one() -> None:
-    """On Kafka 4.3.1 the sync timer starts a rebalance although all members have synced."""
+    """The sync timer removes no member if all have synced. Kafka 4.3.1 starts a rebalance."""
     stage = Stage()
     leader, late = stage.create_generation({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     stage.sync(leader, assignments={late: b"part"})

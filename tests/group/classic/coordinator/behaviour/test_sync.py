@@ -62,7 +62,7 @@ def test_another_protocol_is_inconsistent(protocol: dict[str, Any]) -> None:
 @rule("R57")
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
 def test_v5_without_a_protocol_is_inconsistent_even_with_an_empty_group_id(missing: str) -> None:
-    """The order was seen on Kafka 4.3.1."""
+    """Kafka 4.3.1 checks the protocol before the group id, too."""
     stage = Stage()
     protocol: dict[str, Any] = {missing: None}
     answer = stage.sync("m", 1, group="", **protocol)
@@ -96,7 +96,7 @@ def test_an_error_contains_no_protocol() -> None:
 
 @rule("R60")
 def test_before_the_first_generation_any_protocol_name_is_accepted_but_not_any_type() -> None:
-    """Seen on Kafka 4.3.1: 27 for a name while the group has none yet, 23 for a wrong type."""
+    """As in Kafka 4.3.1, any name is answered with 27 in the first rebalance, and a wrong type with 23."""
     stage = Stage()
     member, _ = stage.add_member()
     assert stage.sync(member, 0, protocol_name="sticky").code is ErrorCode.REBALANCE_IN_PROGRESS
@@ -213,7 +213,7 @@ def test_a_member_that_waits_in_sync_does_not_expire_and_its_session_restarts_wi
 
 @rule("R66")
 def test_a_sync_in_stable_restarts_the_session() -> None:
-    """On Kafka 4.3.1 it does not."""
+    """SyncGroup in Stable restarts the session, but not in Kafka 4.3.1."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.wait(SESSION - 1)
@@ -226,7 +226,7 @@ def test_a_sync_in_stable_restarts_the_session() -> None:
 
 
 def alive(stage: Stage, members: list[str], ms: int, generation: int) -> list[ErrorCode]:
-    """Wait, with a heartbeat of each member every 5 s. Return the error codes of the last heartbeats."""
+    """Send a heartbeat of each member every 5 s for `ms`; return the last error codes."""
     codes: list[ErrorCode] = []
     for _ in range(ms // 5_000):
         stage.wait(5_000)

@@ -1,6 +1,6 @@
-"""Mutants: members with one broken rule. At least one test of the members has to fail for each of them.
+"""Mutants: members with one broken rule, each of which must fail a test of the members.
 
-A rule whose mutant fails no test is not tested.
+A mutant that no test fails shows an untested rule.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def repeated_joins_have_no_backoff(patch: Patch) -> None:
 
 @mutant
 def every_assignment_is_final(patch: Patch) -> None:
-    """Also an assignment after which a cooperative member rejoins immediately."""
+    """End the backoff with every assignment, even if a cooperative member rejoins immediately after it."""
 
     def adopt(who: Member, *more: Any) -> None:
         original(who, *more)
@@ -257,7 +257,7 @@ def the_session_timeout_does_nothing(patch: Patch) -> None:
 
 @mutant
 def a_join_request_prolongs_the_session(patch: Patch) -> None:
-    """Then a member whose joins fail repeatedly keeps its partitions forever."""
+    """Prolong the session with every JoinGroup, so that failed joins keep the partitions forever."""
 
     def send_join(who: Member, out: Any) -> None:
         if who.session_ends_at is not None:

@@ -32,7 +32,7 @@ from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.wire.message import Message
 from tests.group.classic.member.stage import COOPERATIVE, EAGER, POLL, Left, Lose, Revoke, Solo, parts
 
-# Any events in any order
+# Random events in random order.
 
 CODES = st.sampled_from([0, 0, 0, 0, 14, 15, 16, 22, 25, 27, 30, 79, 81, 82, -1, 999])
 EVENTS = st.one_of(
@@ -57,7 +57,7 @@ MOVES = st.one_of(
 
 
 def answer(request: Message, code: int, generation: int, index: int) -> Message:
-    """Return a coordinator's response. In odd generations this member leads; its assignment is `t-index`."""
+    """Return a coordinator's response. This member leads odd generations, and its assignment is `t-index`."""
     if isinstance(request, JoinGroupRequest):
         mine = JoinGroupResponseMember(member_id="me", metadata=request.protocols[0].metadata)
         return JoinGroupResponse(
@@ -78,7 +78,7 @@ def answer(request: Message, code: int, generation: int, index: int) -> Message:
 
 
 class Fuzzed(Solo):
-    """A member that receives random events, with its invariants."""
+    """A member that receives random events and checks its invariants."""
 
     generation = 0
 
@@ -93,7 +93,7 @@ class Fuzzed(Solo):
             self.check()
 
     def bring(self, outcome: str, index: int, code: int) -> None:
-        """Answer or fail one of the requests in flight."""
+        """Deliver the response to one of the requests in flight, or let it fail."""
         sent = [action for action in self.actions if isinstance(action, Send)]
         if not sent:
             return
@@ -146,7 +146,7 @@ def test_the_same_events_return_the_same_actions(assignors: tuple[str, ...], mov
 
 @given(st.lists(MOVES, max_size=40))
 def test_a_member_becomes_stable_again_with_correct_responses(moves: list[object]) -> None:
-    """A member that was not fenced recovers from any events if the coordinator answers correctly."""
+    """A member that was not fenced recovers from any events once the coordinator responds correctly."""
     solo = Fuzzed(COOPERATIVE)
     solo.subscribe()
     solo.play(moves)
