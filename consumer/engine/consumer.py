@@ -83,7 +83,7 @@ class ConsumerEngine:
         self.group_status = self.core.group_status
         self.metadata = MetadataUpdater(self.core, self._metadata_changed)
         self.coordinator = CoordinatorLookup(
-            self.core, self._coordinator_found, self._coordinator_lost, self.metadata.need
+            self.core, self._on_lookup_success, self._coordinator_lost, self.metadata.need
         )
         self.committer = Committer(self.core, self.coordinator, self._commit_answered, self.metadata)
         self.offset_lookup = OffsetLookup(self.core, self.metadata, self.coordinator, self.committer)
@@ -397,7 +397,7 @@ class ConsumerEngine:
     def close(self, event: ev.Close) -> None:
         self.shutdown.close(event)
 
-    def _coordinator_found(self, node: int) -> None:
+    def _on_lookup_success(self, node: int) -> None:
         self.group.on_coordinator_found(node)
 
     def _coordinator_lost(self, why: str) -> None:

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(_NAMES)}"
         print(f"kproto: the command {brief(words[0])} does not exist; {hint}", file=sys.stderr)
         return 2
-    _open_what_is_closed()
+    _reopen_closed_streams()
     options, unknown = parser.parse_known_args(words)
     if options.command is None:
         parser.error(f"{' '.join(words)}: this option does not exist, or the COMMAND is missing")
@@ -61,11 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"kproto {options.command}: {without_long_words(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     except BrokenPipeError:
-        _drop_the_rest()
+        _discard_unwritten_output()
         return 1
     except OSError as error:
         print(f"kproto {options.command}: {error.strerror or error}", file=sys.stderr)
-        _drop_the_rest()
+        _discard_unwritten_output()
         return 1
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
@@ -79,14 +79,14 @@ class _Parser(argparse.ArgumentParser):
         super().error(without_long_words(message))
 
 
-def _open_what_is_closed() -> None:
+def _reopen_closed_streams() -> None:
     """Replace stdin and stdout by os.devnull if the caller has closed them."""
     for name, mode in (("stdin", "r"), ("stdout", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
-def _drop_the_rest() -> None:
+def _discard_unwritten_output() -> None:
     """Discard buffered output that cannot be written, because writing it again at exit would fail."""
     try:
         sys.stdout.flush()

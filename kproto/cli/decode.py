@@ -201,7 +201,7 @@ def _decode_capture(options: argparse.Namespace) -> int:
     if options.short:
         for exchange in sorted(
             (exchange_ for conversation in conversations.values() for exchange_ in conversation.close()),
-            key=_asked_at,
+            key=_request_time,
         ):
             printer.add(exchange)
         printer.print_summary()
@@ -213,7 +213,7 @@ def _decode_capture(options: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _asked_at(exchange: Exchange) -> int:
+def _request_time(exchange: Exchange) -> int:
     return exchange.asked_at
 
 

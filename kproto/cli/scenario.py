@@ -224,7 +224,7 @@ def _loss(options: argparse.Namespace) -> int:
     safe = True
     for loss in matrices.losses(_parameters(options)):
         safe = safe and (loss.client != "kproto" or loss.lost + loss.doubled == 0)
-        detected = "never" if loss.seen_after_ms is None else f"{loss.seen_after_ms / 1000:.1f} s"
+        detected = "never" if loss.discovered_after_ms is None else f"{loss.discovered_after_ms / 1000:.1f} s"
         if options.json:
             figures = {name: getattr(loss, name) for name in loss.__slots__}
             print(one_line({**figures, "formula": loss.formula}), flush=True)

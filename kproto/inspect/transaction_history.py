@@ -44,7 +44,7 @@ class TransactionHistory:
             counts.began = exchange.asked_at
         elif exchange.api == "EndTxn" and exchange.response is None:
             counts.ending = True
-        elif exchange.api in ("EndTxn", "InitProducerId") and _went_well(exchange):
+        elif exchange.api in ("EndTxn", "InitProducerId") and _succeeded(exchange):
             _ended(counts, exchange)
 
     def lines(self) -> list[str]:
@@ -86,7 +86,7 @@ def aborts(exchange: Exchange) -> bool:
     return exchange.api == "EndTxn" and request is not None and not request.committed
 
 
-def _went_well(exchange: Exchange) -> bool:
+def _succeeded(exchange: Exchange) -> bool:
     response: Any = exchange.response
     return response is not None and not response.error_code
 

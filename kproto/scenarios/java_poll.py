@@ -272,7 +272,7 @@ def intercepted(run: ScenarioRun) -> None:
     then="the first poll is empty, takes its whole timeout and fetches several times; the second returns "
     "with the message",
 )
-def goes_round(run: ScenarioRun) -> None:
+def ack_travels_in_the_loop(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
     member = _by_hand(world)
     before = len(world.requests_of(member, FetchRequest))

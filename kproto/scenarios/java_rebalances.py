@@ -192,7 +192,7 @@ def eager(run: ScenarioRun) -> None:
     when="it subscribes to t only",
     then="u is revoked before the join, t never is",
 )
-def no_longer_wanted(run: ScenarioRun) -> None:
+def partitions_not_assigned_again(run: ScenarioRun) -> None:
     world = run.world({"t": 2, "u": 1})
     member = join(world, "a", OLD, topics=("t", "u"), **{**USUAL, "assignors": COOPERATIVE})
     world.run(4_000)
@@ -223,13 +223,13 @@ def leads_nobody(run: ScenarioRun) -> None:
     world.run(3_000)
     second = member_of(world, "b", topics=("u",), metadata_ms=1_000)
     world.run(8_000)
-    leading = _topics_asked_for(world, first)
+    leading = _requested_topics(world, first)
     run.claim("it leads", first.state.is_leader)
     first.freeze(15_000)
     run.moment("is frozen for 15 s", "a")
     world.run(15_000)
     world.run(10_000)
-    following = _topics_asked_for(world, first)
+    following = _requested_topics(world, first)
     run.result("topics requested as the leader", sorted(leading))
     run.result("topics requested as a follower", sorted(following))
     run.claim("the leader watches what the group reads", leading == {"t", "u"})
@@ -237,7 +237,7 @@ def leads_nobody(run: ScenarioRun) -> None:
     run.claim("it watches what it reads itself", following == {"t"})
 
 
-def _topics_asked_for(world: World, member: Any) -> set[str]:
+def _requested_topics(world: World, member: Any) -> set[str]:
     """Return the topics of the member's last Metadata request."""
     request = world.requests_of(member, MetadataRequest)[-1]
     return {topic.name for topic in request.topics}

@@ -30,7 +30,7 @@ class Loss:
     lost: int
     doubled: int
     # from the growth to the assignment of the new partitions; None if they were never assigned
-    seen_after_ms: int | None
+    discovered_after_ms: int | None
     every_ms: int = 50  # interval between two batches of records
 
     rate: int = 100
@@ -43,13 +43,13 @@ class Loss:
         The prediction is 0 for a client that starts new partitions at their beginning. It is all records if
         the partitions were never assigned.
         """
-        if self.seen_after_ms is None:
+        if self.discovered_after_ms is None:
             return self.written
         if self.reset == "earliest" or self.client == "kproto":
             return 0
-        return self.rate * self.new * self.seen_after_ms // 1000
+        return self.rate * self.new * self.discovered_after_ms // 1000
 
-    def stood_there(self, after_ms: int) -> int:
+    def records_at(self, after_ms: int) -> int:
         """Return how many records the new partitions held `after_ms` after the growth."""
         batches = after_ms // self.every_ms + 1
         return min(self.written, self.new * (batches * self.every_ms * self.rate // 1000))

@@ -48,20 +48,21 @@ def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None
     run.result("written into new partitions", result.written)
     run.result("lost", result.lost)
     run.result("read twice", result.doubled)
-    seen_after_ms = result.seen_after_ms
+    discovered_after_ms = result.discovered_after_ms
     run.result(
-        "new partitions seen after", "never" if seen_after_ms is None else f"{seen_after_ms / 1000:.1f} s"
+        "new partitions seen after",
+        "never" if discovered_after_ms is None else f"{discovered_after_ms / 1000:.1f} s",
     )
     return result
 
 
 def claim_lost(run: ScenarioRun, result: Loss, text: str = "records are lost") -> None:
     """Claim that records are lost, if any were written before the new partitions were assigned."""
-    seen_after_ms = result.seen_after_ms
-    if seen_after_ms is None:
+    discovered_after_ms = result.discovered_after_ms
+    if discovered_after_ms is None:
         run.claim("no client ever sees them, and every record in them is lost", result.lost == result.written)
-    elif result.stood_there(seen_after_ms):
-        run.claim(text, result.lost >= result.stood_there(seen_after_ms))
+    elif result.records_at(discovered_after_ms):
+        run.claim(text, result.lost >= result.records_at(discovered_after_ms))
 
 
 @scenario(
@@ -126,7 +127,7 @@ def sarama_in_a_loop(run: ScenarioRun) -> None:
     result = grown(run, "sarama", reset="earliest")
     sees = result.client != "sarama-cluster"
     text = "no member saw the new partitions" if sees else "nobody saw the new partitions"
-    run.claim(text, (result.seen_after_ms is not None) == sees)
+    run.claim(text, (result.discovered_after_ms is not None) == sees)
     run.why(_SEEN_BY[result.client])
 
 
@@ -265,8 +266,8 @@ def kafka_go_watches(run: ScenarioRun) -> None:
     blind = loss("kafka-go", reset="earliest", watch=False, **growth_parameters(run))
     run.result("without the watcher, read of new partitions", blind.written - blind.lost)
     result = grown(run, "kafka-go", reset="earliest")
-    run.claim("without the watcher the new partitions are never seen", blind.seen_after_ms is None)
-    run.claim("with the watcher they are", result.seen_after_ms is not None)
+    run.claim("without the watcher the new partitions are never seen", blind.discovered_after_ms is None)
+    run.claim("with the watcher they are", result.discovered_after_ms is not None)
     run.claim("with earliest nothing is lost then", result.lost == 0)
 
 
@@ -326,7 +327,7 @@ def kafka_go_start(run: ScenarioRun) -> None:
 )
 def confluent(run: ScenarioRun) -> None:
     result = grown(run, "librdkafka", reset="earliest")
-    run.claim("the new partitions were assigned", result.seen_after_ms is not None)
+    run.claim("the new partitions were assigned", result.discovered_after_ms is not None)
     run.claim("nothing was lost", result.lost == 0)
 
 
@@ -346,7 +347,7 @@ def who_sees(run: ScenarioRun) -> None:
     blind = {"kafka-go", "sarama-cluster"}
     for kind in clients():
         result = loss(kind, watch=False, refresh_ms=run.parameters.refresh_ms or 2_000, **QUICK)
-        sees = result.seen_after_ms is not None
+        sees = result.discovered_after_ms is not None
         run.result(kind, "sees them" if sees else "never sees them")
         run.claim(
             f"{kind} {'does not see' if kind in blind else 'sees'} the new partitions",

@@ -21,15 +21,19 @@ from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, pro
 )
 def loss_window(run: ScenarioRun) -> None:
     result = grown(run, "sarama", reset="latest")
-    seen_after_ms = result.seen_after_ms
-    if seen_after_ms is None:
+    discovered_after_ms = result.discovered_after_ms
+    if discovered_after_ms is None:
         claim_lost(run, result)
     elif result.client == "kproto" or result.reset == "earliest":
         run.claim("nothing is lost", result.lost == 0)
     else:
-        because = f"{result.rate}/s x {result.new} partitions x {seen_after_ms / 1000:.2f} s"
+        because = f"{result.rate}/s x {result.new} partitions x {discovered_after_ms / 1000:.2f} s"
         run.result("lost by the formula", f"{result.formula} = {because}")
-        near = result.stood_there(seen_after_ms) <= result.lost <= result.stood_there(seen_after_ms + 500)
+        near = (
+            result.records_at(discovered_after_ms)
+            <= result.lost
+            <= result.records_at(discovered_after_ms + 500)
+        )
         run.claim("the loss is what was written before the new assignment, within half a second", near)
         claim_lost(run, result)
     run.why(

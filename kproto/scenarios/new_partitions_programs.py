@@ -184,14 +184,14 @@ class ReadMessage:
         self.member: ModelClient = world.join("a", librdkafka, group_id="g", **config)
         self.member.do(contract.SubscribeCalled(("t",)))
         self.thrown_away: list[str] = []
-        self._read = self._heard = 0
+        self._read = self._reports_read = 0
 
     def __call__(self, timeout_ms: int = 1_000) -> str:
         """Return what ReadMessage returned: "message", the name of an error, or "_TIMED_OUT"."""
         end = self.world.now + timeout_ms
         while True:
-            for report in self.member.reports[self._heard :]:
-                self._heard += 1
+            for report in self.member.reports[self._reports_read :]:
+                self._reports_read += 1
                 if report.kind == "error":
                     return report.name
                 self.thrown_away.append(report.name)

@@ -55,7 +55,7 @@ class SaramaProgram:
     returns: int = 0
     panic: str = ""
     over: bool = False
-    _heard: int = 0
+    _reports_read: int = 0
     _called: int = 0
     _failed: str = ""
 
@@ -73,8 +73,8 @@ class SaramaProgram:
             self._called += 1
             if kind == "assigned":
                 self._set_up()
-        for report in self.member.reports[self._heard :]:
-            self._heard += 1
+        for report in self.member.reports[self._reports_read :]:
+            self._reports_read += 1
             if report.kind == "error":
                 self._failed = f"{report.name} {report.text}"
             elif report.kind == "returned":
@@ -111,7 +111,9 @@ class SaramaProgram:
         self.member.unsubscribe()
         self.world.run(
             5_000,
-            until=lambda: any(report.kind == "returned" for report in self.member.reports[self._heard :]),
+            until=lambda: any(
+                report.kind == "returned" for report in self.member.reports[self._reports_read :]
+            ),
         )
         self.member.close()
 

@@ -206,7 +206,7 @@ def jars(
         with open(Path(scratch, "broker.log"), "w+") as log, contextlib.ExitStack() as stack:
             broker = subprocess.Popen([*run, "kafka.Kafka", str(config)], stdout=log, stderr=log)
             try:
-                stack.enter_context(ends_with_us(broker, scratch))
+                stack.enter_context(killed_with_this_process(broker, scratch))
                 if why_silent(f"127.0.0.1:{port}", broker):
                     log.seek(0)
                     raise BrokerMissing(f"a real Kafka: it did not start: {log.read()[-500:]}")
@@ -221,7 +221,7 @@ def jars(
 
 
 @contextlib.contextmanager
-def ends_with_us(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
+def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
     """Stop a process and delete its folder even if this process is killed: a third process waits for that."""
     order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
     quiet = subprocess.DEVNULL

@@ -249,7 +249,7 @@ class Fleet:
             order = [*self._run, "kafka.Kafka", str(self._scratch / f"{node}.properties")]
             process = subprocess.Popen(order, stdout=log, stderr=log)
         self._running[node] = process
-        self._stack.enter_context(brokers.ends_with_us(process, str(self._scratch)))
+        self._stack.enter_context(brokers.killed_with_this_process(process, str(self._scratch)))
 
     def _end_all(self) -> None:
         for process in self._running.values():

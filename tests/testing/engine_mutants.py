@@ -210,7 +210,7 @@ def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
             self._without_commit(state, others_committed=False)
 
     patch.setattr(OffsetLookup, "_retry_later", look_up)
-    patch.setattr(OffsetLookup, "_seldom", look_up)
+    patch.setattr(OffsetLookup, "_back_off_longest", look_up)
 
 
 # ---- ends

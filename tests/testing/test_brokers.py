@@ -20,10 +20,10 @@ from kproto.testing.certificates import certificates
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import subprocess, sys, time
-from kproto.testing.brokers import ends_with_us
+from kproto.testing.brokers import killed_with_this_process
 
 broker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-with ends_with_us(broker, sys.argv[1]):
+with killed_with_this_process(broker, sys.argv[1]):
     print("begun", flush=True)
     {then}
 broker.kill()

@@ -219,7 +219,7 @@ class Fetcher:
         states: list[tuple[PartitionState, int]] = []
         for partition, state in added.items():
             target = broker.session.targets.get(partition)
-            if target is not None and state.likely_has_records and state.epoch == target.asked_in:
+            if target is not None and state.likely_has_records and state.epoch == target.requested_epoch:
                 session.set_target(partition, target)
                 states.append((state, state.epoch))
         if not states:
@@ -324,7 +324,7 @@ class Fetcher:
                 target, state = session.requested[partition], core.partitions.get(partition)
                 if (
                     state is not None
-                    and state.epoch == target.asked_in
+                    and state.epoch == target.requested_epoch
                     and state.fetch_offset == target.offset
                     and (not state.extra_fetch_open or session is not broker.session)
                 ):

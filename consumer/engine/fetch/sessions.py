@@ -40,14 +40,14 @@ TOPIC_IDS_FROM = 13
 class FetchTarget(msgspec.Struct, frozen=True):
     """The fetch parameters of one partition. If they change, the next request contains the partition.
 
-    `asked_in` is the partition's epoch; a response to an earlier epoch is ignored.
+    `requested_epoch` is the partition's epoch; a response to an earlier epoch is ignored.
     """
 
     topic_id: UUID | None
     offset: int
     max_bytes: int
     leader_epoch: int | None
-    asked_in: int = 0
+    requested_epoch: int = 0
 
 
 class FetchPlan(msgspec.Struct, frozen=True):

@@ -249,7 +249,7 @@ class Connection:
             return self._negotiated(bytes(body))
         login = self.login
         if login is not None and login.raw and not self.ready and not self.in_flight and not login.done:
-            return self._logged_in(login.answered_raw(bytes(body)))
+            return self._logged_in(login.on_raw_frame(bytes(body)))
         call = self._answered(body)
         if call.purpose is LOGIN:
             assert login is not None

@@ -129,7 +129,7 @@ class Login:
             self.session_ms = response.session_lifetime_ms
         return after
 
-    def answered_raw(self, body: bytes) -> bytes | None:
+    def on_raw_frame(self, body: bytes) -> bytes | None:
         """Handle a frame without a header."""
         return self._on_message(body)
 

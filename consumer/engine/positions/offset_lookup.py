@@ -173,7 +173,7 @@ class OffsetLookup:
             if call.outcome is Outcome.NO_RESPONSE:
                 self._coordinator.report_lost(call.node, str(call.error))
             elif call.error is not None:
-                self._seldom(states.values())
+                self._back_off_longest(states.values())
                 core.queue_error(call.error)
             return
         group = core.options.group_id
@@ -190,7 +190,7 @@ class OffsetLookup:
                     call.node, f"OffsetFetch was answered with {ErrorCode(code).name}"
                 )
             elif do is ErrorAction.RAISE:
-                self._seldom(states.values())
+                self._back_off_longest(states.values())
                 core.queue_error(broker_error(code, "OffsetFetch", f"group {group!r}"))
             return
         self._coordinator.confirm()
@@ -213,7 +213,7 @@ class OffsetLookup:
                 self._report_and_retry([state], "OffsetFetch", describe(value))
                 self._metadata.need()
                 if action_for(OFFSET_FETCH, value) is ErrorAction.RAISE:
-                    self._seldom([state])
+                    self._back_off_longest([state])
                     errors[partition] = value
         core.queue_errors("OffsetFetch", errors)
         core.wake_poll()  # position() may be waiting
@@ -232,7 +232,7 @@ class OffsetLookup:
             state.failures += 1
             state.back_off_until(at)
 
-    def _seldom(self, states: Iterable[PartitionState]) -> None:
+    def _back_off_longest(self, states: Iterable[PartitionState]) -> None:
         """Retry after the longest backoff, because the error is raised to the application."""
         until = self._core.now + self._core.options.retry_backoff_max_ms
         for state in states:
@@ -296,7 +296,7 @@ class OffsetLookup:
             state.back_off_until(self._core.next_retry_at(state.reset_count - 1))
         state.reset_count += 1
 
-    def created_anew(self, state: PartitionState) -> None:
+    def reset_recreated(self, state: PartitionState) -> None:
         """Reset a partition after its topic was re-created: the position is in the old topic (M206.6)."""
         policy = self._core.options.on_new_partition
         unread = state.has_position and not state.has_returned and state.has_committed(state.position)
@@ -347,7 +347,7 @@ class OffsetLookup:
                     core.view.forget_leader(partition)
                 self._metadata.need()
             elif call.error is not None:
-                self._seldom(states.values())
+                self._back_off_longest(states.values())
                 core.queue_error(call.error)
             return
         answers = consistent_values(
@@ -364,7 +364,7 @@ class OffsetLookup:
             if do is ErrorAction.USE:
                 self._listed(state, state.reset, entry.offset)
             elif do is ErrorAction.RAISE:
-                self._seldom([state])
+                self._back_off_longest([state])
                 errors[partition] = entry.error_code
             else:
                 self._report_and_retry([state], "ListOffsets", describe(entry.error_code))

@@ -34,10 +34,10 @@ class TopicChanges:
 
     def changed(self, requested: frozenset[str] | None) -> None:
         """Handle a Metadata response for the requested topics, or for all (None)."""
-        self._look_for_new_ids(self._core.view.topics if requested is None else requested)
-        self._look_for_leaders(requested)
+        self._reset_recreated_topics(self._core.view.topics if requested is None else requested)
+        self._report_leaderless_partitions(requested)
 
-    def _look_for_new_ids(self, topics: Iterable[str]) -> None:
+    def _reset_recreated_topics(self, topics: Iterable[str]) -> None:
         """Find re-created topics, and reset the positions of their partitions."""
         view, ids, current = self._core.view, self._core.topic_ids, set[str]()
         for name in topics:
@@ -53,9 +53,9 @@ class TopicChanges:
             if partition.topic in current and state.topic_id != ids[partition.topic]:
                 old_id, state.topic_id = state.topic_id, ids[partition.topic]
                 if old_id is not None:
-                    self._finder.created_anew(state)
+                    self._finder.reset_recreated(state)
 
-    def _look_for_leaders(self, requested: frozenset[str] | None) -> None:
+    def _report_leaderless_partitions(self, requested: frozenset[str] | None) -> None:
         """Report partitions that have no leader, or that do not exist."""
         core, view, known_leaderless = self._core, self._core.view, self._leaderless
         leaderless = {

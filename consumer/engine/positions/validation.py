@@ -54,7 +54,7 @@ class PositionValidator:
     def visit(self, state: PartitionState) -> None:
         """Start or continue the validation of a partition after a change of its state or leader."""
         if state.state is FetchState.FETCHING and not state.released and state.error is None:
-            self._look_at_leader(state)
+            self._validate_against_leader(state)
         waits = (
             state.state is FetchState.AWAIT_VALIDATION
             and not state.released
@@ -67,7 +67,7 @@ class PositionValidator:
         else:
             self._checking.pop(state.partition, None)
 
-    def _look_at_leader(self, state: PartitionState) -> None:
+    def _validate_against_leader(self, state: PartitionState) -> None:
         """Start validation if the leader has a newer epoch than the position was validated for."""
         leader = self._core.view.partition(state.partition)
         epoch = leader.leader_epoch if leader is not None else None

@@ -368,12 +368,12 @@ class TransactionManager:
 
     def _begin(self) -> None:
         """The transaction is open."""
-        self._look_at_version()
+        self._update_transaction_version()
         with self._records.guard:
             self.move(S.IN_TRANSACTION)
         self._end_call()
 
-    def _look_at_version(self) -> None:
+    def _update_transaction_version(self) -> None:
         """Update whether the cluster uses transaction version 2."""
         if self._node is not None:
             level = self._core.network.feature_at(self._node, "transaction.version")
@@ -501,7 +501,7 @@ class TransactionManager:
         self.started = False
         self._partitions.clear()
         self._added.clear()
-        self._look_at_version()
+        self._update_transaction_version()
         with self._records.guard:
             self.move(S.READY)
         self._end_call()

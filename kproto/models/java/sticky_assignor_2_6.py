@@ -82,17 +82,17 @@ def _constrained_assign(
     least, more = divmod(len(unassigned), len(claims))
     most = least + (more > 0)
     plan: Plan = {}
-    given_up: set[TopicPartition] = set()
+    released_partitions: set[TopicPartition] = set()
     for member, claimed in claims.items():
         owned = [tp for tp in claimed if tp.topic in partitions]
         plan[member] = owned[:most]
-        given_up.update(owned[most:])
+        released_partitions.update(owned[most:])
         for tp in plan[member]:
             unassigned.pop(tp, None)
     under = sorted(member for member in plan if len(plan[member]) < least)
     exact = deque(name for name in plan if name not in under and len(plan[name]) == least)
     full = deque(name for name in plan if name not in under and len(plan[name]) == most)
-    moving = _assign_unowned(plan, under, exact, deque(unassigned), least, given_up)
+    moving = _assign_unowned(plan, under, exact, deque(unassigned), least, released_partitions)
     moving |= _take_from_full(plan, under, exact, full, least)
     return plan, moving
 
@@ -103,7 +103,7 @@ def _assign_unowned(
     exact: deque[str],
     unassigned: deque[TopicPartition],
     least: int,
-    given_up: set[TopicPartition],
+    released_partitions: set[TopicPartition],
 ) -> dict[TopicPartition, str]:
     """Give unclaimed partitions to members below the minimum in turn, then to the others."""
     moving: dict[TopicPartition, str] = {}
@@ -111,7 +111,7 @@ def _assign_unowned(
     def give(member: str) -> None:
         tp = unassigned.popleft()
         plan[member].append(tp)
-        if tp in given_up:
+        if tp in released_partitions:
             moving[tp] = member
 
     while under and unassigned:

@@ -43,7 +43,7 @@ class Metadata:
     def __init__(self, client: ClientNetwork) -> None:
         self.client = client
         self.seeds: list[SaramaBroker] = []
-        self.dead_seeds: list[SaramaBroker] = []
+        self.failed_seeds: list[SaramaBroker] = []
         self.brokers: dict[int, SaramaBroker] = {}
         self.topics: dict[str, dict[int, MetadataResponsePartition]] = {}
         self.ids: dict[str, Any] = {}
@@ -88,12 +88,12 @@ class Metadata:
         if self.brokers.get(broker.id) is broker:
             del self.brokers[broker.id]
         elif self.seeds and self.seeds[0] is broker:
-            self.dead_seeds.append(self.seeds.pop(0))
+            self.failed_seeds.append(self.seeds.pop(0))
         broker.close()
 
     def resurrect(self) -> None:
-        self.seeds += self.dead_seeds
-        self.dead_seeds = []
+        self.seeds += self.failed_seeds
+        self.failed_seeds = []
 
     def candidates(self) -> list[SaramaBroker]:
         """Return the brokers whose locks are taken in turn. The last one is sent the request.
