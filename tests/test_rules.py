@@ -11,17 +11,6 @@ from tests.documents import DOCS
 ROOT = DOCS.parent
 NUMBER = r"\b(?:[RM]\d{1,3}|[IX]\d{1,2})\b"
 
-# Rules without a test that carries their number. Remove a number when its test exists; add none.
-UNTESTED = """
-I1 I2 I3 I4 I5 I6 I7 I8 I9 I10 I11 I12 I13 I14 I15 I16 I17 I18 I19 I20
-"""
-# Rules that the source cites before docs/rules defines them.
-UNDEFINED = """
-"""
-# Rules that the source does not cite.
-UNCITED = """
-"""
-
 
 def defined() -> Mapping[str, str]:
     """Return the text of each rule by its number."""
@@ -50,7 +39,7 @@ def in_order(numbers: set[str] | frozenset[str]) -> list[str]:
 
 def test_every_cited_rule_is_defined() -> None:
     cited = cited_in("kproto", "consumer", "tests") | cited_in_pages()
-    assert in_order(cited - defined().keys() - set(UNDEFINED.split())) == []
+    assert in_order(cited - defined().keys()) == []
 
 
 def test_every_rule_is_defined_once() -> None:
@@ -69,18 +58,11 @@ def test_the_rules_of_a_page_are_in_order() -> None:
 
 
 def test_every_defined_rule_is_cited_by_the_source() -> None:
-    cited = cited_in("kproto", "consumer") | set(UNCITED.split())
-    assert in_order(defined().keys() - cited) == []
+    assert in_order(defined().keys() - cited_in("kproto", "consumer")) == []
 
 
 def test_every_defined_rule_is_pinned_by_a_test() -> None:
-    assert in_order(defined().keys() - pinned() - set(UNTESTED.split())) == []
-
-
-def test_the_untested_rules_are_defined_and_have_no_test() -> None:
-    untested = set(UNTESTED.split())
-    assert in_order(untested - defined().keys()) == []
-    assert in_order(untested & pinned()) == []
+    assert in_order(defined().keys() - pinned()) == []
 
 
 def test_a_test_pins_only_defined_rules() -> None:

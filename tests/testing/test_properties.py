@@ -45,6 +45,7 @@ def assignment_of(assign: Callable[..., object], group: Group) -> Callable[[], o
     return lambda: assign(partitions, subscriptions, {})
 
 
+@pytest.mark.rule("I6")
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(group=GROUPS)
 def test_every_assignor_is_a_function(name: str, group: Group) -> None:
@@ -95,6 +96,7 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
 }
 
 
+@pytest.mark.rule("I18")
 @pytest.mark.parametrize("name", DECODERS)
 @settings(max_examples=25)
 @given(data=st.binary(max_size=200))

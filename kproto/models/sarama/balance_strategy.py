@@ -3,13 +3,13 @@
 They follow balance_strategy.go, balance_strategy_cooperative_sticky.go and consumer_group_members.go.
 
 * range: for each topic, its members in the order of their ids (also static members) get consecutive
-  partitions; the first members get one more.
+  partitions; the first members get one more (R223).
 * roundrobin: the partitions in the order of the *text* "topic-partition" (t-10 precedes t-2) go to the
-  members in the order of their ids. Members that do not subscribe to the topic are skipped.
-* sticky and cooperative-sticky: see `sticky_balance_strategy`.
-* The subscription has version 2 (less if Config.Version is below 3.2), with the topics in the application's
-  order. Sticky members send back the user data of their assignment: the partitions and the generation.
-  Cooperative members send the generation and the partitions that they own (M74).
+  members in the order of their ids (R224). Members that do not subscribe to the topic are skipped.
+* sticky and cooperative-sticky: see `sticky_balance_strategy` (R225, R227).
+* The subscription has version 2 (less if Config.Version is below 3.2, R228), with the topics in the order of
+  the application. Sticky members send back the user data of their assignment: the partitions and the
+  generation (R226). Cooperative members send the generation and the partitions that they own (M74).
 * The assignment has version 0 and contains every member.
 """
 

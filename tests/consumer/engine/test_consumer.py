@@ -154,6 +154,7 @@ def test_an_idle_consumer_sends_empty_incremental_fetches() -> None:
 # ---- groups
 
 
+@pytest.mark.rule("I11")
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 def test_members_share_partitions_and_take_over_those_of_members_that_leave(strategy: str) -> None:
     world = World({"t": 6})
@@ -170,6 +171,7 @@ def test_members_share_partitions_and_take_over_those_of_members_that_leave(stra
     assert world.run(20_000, until=lambda: settled(world, a))
 
 
+@pytest.mark.rule("I4", "I13", "I14")
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_no_record_is_read_twice_over_clean_rebalances(strategy: str) -> None:
     world = World({"t": 4})
@@ -190,6 +192,7 @@ def test_no_record_is_read_twice_over_clean_rebalances(strategy: str) -> None:
     assert len(set(everything)) == 1600
 
 
+@pytest.mark.rule("I12")
 def test_no_record_of_a_partition_is_returned_after_its_revoked_callback() -> None:
     world = World({"t": 4})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
@@ -317,6 +320,7 @@ def test_a_callback_that_takes_longer_than_max_poll_interval_loses_the_partition
     ]
 
 
+@pytest.mark.rule("I3")
 def test_a_member_that_lost_its_partitions_rejoins_and_reports_why() -> None:
     world = World({"t": 2})
     a = world.consumer(**GROUP)
@@ -407,7 +411,7 @@ def test_latest_skips_existing_records_and_earliest_reads_them() -> None:
     assert b.values() == ["old", "new"]
 
 
-@pytest.mark.rule("M209")
+@pytest.mark.rule("I10", "M209")
 @pytest.mark.parametrize("wait", [0, 1, 5, 50, 400, 900])
 def test_latest_skips_no_record_of_a_new_partition(wait: int) -> None:
     """Partitions are read from their first record, whenever they are added (M209)."""
@@ -470,6 +474,7 @@ def test_the_start_offset_is_committed_before_the_first_record_is_returned() -> 
     assert world.run(3000, until=lambda: a.values() == ["x"])
 
 
+@pytest.mark.rule("I7")
 def test_an_offset_fetch_error_never_resets_the_position() -> None:
     """I7."""
     world = World({"t": 1})
@@ -601,6 +606,7 @@ def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon
 # ---- seeks and pauses
 
 
+@pytest.mark.rule("I8")
 def test_the_last_seek_overrides_everything_in_progress() -> None:
     """I8: a seek at any moment of the start decides the position alone."""
     for moment in range(40):
@@ -653,6 +659,7 @@ def test_a_seek_in_a_lost_partition_does_not_affect_the_next_assignment() -> Non
     assert a.values()[10:] == ["10"]
 
 
+@pytest.mark.rule("I13")
 def test_a_pause_keeps_buffered_records_and_a_resume_does_not_fetch_them_again() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 100))
@@ -800,7 +807,7 @@ def committed(world: World, group: str = "g") -> dict[Any, int]:
     }
 
 
-@pytest.mark.rule("M122")
+@pytest.mark.rule("I14", "M122")
 def test_auto_commit_commits_what_earlier_polls_returned() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 30))
@@ -986,6 +993,7 @@ def test_a_commit_without_a_coordinator_fails_after_its_timeout() -> None:
     assert world.now - at <= 701
 
 
+@pytest.mark.rule("I9")
 def test_a_failed_commit_on_revoke_does_not_stop_the_rebalance() -> None:
     """I9."""
     world = World({"t": 2})

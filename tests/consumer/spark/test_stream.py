@@ -459,6 +459,7 @@ def test_available_now_leaves_later_records_to_the_next_run(filled: Filled) -> N
     assert following.batch() == {"t-0": [5, 6, 7, 8, 9], "t-1": [0, 1, 2, 3, 4]}
 
 
+@pytest.mark.rule("I20")
 def test_every_batch_ends_where_its_rows_end(filled: Filled) -> None:
     """This holds for any records written in between, to any partition, and for any limit."""
     filled.topic("t", 3, 2)

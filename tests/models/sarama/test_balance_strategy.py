@@ -26,6 +26,7 @@ def partitions_of(topic: str, *indexes: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in indexes]
 
 
+@pytest.mark.rule("R223")
 def test_range_gives_the_first_members_one_partition_more() -> None:
     plan = balance_strategy.assign_partitions(
         "range", {"b": subscribe("t"), "a": subscribe("t"), "c": subscribe("t")}, {"t": 5}
@@ -33,6 +34,7 @@ def test_range_gives_the_first_members_one_partition_more() -> None:
     assert plan == {"a": partitions_of("t", 0, 1), "b": partitions_of("t", 2, 3), "c": partitions_of("t", 4)}
 
 
+@pytest.mark.rule("R223")
 def test_range_does_not_put_static_members_first() -> None:
     static = Subscription(topics=("t",), instance_id="z")
     assert balance_strategy.assign_partitions("range", {"b": static, "a": subscribe("t")}, {"t": 1})[
@@ -40,6 +42,7 @@ def test_range_does_not_put_static_members_first() -> None:
     ] == partitions_of("t", 0)
 
 
+@pytest.mark.rule("R224")
 def test_roundrobin_sorts_partitions_by_their_text() -> None:
     plan = balance_strategy.assign_partitions(
         "roundrobin", {"a": subscribe("t"), "b": subscribe("t")}, {"t": 11}
@@ -55,6 +58,7 @@ def test_roundrobin_skips_members_that_do_not_subscribe_to_the_topic() -> None:
     assert plan == {"a": partitions_of("t", 0), "b": partitions_of("u", 0, 1)}
 
 
+@pytest.mark.rule("R225")
 def test_sticky_moves_the_first_partitions_of_the_fullest_member() -> None:
     current = Subscription(topics=("t",), user_data=sticky_user_data(partitions_of("t", 0, 1, 2, 3), 1))
     assert balance_strategy.assign_partitions("sticky", {"a": current, "b": subscribe("t")}, {"t": 4}) == {
@@ -63,6 +67,16 @@ def test_sticky_moves_the_first_partitions_of_the_fullest_member() -> None:
     }
 
 
+@pytest.mark.rule("R225")
+def test_sticky_keeps_the_partitions_with_the_claim_of_the_newest_generation() -> None:
+    def claim(generation: int) -> Subscription:
+        return Subscription(topics=("t",), user_data=sticky_user_data(partitions_of("t", 0, 1), generation))
+
+    plan = balance_strategy.assign_partitions("sticky", {"a": claim(1), "b": claim(2)}, {"t": 4})
+    assert plan == {"a": partitions_of("t", 2, 3), "b": partitions_of("t", 0, 1)}
+
+
+@pytest.mark.rule("R226")
 def test_sticky_assignments_carry_partitions_and_generation() -> None:
     assignment = balance_strategy.assignments("sticky", {"a": partitions_of("t", 0)}, 7)["a"]
     assert read_sticky_user_data(Assignment.decode(assignment).user_data) == (tuple(partitions_of("t", 0)), 7)

@@ -140,6 +140,7 @@ def test_new_partitions_are_joined_without_ending_a_claim() -> None:
     assert 'reason="partitions were added to a subscribed topic"' in requests_of(a, "Join")[2]
 
 
+@pytest.mark.rule("R227")
 def test_the_protocol_is_cooperative_only_if_all_strategies_are() -> None:
     stage, a = stage_with_member(2, assignors=["cooperative-sticky", "range"])
     add_second_member(stage, assignors=["cooperative-sticky", "range"])
@@ -161,6 +162,7 @@ def test_owned_partitions_are_sorted_and_an_older_claim_loses() -> None:
     assert set(plan["new"]) == set(partitions_of(0, 1))
 
 
+@pytest.mark.rule("R227")
 def test_a_partition_that_changes_its_owner_is_assigned_to_no_member_first() -> None:
     current = Subscription(topics=("t",), owned=partitions_of(0, 1, 2, 3), generation=1)
     plan = balance_strategy.assign_partitions(

@@ -165,6 +165,7 @@ def test_s3_19_k_an_empty_assignment_is_a_session_without_claims() -> None:
     )
 
 
+@pytest.mark.rule("R226")
 def test_s3_19_l_sticky_members_send_back_the_user_data_of_their_assignment() -> None:
     stage, a = stage_with_member(assignors=["sticky"])
     add_second_member(stage, assignors=["sticky"])

@@ -298,6 +298,7 @@ SCHEDULES: list[Callable[[], World]] = [
 NEVER_SETTLED = {an_impossible_topic, a_silent_cluster, a_close_into_silence}
 
 
+@pytest.mark.rule("I2", "I16")
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.__name__)
 def test_the_original_engine_keeps_every_invariant(schedule: Callable[[], World]) -> None:
     world = schedule()

@@ -59,6 +59,7 @@ def test_an_empty_compacted_batch_moves_the_position() -> None:
     assert fetch.position == 101
 
 
+@pytest.mark.rule("I15")
 def test_control_batches_are_skipped_and_move_the_position() -> None:
     fetch = chunk(batch(0) + marker(1, 7, commit=True))
     assert offsets_of(fetch) == [0]

@@ -165,6 +165,7 @@ def test_a_coordinator_with_a_new_address_is_found() -> None:
     assert a.changes_of("lost") == []
 
 
+@pytest.mark.rule("I1")
 def test_a_leader_with_a_new_address_is_found_by_the_old_leaders_response() -> None:
     """KIP-951: the old leader's error contains the new leader and its address."""
     world = World({"t": 1}, brokers=2)

@@ -83,7 +83,7 @@ def test_every_owner_of_a_new_partition_knows_that_it_is_new() -> None:
     assert new == set(parts("t", 6, 7))
 
 
-@pytest.mark.rule("M91")
+@pytest.mark.rule("I5", "M91")
 def test_a_cooperative_move_takes_exactly_two_rebalances() -> None:
     """librdkafka#3891, confluent-kafka-go#622."""
     stage = group("a")
@@ -93,6 +93,7 @@ def test_a_cooperative_move_takes_exactly_two_rebalances() -> None:
     assert generation(stage) == before + 2
 
 
+@pytest.mark.rule("I5")
 def test_a_cooperative_join_moves_as_few_partitions_as_possible() -> None:
     stage = group("a", "b")
     stage.add("c")
@@ -192,7 +193,7 @@ def test_an_application_that_stops_polling_loses_its_partitions_and_rejoins() ->
     assert sorted(len(actor.in_use) for actor in stage.actors.values()) == [2, 2, 2]
 
 
-@pytest.mark.rule("M71")
+@pytest.mark.rule("I19", "M71")
 def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
     """The members restart twice for the upgrade (KIP-429), and twice for the downgrade."""
     cooperative_or_range = ("cooperative-sticky", "range")
@@ -207,7 +208,7 @@ def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() ->
     assert sorted(len(actor.in_use) for actor in stage.actors.values()) == [2, 2, 2]
 
 
-@pytest.mark.rule("M26")
+@pytest.mark.rule("I17", "M26")
 def test_a_lost_connection_at_any_moment_of_a_join_is_recovered() -> None:
     for moment in range(30):
         stage = group("a")
