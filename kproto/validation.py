@@ -15,7 +15,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from .errors import ConfigError
 
@@ -88,7 +89,8 @@ def one_of(name: str, value: object, choices: Collection[Any]) -> Any:
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-class Rule(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rule:
     """A rule for the values of an argument."""
 
     is_right: Callable[[Any], bool]
@@ -100,12 +102,16 @@ class Rule(NamedTuple):
 
 def or_none(rule: Rule) -> Rule:
     """Return a rule that allows None, too."""
-    return rule._replace(is_right=lambda value: value is None or rule.is_right(value))
+
+    def is_right(value: Any) -> bool:
+        return value is None or rule.is_right(value)
+
+    return replace(rule, is_right=is_right)
 
 
 def secret(rule: Rule) -> Rule:
     """Return the same rule with an error that does not show the value."""
-    return rule._replace(is_secret=True)
+    return replace(rule, is_secret=True)
 
 
 def checked(**rules: Rule) -> Callable[[M], M]:
@@ -202,23 +208,39 @@ def _is_offsets(value: Any) -> bool:
     )
 
 
+def _is_bytes(value: Any) -> bool:
+    return isinstance(value, bytes)
+
+
+def _is_zero_or_more(value: Any) -> bool:
+    return is_whole(value) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return is_whole(value) or isinstance(value, float)
+
+
+def _is_port(value: Any) -> bool:
+    return is_whole(value) and 0 <= value < 1 << 16
+
+
+def _is_text_or_int(value: Any) -> bool:
+    return isinstance(value, str | int)
+
+
 # ---- rules
 
 TEXT: Final = Rule(is_text, "a text")
 TEXTS: Final = Rule(list_of(is_text), "a list of texts")
-BYTES: Final = Rule(lambda value: isinstance(value, bytes), "bytes")
+BYTES: Final = Rule(_is_bytes, "bytes")
 WHOLE_NUMBER: Final = Rule(is_whole, "a whole number")
-ZERO_OR_MORE: Final = Rule(lambda value: is_whole(value) and value >= 0, "a whole number, 0 or more")
-NUMBER: Final = Rule(lambda value: is_whole(value) or isinstance(value, float), "a number")
-PORT: Final = Rule(
-    lambda value: is_whole(value) and 0 <= value < 1 << 16, "a port, up to 65535; 0 is any free one"
-)
+ZERO_OR_MORE: Final = Rule(_is_zero_or_more, "a whole number, 0 or more")
+NUMBER: Final = Rule(_is_number, "a number")
+PORT: Final = Rule(_is_port, "a port, up to 65535; 0 is any free one")
 FUNCTION: Final = Rule(callable, "a function")
 FUNCTION_WITHOUT_ARGUMENTS: Final = Rule(callable, "a function that takes nothing")
 PARTITION: Final = Rule(is_partition, 'a partition, as TopicPartition("flights", 0)')
 OFFSETS: Final = Rule(_is_offsets, 'partitions to offsets, as {TopicPartition("flights", 0): 7}')
 NAMES_TO_NUMBERS: Final = Rule(names_to(is_whole), 'names to whole numbers, as {"flights": 3}')
 NAMES_TO_TEXTS: Final = Rule(names_to(is_text), "names to texts")
-NAMES_TO_SETTINGS: Final = Rule(
-    names_to(lambda value: isinstance(value, str | int)), "names to texts and whole numbers"
-)
+NAMES_TO_SETTINGS: Final = Rule(names_to(_is_text_or_int), "names to texts and whole numbers")

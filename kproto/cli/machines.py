@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from ..machine import Drawing, Table, draw, draw_edges
 
@@ -40,4 +40,7 @@ def drawing_of(name: str) -> Drawing:
     """Return the states and transitions of a machine, and its cells if it is a table."""
     module, attribute = MACHINES[name]
     machine = vars(import_module(module))[attribute]
-    return draw(machine) if isinstance(machine, Table) else draw_edges(machine)
+    if not isinstance(machine, Table):
+        return draw_edges(machine)
+    table: Table[Any, Any] = machine
+    return draw(table)

@@ -25,8 +25,12 @@ HOSTS = ("localhost", "127.0.0.1", "::1")
 CLIENT_AUTH = ("none", "requested", "required")
 
 
+def _is_path(value: Any) -> bool:
+    return isinstance(value, Path)
+
+
 # Rules of arguments.
-_PATH: Final = Rule(lambda value: isinstance(value, Path), "a pathlib.Path")
+_PATH: Final = Rule(_is_path, "a pathlib.Path")
 
 
 @dataclass(frozen=True, slots=True)

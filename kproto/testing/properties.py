@@ -52,10 +52,15 @@ LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 _JUMPS: Final = frozenset((*dis.hasjrel, *dis.hasjabs))
 
 
+def _is_partition_and_offset(value: Any) -> bool:
+    pair: Any = value
+    return isinstance(value, tuple) and len(pair) == 2 and is_partition(pair[0])
+
+
 # Rules of arguments.
 _FUNCTION_OF_BYTES: Final = Rule(callable, "a function that takes bytes")
 _PARTITIONS_WITH_OFFSETS: Final = Rule(
-    list_of(lambda pair: isinstance(pair, tuple) and len(pair) == 2 and is_partition(pair[0])),
+    list_of(_is_partition_and_offset),
     "a list of partitions with offsets",
 )
 

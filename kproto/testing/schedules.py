@@ -59,8 +59,12 @@ SETTLE_MS: Final = 30_000
 SETTLE_WITH_MODELS_MS: Final = 150_000
 
 
+def _is_iterable(value: Any) -> bool:
+    return isinstance(value, Iterable)
+
+
 # Rules of arguments.
-_INVARIANTS: Final = Rule(lambda value: isinstance(value, Iterable), "a list of functions")
+_INVARIANTS: Final = Rule(_is_iterable, "a list of functions")
 _WORLD: Final = Rule(has_attributes("heal", "alive_clients"), "a kproto.testing.world.World")
 
 

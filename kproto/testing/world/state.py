@@ -66,8 +66,8 @@ class WorldState:
         self.seed: Final = seed
         # Set while another world replays this one. Meanwhile no call on this world is allowed.
         self.is_being_replayed = False
-        self.now = START
-        self.turns = 0
+        self.now: int = START
+        self.turns: int = 0
         self.journal: list[journals.Command] = []
         self.entries: list[traces.Entry] = []
         self.observations: list[Observation] = []

@@ -61,14 +61,22 @@ Invariant = Callable[["World"], object]
 C = TypeVar("C", bound=Client)
 
 
+def _is_class(value: Any) -> bool:
+    return isinstance(value, type)
+
+
+def _is_client(value: Any) -> bool:
+    return is_text(value) or hasattr(value, "name")
+
+
+def _is_file_name(value: Any) -> bool:
+    return (is_text(value) and bool(value)) or isinstance(value, os.PathLike)
+
+
 # Rules of arguments.
-_CLASS: Final = Rule(lambda value: isinstance(value, type), "a class")
-_CLIENT: Final = Rule(
-    lambda value: is_text(value) or hasattr(value, "name"), "a client of this world, or its name"
-)
-_FILE_NAME: Final = Rule(
-    lambda value: (is_text(value) and bool(value)) or isinstance(value, os.PathLike), "a file's name"
-)
+_CLASS: Final = Rule(_is_class, "a class")
+_CLIENT: Final = Rule(_is_client, "a client of this world, or its name")
+_FILE_NAME: Final = Rule(_is_file_name, "a file's name")
 _LATENCY: Final = Rule(list_of(is_whole, 2), "two whole numbers")
 _MODEL: Final = Rule(has_attributes("start", "step", "next_deadline"), "a module such as kproto.models.java")
 
