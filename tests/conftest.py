@@ -1,9 +1,9 @@
-"""Set up all tests: Hypothesis profiles, and the choice of the outside judges.
+"""Configure all tests: Hypothesis profiles, and the selection of external judges.
 
-pytest                        quick: tests without an outside judge; tests/conformance is skipped
+pytest                        quick: tests without an external judge; tests/conformance is skipped
 KPROTO_JUDGES=available       also the tests of each judge that is installed
 KPROTO_JUDGES=required        also the tests of all judges; a missing judge is a failure (as in CI)
-KPROTO_PROFILE=quick|ci|soak  how many examples Hypothesis draws
+KPROTO_PROFILE=quick|ci|soak  the number of examples that Hypothesis draws
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, settings
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("quick", max_examples=15, deadline=None, suppress_health_check=_CHECKS)
-# The ci profile always draws the same examples, so that a failure is reproducible.
+# The ci profile draws the same examples in every run, so that failures are reproducible.
 settings.register_profile(
     "ci", max_examples=200, deadline=None, suppress_health_check=_CHECKS, derandomize=True
 )
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_CHECKS)
 settings.load_profile(os.environ.get("KPROTO_PROFILE", "quick"))
 
-# pytest-xdist sets COLUMNS in its workers, which would wrap the output of commands.
+# pytest-xdist sets COLUMNS in its workers. The output of commands would be wrapped to that width.
 os.environ.pop("COLUMNS", None)
 
 JUDGES = {"java", "kafka", "clients", "originals", "spark", "tshark"}

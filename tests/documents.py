@@ -41,7 +41,7 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; `kind` is its language."""
+    """A fenced code block of a page. `kind` is its language."""
 
     page: str
     line: int
@@ -51,12 +51,12 @@ class Block:
 
     @property
     def needs(self) -> str:
-        """Return the judge that the block needs, or ""."""
+        """Return the judge that the block needs, or "" if it needs none."""
         return self.mark.removeprefix("needs: ") if self.mark.startswith("needs: ") else ""
 
     @property
     def file(self) -> str:
-        """Return the file name of a complete program, or ""."""
+        """Return the file name of the block's program, or "" if the block is no complete program."""
         return self.mark.removeprefix("file: ") if self.mark.startswith("file: ") else ""
 
     @property
@@ -89,7 +89,7 @@ def run_python(page_blocks: list[Block]) -> dict[str, object]:
     names: dict[str, object] = {"__name__": "documented"}
     for block in page_blocks:
         before = set(names)
-        # Tracebacks then show the line numbers of the page.
+        # Newlines before the code make tracebacks show the line numbers of the page.
         source = "\n" * block.line + block.code
         exec(compile(source, block.page, "exec"), names)
         for name in sorted(set(names) - before):
@@ -100,7 +100,7 @@ def run_python(page_blocks: list[Block]) -> dict[str, object]:
 
 
 def _call(test: Callable[..., object]) -> None:
-    """Call a test with its fixture, as pytest does: `kafka`, `async_kafka` or `kafka_secured`."""
+    """Call a test with its fixture (`kafka`, `async_kafka` or `kafka_secured`), as pytest does."""
     if hasattr(test, "hypothesis") or not inspect.signature(test).parameters:
         test()
         return
@@ -120,7 +120,7 @@ def _call(test: Callable[..., object]) -> None:
 
 
 def run_console(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run each `$ kproto ...` of a console block, and check that it prints the lines below, in order."""
+    """Run each `$ kproto ...` of a console block, and check that it prints the lines that follow it."""
     for part in re.split(r"(?m)^\$ ", block.code)[1:]:
         command, _, expected = part.partition("\n")
         words = shlex.split(command, comments=True)

@@ -2,8 +2,9 @@
 
     python -m tests.lessons [001 ...]      # updates all pages, or these
 
-In a `console` block, a line that begins with "$ " is a command, and the lines below are its output. A command
-is `kproto ...`, possibly followed by a pipe. Commands with `--svg NAME.svg` write the pictures of the pages.
+In a `console` block, a line that begins with "$ " is a command, and the lines that follow are its output. A
+command is `kproto ...`, possibly followed by a pipe. Commands with `--svg NAME.svg` write the pictures of the
+pages.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def pages() -> list[Path]:
 
 
 def commands(page: Path) -> Iterator[tuple[str, str]]:
-    """Yield each command of a page, and the output shown below it."""
+    """Yield each command of a page, and the output that the page shows for it."""
     for block in BLOCK.findall(page.read_text()):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, expected = part.partition("\n")

@@ -1,7 +1,7 @@
 """Checks of a state machine against its table, for the tests of every machine.
 
-A test module or a `conftest.py` calls `check_cells`. From then on a step fails if a cell moves to a state
-that is not in its `to`, or sends an error code that is not in its `errors`.
+A test module or a `conftest.py` calls `check_cells`. A later step fails if a cell moves to a state that is
+not in its `to`, or sends an error code that is not in its `errors`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CodesOf = Callable[[Any, list[Any]], Iterable[int]]
 
 @dataclass
 class _Frame:
-    """A running cell: the states that it moved to, and the actions of the cells that it called."""
+    """The record of a running cell: the states to which it moved, and the actions of cells that it called."""
 
     moves: list[Enum] = field(default_factory=list[Enum])
     inner_actions: list[Any] = field(default_factory=list[Any])
@@ -34,10 +34,12 @@ class _Frame:
 def check_cells(
     patch: pytest.MonkeyPatch, table: Table[Any, Any], codes_of: CodesOf | None = None
 ) -> set[Key]:
-    """Make each step fail that leaves its cell, until `patch` is undone. Return the cells entered so far.
+    """Make each step fail that violates its cell, until `patch` is undone.
 
-    `codes_of` returns the error codes of a cell's event and actions. By default they are all error codes in
-    the responses that the cell sent. The actions of a cell that it calls do not count as its own.
+    Returns the set of cells entered so far, which later steps extend.
+
+    `codes_of` returns the error codes of a cell's event and actions. By default these are all error codes in
+    the responses that the cell sent. The actions of cells that it calls do not count.
     """
     entered: set[Key] = set()
     running: list[_Frame] = []
@@ -63,7 +65,7 @@ def check_cells(
             own = [action for action in actions if not any(action is inner for inner in frame.inner_actions)]
             if running:
                 running[-1].inner_actions += actions
-            # A machine that imports `move` by name is checked by its last state only.
+            # `moves` is empty for a machine that imports `move` by name; then only the last state is checked.
             moves = {*frame.moves} or ({holder.state} - {before})
             assert moves <= {*cell.to}, f"{key} moved to {moves}, its cell allows {cell.to}"
             codes = {*map(int, (codes_of or sent_codes)(event, own))}
@@ -87,7 +89,7 @@ def sent_codes(event: Any, actions: Iterable[Any]) -> Iterator[int]:
 
 
 def error_codes(message: Message) -> Iterator[int]:
-    """Yield the values of all fields of a message, and of the structs in it, that hold an error code."""
+    """Yield the values of all error code fields in a message and its structs."""
     for name in type(message).__slots__:  # type: ignore[attr-defined]
         value = getattr(message, name)
         if name.endswith("error_code"):
@@ -99,10 +101,10 @@ def error_codes(message: Message) -> Iterator[int]:
 
 
 def check_table(table: Table[Any, Any], kinds: type[Enum]) -> None:
-    """Assert what holds for every table.
+    """Check the properties that every table must have.
 
-    It has a cell for each kind of event and each state. Every handler is documented, and every edge is
-    taken by some cell. The drawing shows the same edges.
+    A table has a cell for each kind of event and each state. Every handler is documented, and every edge is
+    taken by at least one cell. The drawing shows the same edges.
     """
     assert table.keys() == {(kind, state) for kind in kinds for state in table.states}
     undocumented = [key for key, cell in table.items() if not cell.act.__doc__]

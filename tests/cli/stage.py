@@ -15,7 +15,7 @@ PASSWORD = "s3cr3t-of-alice"
 def running_broker(
     folder: Path, *words: str, protocol: str, password: str = PASSWORD
 ) -> Generator[list[str]]:
-    """Run `kproto broker` until the end of the block. Yield the lines that it has printed."""
+    """Run `kproto broker` until the end of the block, and yield its first printed lines."""
     command = [
         sys.executable,
         "-m",

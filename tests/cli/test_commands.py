@@ -1,4 +1,4 @@
-"""The command line: its arguments, its input in every form, its output and its exit codes."""
+"""The command line: arguments, all forms of input, output and exit codes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DECODED = {"json": {"groupId": "g", "generationId": 3, "memberId": "m-1", "group
 
 
 class SlowPipe(io.RawIOBase):
-    """A pipe on which bytes arrive in pieces of `size` bytes."""
+    """A pipe whose bytes arrive in chunks of `size` bytes."""
 
     def __init__(self, data: bytes, size: int) -> None:
         self.data = io.BytesIO(data)
@@ -45,7 +45,7 @@ class SlowPipe(io.RawIOBase):
 
 
 def decode_lines(monkeypatch: pytest.MonkeyPatch, data: bytes, size: int = 1 << 20) -> list[object]:
-    """Run `kproto decode --json --lines` on `data`, which arrives in pieces of `size` bytes.
+    """Run `kproto decode --json --lines` on `data`, which arrives in chunks of `size` bytes.
 
     Return a decoded result for each line.
     """
@@ -301,7 +301,7 @@ def test_an_ascii_terminal_gets_escapes() -> None:
 
 
 def run_in_shell(words: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m kproto` in a shell with redirections."""
+    """Run `python -m kproto` with these arguments in a shell, which handles redirections."""
     command = f"'{sys.executable}' -m kproto {words}"
     return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
 
@@ -378,7 +378,7 @@ def test_stories_fit_a_narrow_terminal_without_loss(
         assert main(words.split()) == 0
         printed[columns] = capsys.readouterr().out
         assert max(map(len, printed[columns].splitlines())) <= columns
-    if "race" not in words:  # The race is printed as a table.
+    if "race" not in words:  # the race is printed as a table, whose rows differ by width
         assert re.findall(r"\w+", printed[40]) == re.findall(r"\w+", printed[200])
 
 

@@ -1,4 +1,4 @@
-"""The checks of the demo detect every kind of fault that the demo could have."""
+"""The checks of the demo detect every kind of fault in its results."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_two_owners_are_a_fault() -> None:
 
 
 def test_a_removed_member_that_learns_of_it_late_is_not_a_second_owner() -> None:
-    """The heartbeats of a member were late because the machine was busy."""
+    """Late heartbeats: the removed member loses the partition after the new owner is assigned."""
     collected = GroupReports()
     collected.add(GroupEvent(0, "assigned", "a", 1, (P0,)))
     collected.add(GroupEvent(5, "assigned", "b", 2, (P0,)))

@@ -1,7 +1,7 @@
-"""The fuzzer's targets: functions of any bytes that raise if kproto breaks a promise.
+"""The fuzzer's targets: functions that take any bytes, and raise if kproto breaks a guarantee.
 
-The first bytes choose how the others are read. `TARGETS` has all targets, with the strategies that draw their
-seeds; the command and the quick test use it.
+The first bytes of an input select how the further bytes are decoded. `TARGETS` has all targets, with the
+strategies that draw their seeds. The command `python -m tests.fuzz` and the quick test use it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from kproto.security.scram import Credential, ScramClient, ScramServer, credenti
 from kproto.testing.strategies import Drawn, RecordBatch, record_batches, record_sets, requests, versioned
 from kproto.wire import Message, interpreter
 
-# Bytes that anything may decompress to here. Decompression bombs have their own tests.
+# The limit of decompressed bytes in all targets. Decompression bombs have their own tests.
 LIMIT = 1 << 20
 
 
 @cache
 def all_versions() -> list[tuple[type[Message], int]]:
-    """Return every version of every message, in an order that only a newer Kafka changes."""
+    """Return every version of every message, in an order that changes only with a newer Kafka."""
     pairs = []
     for cls in map(index.message_class, index.names()):
         pairs += [(cls, version) for version in range(cls.__versions__.min, cls.__versions__.max + 1)]
@@ -46,7 +46,9 @@ def all_versions() -> list[tuple[type[Message], int]]:
 
 
 def messages(data: bytes) -> None:
-    """Check that decoder and interpreter agree, and that what was read encodes and decodes again."""
+    """Check that decoder and interpreter agree, and that the decoded message can be encoded and decoded
+    again.
+    """
     known = all_versions()
     cls, version = known[int.from_bytes(data[:2], "big") % len(known)]
     body = data[2:]
@@ -64,19 +66,19 @@ def messages(data: bytes) -> None:
     assert encoded == interpreter.encode(decoded, version)
     reread = cls.decode(encoded, version)
     assert reread.encode(version) == encoded
-    assert reread == decoded or "nan" in repr(decoded)  # NaN is not equal to itself.
+    assert reread == decoded or "nan" in repr(decoded)  # NaN is the only value that is not equal to itself
 
 
 def frames(data: bytes) -> None:
-    """Check that a request is decoded or rejected with a KprotoError, and can be printed."""
+    """Check that a request frame is decoded or rejected with a KprotoError, and that it can be printed."""
     with suppress(KprotoError):
         list(lines(dissect(data)))
 
 
 def records(data: bytes) -> None:
-    """Check that rows, columns and batches agree, converted or not, and raise only RecordError."""
+    """Check that rows, columns, batches and converted batches agree, and raise only RecordError."""
     check_crc, body = not data[:1] or data[0] % 4 == 0, data[1:]
-    # None allows as much as data that looks like records may have.
+    # None selects the default limit, which depends on the size of the compressed data.
     limit = None if data[:1] > b"\x7f" else LIMIT
 
     def one_by_one() -> list[Any]:
@@ -109,7 +111,7 @@ def outcome(read: Callable[[], list[Any]]) -> list[Any] | None:
 
 
 def compression(data: bytes) -> None:
-    """Check that bytes decompress within the limit, equally in both ways, or raise CodecError."""
+    """Check that both ways of decompression agree: they stay within the limit or raise CodecError."""
     if not data:
         return
     codec, old, body = 1 + data[0] % 4, bool(data[0] & 4), data[1:]
@@ -150,13 +152,14 @@ _some_message = st.sampled_from(index.names()).flatmap(
         st.just(index.message_class(name)), versioned(index.message_class(name), unknown_tags=True)
     )
 )
-_short = st.none() | st.binary(max_size=3)  # Short contents, so that mutations meet more than contents.
+# short keys and values, so that mutations also hit the fields around them
+_short = st.none() | st.binary(max_size=3)
 _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),
     max_size=3,
 )
 UNGUESSED = "2f0c7d4b9a1e-nobody-guesses-this"
-# The separator between the messages of an exchange, which no text contains.
+# The separator between the messages of an exchange. It is not valid UTF-8, so no text contains it.
 _BETWEEN = b"\xff\xfe"
 
 
@@ -165,7 +168,7 @@ def _known(mechanism: str, name: str) -> Credential:
 
 
 def _halves() -> list[Any]:
-    """Return both halves of each mechanism at their start."""
+    """Return the client and the server of each mechanism, before their first message."""
     exchanges: list[Any] = [PlainServer(lambda name: UNGUESSED), PlainClient("alice", UNGUESSED)]
     exchanges += [OAuthBearerServer(unsecured(lambda: 1_000)), OAuthBearerClient("e30.e30.")]
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -178,7 +181,7 @@ def _halves() -> list[Any]:
 
 
 def sasl(data: bytes) -> None:
-    """Check that any bytes of the peer lead to a step or a rejection, and never to a login."""
+    """Check that any bytes of the peer lead to a challenge or a rejection, but never to a login."""
     halves = _halves()
     half = halves[data[0] % len(halves)] if data else halves[0]
     for message in data[1:].split(_BETWEEN):
@@ -186,7 +189,7 @@ def sasl(data: bytes) -> None:
             step = half.evaluate_response(message)
             assert isinstance(step, Challenge | Accepted | Rejected)
             if isinstance(step, Accepted):
-                assert half.mechanism == "OAUTHBEARER"  # It accepts unsigned tokens here.
+                assert half.mechanism == "OAUTHBEARER"  # this server accepts unsigned tokens
                 assert step.principal
             if not isinstance(step, Challenge):
                 return
@@ -195,7 +198,7 @@ def sasl(data: bytes) -> None:
                 answer = half.answer(message)
             except SaslFailed:
                 return
-            if answer is None:  # The broker has proved its knowledge, or need not.
+            if answer is None:  # the exchange has ended, which SCRAM allows only with a proof of the broker
                 assert not half.mechanism.startswith("SCRAM")
                 return
             assert isinstance(answer, bytes)
@@ -242,7 +245,7 @@ TARGETS = {
 
 
 def seeds(target: Target, count: int) -> list[bytes]:
-    """Return the same seeds in every run."""
+    """Return `count` seeds of the target, the same ones in every run."""
     seeds: list[bytes] = []
 
     @settings(
@@ -263,7 +266,7 @@ def seeds(target: Target, count: int) -> list[bytes]:
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """Use numpy on few records too."""
+    """Lower the thresholds, so that numpy decodes even a few records."""
     from kproto import errors
     from tests.records.claims import Package
 

@@ -1,4 +1,4 @@
-"""The fuzzer's targets pass on seeds, on mutated seeds and on earlier findings."""
+"""The fuzzer's targets pass with seeds, mutated seeds and earlier findings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_target_passes_on_seeds_and_their_mutations(name: str) -> None:
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_inputs_found_by_the_fuzzer_pass(path: Path) -> None:
-    """Files are named TARGET-WHAT.hex; lines with # describe the finding."""
+    """A file is named TARGET-DESCRIPTION.hex. Lines that start with # describe the finding."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     with hurried():
         TARGETS[path.stem.partition("-")[0]].run(bytes.fromhex("".join(lines)))

@@ -13,9 +13,9 @@ from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.wire.frame import frame
 from kproto.wire.message import Message
 
-Segment = tuple[bool, int, bytes]  # To the broker or not, sequence number, bytes.
+Segment = tuple[bool, int, bytes]  # (whether it goes to the broker, TCP sequence number, payload)
 HEARTBEATS = 20
-FIRST_SEQUENCE = 0xFFFF_FFF0  # Chosen so that sequence numbers wrap.
+FIRST_SEQUENCE = 0xFFFF_FFF0  # so high that the sequence numbers wrap around
 
 
 def encode_heartbeats() -> tuple[bytes, bytes]:
@@ -38,7 +38,7 @@ def ethernet(packet: bytes, tag: bytes = b"") -> bytes:
     return bytes(12) + tag + (b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd") + packet
 
 
-# Link types: their number, and the bytes before an IP packet.
+# Name -> number of the link type, and a function that adds the link header to an IP packet.
 LINKS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     "ethernet": (1, ethernet),
     "vlan": (1, lambda packet: ethernet(packet, b"\x81\x00\x00\x05")),
@@ -54,7 +54,7 @@ LINKS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 
 
 def packet(segment: Segment, syn: bool, v6: bool) -> bytes:
-    """Build a TCP segment in an IP packet, without the library that decodes it."""
+    """Build an IP packet with a TCP segment, independently of the decoder under test."""
     to_broker, sequence, data = segment
     ports = (5000, 9092) if to_broker else (9092, 5000)
     tcp = struct.pack(">HHIIBBHHH", *ports, sequence, 0, 5 << 4, 2 if syn else 16, 9, 0, 0) + data

@@ -29,7 +29,7 @@ pytest.importorskip("dpkt")
 
 
 def segment_per_frame() -> list[Segment]:
-    """Return every frame in its own segment: all requests, then all responses."""
+    """Return segments of one frame each: all requests, then all responses."""
     segments: list[Segment] = []
     for to_broker, data in zip((True, False), encode_heartbeats(), strict=True):
         sequence = FIRST_SEQUENCE + 1
@@ -46,7 +46,7 @@ def frames_of(folder: Path, requests: bytes, responses: bytes, size: int = 50) -
 
 
 def count_messages(captured: list[CapturedFrame], kind: str) -> int:
-    """Count the captured requests or responses: `kind` is Request or Response."""
+    """Count the captured requests or responses. `kind` is Request or Response."""
     return sum(f"Heartbeat{kind}" in frame.title for frame in captured)
 
 

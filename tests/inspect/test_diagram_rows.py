@@ -1,4 +1,4 @@
-"""Which exchanges are drawn, where a rebalance is marked, and the drawing itself."""
+"""The rows of a diagram: the drawn exchanges, the marks of rebalances, and the drawing."""
 
 from __future__ import annotations
 

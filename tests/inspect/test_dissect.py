@@ -30,7 +30,7 @@ def join(**tags: bytes) -> bytes:
 
 
 def join_with_subscription() -> bytes:
-    """Return `join` with a subscription as consumers encode it."""
+    """Return the JoinGroup request `join` with an encoded subscription as its metadata."""
     body = Subscription(topics=("t",)).encode()
     return join().replace(b"\x04abc", bytes([len(body) + 1]) + body)
 

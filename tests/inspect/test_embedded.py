@@ -48,13 +48,13 @@ def join(metadata: bytes, name: str = "range", kind: str = "consumer") -> Dissec
 
 
 def field_lines(dissection: Dissection) -> list[str]:
-    """Return the lines without offsets and bytes."""
+    """Return the printed lines without the columns of offsets and bytes."""
     assert dissection.error is None
     return [line[30:].strip() for line in lines(dissection)]
 
 
 def embedded_names(dissection: Dissection) -> list[str]:
-    """Return the names of the messages inside bytes fields."""
+    """Return the names of the messages that are embedded in bytes fields."""
     return [message["name"] for part in dissection.messages() for message in part.get("inside", ())]
 
 

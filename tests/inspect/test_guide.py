@@ -64,7 +64,7 @@ def test_only_tables_may_be_wider_than_the_page(width: int) -> None:
 
 
 class Tags(HTMLParser):
-    """An HTML parser that collects links, and fails on a tag that is closed without being open."""
+    """An HTML parser that collects links, and fails on an end tag without a start tag."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Bytes are read from the output of each tool, written here by hand."""
+"""Bytes are parsed from the output formats of hexdump tools, which the tests contain as text."""
 
 from __future__ import annotations
 

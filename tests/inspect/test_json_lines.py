@@ -1,4 +1,4 @@
-"""JSON lines: the samples of Kafka's JSON form, and an answer for every line."""
+"""JSON lines: samples of Kafka's JSON form, and a result for every input line."""
 
 from __future__ import annotations
 

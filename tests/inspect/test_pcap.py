@@ -104,7 +104,7 @@ def test_both_checksums_are_correct() -> None:
 
 
 def hide_credentials(version: int, frame: bytes) -> tuple[bytes, bytes]:
-    """Return `frame`, sent after a SaslHandshake, and its response, both without credentials."""
+    """Return a request sent after a SaslHandshake and its response, both without credentials."""
     conversation = Conversation("p:1", 1)
     handshake = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), version, 1, "me")
     exchange, _ = conversation.add_request(handshake, 0)

@@ -24,7 +24,10 @@ def end_response(error: ErrorCode = ErrorCode.NONE) -> EndTxnResponse:
 
 
 def summary_of(*exchanges: tuple[Message, Message | None]) -> list[str]:
-    """Return the summary of `billing`, for a request every 10 ms with a response 1 ms later."""
+    """Return the summary of the transactional id `billing`, for one request every 10 ms.
+
+    Each response arrives 1 ms after its request.
+    """
     history = TransactionHistory()
     for turn, (request, response) in enumerate(exchanges):
         history.add(exchange(10 * turn, request, response))

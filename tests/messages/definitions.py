@@ -1,6 +1,6 @@
 """Read Kafka's message definitions from its jars and compare declarations with them.
 
-Not a test: `test_against_kafka.py` uses it. tests/conformance downloads the jars.
+The module is a helper of `test_against_kafka.py`. tests/conformance downloads the jars.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def jars() -> Path:
 
 @cache
 def definitions(folder: Path) -> dict[str, Definition]:
-    """Return name -> definition, for all messages that Kafka still has."""
+    """Return name -> definition, for all messages in Kafka's jars that still have a version."""
     definitions: dict[str, Definition] = {}
     for jar in JARS:
         (path,) = folder.glob(f"{jar}-[0-9]*.jar")
@@ -57,7 +57,7 @@ def without_comments(text: str) -> str:
 
 
 def differences(declared: type[Message], defined: Definition) -> list[str]:
-    """Return the differences between a declaration and Kafka's definition, as "field: what"."""
+    """Return the differences between a declaration and Kafka's definition, as "field: difference"."""
     return list(_Comparison(declared, defined).all())
 
 
@@ -93,7 +93,7 @@ class _Comparison:
     ) -> Iterator[str]:
         wanted: dict[str, tuple[Definition, set[int]]] = {}
         for definition in fields:
-            # A few tagged fields declare only the versions in which they are tagged.
+            # A few tagged fields in Kafka have no "versions", but only "taggedVersions".
             text = definition.get("versions") or definition["taggedVersions"]
             versions = _set(text, self.valid) & present
             if versions:

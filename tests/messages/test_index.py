@@ -1,4 +1,4 @@
-"""The index finds every message and imports none until it is needed."""
+"""The index finds every message, and imports a message only when it is requested."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Small inputs that claim to be large, and what each costs in a separate process.
+"""Small inputs that claim to be large, and the cost of each in a separate process.
 
     python -m tests.records.bombs rows DIRECTORY
 
-reads every file of the directory by one of `ENTRANCES`, each in its own fork. As JSON it prints for each file
-the outcome, the lines of Python executed (the least of three runs), and by how many bytes the memory of the
-fork grew.
+The command reads every file of the directory by one of `ENTRANCES`, each in its own fork. It prints JSON with
+the outcome of each file, the executed lines of Python (the minimum of three runs), and the growth of the
+fork's memory in bytes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from kproto.records.reader import WORTH_COLUMNS
 from kproto.records.record import zigzag
 
 MB = 1 << 20
-LARGE = 40 * MB  # More than any of these may grow to.
+LARGE = 40 * MB  # larger than the limit of each of these inputs
 MOST = (1 << 31) - 1
 MANY = 2 * WORTH_COLUMNS
-MOST_LINES = 2_000_000  # A run with this many lines has not ended.
+MOST_LINES = 2_000_000  # a reader that executes this many lines is stopped
 
 
 def gzipped() -> bytes:
@@ -52,7 +52,7 @@ def varint(number: int) -> bytes:
 
 
 def snappy(size: int) -> bytes:
-    """Build a raw block that consists of copies of one byte."""
+    """Build a raw snappy block of `size` bytes that consists of copies of one byte."""
     copies, remainder = divmod(size - 1, 64)
     tail = bytes((remainder - 1 << 2 | 2, 1, 0)) if remainder else b""
     return varint(size) + b"\0\0" + bytes((63 << 2 | 2, 1, 0)) * copies + tail
@@ -77,7 +77,7 @@ def zstd_that_lies() -> bytes:
 
 
 def packed() -> Iterator[tuple[str, int, bytes]]:
-    """Yield name, codec and bytes."""
+    """Yield the name, the codec and the compressed bytes of each input."""
     yield "gzip", 1, gzipped()
     yield "gzip of many members", 1, zlib.compress(bytes(MB), wbits=31) * (LARGE // MB)
     yield "gzip with a size that lies", 1, zlib.compress(bytes(MB), wbits=31)[:-4] + b"\xff" * 4
@@ -95,7 +95,7 @@ def packed() -> Iterator[tuple[str, int, bytes]]:
 
 
 def batch(codec: int, body: bytes, count: int = 1, magic: int = 2) -> bytes:
-    """Build a batch, or a wrapper message, with these compressed bytes and a valid checksum."""
+    """Build a batch, or a wrapper message for magic 0 and 1, with a valid checksum."""
     if magic < 2:
         value = with_old_header(body) if (magic, codec) == (0, 3) else body
         time_stamp = struct.pack(">q", 0) if magic else b""
@@ -106,14 +106,14 @@ def batch(codec: int, body: bytes, count: int = 1, magic: int = 2) -> bytes:
 
 
 def record(headers: int = 0, key: int = 0) -> bytes:
-    """Build a record of magic 2 with this many headers or this key length, in a few bytes."""
+    """Build a few bytes of a record that claims this many headers or this key length."""
     return b"\x14\0\0\0" + zigzag(key) + b"\0" + zigzag(headers)
 
 
 def bombs() -> Iterator[tuple[str, bytes]]:
     for name, codec, body in packed():
         for magic in (2, 1, 0) if codec < 4 else (2,):
-            # Many records, so that decoding to columns is tested as well.
+            # the batch claims many records, so that the column decoder reads it, too
             yield f"{name}, magic {magic}", batch(codec, body, MANY, magic)
     plain = record()[:7]
     yield "a count of records", batch(0, plain, MOST)
@@ -164,7 +164,7 @@ class NotOver(BaseException):
 
 
 def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, int, int]:
-    """Return the outcome, the lines of Python and the growth of memory in bytes."""
+    """Read `data`; return the outcome, the lines of Python and the growth of memory in bytes."""
     before = peak()
     line_counts, outcome = [], "read"
     for _ in range(3):
@@ -192,7 +192,8 @@ def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, int, in
 
 def main(entrance: str, directory: str) -> None:
     read = ENTRANCES[entrance]
-    for codec in CODECS:  # Memory that is loaded or cached at the first use does not count.
+    # read a batch of each codec first, so that memory loaded at the first use does not count
+    for codec in CODECS:
         read(encode_batch([Record(at, 0, None, bytes(30)) for at in range(MANY)], compression=codec))
     results: dict[str, tuple[str, int, int]] = {}
     for file in sorted(Path(directory).iterdir()):

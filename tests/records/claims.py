@@ -1,4 +1,4 @@
-"""Claims about record batches, as functions that test kproto's records or a mutant."""
+"""Claims about record batches: each function checks one claim for kproto's records or a mutant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kproto.records import Record
 from kproto.testing.strategies import NOW, RecordBatch, headers, record_batches, record_sets, timestamps
 
-# Includes timestamps whose differences exceed int64.
+# Timestamps that include pairs whose difference exceeds int64.
 WILD = timestamps | st.sampled_from([(1 << 63) - 1, -(1 << 63)])
 ANY = st.sampled_from([timestamps] * 9 + [WILD]).flatmap(lambda moments: record_batches(timestamps=moments))
 
@@ -21,7 +21,7 @@ Claim = Callable[["Package"], None]
 
 
 class Package:
-    """The modules of `kproto.records`, or of a copy with one line changed."""
+    """The modules of `kproto.records`, or of a copy of it in which one line is changed."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Package:
         return b"".join(self.records.encode_batch(batch.written, **batch.header) for batch in drawn)
 
     def read(self, data: bytes, **options: Any) -> list[Any]:
-        """Read rows in the simple way: batch by batch, row by row."""
+        """Read rows by the reference implementation: batch by batch, row by row."""
         skipped = self.records.AbortedTransactions(options.get("aborted", ()))
         records: list[Any] = []
         for batch in self.records.batches(data, check_crc=options.get("check_crc", True)):
@@ -54,14 +54,14 @@ class Package:
         return records
 
     def examples(self, most: int | None = None) -> settings:
-        """Return the Hypothesis settings. For a mutant any counterexample will do."""
+        """Return the Hypothesis settings. For a mutant they do not shrink the first counterexample."""
         number = max(most or 0, settings().max_examples)
         if self.is_mutant:
             return settings(max_examples=2000, derandomize=True, database=None, phases=(Phase.generate,))
         return settings(max_examples=number)
 
     def hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Use numpy on the few rows of the tests too."""
+        """Lower the thresholds, so that numpy decodes even the few rows of the tests."""
         for module, name, value in (
             (self.columns, "_FEW", 1),
             (self.parts, "_MANY_BATCHES", 0),
@@ -131,7 +131,7 @@ def a_cut_last_batch_is_not_there(package: Package) -> None:
 
 
 def a_changed_bit_is_noticed(package: Package) -> None:
-    """Flip a bit after the CRC; brokers may change the fields in front (offset, epoch)."""
+    """Check that a flipped bit after the CRC raises. Brokers may change the offset and epoch before it."""
 
     @package.examples()
     @given(ANY, st.data())
@@ -208,7 +208,7 @@ def columns_see_through_batches_in_values(package: Package) -> None:
 
 
 def columns_see_through_runs_of_records(package: Package) -> None:
-    """Check a longer and a shorter record among records of the length in between."""
+    """Check records of one length with a longer and a shorter one among them."""
 
     @package.examples()
     @given(st.integers(40, 45), st.integers(6, 18))
@@ -219,7 +219,7 @@ def columns_see_through_runs_of_records(package: Package) -> None:
             used = len(package.encode([RecordBatch([record])])) - 61
             return Record(offset, NOW, None, bytes(length - used), record_headers)
 
-        # The end of the longer record looks like a record that ends with the next one.
+        # the end of the longer record looks like a record that ends where the next record ends
         value = size - 7
         fake = bytes([2 * (size - 1), 0, 0, 4, 1, 2 * value]).ljust(more, b"f")
         rows = [row(0, size), row(1, size + more, fake), row(2, size - more), row(3, size)]
@@ -254,7 +254,8 @@ def broken_records_are_the_same_errors(package: Package) -> None:
         lent = data.draw(st.booleans())
         columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False, lent=lent).rows())
         if isinstance(columns, tuple) and "headers" in columns[2]:
-            assert isinstance(wanted, tuple)  # Its place counts from the start of the batch.
+            # the position in an error of `headers` counts from the start of the batch, so it differs
+            assert isinstance(wanted, tuple)
         else:
             assert columns == wanted
 
@@ -262,7 +263,7 @@ def broken_records_are_the_same_errors(package: Package) -> None:
 
 
 def aborted_records_are_left_out(package: Package) -> None:
-    """Compare with a model: a transaction is open from its first offset to its abort marker."""
+    """Compare with a model, in which a transaction lasts from its first offset to its abort marker."""
 
     @package.examples(150)
     @given(st.lists(st.tuples(st.sampled_from("dmcp"), st.integers(0, 2)), max_size=20))

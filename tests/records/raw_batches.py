@@ -1,4 +1,4 @@
-"""Batches with known bytes, and batches with any bytes as records."""
+"""Batches with known bytes, and batches with arbitrary bytes as records."""
 
 from __future__ import annotations
 

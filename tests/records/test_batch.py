@@ -1,4 +1,4 @@
-"""Single batches byte by byte: the places of errors, and what the claims leave out."""
+"""Single batches byte by byte: the positions in errors, and cases that no claim covers."""
 
 from __future__ import annotations
 

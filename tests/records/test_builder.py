@@ -1,4 +1,4 @@
-"""Batches from `encode_batch`, from a builder, and for a log."""
+"""Batches made by `encode_batch`, by a builder, and for a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoding columns gives the bytes of the builder for the same rows."""
+"""Encoding columns returns the same bytes as the builder for the same rows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_builder_writes_the_same_bytes(records: list[Any], size: int, codec:
 def test_values_of_one_length_are_copied_as_a_matrix_and_the_bytes_are_the_same(
     steps: list[tuple[int, int]], length: int, more: int, size: int, codec: str, odd: str | None, cut: int
 ) -> None:
-    """All widths of varints, one irregular record at each place, and a slice of a column."""
+    """The examples cover all widths of varints, one irregular record at each index, and column slices."""
     moments: list[int] = [NOW] * (more if length < 300 else 0)
     for count, step in steps:
         moments += [(moments[-1] if moments else NOW) + step] * count

@@ -1,4 +1,4 @@
-"""`Columns`, and which records numpy decodes. That columns equal rows is a claim."""
+"""`Columns`, and the records that numpy decodes. tests/records/claims.py compares columns with rows."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_slices_are_slices_of_every_column() -> None:
 def test_malformed_headers_raise_when_they_are_read() -> None:
     data = bytearray(some(0, 300, headers=(("header-key", b"x"),)))
     place = data.rindex(b"header-key")
-    data[place - 1] = 0x7E  # A key longer than the record.
+    data[place - 1] = 0x7E  # the key's length exceeds the record
     decoded = columns(bytes(data), check_crc=False)
     assert len(decoded) == 300
     with pytest.raises(RecordError, match=r"headers\.key at offset 2: .*in row 299, counted from"):
@@ -189,7 +189,7 @@ def test_a_malformed_batch_raises_the_error_of_rows(place: int) -> None:
 
 
 def sized(*runs: tuple[int, int]) -> list[Record]:
-    """Draw records whose values come in runs: (count, length)."""
+    """Return records whose values come in runs, each given as (count, length)."""
     sizes = [size for count, size in runs for _ in range(count)]
     return [Record(at, 7 * at, b"k", bytes(size)) for at, size in enumerate(sizes)]
 

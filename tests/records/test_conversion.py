@@ -1,4 +1,4 @@
-"""Conversion for old clients and from old producers. tests/conformance compares with Kafka."""
+"""Conversion for old consumers and from old producers. tests/conformance compares it with Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of many records together. That they equal those of the records is a claim."""
+"""Headers of many records, decoded together. tests/records/claims.py compares them with those of rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tails(*sections: bytes) -> HeaderColumns:
 
 
 def by_record(section: bytes) -> Headers | None:
-    """Parse headers with the row reader; None if it rejects them."""
+    """Parse headers with the row reader; return None if it rejects them."""
     try:
         parsed, end = parse_headers(section, 0, len(section), {})
     except (MalformedRecord, IndexError):

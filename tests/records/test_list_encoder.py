@@ -1,4 +1,4 @@
-"""Encoding lists gives the bytes of the builder for the same rows."""
+"""Encoding lists returns the same bytes as the builder for the same rows."""
 
 from __future__ import annotations
 

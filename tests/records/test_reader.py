@@ -74,7 +74,7 @@ def test_only_an_abort_marker_ends_an_aborted_transaction() -> None:
 
 @pytest.mark.parametrize("key", [None, b"\0\0", b"\xff\xff\0\0"])
 def test_a_marker_that_cannot_be_read_raises_record_error(key: bytes | None) -> None:
-    """Otherwise the producer's next records would be dropped as aborted."""
+    """If the marker were ignored, the producer's next records would be dropped as aborted."""
     header: dict[str, Any] = {"producer_id": 1, "is_transactional": True}
     before, after = (encode_batch([Record(at, NOW, None, b"v")], **header) for at in (0, 2))
     data = before + encode_batch([Record(1, NOW, key, b"")], is_control=True, **header) + after
@@ -103,7 +103,7 @@ def test_an_unknown_magic_raises_even_in_a_truncated_batch() -> None:
 
 
 def _said(items: Iterable[Any]) -> list[object]:
-    """Return the places and offsets of batches, and the error that ends them."""
+    """Return the positions and offsets of batches, and the error that ends the iteration."""
     places: list[object] = []
     try:
         for item in items:

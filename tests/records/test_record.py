@@ -1,4 +1,4 @@
-"""Varints and headers, the parts of records."""
+"""Varints and headers, which are parts of records."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes)
         return
     expected, expected_end = interpreter.decode(cls, data, 0, version)
     assert end == expected_end
-    assert repr(decoded) == repr(expected)  # NaN is not equal to itself.
+    assert repr(decoded) == repr(expected)  # NaN is the only value that is not equal to itself
 
 
 def stays_small_on_bombs(make: Make, cls: type[Message], version: int, head: bytes, flexible: bool) -> None:

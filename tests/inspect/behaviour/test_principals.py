@@ -1,4 +1,4 @@
-"""The principal that SASL authenticated is shown with later exchanges: in lines, JSON and group histories."""
+"""Exchanges after a SASL login show the principal: in lines, JSON and group histories."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_a_self_signed_certificate_can_be_trusted(tmp_path: Path, capsys: pytest
     with running(listen=["SSL://localhost:0"], tls=files.context(server=files.elsewhere)) as server:
         address = "localhost:" + server.bootstrap.rpartition(":")[2]
         words = [address, "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={files.elsewhere}"]
-        assert main(["watch", *words]) == 1  # The certificate is trusted, but names another host.
+        assert main(["watch", *words]) == 1  # the certificate is trusted, but issued for a different host
     assert "the certificate is not for the host name localhost" in capsys.readouterr().err
 
 
@@ -137,7 +137,7 @@ def test_an_invalid_ca_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
-    """Interrupt the proxy before the response to LeaveGroup, which sarama-cluster does not wait for."""
+    """The proxy prints a LeaveGroup without a response, for which sarama-cluster does not wait."""
     request = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
     with socket.create_server(("127.0.0.1", 0)) as cluster:
         words = [f"127.0.0.1:{cluster.getsockname()[1]}", "--listen", "127.0.0.1:0", "--json"]
@@ -149,7 +149,8 @@ def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
         ) as process:
             assert process.stderr is not None
             host, port = process.stderr.readline().split()[3].split(":")
-            cluster.accept()[0].close()  # The proxy checks whether the cluster exists.
+            # the proxy's first connection only checks whether the cluster is reachable
+            cluster.accept()[0].close()
             with socket.create_connection((host, int(port))) as client:
                 client.sendall(len(request).to_bytes(4, "big") + request)
                 connection, _ = cluster.accept()
@@ -163,7 +164,9 @@ def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
 
 
 def test_a_client_id_cannot_inject_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A line end in a group's name must not forge a line, and an escape must not colour the terminal."""
+    """A line break in a name must not forge an output line, and an escape sequence must not reach the
+    terminal.
+    """
     exchange_printer = printer()
     name = "g\r\n    9.999  admin  DeleteTopics v6\x1b[31m\x9b1m\u202e"
     exchange = sync_exchange(name)

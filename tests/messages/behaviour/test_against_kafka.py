@@ -1,6 +1,6 @@
-"""Every declaration equals Kafka 4.3's definition, and each kind of difference is noticed.
+"""Every declaration equals Kafka 4.3's definition, and each kind of difference is reported.
 
-Needs no Java, only Kafka's jars, which contain the definitions as JSON.
+The tests need no Java, only Kafka's jars, which contain the definitions as JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_record_types_are_kafkas(kafka: dict[str, Definition]) -> None:
     assert declared == defined
 
 
-# Mutants: one change of a definition, and the difference that must be reported.
+# Mutants: each changes one definition, and names the difference that must be reported.
 
 
 def change(*path: str, **to: Any) -> Callable[[Definition], None]:
@@ -144,11 +144,11 @@ def test_the_comparison_notices_each_mutation(mutant: str, kafka: dict[str, Defi
     assert any(named in difference for difference in reported), reported
 
 
-# A newer Kafka: the same checks on its jars fail and name what is missing here.
+# With the jars of a newer Kafka the same checks fail, and name the missing messages and fields.
 
 
 def newer(definition: Definition) -> Definition:
-    """Add a version to a message, with one more field in it and in each of its structs."""
+    """Add a version to a message, with a new field in the message and in each of its structs."""
     newer_definition = copy.deepcopy(definition)
     first, _, last = newer_definition["validVersions"].partition("-")
     new = int(last or first) + 1
@@ -168,7 +168,7 @@ def newer(definition: Definition) -> Definition:
 
 @pytest.fixture(scope="module")
 def newer_jars(tmp_path_factory: pytest.TempPathFactory, kafka: dict[str, Definition]) -> Path:
-    """Write jars of a newer Kafka: every message is newer, and one API is new."""
+    """Write jars of a newer Kafka: every message has a new version, and one API is new."""
     api = kafka["HeartbeatRequest"] | {"name": "TomorrowRequest", "apiKey": 999}
     definitions = [api, *(newer(definition) for definition in kafka.values())]
     folder = tmp_path_factory.mktemp("jars")
@@ -195,7 +195,7 @@ def test_new_fields_are_reported_by_name_at_every_depth(newer_jars: Path) -> Non
 
 
 def paths_of(name: str, cls: type[Struct], version: int, path: str = "") -> Iterator[str]:
-    """Return where a new field of every struct of this version would be."""
+    """Yield the path of every struct of this version, where `newer` adds a field."""
     yield path + name
     for f in cls.__fields__:
         part = getattr(f.kind, "element", f.kind)

@@ -1,4 +1,4 @@
-"""Unknown numbers, such as error codes of newer brokers, are kept.
+"""Unknown numbers, such as error codes of newer brokers, are decoded and encoded unchanged.
 
 `test_java_frames.py` checks the same with Kafka.
 """

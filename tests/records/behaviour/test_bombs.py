@@ -1,4 +1,4 @@
-"""Decompression bombs are early and cheap errors; data that compresses well is read."""
+"""Decompression bombs are rejected early and cheaply; data that compresses well is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from tests.records.bombs import ENTRANCES, MB, batch, bombs
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 ROOT = Path(__file__).parents[3]
-HARMLESS = {"the size of a batch"}  # A truncated last batch is ignored.
+# a batch that claims to be too large looks truncated, and a truncated last batch is ignored
+HARMLESS = {"the size of a batch"}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outcomes(
     request: pytest.FixtureRequest, directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    """Return how a fresh process and its forks read the bombs by this entrance."""
+    """Return the outcomes of reading the bombs by one entrance, in forks of a new process."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.records.bombs", request.param, str(directory)],
         capture_output=True,
@@ -56,7 +57,9 @@ def test_every_bomb_is_an_error(outcomes: Any) -> None:
 
 
 def test_every_bomb_takes_few_lines_of_python(outcomes: Any) -> None:
-    """The memory limits bound what one line can do. The process itself takes two thirds of these lines."""
+    """A limit on lines suffices, because the memory limits bound the work of one line. The process itself
+    takes two thirds of these lines.
+    """
     assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > 60_000} == {}
 
 
@@ -88,7 +91,7 @@ def log_lines(codec: str) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("read", [rows, columns])
 def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
-    """Kafka's consumer has no limit, and our producer writes such batches."""
+    """The data must be readable: kproto's producer writes such batches, and Kafka's consumer has no limit."""
     assert len(read(log_lines(codec))) == LINES
 
 
@@ -108,7 +111,7 @@ def test_max_decompressed_is_applied_and_named_in_the_error(codec: str, read: An
 
 @pytest.mark.parametrize("first", [b"\0", b"\5"], ids=["empty", "cut"])
 def test_a_large_snappy_stream_may_begin_with_an_empty_block(first: bytes) -> None:
-    """An empty first block leaves the decision to the next block; a truncated one is malformed."""
+    """After an empty first block the second block determines the limit. A truncated block is malformed."""
     blocks = compression.compress(2, bytes(32 << 10))[16:]
     body = compression.compress(2, b"") + len(first).to_bytes(4, "big") + first + blocks * 600
     with pytest.raises(RecordError, match=f"grows beyond {16 * MB} bytes"):

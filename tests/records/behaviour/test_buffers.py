@@ -1,7 +1,7 @@
 """Arrays are rejected, and buffers of any shape are written as their bytes.
 
-The length of an array counts elements, but joining it takes its bytes. So a batch with a valid checksum was
-written that no consumer can read.
+`len()` of an array counts elements, but joining it copies its bytes. A batch with the wrong length would have
+a valid checksum, but no consumer could read it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The claims about record batches hold for kproto, and every mutant breaks one."""
+"""The claims about record batches hold for kproto, and every mutant breaks at least one of them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ EFFORT = {
     "soak": Effort(slice(None), (1, 3), 255, 8),
 }[os.environ.get("KPROTO_PROFILE", "quick")]
 
-# One wrong value of this many is tested per field, the next one in the next field.
+# The number of wrong values of which one is tested per field; the next field tests the next value.
 SHARE = 1 if EFFORT.values_of_three else 8
 
 Decode = Callable[[type[Message], bytes, int], Message | None]
@@ -98,7 +98,8 @@ def agree(make: Make, cls: type[Message], version: int, data: bytes) -> bool:
         return decoded_slowly is not None
     expected, expected_end = interpreter.decode(cls, data, 0, version)
     assert end == expected_end
-    assert decoded == expected or repr(decoded) == repr(expected)  # NaN is not equal to itself.
+    # NaN is the only value that is not equal to itself
+    assert decoded == expected or repr(decoded) == repr(expected)
     canonical = make.encoder(cls, version)(decoded)
     assert canonical == interpreter.encode(expected, version)
     assert cls.decode(canonical, version).encode(version) == canonical
