@@ -249,7 +249,8 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
         servers: Any = shown_args[0] if shown_args else kwargs.get("bootstrap_servers")
         try:
             if isinstance(servers, Mapping):
-                addresses(cast("Any", servers))  # This raises, before missing options are searched.
+                # The call raises for invalid options, before missing options are looked for.
+                addresses(cast("Any", servers))
             init(self, *shown_args, **kwargs)
         except KprotoError as error:
             for option in filter(is_secret, kwargs):

@@ -40,7 +40,7 @@ def receive(sock: socket.socket, room: memoryview) -> tuple[int, bool]:
         most, size = len(room), sock.recv_into(room, 0, NOW)
     elif len(room) <= VERY_LONG:
         most, size = len(room), sock.recv_into(room, 0, ALL)
-    else:  # Without the last part, which is too short for a wakeup.
+    else:  # The last bytes are left to the next read: they are fewer than the thread wakes up for.
         most = len(room) - MIN_WAKEUP_BYTES
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, MIN_WAKEUP_BYTES)
         try:

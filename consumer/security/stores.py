@@ -202,7 +202,7 @@ def _pkcs12_begins(data: bytes) -> bool:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Generator[str]:
-    """Write a text to a file while `ssl` reads it; only this user may read it."""
+    """Provide a text as a temporary file, readable only by this user, while `ssl` loads it."""
     handle, name = -1, ""
     with contextlib.suppress(OSError, AttributeError):
         handle = os.memfd_create("kproto")

@@ -23,7 +23,7 @@ SCHEMA = "origin string, dest string, carrier string, flight int, tailnum string
 
 
 class Environment(NamedTuple):
-    """The environment of a pipeline; `table` holds the departures that it writes to the topic."""
+    """The environment of a pipeline; `table` holds the departures that the pipeline writes to the topic."""
 
     spark: SparkSession
     bootstrap: str

@@ -6,5 +6,6 @@
     subscription  the subscription and the assignment on the wire
     assignors     how a leader assigns partitions: pure functions
 
-Each module states its rules in its docstring. docs/rules defines their numbers.
+docs/rules states the numbered rules, such as R64 and M95. The docstring of a module lists the rules that it
+keeps.
 """

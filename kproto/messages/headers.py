@@ -153,8 +153,8 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
 def decode_response(frame: bytes | bytearray | memoryview, response: type[R], version: int) -> tuple[int, R]:
     """Decode the response to a request of `version`; return its correlation id and its body.
 
-    The frame does not say which request it answers. The caller knows it from the order of requests and the
-    correlation id. Raises DecodeError for malformed bytes.
+    The frame does not contain the API key and version of its request. The caller finds the request by the
+    order of requests and the correlation id. Raises DecodeError for malformed bytes.
     """
     correlation_id, end = _answers(frame, response, version)
     body, _ = decode_from(response, frame, end, version)

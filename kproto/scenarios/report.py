@@ -141,7 +141,7 @@ def _drawn(run: ScenarioRun, number: int, act: Act) -> list[str]:
 
 
 def svg(run: ScenarioRun) -> str:
-    """Draw the requests of the last world as SVG. Raises ConfigError for a scenario without requests."""
+    """Draw the requests to the scenario's last cluster as SVG. Raises ConfigError without requests."""
     conversation = history.picked(run.acts[-1]) if run.acts else None
     if conversation is None:
         raise ConfigError("--svg", "this story", "a scenario in which a client sends a request")

@@ -174,7 +174,7 @@ def _compile_fast(
 def _read_tags(
     message: type[Message], version: int, cls: type[Struct], value: Flat, buf: bytes, p: int
 ) -> tuple[Flat, int]:
-    """Read the tag section at `p`; return `value` with its tags, and the section's end."""
+    """Read the tagged fields at `p`; return `value` with them added, and the position after them."""
     target = fresh(cls)
     end = interpreter.decode_tags(target, buf, p, message.__name__, version)
     fields = zip(cls.__fields__, value, flatten(target), strict=True)

@@ -33,7 +33,8 @@ CACHE_LIMIT = 4096
 
 
 def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
-    """Finish the varint of first byte `n` and second byte at `p`; return its value and end.
+    """Decode the rest of a varint with the first byte `n` and the second byte at `p`; return value and end
+    position.
 
     Raises Malformed for null (0), and for a varint that is too long.
     """

@@ -1,9 +1,9 @@
 """The programs of document 003 as printed there, in Go: sarama does what the stories say.
 
-The document describes sarama 1.27 to 1.29. github.com/Shopify/sarama ends at 1.38.1, and our model follows
-IBM's 1.61.1. Each release runs with the document's V2_0_0_0, behind a proxy that returns the errors for
-newSession's branches. With the document's own release, Kafka 4 commits nothing, which its author could not
-know.
+Document 003 describes sarama 1.27 to 1.29. The test runs these releases, 1.38.1 (the last one under
+github.com/Shopify/sarama) and IBM's 1.61.1, which kproto's model follows. Each release has the document's
+Config.Version, V2_0_0_0. A proxy returns the errors that newConsumerGroupSession handles. With the document's
+own release, commits to Kafka 4 fail, because Kafka 4 removed the old versions of OffsetCommit.
 """
 
 from __future__ import annotations

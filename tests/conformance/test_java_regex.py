@@ -71,7 +71,7 @@ def is_left_out(pattern: str) -> bool:
 
 # Java reads these; we reject them with a message.
 NOT_HERE = {
-    r".*(?<=a|bb)",  # A look-behind of several lengths.
+    r".*(?<=a|bb)",  # A look-behind of variable length.
     r"\N{LATIN SMALL LETTER A}",
     r"\p{IsGreek}*a",  # Scripts whose letters no topic name contains.
     r"{2}",  # A repetition of nothing, or of a repetition, which Java does not document.

@@ -1,4 +1,4 @@
-"""The fixture `kafka` in a separate pytest run, as users have it."""
+"""The fixture `kafka` in a separate pytest run, as in a user's project."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _is_leaf(cls: type[Struct], version: int) -> bool:
 
 
 def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
-    """Yield `data` with one byte replaced, at every place by `values` values.
+    """Yield copies of `data` with one byte replaced: at each position by `values` different bytes.
 
     The meaningful values come first: null, empty, one more, negative, long. If `values` is smaller than their
     number, the next place gets the next ones.

@@ -128,8 +128,8 @@ class Committer:
     ) -> None:
         """Commit the positions of all partitions, except the records that are still processed.
 
-        `held` has the first offset that is not processed yet, by partition. The commit fails if partitions
-        with uncommitted records have been lost and the application does not know it yet (M95).
+        `held` maps a partition to its first unprocessed offset. The commit fails if partitions with
+        uncommitted records were lost, and the loss has not been reported to the application yet (M95).
         """
         if self._lost:
             lost = self._lost

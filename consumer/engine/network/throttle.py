@@ -110,5 +110,7 @@ class ThrottleReports:
         return f"{api}: {pause}; this client, or its user, exceeds a quota"
 
     def _outlasts(self, now: int) -> bool:
-        """Return whether the throttling ends after the next report is due, and after the reported end."""
+        """Return whether another report is needed: the throttling lasts beyond the next report, and longer
+        than reported.
+        """
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

@@ -124,7 +124,8 @@ class ProducerBatch:
         self.places: list[tuple[ProducerBatch, int]] | None = None
         # (index of the record, callback for the end of its delivery)
         self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
-        # The counter of this batch's failures, and the records whose failure the application knows.
+        # The producer's count of failed deliveries, and the indexes of the records whose failure was
+        # reported.
         self.delivery_failures: DeliveryFailures | None = None
         self.known_failures: set[int] | None = None
 

@@ -66,7 +66,7 @@ EDGES: Edges[ProducerTransactionState] = {
 
 
 class PendingCall(msgspec.Struct):
-    """A begin, commit or abort. `done` becomes true once, with an error or without one.
+    """A pending operation: begin, commit or abort. `done` is set when it has ended, with or without an error.
 
     `waiting` has the callers that wait for it; `reported` is set once a caller has its result.
     """

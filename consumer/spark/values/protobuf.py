@@ -125,7 +125,7 @@ def _skip_message_indexes(lanes: Lanes) -> None:
 
 
 class _FieldReader:
-    """Collects the values of one field in parts. Each part has the lanes of its values."""
+    """Collects the values of one field in chunks. A chunk also has the record number of each value."""
 
     def __init__(self, field: Any, target: Any) -> None:
         self.field, self.target = field, target

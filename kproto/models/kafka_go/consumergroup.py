@@ -71,7 +71,7 @@ def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) 
 def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
     """Handle FindCoordinator, or None for a failed request.
 
-    Then join, or leave if that was the purpose.
+    On success the member joins, or sends the LeaveGroup that the lookup was for.
     """
     close_connection(out, state.coordinator)
     if not isinstance(response, FindCoordinatorResponse):

@@ -1,4 +1,6 @@
-"""A member of a classic group: `step` is in `table`, its states in `state`, the client's view in `member`."""
+"""A member of a classic group as a state machine: `table` has its `step` function, `state` its states, and
+`member` the interface that a client uses.
+"""
 
 from __future__ import annotations
 
