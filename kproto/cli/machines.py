@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from ..machine import Drawing, Table, draw, draw_edges
+from ..machine import Drawing, draw, draw_edges
 
-# Name -> module and attribute of a `Table` or of `Edges`.
+# Name -> module and attribute of a `Table`, which is called TABLE, or of `Edges`.
 MACHINES: Final[Mapping[str, tuple[str, str]]] = {
     # The two halves of the classic group protocol, and the transaction coordinator.
     "coordinator": ("kproto.group.classic.coordinator.table", "TABLE"),
@@ -39,8 +39,5 @@ MACHINES: Final[Mapping[str, tuple[str, str]]] = {
 def drawing_of(name: str) -> Drawing:
     """Return the states and transitions of a machine, and its cells if it is a table."""
     module, attribute = MACHINES[name]
-    machine = vars(import_module(module))[attribute]
-    if not isinstance(machine, Table):
-        return draw_edges(machine)
-    table: Table[Any, Any] = machine
-    return draw(table)
+    machine: Any = vars(import_module(module))[attribute]
+    return draw(machine) if attribute == "TABLE" else draw_edges(machine)
