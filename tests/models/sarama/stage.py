@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kproto.group.subscription import Subscription, TopicPartition
 from kproto.messages.fetch import FetchResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
 from kproto.models import contract as c
@@ -108,3 +109,29 @@ def assert_mutant_fails(mutate: Mutate, test: Callable[[], None]) -> None:
         with pytest.raises((AssertionError, KeyError, StopIteration, IndexError)):
             test()
     test()
+
+
+def fetches(member: StageMember) -> list[tuple[int, list[tuple[str, int, int]]]]:
+    """Return the time of each Fetch, and its partitions with their offsets."""
+    return [
+        (
+            line.now,
+            [
+                (topic.topic, partition.partition, partition.fetch_offset)
+                for topic in line.request.topics
+                for partition in topic.partitions
+            ],
+        )
+        for line in member.lines
+        if line.api == "Fetch"
+    ]
+
+
+def subscribe(*topics: str) -> Subscription:
+    """Return a subscription to these topics."""
+    return Subscription(topics=topics)
+
+
+def partitions_of(topic: str, *indexes: int) -> list[TopicPartition]:
+    """Return these partitions of a topic."""
+    return [TopicPartition(topic, index) for index in indexes]

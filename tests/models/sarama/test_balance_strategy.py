@@ -14,16 +14,9 @@ from kproto.group.subscription import (
     sticky_user_data,
 )
 from kproto.models.sarama import balance_strategy
+from tests.models.sarama.stage import partitions_of, subscribe
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
-
-
-def subscribe(*topics: str) -> Subscription:
-    return Subscription(topics=topics)
-
-
-def partitions_of(topic: str, *indexes: int) -> list[TopicPartition]:
-    return [TopicPartition(topic, index) for index in indexes]
 
 
 @pytest.mark.rule("R223")
@@ -58,24 +51,6 @@ def test_roundrobin_skips_members_that_do_not_subscribe_to_the_topic() -> None:
     assert plan == {"a": partitions_of("t", 0), "b": partitions_of("u", 0, 1)}
 
 
-@pytest.mark.rule("R225")
-def test_sticky_moves_the_first_partitions_of_the_fullest_member() -> None:
-    current = Subscription(topics=("t",), user_data=sticky_user_data(partitions_of("t", 0, 1, 2, 3), 1))
-    assert balance_strategy.assign_partitions("sticky", {"a": current, "b": subscribe("t")}, {"t": 4}) == {
-        "a": partitions_of("t", 2, 3),
-        "b": partitions_of("t", 0, 1),
-    }
-
-
-@pytest.mark.rule("R225")
-def test_sticky_keeps_the_partitions_with_the_claim_of_the_newest_generation() -> None:
-    def claim(generation: int) -> Subscription:
-        return Subscription(topics=("t",), user_data=sticky_user_data(partitions_of("t", 0, 1), generation))
-
-    plan = balance_strategy.assign_partitions("sticky", {"a": claim(1), "b": claim(2)}, {"t": 4})
-    assert plan == {"a": partitions_of("t", 2, 3), "b": partitions_of("t", 0, 1)}
-
-
 @pytest.mark.rule("R226")
 def test_sticky_assignments_carry_partitions_and_generation() -> None:
     assignment = balance_strategy.assignments("sticky", {"a": partitions_of("t", 0)}, 7)["a"]
@@ -85,34 +60,6 @@ def test_sticky_assignments_carry_partitions_and_generation() -> None:
 @pytest.mark.parametrize("name", ["range", "roundrobin", "cooperative-sticky"])
 def test_assignments_of_other_strategies_have_no_user_data(name: str) -> None:
     assert Assignment.decode(balance_strategy.assignments(name, {"a": []}, 7)["a"]).user_data is None
-
-
-def test_a_partition_may_return_to_a_member_that_no_longer_subscribes_to_it() -> None:
-    # sarama does not check whether the previous owner still subscribes to the topic. Neither does the model.
-    members = {
-        "a": Subscription(topics=("t", "u"), generation=0),
-        "b": Subscription(topics=("t",), owned=tuple(partitions_of("u", 0)), generation=0),
-        "c": Subscription(
-            topics=("t", "u"), owned=(*partitions_of("t", 0), *partitions_of("u", 0)), generation=1
-        ),
-    }
-    plan = balance_strategy.assign_partitions(
-        "sticky",
-        {name: with_user_data(subscription) for name, subscription in members.items()},
-        {"t": 1, "u": 1},
-    )
-    assert plan["b"] == partitions_of("u", 0)
-
-
-def with_user_data(subscription: Subscription) -> Subscription:
-    assert subscription.generation is not None
-    data = sticky_user_data(subscription.owned, subscription.generation)
-    return Subscription(
-        topics=subscription.topics,
-        owned=subscription.owned,
-        generation=subscription.generation,
-        user_data=data,
-    )
 
 
 topics = st.dictionaries(st.sampled_from("tuv"), st.integers(1, 6), min_size=1)

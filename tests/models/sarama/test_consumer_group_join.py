@@ -35,18 +35,6 @@ def test_the_first_join_sends_the_requests_of_sarama() -> None:
     ]
 
 
-@pytest.mark.parametrize("code", [14, 16])
-def test_s3_19_a_an_unknown_coordinator_is_looked_up_until_no_retry_is_left(code: int) -> None:
-    stage, a = stage_with_client()
-    a.inject("Find", *[code] * 7)
-    a.run_command("subscribe t")
-    stage.run(until=lambda: a.has_printed("error"))
-    # One lookup immediately, then one after each 2 s for the retries 4 to 0.
-    assert len(requests_of(a, "Find")) == 6
-    assert a.has_printed(f"error KError({code})")
-    assert time_of_request(a, "Find", 5) - time_of_request(a, "Find", 0) >= 10_000
-
-
 def test_s3_19_b_a_join_without_a_response_closes_the_connection_and_fails() -> None:
     stage, a = stage_with_client()
     a.hold("Join", 500)
@@ -218,16 +206,6 @@ def test_offset_load_in_progress_is_retried_in_join_and_sync() -> None:
     a.inject("Sync", 14)
     a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == 10)
-
-
-def test_an_unauthorized_lookup_is_returned_after_its_retries() -> None:
-    # TestConsumerGroupSessionDoesNotRetryForever
-    stage, a = stage_with_client()
-    a.inject("Find", *[30] * 40)
-    a.run_command("subscribe t")
-    stage.run(until=lambda: a.has_printed("error KError(30)"))
-    # Six lookups (one immediately, one for each retry from 4 to 0) of 1 + Metadata.Retry.Max requests each.
-    assert len(requests_of(a, "Find")) == 24
 
 
 # -- mutants

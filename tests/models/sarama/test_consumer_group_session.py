@@ -6,22 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from kproto.models import contract as c
-from kproto.models import sarama
-from kproto.models.sarama import consumer_group_session, offset_manager_close
-from kproto.testing.world import World
+from kproto.models.sarama import consumer_group_session
 from tests.models.sarama.stage import (
-    USUAL,
     Mutate,
     add_second_member,
     assert_mutant_fails,
     requests_of,
-    stage_with_client,
     stage_with_member,
     time_of_request,
     times_printed,
 )
-from tests.models.stage import Stage
 from tests.rules import rule
 
 
@@ -130,18 +124,6 @@ def test_s1_2_new_partitions_end_the_session_and_the_loop_consumes_them() -> Non
     assert a.has_printed("assigned t:0 t:1 t:2 t:3")
 
 
-@rule("M64")
-def test_s1_3_without_a_loop_new_partitions_end_the_consumption() -> None:
-    stage, a = stage_with_member(metadata_ms=1_000, Once=True)
-    stage.grow("t", 4)
-    stage.run(10_000)
-    assert len(requests_of(a, "Join")) == 2
-    assert a.has_printed("revoked")
-    stage.produce("t", [0, 2], 5)
-    stage.run(5_000)
-    assert len(a.records) == 10
-
-
 def test_s1_4_without_refreshes_new_partitions_are_never_noticed() -> None:
     stage, a = stage_with_member(metadata_ms=0)
     stage.grow("t", 4)
@@ -169,43 +151,6 @@ def test_new_partitions_are_noticed_after_at_most_two_ticks() -> None:
 # ---- release and close
 
 
-@rule("M103")
-def test_the_callback_runs_before_the_commit_and_the_commit_before_the_join() -> None:
-    stage, a = stage_with_member(auto_commit_ms=60_000)
-    add_second_member(stage)
-    commit = next(line for line in a.lines if line.api == "Commit")
-    revoked = next(order for _, order, line in a.printed if line.startswith("revoked"))
-    join = [line for line in a.lines if line.api == "Join"][2]
-    assert revoked < commit.number < join.number
-
-
-def test_unsubscribe_commits_and_does_not_leave() -> None:
-    stage, a = stage_with_member(auto_commit_ms=60_000)
-    a.run_command("unsubscribe")
-    stage.run(2_000)
-    assert requests_of(a, "Commit", "Leave") == ["Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"]
-    a.run_command("subscribe t")
-    stage.run(2_000)
-    assert requests_of(a, "Join")[2].startswith("Join v8 id=A1 sess=6000 reb=30000 reason=null")
-
-
-def test_close_commits_and_leaves_with_a_reason() -> None:
-    stage, a = stage_with_member(auto_commit_ms=60_000)
-    a.run_command("close")
-    assert stage.run(1_000, until=lambda: a.closed)
-    assert requests_of(a, "Commit", "Leave")[-2:] == [
-        "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0",
-        'Leave v5 A1 reason="the consumer is being closed" -> 0',
-    ]
-
-
-def test_a_static_member_does_not_leave() -> None:
-    stage, a = stage_with_member(instance="i")
-    a.run_command("close")
-    assert stage.run(1_000, until=lambda: a.closed)
-    assert not requests_of(a, "Leave")
-
-
 def test_a_fenced_member_keeps_joining_with_its_old_id() -> None:
     stage, a = stage_with_member(instance="i")
     add_second_member(stage, "C", instance="i")
@@ -216,62 +161,7 @@ def test_a_fenced_member_keeps_joining_with_its_old_id() -> None:
     assert a.has_printed("error KError(82)", times=3)
 
 
-@pytest.mark.parametrize("when", range(0, 60, 2))
-def test_close_completes_at_any_time(when: int) -> None:
-    stage, a = stage_with_client()
-    a.run_command("subscribe t")
-    stage.run(when)
-    a.run_command("close")
-    assert stage.run(10_000, until=lambda: a.closed)
-    assert sarama.next_deadline(a.state) is None
-
-
-def test_close_completes_without_a_broker() -> None:
-    state = sarama.start(c.ModelConfig(client_id="a", group_id="g"))
-    actions = sarama.step(state, c.Started((("nowhere", 1),), {}), 0)
-    actions += sarama.step(state, c.SubscribeCalled(("t",)), 1)
-    actions += sarama.step(state, c.CloseCalled(), 2)
-    for now in range(3, 5_000):
-        sends, actions = [action for action in actions if isinstance(action, c.SendRequest)], []
-        for send in sends:
-            actions += sarama.step(state, c.RequestFailed(send.request, "refused"), now)
-        actions += sarama.step(state, c.DeadlineReached(), now)
-        if c.FinishClose() in actions:
-            return
-    raise AssertionError("it did not close")
-
-
-def test_a_missing_topic_fails_consume_and_is_requested_again() -> None:
-    stage = Stage({}, **{"auto.create.topics.enable": "false"})
-    a = stage.add_member("A", sarama, **USUAL)
-    a.run_command("subscribe no")
-    stage.run(3_000)
-    assert a.has_printed("error KError(3)", times=2)
-    assert requests_of(a, "Metadata")[1:6] == ["Metadata v11 no"] * 5
-    stage.topic("no", 1)
-    assert stage.run(until=lambda: a.has_printed("assigned no:0"))
-
-
-def test_a_slow_handler_returns_after_the_message_that_it_holds() -> None:
-    world = World({"t": 1})
-    world.write("t", 0, *["x"] * 100)
-    a = world.join("a", sarama, topics=["t"], group_id="g", reset="earliest", heartbeat_ms=200)
-    a.works_ms, a.limit = 1_000, 10
-    world.run(4_500)
-    record_count = len(a.records)
-    world.join("b", sarama, topics=["t"], group_id="g", reset="earliest")
-    assert world.run(3_000, until=lambda: "revoked" in [kind for kind, _ in a.calls])
-    assert len(a.records) == record_count + 1
-
-
 # -- mutants
-
-
-def skip_the_last_commit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(offset_manager_close.LastFlush, "start", lambda last: offset_manager_close._finish(last))
-    patch.setitem(
-        offset_manager_close.LastFlush.EDGES, offset_manager_close.L.STOPPING, {offset_manager_close.L.DONE}
-    )
 
 
 def stop_heartbeats_at_the_rebalance(patch: pytest.MonkeyPatch) -> None:
@@ -284,7 +174,6 @@ def stop_heartbeats_at_the_rebalance(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: list[tuple[Mutate, Callable[[], None]]] = [
-    (skip_the_last_commit, test_the_callback_runs_before_the_commit_and_the_commit_before_the_join),
     (stop_heartbeats_at_the_rebalance, test_heartbeats_continue_during_the_callback_and_the_last_commit),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import PartitionData
-from kproto.models.sarama.errors import GoError
+from kproto.models.sarama.errors import GoError, kafka
 from kproto.models.sarama.fetch_response import parse
 from kproto.models.sarama.partition_consumer import MessageReceiver, PartitionConsumer
 from kproto.records import Record, encode_batch
@@ -84,3 +84,19 @@ def test_only_a_response_with_records_changes_the_high_watermark() -> None:
     assert child.high_watermark == 1
     parse(child, response(batch(1), high_watermark=6))
     assert child.high_watermark == 6
+
+
+def test_records_below_the_requested_offset_are_dropped() -> None:
+    child, _ = partition_consumer(offset=1)
+    messages, error = parse(child, response(batch(0, 1, 2)))
+    assert error is None
+    assert [message.offset for message in messages] == [1, 2]
+    assert child.offset == 3
+
+
+def test_an_error_code_yields_no_message() -> None:
+    child, _ = partition_consumer(offset=1)
+    failed = response(batch(1))
+    failed.error_code = 1
+    assert parse(child, failed) == ([], kafka(1))
+    assert child.offset == 1

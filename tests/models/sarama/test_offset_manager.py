@@ -8,25 +8,21 @@ import pytest
 
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitRequest
-from kproto.models import contract as c
 from kproto.models import sarama
 from kproto.models.sarama import offset_manager
 from kproto.models.sarama.offset_manager import PartitionOffset
 from kproto.testing.world import World
 from tests.models.sarama.stage import (
     Mutate,
-    add_second_member,
     assert_mutant_fails,
-    inject_offset_fetch_errors,
     requests_of,
     stage_with_client,
     stage_with_member,
-    time_of_request,
     times_printed,
 )
 from tests.rules import rule
 
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+T0 = TopicPartition("t", 0)
 GOOD = "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"
 
 
@@ -66,96 +62,6 @@ def test_s3_18_an_offset_marked_since_the_commit_stays_dirty() -> None:
     assert not offset.dirty
 
 
-def test_offsets_are_fetched_one_by_one_without_require_stable() -> None:
-    _, a = stage_with_member()
-    assert requests_of(a, "OffsetFetch") == [
-        "OffsetFetch v8 stable=False t:0 -> 0 t:0@-1",
-        "OffsetFetch v8 stable=False t:1 -> 0 t:1@-1",
-    ]
-
-
-def test_read_committed_requires_stable_offsets() -> None:
-    _, a = stage_with_member(isolation="read_committed")
-    assert requests_of(a, "OffsetFetch")[0].startswith("OffsetFetch v8 stable=True")
-
-
-@rule("M62")
-@pytest.mark.parametrize("code", [15, 16])
-def test_a_fetch_that_fails_with_a_moved_coordinator_looks_it_up_again(code: int) -> None:
-    # TestOffsetManagerFetchInitialFail
-    stage, a = stage_with_client()
-    inject_offset_fetch_errors(a, code)
-    a.run_command("subscribe t")
-    stage.run(until=lambda: a.has_printed("assigned"))
-    lines = requests_of(a, "OffsetFetch", "Find")
-    assert [line.split()[0] for line in lines] == [
-        "Find",
-        "Find",
-        "OffsetFetch",
-        "Find",
-        "OffsetFetch",
-        "OffsetFetch",
-    ]
-    assert time_of_request(a, "OffsetFetch", 1) - time_of_request(a, "OffsetFetch", 0) >= 250
-
-
-@rule("M62")
-def test_a_fetch_during_loading_waits_and_repeats_the_request() -> None:
-    # TestOffsetManagerFetchInitialLoadInProgress, TestOffsetManagerFetchInitialTopLevelErr
-    stage, a = stage_with_client()
-    inject_offset_fetch_errors(a, 14)
-    a.run_command("subscribe t")
-    stage.run(until=lambda: a.has_printed("assigned"))
-    assert len(requests_of(a, "Find")) == 2
-    assert time_of_request(a, "OffsetFetch", 1) - time_of_request(a, "OffsetFetch", 0) >= 250
-
-
-def test_a_failed_fetch_releases_without_cleanup_after_metadata_retry_max() -> None:
-    stage, a = stage_with_client()
-    inject_offset_fetch_errors(a, *[14] * 4)
-    a.run_command("subscribe t")
-    stage.run(until=lambda: a.has_printed("error"))
-    assert a.has_printed("error KError(14)")
-    assert not a.has_printed("revoked")
-    assert len(requests_of(a, "OffsetFetch")) == 4
-
-
-@pytest.mark.parametrize("code", [22, 25, 27])
-def test_other_errors_of_the_fetch_end_the_session_immediately(code: int) -> None:
-    stage, a = stage_with_client()
-    inject_offset_fetch_errors(a, code)
-    a.run_command("subscribe t")
-    stage.run(until=lambda: a.has_printed("assigned"))
-    assert a.has_printed(f"error KError({code})")
-    assert requests_of(a, "Join")[2].startswith("Join v8 id=A1 ")
-
-
-def test_without_a_commit_a_claim_starts_at_the_initial_offset() -> None:
-    # TestPartitionOffsetManagerInitialOffset, TestConsumerOffsetNewest, TestConsumerOffsetOldest
-    stage, a = stage_with_client(reset="latest")
-    a.run_command("subscribe t")
-    stage.run(2_000)
-    stage.produce("t", [0], 3)
-    stage.run(1_000)
-    assert [record.offset for record in a.records] == [5, 6, 7]
-
-
-def test_the_next_session_starts_at_the_committed_offset() -> None:
-    # TestPartitionOffsetManagerNextOffset
-    stage, a = stage_with_member()
-    stage.run(500)
-    a.run_command("close")
-    stage.run(2_000)
-    stage.produce("t", [0, 1], 2)
-    b = add_second_member(stage)
-    assert sorted((record.partition.partition, record.offset) for record in b.records) == [
-        (0, 5),
-        (0, 6),
-        (1, 5),
-        (1, 6),
-    ]
-
-
 @rule("M127")
 def test_s3_4_the_ticker_commits_each_marked_offset_once() -> None:
     # TestNewOffsetManagerOffsetsAutoCommit: enabled
@@ -183,13 +89,6 @@ def test_s3_15_without_dirty_offsets_no_request_is_sent() -> None:
     a.run_command("commit")
     assert stage.run(2_000, until=lambda: a.has_printed("commit ok"))
     assert len(requests_of(a, "Commit")) == 1
-
-
-def test_a_commit_call_may_name_offsets() -> None:
-    stage, a = stage_with_member(auto_commit=False)
-    a.do(c.CommitCalled("x", {T0: 9}))
-    stage.run(1_000)
-    assert requests_of(a, "Commit") == ["Commit v8 gen=1 id=A1 t:0@9/e-1,t:1@5/e-1 -> 0"]
 
 
 @pytest.mark.parametrize("code", [3, 22, 25, 27])
@@ -224,34 +123,6 @@ def test_a_fenced_commit_ends_the_session() -> None:
     stage.run(3_000)
     assert a.has_printed("revoked")
     assert 'reason="group instance id has been fenced"' in requests_of(a, "Join")[2]
-
-
-@rule("M127")
-def test_the_last_commit_has_four_attempts() -> None:
-    # Offsets.Retry.Max is 3; each attempt looks the coordinator up again.
-    stage, a = stage_with_member(auto_commit_ms=60_000)
-    a.inject("Commit", *[27] * 9)
-    add_second_member(stage)
-    failed = [line for line in requests_of(a, "Commit") if line.endswith("27!")]
-    assert len(failed) == 4
-    assert len(times_printed(a, "error KError(27)")) == 8
-
-
-def test_offsets_retry_max_limits_the_last_commit() -> None:
-    stage, a = stage_with_member(auto_commit_ms=60_000, **{"Offsets.Retry.Max": 0})
-    a.inject("Commit", *[27] * 9)
-    add_second_member(stage)
-    assert len([line for line in requests_of(a, "Commit") if line.endswith("27!")]) == 1
-
-
-def test_close_looks_up_a_lost_coordinator_and_commits() -> None:
-    # TestAbortPartitionOffsetManager
-    stage, a = stage_with_member(auto_commit_ms=60_000)
-    a.drop_connections()
-    stage.run(500)
-    a.run_command("close")
-    assert stage.run(10_000, until=lambda: a.closed)
-    assert requests_of(a, "Commit")[-1] == GOOD
 
 
 @pytest.mark.parametrize(("hours", "retention_ms"), [(0, -1), (1, 3_600_000)])

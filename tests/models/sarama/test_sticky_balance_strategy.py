@@ -1,0 +1,82 @@
+"""The sticky strategies."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.group.subscription import (
+    Subscription,
+    sticky_user_data,
+)
+from kproto.models.sarama import balance_strategy
+from tests.models.sarama.stage import partitions_of, subscribe
+
+
+@pytest.mark.rule("R225")
+def test_sticky_moves_the_first_partitions_of_the_fullest_member() -> None:
+    current = Subscription(topics=("t",), user_data=sticky_user_data(partitions_of("t", 0, 1, 2, 3), 1))
+    assert balance_strategy.assign_partitions("sticky", {"a": current, "b": subscribe("t")}, {"t": 4}) == {
+        "a": partitions_of("t", 2, 3),
+        "b": partitions_of("t", 0, 1),
+    }
+
+
+def test_a_partition_may_return_to_a_member_that_no_longer_subscribes_to_it() -> None:
+    # sarama does not check whether the previous owner still subscribes to the topic. Neither does the model.
+    members = {
+        "a": Subscription(topics=("t", "u"), generation=0),
+        "b": Subscription(topics=("t",), owned=tuple(partitions_of("u", 0)), generation=0),
+        "c": Subscription(
+            topics=("t", "u"), owned=(*partitions_of("t", 0), *partitions_of("u", 0)), generation=1
+        ),
+    }
+    plan = balance_strategy.assign_partitions(
+        "sticky",
+        {name: with_user_data(subscription) for name, subscription in members.items()},
+        {"t": 1, "u": 1},
+    )
+    assert plan["b"] == partitions_of("u", 0)
+
+
+def with_user_data(subscription: Subscription) -> Subscription:
+    assert subscription.generation is not None
+    data = sticky_user_data(subscription.owned, subscription.generation)
+    return Subscription(
+        topics=subscription.topics,
+        owned=subscription.owned,
+        generation=subscription.generation,
+        user_data=data,
+    )
+
+
+@pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+def test_members_keep_their_partitions_while_that_is_balanced(name: str) -> None:
+    members = {
+        member: with_user_data(
+            Subscription(topics=("t",), owned=tuple(partitions_of("t", *indexes)), generation=1)
+        )
+        for member, indexes in {"a": (1, 3), "b": (0, 2)}.items()
+    }
+    plan = balance_strategy.assign_partitions(name, members, {"t": 4})
+    assert {member: sorted(owned) for member, owned in plan.items()} == {
+        "a": partitions_of("t", 1, 3),
+        "b": partitions_of("t", 0, 2),
+    }
+
+
+@pytest.mark.rule("R225")
+def test_sticky_keeps_the_partitions_with_the_claim_of_the_newest_generation() -> None:
+    def claim(generation: int) -> Subscription:
+        return Subscription(topics=("t",), user_data=sticky_user_data(partitions_of("t", 0, 1), generation))
+
+    plan = balance_strategy.assign_partitions("sticky", {"a": claim(1), "b": claim(2)}, {"t": 4})
+    assert plan == {"a": partitions_of("t", 2, 3), "b": partitions_of("t", 0, 1)}
+
+
+def test_a_cooperative_partition_is_withheld_until_its_owner_has_revoked_it() -> None:
+    owner = Subscription(topics=("t",), owned=tuple(partitions_of("t", 0, 1)), generation=1)
+    plan = balance_strategy.assign_partitions(
+        "cooperative-sticky", {"a": owner, "b": subscribe("t")}, {"t": 2}
+    )
+    assert sorted(map(len, plan.values())) == [0, 1]
+    assert plan["b"] == []
