@@ -241,7 +241,7 @@ def _release(state: ZooKeeperState, consumer: ZooKeeperConsumer, out: list[ZooKe
 
 
 def _decide(state: ZooKeeperState, name: str) -> list[TopicPartition]:
-    """Return the range of this consumer, from what the tree says now."""
+    """Return the range of this consumer, from the nodes that exist now."""
     prefix = f"{ids_path(state.group)}/"
     everybody = sorted(path.removeprefix(prefix) for path in state.nodes if path.startswith(prefix))
     place = everybody.index(name)

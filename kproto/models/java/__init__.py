@@ -1,7 +1,7 @@
 """Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a machine.
 
 It is the Java consumer including its defects. `kproto.group.classic.member` is the same member without them:
-here a fenced member fences the other one back, an exception leaves the assignment in place, and
+here a fenced member rejoins and fences its successor, an exception leaves the assignment in place, and
 onPartitionsLost is called one poll later.
 
 4.3.1 and 2.6.2 (`java_2_6`) share this code; `release` holds every difference between them. Sources, of both
@@ -27,5 +27,5 @@ __all__ = ["HEARS_DISCONNECTS", "VERSIONS", "JavaState", "next_deadline", "start
 
 
 def start(config: ModelConfig) -> JavaState:
-    """A consumer before its first event."""
+    """Return the state of a consumer before its first event."""
     return new_consumer(config, JAVA_4_3)

@@ -58,7 +58,7 @@ Validator = Callable[[str, object], object]
 class Property(NamedTuple):
     """The check of a property, and where its value goes.
 
-    `goes_to` is a field of `ModelConfig`, "extra", or empty.
+    `goes_to` names the field of `ModelConfig` that holds the property, or "extra". It is empty if none does.
     """
 
     rule: Validator

@@ -257,7 +257,7 @@ class Toppar:
     log_start_offset: int = INVALID
     eof_offset: int = INVALID
     reported_eof_offset: int = INVALID
-    # The failed authorization has been reported; reset by the next successful Fetch.
+    # Whether a failed authorization has been reported. The next successful Fetch resets it.
     authorization_failed: bool = False
     # RD_KAFKA_TOPPAR_F_OFFSET_STORE: the fetcher itself was started at STORED. Only a consumer without a
     # group does that.

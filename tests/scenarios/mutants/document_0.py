@@ -1,4 +1,4 @@
-"""Mutants of document 000: librdkafka's queue and assignment, and kproto's rules instead of them."""
+"""Mutants of document 000: librdkafka's queue and assignment, and kproto's own rules."""
 
 from __future__ import annotations
 
