@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,27 @@ def test_the_page_of_state_machines_has_a_picture_of_each() -> None:
     page = generated()["reference/state-machines.md"]
     assert page.count("<svg") == len(MACHINES)
     assert all(f"## {name.capitalize()}\n" in page for name in MACHINES)
+
+
+def table_of_changes() -> Iterator[Any]:
+    """Yield each row of CONTRIBUTING's table "to change X, open Y"."""
+    text = (DOCS.parent / "CONTRIBUTING.md").read_text()
+    _, _, table = text.partition("| to change | open | and | tests |\n|---|---|---|---|\n")
+    for line in table.partition("\n\n")[0].splitlines():
+        yield pytest.param(line, id=line.split("|")[1].strip())
+
+
+@pytest.mark.parametrize("row", list(table_of_changes()))
+def test_the_paths_and_names_of_the_table_of_changes_exist(row: str) -> None:
+    """A name is found if it stands in one of the row's files."""
+    quoted = re.findall(r"`([^`]+)`", row)
+    paths = [DOCS.parent / text for text in quoted if "/" in text]
+    assert paths
+    assert [str(path) for path in paths if not path.exists()] == []
+    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))]
+    source = "\n".join(file.read_text() for file in files)
+    names = [text for text in quoted if re.fullmatch(r"[\w.]+", text)]
+    assert [text for text in names if re.search(rf"\b{re.escape(text)}\b", source) is None] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:
