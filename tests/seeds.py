@@ -17,13 +17,16 @@ FIRST = int(GIVEN_SEED) if GIVEN_SEED else Random().randrange(10**6)
 
 
 def seeds(count: int, behind: int = 0) -> range:
-    """Return `count` seeds of this run, after the `behind` seeds that other tests use."""
+    """Return `count` seeds of this run. The first `behind` seeds belong to other tests."""
     return range(FIRST + behind, FIRST + behind + count)
 
 
 @contextmanager
 def repeatable(seed: int, selection: str) -> Generator[None]:
-    """Add a note to errors that says how to repeat `seed`; `selection` is a variable that selects it."""
+    """Add a note to an error that says how to repeat the run with `seed`.
+
+    `selection` is a setting of an environment variable that limits the test to this seed.
+    """
     try:
         yield
     except BaseException as error:
@@ -34,7 +37,7 @@ def repeatable(seed: int, selection: str) -> Generator[None]:
 def expect_failure(check: Callable[[int], object], seeds: range, *errors: type[Exception]) -> None:
     """Run `check` with each seed until it raises an AssertionError or one of `errors`.
 
-    Raises RuntimeError if it never does: then the tests do not kill this mutant.
+    Raises RuntimeError if no seed fails, which means that the tests do not kill the mutant.
     """
     for seed in seeds:
         try:

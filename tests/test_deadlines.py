@@ -1,4 +1,4 @@
-"""Deadlines fire once and in order. Moved and removed deadlines are soon removed from memory."""
+"""Deadlines fire once and in order. Moved and removed deadlines do not accumulate in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOVES = st.one_of(
 
 
 def linear_search(times: dict[int, int], now: int) -> list[int]:
-    """Return the due deadlines by a linear search. `times` is in the order of the calls of `set`."""
+    """Remove and return the due deadlines by a linear search. `times` has the order of the `set` calls."""
     due = sorted((key for key, at in times.items() if at <= now), key=times.__getitem__)
     for key in due:
         del times[key]

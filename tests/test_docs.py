@@ -1,4 +1,4 @@
-"""The blocks of the documentation run, its links are valid, and its generated pages are complete."""
+"""The code blocks of the documentation run, its links are valid, and its generated pages are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties of error codes. `test_java_bytes.py` compares the list with Kafka's list."""
+"""Properties of error codes. tests/conformance/test_java_bytes.py compares the list with Kafka's list."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from kproto.errors import KprotoError
 from kproto.messages.headers import UnsupportedRequest, decode_request, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
 
-_ = consumer, kproto.inspect.json_lines  # Imported because its errors are tested below.
+_ = consumer, kproto.inspect.json_lines  # the imports define the errors that the tests enumerate
 
 
 def classes(of: type[KprotoError] = KprotoError) -> Iterator[type[KprotoError]]:
@@ -27,7 +27,7 @@ def classes(of: type[KprotoError] = KprotoError) -> Iterator[type[KprotoError]]:
 
 
 def build(cls: type[KprotoError]) -> KprotoError | None:
-    """Build an error whose arguments are numbers and strings; None for other classes."""
+    """Build an error of this class, or return None if it needs arguments other than numbers and strings."""
     arguments: list[Any] = []
     _, *parameters = inspect.signature(cls.__init__).parameters.values()
     for parameter in parameters:
@@ -53,7 +53,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("how", COPIES)
 def test_every_error_can_be_pickled_and_copied(how: str) -> None:
-    """multiprocessing.Pool hangs on an error that cannot be unpickled."""
+    """An error that cannot be unpickled would block a multiprocessing.Pool forever."""
     count = 0
     for cls in sorted(set(classes()), key=lambda cls: cls.__qualname__):
         error = build(cls)

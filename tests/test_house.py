@@ -1,4 +1,4 @@
-"""The layout of the project, checked on the source: import order, circles, I/O, and where tests are."""
+"""The layout of the project: import order, import cycles, I/O, and the places of tests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("kproto", "consumer")
-# The packages and modules of kproto in the order of import: each may import modules of the rows above it.
-# Modules of the first row may import each other.
+# The layers of kproto: a package or module may import those of earlier rows only. Modules of the first row
+# may import each other.
 LAYERS = (
     (
         "version",
@@ -42,9 +42,10 @@ LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 # The client may use the layers of kproto up to `group`. `testing` and later layers may use the client.
 LAST_FOR_CONSUMER = LEVEL["group"]
 FIRST_WITH_CONSUMER = LEVEL["testing"]
-# (importing module, imported module): imports against the order, each inside a function.
+# Imports against the order, as (importing module, imported module). Each stands inside a function.
 EXCEPTIONS = {("kproto.errors", "kproto.error_codes")}  # BrokerError.__str__ names the code
-# Modules that wait, read clocks or open sockets. All others of kproto take the time as an argument.
+# Modules for waiting, clocks, randomness and sockets. Modules of kproto outside MAY_USE_IO do not import
+# them.
 IO_MODULES = {"time", "random", "socket", "threading", "subprocess", "asyncio", "multiprocessing", "secrets"}
 MAY_USE_IO = (
     "broker/server.py",
@@ -68,7 +69,7 @@ def module_name(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Yield the absolute names of all modules and names that a module imports, for typing included."""
+    """Yield the absolute names of everything that a module imports, imports for type checkers included."""
     package = path.relative_to(ROOT).parent.parts
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -81,7 +82,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def is_allowed(importer: str, imported: str) -> bool:
-    """Return whether the order of the layers allows this import."""
+    """Return whether the order of the layers allows `importer` to import `imported`."""
     package, *inside = imported.split(".")
     own_package, *own = importer.split(".")
     if package not in PACKAGES or not own or (importer, ".".join(["kproto", *inside[:1]])) in EXCEPTIONS:
@@ -120,7 +121,7 @@ def test_the_import_order_test_sees_a_breach() -> None:
 
 @cache
 def import_graph() -> Mapping[str, set[str]]:
-    """Return the modules that each module imports. The two facades, `kproto` and `consumer`, are left out."""
+    """Return the modules that each module imports, without the two facades `kproto` and `consumer`."""
     names = {module_name(path): path for package in PACKAGES for path in modules(package)}
     return {
         name: imported_modules(path, names.keys() - set(PACKAGES)) - {name}
@@ -130,13 +131,16 @@ def import_graph() -> Mapping[str, set[str]]:
 
 
 def imported_modules(path: Path, names: Set[str]) -> set[str]:
-    """Return the modules among `names` that a module imports; of `from package import module` the latter."""
+    """Return the modules among `names` that a module imports.
+
+    `from package import module` counts as an import of the module, not of the package.
+    """
     matching = [imported for imported in imports(path) if imported in names]
     return {name for name in matching if not any(deeper.startswith(f"{name}.") for deeper in matching)}
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
-    """Return the sets of modules that import each other, directly or not (Tarjan's algorithm)."""
+    """Return the import cycles: sets of modules that import each other, even indirectly (Tarjan)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -184,7 +188,8 @@ def test_the_protocol_uses_no_clock_thread_socket_or_random_source(path: Path) -
 
 # -- tests
 
-IMPORTED_TESTS_LEFT = 10  # lower it with each test module whose helpers move to a stage, down to 0
+# the number of test modules that others import; lower it to 0 by moving helpers to a stage
+IMPORTED_TESTS_LEFT = 10
 
 
 def test_every_folder_of_tests_mirrors_a_package() -> None:

@@ -1,4 +1,4 @@
-"""`from kproto import Consumer` works beside a script or package named consumer."""
+"""`from kproto import Consumer` works even if the user has a script or package named consumer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_importing_kproto_imports_no_submodule() -> None:
 @pytest.mark.parametrize("name", ["Consumer", "Producer"])
 def test_importing_a_client_imports_only_what_it_needs(name: str) -> None:
     slow = {"asyncio", "crc32c", "dataclasses", "difflib", "email", "importlib.metadata", "numpy", "pyarrow"}
-    # logging imports traceback, which imports dataclasses since Python 3.14.
+    # The code imports logging first, because it imports dataclasses indirectly since Python 3.14.
     code = f"import logging, sys\nbefore = {{*sys.modules}}\nfrom consumer import {name}\n"
     process = python(ROOT, "-c", f"{code}print(sorted({slow!r} & ({{*sys.modules}} - before)))")
     assert process.stdout == "[]\n", process.stderr

@@ -1,4 +1,4 @@
-"""Numbers that Java accepts and Python does not, and vice versa.
+"""Numbers that Java accepts but Python rejects, and vice versa.
 
 tests/broker/configs.py compares some of them with a real Kafka.
 """

@@ -1,4 +1,4 @@
-"""The idiom of state machines: complete tables, legal moves, drawings, and the check of cells."""
+"""The framework of state machines: complete tables, legal moves, drawings, and the check of cells."""
 
 from __future__ import annotations
 

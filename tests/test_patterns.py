@@ -1,4 +1,4 @@
-"""Patterns of users are compiled without Python's warnings for authors."""
+"""Users' regular expressions are compiled without the warnings that Python has for authors of code."""
 
 from __future__ import annotations
 

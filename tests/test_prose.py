@@ -1,8 +1,8 @@
 """Count the turns of phrase, local names and module names that readers stumble over.
 
-CONTRIBUTING has the style guide. The counts are a thermometer: good writing keeps them low, but a low count
-does not make good writing. Peers (h11, websockets, httpcore, trio, aiokafka, kafka-python) have 6 to 14 marks
-per 10,000 words.
+CONTRIBUTING has the style guide. The counts only indicate bad writing: good writing keeps them low, but a low
+count does not make good writing. Peers (h11, websockets, httpcore, trio, aiokafka, kafka-python) have 6 to 14
+marks per 10,000 words.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("kproto", "consumer", "tests", "docs")
 PAGES = ("README.md", "CONTRIBUTING.md")
-# Limits: lower them as the counts go down, VAGUE_NAMES to 60.
+# The allowed counts. Lower them when the counts fall; the goal of VAGUE_NAMES is 60.
 MARKS_PER_10_000_WORDS = 16
 VAGUE_NAMES = 523
 RIDDLE_MODULES = 3
-# Persons as subjects, verbs that are not the field's, and words that send the reader looking for a noun.
+# Regular expressions for persons as subjects, verbs that the field does not use, and pronouns without a noun.
 MARKS = {
     "a person as subject": r"(?:(?<=[.:;] )|^)(?:Who|Whoever|Whose|Whom)\b(?![^.]{0,120}\?)",
     "whoever": r"\b(?:whoever|to whom|with whom|of whom|for whom)\b",
@@ -96,12 +96,13 @@ RIDDLES = {
     "inside",
     "whole",
 }
-GERUNDS = {"testing", "string", "encoding", "decoding", "partitioning", "routing"}  # nouns that end in -ing
+# nouns that end in -ing, which are allowed
+GERUNDS = {"testing", "string", "encoding", "decoding", "partitioning", "routing"}
 
 
 @cache
 def files() -> Mapping[str, str]:
-    """Return the text of every Python file and page by its path."""
+    """Return path -> text of every Python file and documentation page."""
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.*"))]
     paths += [ROOT / page for page in PAGES]
     return {
@@ -117,7 +118,7 @@ def tree(path: str) -> ast.Module:
 
 
 def prose(path: str) -> Iterator[str]:
-    """Yield the docstrings and comments of a module, or the paragraphs of a page, each as one line."""
+    """Yield the docstrings and comments of a module, or the paragraphs of a page, as single lines."""
     if path.endswith(".md"):
         text = re.sub(r"```.*?```|^    .*$|`[^`]*`", " ", files()[path], flags=re.S | re.M)
         yield from (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))

@@ -1,4 +1,4 @@
-"""The blocks of README run, its picture is up to date, and its links are valid."""
+"""The code blocks of README run, its picture is up to date, and its links are valid."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_links_on_a_package_index_are_absolute_if_the_repository_has_an_address(
 def test_a_package_index_shows_no_links_without_an_address() -> None:
     text = description("")
     assert "](" not in text
-    assert "The life of a group: members join" not in text  # the alternative text of the picture
-    assert "start with kafka-python, aiokafka,\nconfluent-kafka," in text  # the words of links remain
+    assert "The life of a group: members join" not in text  # the picture's alternative text is omitted
+    assert "start with kafka-python, aiokafka,\nconfluent-kafka," in text  # the text of links remains
     assert text.endswith("start with\n`docs/index.md`.\n")
 
 

@@ -1,4 +1,4 @@
-"""Entries of tables that are forgotten without an error: configs that no code reads, unregistered modules."""
+"""Omissions that raise no error: configs that no code reads, and modules that no table registers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def parsed(path: str) -> ast.Module:
 
 
 class Registry(NamedTuple):
-    """A folder whose modules are entries of one table."""
+    """A folder whose modules are registered in one table."""
 
     folder: str
-    # The name that only these modules of the folder define; the others are helpers.
+    # The name that every registered module defines. Modules without the name are helpers.
     marker: str
     table: str
     registered: Callable[[], Collection[str]]
@@ -93,7 +93,7 @@ def test_a_module_of_a_registry_folder_is_in_its_table(registry: Registry, path:
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.folder)
 def test_every_entry_of_a_table_is_found_by_its_marker(registry: Registry) -> None:
-    """Otherwise the test above would not see a module that is missing in the table."""
+    """Every registered module has the marker, by which the test above finds unregistered modules."""
     found = {".".join(path.with_suffix("").parts) for path in entries(registry)}
     assert found >= {*registry.registered()}
 
@@ -110,7 +110,7 @@ READERS = ("broker", "group", "transactions", "cli")
 
 @cache
 def names_read() -> frozenset[str]:
-    """Return all attributes and texts in the modules that may read settings."""
+    """Return all attribute names and string constants in the modules that may read settings."""
     nodes = [
         node
         for folder in READERS
@@ -133,10 +133,13 @@ def fields_of(name: str) -> list[str]:
 
 
 def read_by_methods(name: str) -> set[str]:
-    """Return what the methods of a settings class read of `self`, if other modules use these methods."""
+    """Return the attributes that used methods of a settings class read.
+
+    A method counts as used if another module or a used method reads its name.
+    """
     methods = [node for node in settings_class(name).body if isinstance(node, ast.FunctionDef)]
     read: set[str] = set()
-    for method in reversed(methods):  # a method is above the methods that use it
+    for method in reversed(methods):  # a method stands above the methods that use it
         if method.name in names_read() | read:
             read |= {
                 node.attr
@@ -147,7 +150,9 @@ def read_by_methods(name: str) -> set[str]:
 
 
 def is_read(class_name: str, field: str) -> bool:
-    """Return whether a config has a reader: code, or the topics whose default it is."""
+    """Return whether a config has an effect: code reads it, or it is the default of a topic config with an
+    effect.
+    """
     setting = SETTINGS.get(kafka_name(field))
     if setting is not None and setting.topic_config is not None:
         return TOPIC_CONFIGS[setting.topic_config].acts

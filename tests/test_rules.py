@@ -1,4 +1,4 @@
-"""The links from rule to test: docs/rules defines the rules, the source cites them, and tests pin them."""
+"""The links between rules and tests: docs/rules defines the rules, the source cites them, tests pin them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the arguments of the broker and of the testing kit."""
+"""Checks of the arguments of the embedded broker and the testing kit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from kproto.errors import ConfigError
 from kproto.validation import NAMES_TO_TEXTS, PARTITION, TEXT, WHOLE_NUMBER, checked, or_none, secret
 
 KPROTO = Path(__file__).parents[1] / "kproto"
-# A parameter with one of these annotations needs a rule.
+# The annotations of parameters that need a check.
 PLAIN = {"bytes", "float", "int", "str", "TopicPartition", "Mapping[str, int]", "Mapping[str, str]"}
 
 
 def checked_functions() -> Iterator[tuple[str, list[ast.arg], set[str]]]:
-    """Yield the name, parameters and checked parameters of each function that is `checked` or `kept`."""
+    """Yield the name, the parameters and the checked parameters of each decorated function.
+
+    The decorators are `checked` and `kept`.
+    """
     for path in KPROTO.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -34,7 +37,7 @@ def checked_functions() -> Iterator[tuple[str, list[ast.arg], set[str]]]:
 
 
 def test_every_plain_argument_of_a_checked_function_has_a_rule() -> None:
-    """A parameter that is added later would otherwise be forgotten."""
+    """The test fails if a new parameter of a checked function has no check."""
     functions = list(checked_functions())
     assert len(functions) > 90
     assert [

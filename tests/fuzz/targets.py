@@ -78,7 +78,7 @@ def frames(data: bytes) -> None:
 def records(data: bytes) -> None:
     """Check that rows, columns, batches and converted batches agree, and raise only RecordError."""
     check_crc, body = not data[:1] or data[0] % 4 == 0, data[1:]
-    # None selects the default limit, which depends on the size of the compressed data.
+    # None selects the default limits, of which the largest is 1 GiB, for data that looks like records.
     limit = None if data[:1] > b"\x7f" else LIMIT
 
     def one_by_one() -> list[Any]:

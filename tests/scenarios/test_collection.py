@@ -1,4 +1,4 @@
-"""Every scenario has the expected outcome, quickly and the same in each run, and has a report."""
+"""Every scenario has the expected outcome in limited time, the same outcome in each run, and a report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_claim_holds_and_the_report_fits_a_terminal(
     assert [line for line in lines if len(line) > 80] == []
     assert len(lines) <= MOST_LINES
     assert [line for line in lines if "[['" in line or "[('" in line or "('" in line] == []
-    assert caplog.messages == []  # it needs no network, and says what it says in its text
+    assert caplog.messages == []  # a scenario logs nothing
 
 
 def test_a_report_shows_the_first_of_many_runs_and_counts_repeated_moments() -> None:
@@ -128,7 +128,8 @@ def test_a_longer_refresh_loses_more() -> None:
     assert 0 < lost[0] < lost[1]
 
 
-# Lost of 2,600 records by the originals on a real Kafka, refresh 5 s: five runs, or median and worst.
+# Records lost of 2,600 by the original clients on a real Kafka, with a refresh interval of 5 s: the results
+# of five runs, or the median and the worst one.
 MEASURED = {
     "java": (106, 224, 784, 924, 1_010),
     "java-2.6": (536, 852),
@@ -140,7 +141,7 @@ MEASURED = {
 
 @pytest.mark.parametrize("client", MEASURED)
 def test_a_model_can_lose_as_much_as_its_original_did(client: str) -> None:
-    """At one moment of the growth; the next test has the others."""
+    """The model comes close to the worst result if the topic grows at a certain time."""
     grow_at = {"java": 5_200, "java-2.6": 6_000}.get(client, 7_300)
     assert abs(loss(client, grow_at_ms=grow_at).lost - MEASURED[client][-1]) <= 130
 
@@ -152,7 +153,9 @@ def test_a_client_that_never_looks_loses_everything() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("client", MEASURED)
 def test_the_losses_of_the_originals_are_within_those_of_the_models(client: str) -> None:
-    """Whenever it grows. sarama's two tickers are as far apart as the client is older than its session."""
+    """The topic grows at several times. For sarama the join's delay varies as well: it determines the
+    distance of its two tickers.
+    """
     joins_ms = (500, 3_000) if client == "sarama" else (0,)
     runs = sorted(
         loss(

@@ -1,7 +1,7 @@
-"""The race of document 000, row by row, as it was measured with librdkafka 2.0 and 2.16 on a mock cluster.
+"""The race of document 000, row by row, as measured with librdkafka 2.0 and 2.16 on a mock cluster.
 
-Row F is the mock cluster's own: there the second join of a group's only member waits, too, for a session
-without a second; on a broker it doesn't, and F is B.
+Row F occurs only on the mock cluster, where the second join of a group's only member waits for a session
+timeout minus one second. On a broker it does not wait, and row F equals row B.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from kproto.scenarios.scenario import offsets
 
 STORED = -1000
 OK, EITHER = ("ok",), ("ok", "_STATE")
-# What the last request printed: where its partition was assigned at, its first message, and the seek.
+# The output of the last request: the assigned offset, the first message, and the result of seek.
 MEASURED: dict[str, tuple[int | None, int | None, tuple[str, ...]]] = {
     "A: subscribed before, still joining": (2, 2, OK),
     "B: the same, four seconds later": (STORED, 5, EITHER),
     "C: the same, asked after five seconds": (STORED, 5, OK),
-    # librdkafka's own seek may still meet the old fetcher, which is _STATE; the assign's offset holds anyway
+    # librdkafka's seek fails with _STATE if the old fetcher is still active; the offset of assign holds in
+    # any case
     "D: the third request, all is answered": (2, 2, EITHER),
     "E: subscribes inside, first request": (2, 2, OK),
     "F: the second one, a join takes long": (None, None, EITHER),

@@ -1,4 +1,4 @@
-"""Signed tokens without a broker. test_tokens_like_kafka.py compares with Kafka."""
+"""Validation of signed tokens. tests/conformance/test_tokens_like_kafka.py compares it with Kafka."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kproto.testing.issuer import Issuer
 pytest.importorskip("jwt")
 ISSUER = Issuer(algorithm="ES256", audience=None)
 NOW = int(time.time())
-# Made once: each signature differs, and so would the places that are drawn in it.
+# One token for all examples: signatures are random, and Hypothesis draws positions in the token.
 TOKEN = ISSUER.token("alice", iat=NOW, exp=NOW + 5)
 
 
@@ -75,7 +75,8 @@ def test_random_tokens_are_rejected(token: str) -> None:
 
 @given(st.data())
 def test_a_token_with_a_changed_byte_is_rejected(data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(TOKEN) - 2))  # Some bits of the last character are unused.
+    # the last character is excluded, because some of its bits are unused
+    place = data.draw(st.integers(0, len(TOKEN) - 2))
     changed = data.draw(st.sampled_from("Aa0.-_").filter(lambda character: character != TOKEN[place]))
     refusal(TOKEN[:place] + changed + TOKEN[place + 1 :])
 

@@ -1,4 +1,4 @@
-"""OAUTHBEARER, the client's and the broker's half."""
+"""OAUTHBEARER: the client's and the broker's half of the exchange."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOW = 1_700_000_000_000
 
 
 def oauth(token: str, skew_ms: int = 0) -> tuple[object, object]:
-    """Return the broker's first step, and its step after the client's acknowledgement."""
+    """Return the broker's first step, and the step after the client's acknowledgement of an error."""
     server = OAuthBearerServer(unsecured(lambda: NOW, allowed_skew_ms=skew_ms))
     client = OAuthBearerClient(token, {"tenant": "a b"})
     first = server.evaluate_response(client.begin())

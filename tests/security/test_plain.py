@@ -1,4 +1,4 @@
-"""PLAIN, the client's and the broker's half."""
+"""PLAIN: the client's and the broker's half of the exchange."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCRAM, both halves, compared with the examples of the RFCs and with each other."""
+"""SCRAM: both halves of the exchange, compared with the examples of the RFCs and with each other."""
 
 from __future__ import annotations
 

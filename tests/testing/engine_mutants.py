@@ -1,7 +1,7 @@
 """Mutants of the engine, each with the invariant that must kill it: NAME -> (change, invariant).
 
-An invariant that no mutant breaks may still be right. A mutant that breaks no invariant shows that a rule is
-not tested.
+An invariant that no mutant breaks may still be correct. A mutant that breaks no invariant shows an untested
+rule.
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ def only_partitions_in_metadata_are_assigned(patch: Patch) -> None:
 
 @mutant(invariants.a_commit_costs_no_partition)
 def a_commit_that_meets_a_rebalance_loses(patch: Patch) -> None:
-    """The bug of librdkafka before 2.6."""
+    """Treat a rebalance in progress as a lost generation, as librdkafka did before 2.6."""
     original = Membership.on_commit_error
 
     def on_commit_error(self: Membership, code: int, identity: Any) -> None:

@@ -8,7 +8,7 @@ import time
 
 
 class MemberProcess:
-    """A running `kproto member`: takes commands, and keeps the lines that it prints."""
+    """A running `kproto member` process that accepts commands, and the lines that it printed."""
 
     def __init__(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "kproto", "member", *arguments]
@@ -21,7 +21,7 @@ class MemberProcess:
         self.process.stdin.flush()
 
     def until(self, start: str) -> str:
-        """Read up to the line whose text after the timestamp starts with `start`, and return that text."""
+        """Read lines up to one whose text after the timestamp starts with `start`; return that text."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             timestamp, _, text = line.rstrip("\n").partition(" ")

@@ -1,4 +1,4 @@
-"""Real brokers: what remains of them when a run is killed, and errors of unusable brokers."""
+"""Real brokers: a killed run leaves none behind, and unusable brokers are reported."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_killed_run_leaves_no_broker_and_no_folder(number: str, tmp_path: Path
     folder = tmp_path / "broker"
     run = start_program(folder, "time.sleep(600)")
     run.send_signal(getattr(signal, number))
-    run.communicate(timeout=60)  # This waits until the broker has closed stdout as well.
+    run.communicate(timeout=60)  # `communicate` returns only when the broker has closed stdout, too
     until = time.monotonic() + 60
     while folder.exists():
         assert time.monotonic() < until
@@ -71,7 +71,7 @@ def test_a_broker_that_requires_tls_is_reported_at_once(
 ) -> None:
     pytest.importorskip("trustme")
     listen, tls = [f"{protocol}://127.0.0.1:0"], certificates(tmp_path).context()
-    monkeypatch.setattr(time, "sleep", None)  # A retry would call `sleep`, and so fail the test.
+    monkeypatch.setattr(time, "sleep", None)  # a retry would call `sleep`, which fails
     with running(listen=listen, users={"a": "b"}, tls=tls) as server, pytest.raises(BrokerMissing) as caught:
         named(server.bootstrap).__enter__()
     assert words in str(caught.value)
@@ -96,7 +96,7 @@ def test_an_invalid_version_is_rejected(version: str) -> None:
 def test_a_container_whose_start_fails_is_stopped(
     error: BaseException, error_type: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """testcontainers starts the container before it reads the container's ports."""
+    """testcontainers reads the ports of a container that it has started, which may fail."""
     calls: list[str] = []
 
     class DockerContainer:

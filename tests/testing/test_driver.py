@@ -102,7 +102,7 @@ def test_a_configuration_that_is_not_json_exits_with_2(capsys: pytest.CaptureFix
 
 
 def test_a_line_is_printed_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commit callbacks print from another thread, so that two lines could be mixed."""
+    """Commit callbacks print from a second thread, which could mix two lines that take several writes."""
     pieces: list[str] = []
 
     class RecordedOutput(io.StringIO):
@@ -137,7 +137,7 @@ def test_the_error_for_an_unknown_option_lists_the_options(
 
 def test_each_option_that_a_model_reads_is_allowed() -> None:
     option_read = re.compile(r"""(?:number|_text|option|extra\.get)\((?:config, )?"([A-Za-z.]+)",?""")
-    # Options whose values are objects, which a JSON configuration cannot hold.
+    # options whose values are objects, which JSON cannot represent
     objects = {"interceptor.classes", "partition.assignment.strategy"}
     for name, module in MODELS.items():
         path = Path(import_module(f"kproto.models.{module}").__file__ or "")
@@ -168,12 +168,12 @@ def test_the_error_for_an_unknown_reset_policy_lists_the_policies(name: str) -> 
         load_model(name).start(configuration(name, "A", "g", {"reset": "late"}))
 
 
-# A model that sends a Metadata request for each poll, and runs a callback before it closes.
+# Tests with a model that sends a Metadata request for each poll, and runs a callback before it closes.
 
 
 @dataclass
 class Asker:
-    """A model's module and its state in one object. It answers each poll when the broker has responded."""
+    """A model and its state in one object, which completes each poll when the broker has responded."""
 
     events: list[c.ModelEvent] = field(default_factory=list[c.ModelEvent])
     to: c.Address | None = None

@@ -1,4 +1,4 @@
-"""The proxy with network faults: its arguments, and that it closes everything when it ends."""
+"""The proxy with network faults: its arguments, and the connections that its end closes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_stalled_connection_is_closed_when_the_proxy_ends() -> None:
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(
     turns: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """asyncio logs a forgotten connection some turns later: "Task was destroyed but it is pending"."""
+    """An open connection would make asyncio log "Task was destroyed but it is pending" some turns later."""
     clients: list[Socket] = []
     with running() as server, Proxy(server.bootstrap) as between:
         loop, thread = between._loop, between._thread

@@ -35,7 +35,7 @@ def by_topic(
 def by_share(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
 ) -> dict[str, list[TopicPartition]]:
-    """Assign equal shares. The defect: the remainder of the division is assigned to no member."""
+    """Assign equal shares, with a defect: no member gets the remainder of the division."""
     assignment: dict[str, list[TopicPartition]] = {member: [] for member in members}
     for topic, count in partitions.items():
         for turn, member in enumerate(sorted(members)):
@@ -53,11 +53,11 @@ class Shares(Group):
     options: ClassVar = ({"partition_assignment_strategy": [Assignor("shares", by_share)]},)
 
 
-# ---- a user's listener: results and positions are written together into one store
+# ---- a user's listener that writes results and positions together into one store
 
 
 class Stored(RebalanceListener):
-    """Store each record with the next position, and start at the stored positions."""
+    """A listener that stores each record with the next position, and starts at the stored positions."""
 
     NEXT = 1
 
@@ -79,7 +79,7 @@ class Stored(RebalanceListener):
 
 
 class Forgetful(Stored):
-    """The defect: the store has the offset of the last record instead of the next one."""
+    """A listener with a defect: it stores the offset of the last record instead of the next one."""
 
     NEXT = 0
 

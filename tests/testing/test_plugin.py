@@ -167,7 +167,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 
 def _plugin(pytester: pytest.Pytester) -> list[str]:
-    """Return options that load the plugin if the package, and so its entry point, is not installed."""
+    """Return options that load the plugin if the package is not installed and has no entry point."""
     from importlib.metadata import entry_points
 
     entry_points_found = entry_points(group="pytest11", name="kproto")
@@ -225,7 +225,7 @@ def properties(folder: Path, password: str) -> str:
 
 @pytest.fixture(scope="module")
 def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Create certificates here, because `pytester` unloads every module that is imported while it runs."""
+    """Create certificates outside of `pytester`, which unloads modules that its test imports."""
     pytest.importorskip("trustme")
     return certificates(tmp_path_factory.mktemp("tls"))
 

@@ -1,4 +1,4 @@
-"""Properties of single parts: correct parts keep them, and a defect of each kind is found."""
+"""Properties of single parts: correct parts keep them, and each kind of defect breaks one."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ TURNS = itertools.count()
 
 
 def stateful_owner(partitions: Any, members: Any, racks: Any) -> object:
-    """Assign by the number of calls so far."""
+    """Assign all partitions to a member that depends on the number of calls."""
     return {sorted(members)[next(TURNS) % len(members)]: list(partitions)}
 
 
 def moves_endlessly(partitions: Any, members: Any, racks: Any) -> object:
-    """Move partitions to and fro without end, as a bug of librdkafka's performReassignments did."""
+    """Move partitions back and forth without end, as performReassignments of old librdkafkas did."""
     owners = sorted(members) * 2
     while owners[0] != "nobody":
         owners.reverse()
@@ -112,7 +112,7 @@ def test_a_batch_with_any_changed_byte_is_decoded_or_rejected(batch: Any, at: in
     data = bytearray(batch.data)
     data[at % len(data)] = value
     a_decoder_takes_any_bytes(
-        # By default a batch may decompress to 16 MiB, which is more than this property allows.
+        # the default limit of 16 MiB exceeds what this property allows
         lambda data: [batch.records(max_decompressed=1 << 20) for batch in batches(data, check_crc=False)],
         bytes(data),
     )
@@ -175,7 +175,7 @@ def test_a_coroutine_function_is_rejected() -> None:
         an_assignor_is_a_function(dict, times=1)
 
 
-# ---- I20; the true reader of batches is in tests/consumer/spark/test_stream.py
+# ---- I20; tests/consumer/spark/test_stream.py checks it with the real reader of batches
 
 
 def test_a_batch_whose_rows_fill_it_is_whole() -> None:
@@ -185,8 +185,8 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
 @pytest.mark.parametrize(
     ("end", "rows"),
     [
-        ({T0: 5, T1: 0}, []),  # the end moves without rows
-        ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),  # a row behind the end, which the next batch returns again
+        ({T0: 5, T1: 0}, []),  # the end advances without rows
+        ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),  # a row beyond the end, which the next batch returns again
         ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),  # a row of the previous batch
         ({T0: 2, T1: 0}, []),  # the end moves back, so that the next batch returns rows again
         ({T1: 0}, [(T0, 3), (T0, 4)]),  # rows of a partition without an end

@@ -86,7 +86,7 @@ def test_a_client_that_uses_tls_is_rejected_and_logged_once(caplog: pytest.LogCa
 
 
 def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """kafka-go does so: it closes the connection directly after it has sent LeaveGroup."""
+    """The client closes the connection before the response arrives, as kafka-go does after LeaveGroup."""
     exchanges: list[Exchange] = []
 
     async def main(bootstrap: str) -> None:
@@ -113,7 +113,7 @@ def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("turns", range(7))
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(turns: int) -> None:
-    """A connection that the end forgot would be served some turns later."""
+    """A connection that the end left open would be served some turns later."""
 
     async def main(bootstrap: str) -> bool:
         async with WatchProxy(bootstrap, tell=print) as proxy:
@@ -170,7 +170,7 @@ def test_a_cancelled_start_closes_its_port() -> None:
 
 
 class MetadataClient:
-    """A client that sends a Metadata request. `answer` returns the address of the broker in the response."""
+    """A client that sends a Metadata request. `answer` returns the broker's address in the response."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -246,7 +246,7 @@ def test_a_listener_that_cannot_be_created_is_logged_and_retried(
 def test_a_tls_problem_of_the_connection_to_the_cluster_is_logged_once(
     listener: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client behind the proxy only sees a closed connection, so that the proxy must log the cause."""
+    """The proxy logs the cause, because its client only sees a closed connection."""
     pytest.importorskip("trustme")
     files, wants_certificate = certificates(tmp_path), "certificate" in listener
     tls = files.context("required" if wants_certificate else "none")

@@ -1,7 +1,7 @@
 """Random schedules of a whole cluster: every invariant holds in each of them.
 
-KPROTO_STORIES=10000 plays that many schedules (tox -e soak). They are drawn from KPROTO_SEED, and a failure
-shows how to reproduce it.
+KPROTO_STORIES=10000 runs 10,000 schedules (tox -e soak). They are drawn from KPROTO_SEED, and a failure shows
+how to reproduce it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.seeds import repeatable, seeds
 QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
 SCHEDULES = int(os.environ.get("KPROTO_STORIES", "8" if QUICK else "40"))
 BUNDLE = 4 if QUICK else 10
-# Seeds that once found a bug of the client or of an invariant.
+# Seeds whose schedules have found a bug of the client or of an invariant.
 FAILED_SEEDS = (
     9,
     30,
@@ -61,6 +61,6 @@ def test_a_schedule_runs_the_same_twice() -> None:
 
 
 def test_an_unknown_client_is_rejected_before_the_schedule_is_drawn() -> None:
-    """Otherwise a short schedule with a misspelt name would pass, without a member of that client."""
+    """A short schedule with a misspelt name could draw no member of that client, and so would pass."""
     with pytest.raises(ConfigError, match=r"client='kafka_go' is not allowed; allowed: java, .*kafka-go"):
         play(3, steps=0, models=("kafka_go",))

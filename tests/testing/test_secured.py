@@ -43,9 +43,7 @@ def topics(kafka: SecuredKafka, **options: Any) -> dict[str, int]:
 
 
 def authentication_error(cluster: Cluster) -> str:
-    """Call until the cluster rejects the login, and return the error's text; a service retries in this way
-    too.
-    """
+    """Retry until the cluster rejects the login, as a service does; return the error's text."""
     while True:
         try:
             cluster.topics()
@@ -123,10 +121,11 @@ def test_a_removed_user_cannot_log_in(kafka_secured: MakeKafka) -> None:
 
 def test_an_expired_token_is_rejected(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT")
-    # Three seconds, so that the token is still valid at the first login on a slow machine.
+    # a token for three seconds, which are enough for the first login on a slow machine
     expiring_token = kafka.token("alice", 3)
     options = {**kafka.options("alice", mechanism="OAUTHBEARER")}
-    # The client takes the token for valid: it does not send a token that it knows to be expired.
+    # The token's lifetime is far in the future for the client, which sends no token that it knows to be
+    # expired.
     options["sasl_oauth_token_provider"] = lambda: Token(expiring_token, 1e11)
     with Cluster(kafka.bootstrap, timeout=20, **options) as cluster:
         assert cluster.topics() == {}
@@ -159,7 +158,7 @@ def test_acls_allow_and_deny_operations(kafka_secured: MakeKafka) -> None:
 
 
 def test_removed_acls_apply_to_connected_clients(kafka_secured: MakeKafka) -> None:
-    """The member keeps its membership, and the producer loses only one transaction."""
+    """Removed ACLs cost the member no membership, and the producer only one transaction."""
     reads, writes = allow("alice", "READ", topic="t"), allow("alice", "WRITE", topic="t")
     rules = [
         *reads,

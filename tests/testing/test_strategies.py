@@ -160,7 +160,7 @@ def test_many_apis_are_drawn(kind: Any) -> None:
         api_keys.add(drawn.api_key)
 
     collect()
-    # Hypothesis varies each API a few times, so that 200 examples have 32 to 50 different APIs.
+    # Hypothesis varies each API a few times, so 200 examples have only 32 to 50 different APIs.
     assert len(api_keys) > 25
 
 

@@ -10,7 +10,7 @@ from tests.machines import sent_codes
 
 
 def codes_of(event: Any, actions: list[Any]) -> Iterable[int]:
-    """Return the codes of the responses. Cells about partitions put their codes into the event."""
+    """Return the error codes of the responses. Cells about partitions collect their codes in the event."""
     if isinstance(event, PartitionsRequest):
         return {*event.codes.values()}
     return {*sent_codes(event, actions)}

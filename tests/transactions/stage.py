@@ -52,7 +52,7 @@ class TwoPartitions:
 
 
 class Stage:
-    """One coordinator, its clock, and the markers that it requests.
+    """One coordinator, its virtual clock, and the markers that it requests.
 
     Markers are written immediately, unless `hold_markers` is set.
     """
@@ -94,7 +94,7 @@ class Stage:
     def transaction(self, transactional_id: str = "x") -> TransactionMetadata:
         return self.coordinator.find(transactional_id)
 
-    # Requests. The transactional id is "x" by default.
+    # Methods that send requests. The transactional id is "x" by default.
 
     def init(
         self,
@@ -110,7 +110,7 @@ class Stage:
         return self.send(request, version)
 
     def take_id(self, **options: Any) -> Identity:
-        """Return the identity of a producer that takes the transactional id over from any previous owner."""
+        """Send InitProducerId, which fences any previous producer, and return the new identity."""
         response = self.init(**options)
         if response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
             response = self.init(**options)
@@ -125,7 +125,7 @@ class Stage:
         version: int = 3,
         verify: bool = False,
     ) -> list[ErrorCode]:
-        """Add partitions, by default the first one of `t`. Return the error codes of the partitions."""
+        """Add partitions, by default t-0, to the transaction; return the error code of each."""
         indexes: dict[str, list[int]] = {}
         for name, index in partitions or (("t", 0),):
             indexes.setdefault(name, []).append(index)
@@ -180,7 +180,7 @@ class Stage:
     def end_successfully(
         self, identity: Identity, *, committed: bool = True, transactional_id: str = "x"
     ) -> Identity:
-        """Return the identity of the producer after its transaction."""
+        """End the transaction, and return the producer's identity after it."""
         response = self.end(identity, committed=committed, transactional_id=transactional_id)
         assert response.error_code == 0, ErrorCode(response.error_code)
         return Identity(response.producer_id, response.producer_epoch)

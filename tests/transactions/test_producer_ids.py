@@ -1,4 +1,4 @@
-"""InitProducerId. tests/conformance/test_transactions_like_kafka.py sends the requests to a real Kafka."""
+"""InitProducerId. tests/conformance/test_transactions_like_kafka.py compares it with Kafka."""
 
 from __future__ import annotations
 

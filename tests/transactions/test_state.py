@@ -32,5 +32,7 @@ def test_a_transaction_moves_along_the_edges_only(
 @rule("R169")
 @pytest.mark.parametrize(("group", "java_hash"), {"hello": 99162322, "polygenelubricants": 0}.items())
 def test_the_partition_of_a_groups_offsets_follows_javas_hash(group: str, java_hash: int) -> None:
-    """Java's hash of "polygenelubricants" is the smallest int, which has no absolute value."""
+    """Java's hash of "polygenelubricants" is the smallest int, whose absolute value exceeds int32, so Kafka
+    uses 0.
+    """
     assert offsets_partition(group, TransactionSettings())[1] == java_hash % 50

@@ -1,4 +1,4 @@
-"""What type checkers see of the clients; checked by mypy --strict and pyright, never run."""
+"""The types of the clients. mypy --strict and pyright check the module; it never runs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def mistakes_are_seen(consumer: AsyncConsumer, blocking: Consumer) -> None
 
 
 class Counts:
-    """A handler that runs in threads."""
+    """A consumer group handler for the blocking client."""
 
     def setup(self, session: ThreadSession) -> None: ...
 
@@ -122,8 +122,8 @@ def handlers_are_typed(group: ConsumerGroup, tasks: AsyncConsumerGroup) -> None:
     tasks.consume(["t"], Counts())  # type: ignore[arg-type, unused-coroutine]
 
 
-def names_that_there_are_not_are_refused() -> None:
-    """Packages import their names lazily, which type checkers do not see."""
+def missing_names_are_rejected() -> None:
+    """Type checkers reject names that do not exist, although the packages import names lazily."""
     _ = kproto.Konsumer  # type: ignore[attr-defined]
     _ = consumer.Konsumer  # type: ignore[attr-defined]
     _ = consumer.sarama.Konsumer  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What type checkers see of worlds; checked by mypy --strict and pyright, never run."""
+"""The types of worlds. mypy --strict and pyright check the module; it never runs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from kproto.wire import (
 
 
 class Plain(Message, versions="0-1"):
-    """Every primitive type, in versions that are not flexible."""
+    """A message with every primitive type, in versions that are not flexible."""
 
     yes: Bool
     i8: Int8
@@ -42,7 +42,7 @@ class Plain(Message, versions="0-1"):
 
 
 class Ranges(Message, api_key=900, versions="0-5", flexible="3+"):
-    """Fields that are added, removed, made nullable, and ignorable."""
+    """A message with fields that are added, removed, made nullable, and ignorable."""
 
     always: Int32
     removed: Int16 = field("0-2", default=-1)
@@ -64,7 +64,7 @@ class RangesPart(Struct):
 
 
 class Arrays(Message, versions="0-1", flexible="1+"):
-    """Arrays of every element type."""
+    """A message with arrays of every element type."""
 
     bools: list[Bool]
     bytes8: list[Int8]
@@ -79,7 +79,7 @@ class Arrays(Message, versions="0-1", flexible="1+"):
 
 
 class Point(Struct):
-    """Fixed size before flexible versions."""
+    """A struct that has a fixed size except in flexible versions."""
 
     x: Int32
     y: Int64
@@ -101,7 +101,7 @@ class Cell(Struct):
 
 
 class Tagged(Message, api_key=901, versions="0-3", flexible="1+"):
-    """Tagged fields at every depth, one of them older than its tag."""
+    """A message with tagged fields at every depth. One field is untagged in older versions."""
 
     before: Int32
     cluster: String | None = field("1+", tag=0, default=None, ignorable=True)
@@ -131,7 +131,7 @@ class Leaf(Struct):
 
 
 class Nullable(Message, versions="0-2", flexible="1+"):
-    """Nullable structs, in flexible and other versions."""
+    """A message with nullable structs, in flexible and other versions."""
 
     first: Point | None = field(nullable="0-1", default=FRESH)
     cursor: Cursor | None = None
@@ -145,7 +145,7 @@ class Cursor(Struct):
 
 
 class Header(Message, versions="1-2", flexible="2+"):
-    """Like Kafka's request header: one field keeps its int16 length in flexible versions."""
+    """A message like Kafka's request header: one field keeps its int16 length in flexible versions."""
 
     request_api_key: Int16
     correlation_id: Int32
@@ -153,7 +153,7 @@ class Header(Message, versions="1-2", flexible="2+"):
 
 
 class Alike(Message, versions="0-2", flexible="1+"):
-    """An array whose elements may have equal lengths, with all field types."""
+    """A message with an array whose elements may have equal lengths, and have all field types."""
 
     before: Int8
     things: list[Thing]
@@ -177,7 +177,7 @@ class Thing(Struct):
 
 
 class Fixed(Message, versions="0-2", flexible="2+"):
-    """Arrays of fixed-size elements, with and without missing fields."""
+    """A message with arrays of fixed-size elements, with and without missing fields."""
 
     dense: list[Point]
     gaps: list[Gaps]

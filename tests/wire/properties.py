@@ -1,7 +1,7 @@
-"""Properties of a pair of compiled codecs, as functions that mutants are tested with too.
+"""Properties of a pair of compiled codecs, as functions that also test mutants.
 
-Each draws its own examples and raises on the first that breaks the property. `Make` holds `compiler.decoder`
-and `compiler.encoder`, or a mutant's decoder and encoder.
+Each property draws its own examples, and raises for the first one that breaks it. `Make` holds
+`compiler.decoder` and `compiler.encoder`, or a mutant's decoder and encoder.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Make:
 
 
 def part_of_the_examples(share: int) -> settings:
-    """Run the profile's number of examples divided by `share`, at least 3."""
+    """Return settings with the profile's number of examples divided by `share`, at least 3."""
     return settings(max_examples=max(3, settings().max_examples // share))
 
 
 def is_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
-    """Check that compiled codecs and the interpreter read and write the same."""
+    """Check that compiled codecs decode and encode the same as the interpreter."""
 
     @given(versioned(cls, unknown_tags=True), st.binary(max_size=3))
     @part_of_the_examples(share)
@@ -51,7 +51,7 @@ def is_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
 
 
 def sees_the_tags_of_each_element(make: Make) -> None:
-    """Check that tags of one fixed-size element are noticed among elements without tags."""
+    """Check that the tags of one fixed-size element are read among elements without tags."""
     for tagged in range(3):
         points = [Point(x=0, y=0, up=False) for _ in range(3)]
         points[tagged].__unknown_tags__ = {9: bytes(12)}
@@ -64,7 +64,7 @@ def sees_the_tags_of_each_element(make: Make) -> None:
 
 @st.composite
 def alike(draw: st.DrawFn, version: int) -> Alike:
-    """Draw runs of elements with equal lengths, some of one element, some with tags."""
+    """Draw a message with runs of elements of equal lengths. Some runs have one element, some have tags."""
     things: list[Thing] = []
     few = from_message(Alike, version, unknown_tags=True).map(lambda drawn: drawn.things[:1])
     for pattern in draw(st.lists(few, max_size=5)):
@@ -79,9 +79,9 @@ def alike(draw: st.DrawFn, version: int) -> Alike:
 
 
 def reads_runs_of_elements_alike(make: Make) -> None:
-    """Check that arrays of any layouts are read as by the interpreter, after other layouts."""
+    """Check that arrays are decoded as by the interpreter after any other layouts."""
     for version in (0, 1, 2):
-        decode = make.decoder(Alike, version)  # One decoder for all, so that it remembers layouts.
+        decode = make.decoder(Alike, version)  # all examples share a decoder, which remembers layouts
 
         @given(alike(version), st.binary(max_size=9))
         def check(message: Alike, behind: bytes) -> None:
@@ -92,7 +92,7 @@ def reads_runs_of_elements_alike(make: Make) -> None:
 
 
 def sees_what_differs_in_a_run(make: Make) -> None:
-    """Check elements that differ from the others in one length or by having tags."""
+    """Check arrays in which some elements differ in one length or have tags."""
     variants: list[dict[str, object]] = [
         {"name": None},
         {"title": "longer"},
@@ -135,7 +135,7 @@ def _thing(**values: Any) -> Thing:
 
 
 def survives_corrupted_runs(make: Make) -> None:
-    """Check a wrong byte in one or in all elements of a run, and truncated runs."""
+    """Check runs with a wrong byte in one or all elements, and truncated runs."""
     base = _thing(title="x" * 130)
     empty = _thing(name="", title="", records=b"", numbers=[], flags=None, points=[], names=None)
     for version, thing in itertools.product((0, 2), (base, empty)):
@@ -151,7 +151,7 @@ def survives_corrupted_runs(make: Make) -> None:
                     broken = bytearray(many)
                     for element in elements:
                         broken[start + element * size + place] = byte
-                    # The decoder knows the layout before it gets the corrupted bytes.
+                    # the decoder learns the layout before it gets the corrupted bytes
                     decode_quietly(decode, many)
                     assert_agree(decode, Alike, version, bytes(broken))
         for cut in range(0, len(many), 11):
@@ -164,7 +164,7 @@ def decode_quietly(decode: Decoder, data: bytes) -> None:
 
 
 def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], versions: list[int]) -> None:
-    """Check that both encoders reject the same messages of another version."""
+    """Check that both encoders reject the same messages if they are encoded in another version."""
 
     @given(
         st.sampled_from(versions).flatmap(lambda v: from_message(cls, v, unknown_tags=True)),
@@ -185,7 +185,7 @@ def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], version
 
 
 def survives_every_cut_and_corruption(make: Make, cls: type[Message], version: int, share: int = 10) -> None:
-    """Check that no truncation decodes and that corruptions are read as by the interpreter."""
+    """Check that truncated data is rejected, and that corrupted data is decoded as by the interpreter."""
 
     @given(from_message(cls, version, unknown_tags=True))
     @part_of_the_examples(share)
@@ -201,22 +201,22 @@ def survives_every_cut_and_corruption(make: Make, cls: type[Message], version: i
 
 
 def places(data: bytes) -> list[int]:
-    """Return every offset of short data; of long data both ends and some in between."""
+    """Return every offset of short data, or the offsets at both ends and some in between of long data."""
     size = len(data)
     return [at for at in range(size) if at < 30 or at >= size - 10 or at % (size // 20) == 0]
 
 
 def corruptions(data: bytes) -> Iterator[bytes]:
-    """Replace one byte at a time by null, empty, long, negative and incremented values."""
+    """Yield `data` with one byte replaced by a value that means null, empty, long, negative or one more."""
     for at in places(data):
         for byte in {0, 1, 0x7F, 0x80, 0xFF, (data[at] + 1) & 0xFF} - {data[at]}:
             yield data[:at] + bytes([byte]) + data[at + 1 :]
 
 
 def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes) -> None:
-    """Check that the compiled decoder reads the same as the interpreter, and no more.
+    """Check that the compiled decoder returns the same as the interpreter, and accepts no more.
 
-    It may fail on an overlong varint that means null; the interpreter then decodes it.
+    The compiled decoder may fail for an overlong varint that means null, which only the interpreter decodes.
     """
     try:
         decoded, end = decode(data, 0)

@@ -1,8 +1,8 @@
 """Sample messages of every declaration and version, their lengths, and corruptions of them.
 
-Not a test. `sample(cls, version)` sets every field of the version to a value that is not zero, empty or its
-default, fills every list, and gives every struct of a flexible version an unknown tagged field. Two calls
-return equal messages, and no two numbers in one message are equal.
+`sample(cls, version)` sets every field of the version to a value that is not zero, empty or its default. It
+fills every list, and gives every struct of a flexible version an unknown tagged field. Two calls return equal
+messages, and no two numbers in one message are equal.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kproto.wire import Message, Struct, interpreter
 from kproto.wire.message import Array
 from kproto.wire.types import Primitive
 
-# Far above the tags that Kafka uses.
+# a tag far above those that Kafka uses
 UNKNOWN_TAG = 99
 
 
 def sample(cls: type[Message], version: int, elements: int = 1) -> Any:
-    """Build a message with every field set; innermost lists of structs have `elements` items."""
+    """Build a message with every field set. Innermost lists of structs have `elements` items."""
     return _struct(cls, version, version in cls.__flexible__, elements, itertools.count(1))
 
 
@@ -76,7 +76,7 @@ def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
     """Yield copies of `data` with one byte replaced: at each position by `values` different bytes.
 
     The meaningful values come first: null, empty, one more, negative, long. If `values` is smaller than their
-    number, the next place gets the next ones.
+    number, the next byte is replaced by the next ones.
     """
     for at, byte in enumerate(data):
         telling = [byte ^ 1, byte ^ 0x80, 0, 0xFF, 0x7F]
@@ -163,7 +163,7 @@ def lengths(cls: type[Message], version: int, data: bytes) -> list[Length]:
 
 
 class _Noting(interpreter.Reader):
-    """The interpreter's reader, recording where it reads lengths."""
+    """The interpreter's reader, which records the positions of lengths."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -19,7 +19,7 @@ from kproto.wire.compiler import decoder, encoder
 from tests.wire.declarations import DECLARED
 from tests.wire.properties import Make
 
-# In import order: a module comes after those that it imports.
+# The modules of the compiler in import order: a module comes after those that it imports.
 MODULES = (layouts, source, decoder_source, encoder_source, compile_module)
 REAL = Make(decoder, encoder)
 
@@ -40,14 +40,14 @@ EVERY_VERSION = [
 
 
 def mutated_compiler(old: str, new: str) -> ModuleType:
-    """Return the compiler with one change in one of its modules."""
+    """Return a copy of the compiler in which `old` in the source of one module is replaced by `new`."""
     places = [Path(str(module.__file__)).read_text().count(old) for module in MODULES]
     assert sum(places) == 1, f"{sum(places)} places match {old!r}"
     mutants: list[ModuleType] = []
     with pytest.MonkeyPatch.context() as patch:
         for module, matches in zip(MODULES, places, strict=True):
             mutants.append(mutated(module, old if matches else "", new))
-            # For the following modules, which import it.
+            # the following modules import the mutant
             patch.setitem(sys.modules, module.__name__, mutants[-1])
     return mutants[-1]
 
@@ -57,7 +57,7 @@ def mutated(module: ModuleType, old: str, new: str) -> ModuleType:
     spec = importlib.util.spec_from_loader(f"{module.__name__}_mutant", loader=None)
     assert spec is not None
     mutant_module = importlib.util.module_from_spec(spec)
-    sys.modules[mutant_module.__name__] = mutant_module  # dataclasses look up the names in annotations there.
+    sys.modules[mutant_module.__name__] = mutant_module  # dataclasses resolve annotations in it
     text = Path(str(module.__file__)).read_text()
     exec(
         compile(text.replace(old, new) if old else text, f"<{mutant_module.__name__}>", "exec"),

@@ -1,4 +1,4 @@
-"""Compiled codecs are compared with the interpreter, for test messages and all of Kafka's."""
+"""Compiled codecs are compared with the interpreter, for test messages and all messages of Kafka."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_corrupted_length_inside_a_run_is_reported_with_its_path() -> None:
         error_code=0, generation_id=1, protocol_name="range", leader="", member_id="", members=members
     )
     data = message.encode(3)
-    at = len(data) - 4 * 20 + 8  # The length of the metadata of members[5].
+    at = len(data) - 4 * 20 + 8  # the position of the length of members[5].metadata
     with pytest.raises(DecodeError) as refused:
         JoinGroupResponse.decode(data[:at] + b"\xff" * 4 + data[at + 4 :], 3)
     assert (refused.value.field, refused.value.offset) == ("members[5].metadata", at)
@@ -112,7 +112,7 @@ def test_cached_uuids_equal_constructed_ones() -> None:
 
 
 def test_unpackers_for_many_uuids_are_not_cached() -> None:
-    """Unpackers for 4095 UUIDs take 130 kB; caching all lengths below took 300 MB."""
+    """One unpacker of 4,095 UUIDs takes 130 kB, and unpackers of all shorter lengths 300 MB."""
     unpackers = Unpackers("16s")
     for count in (1, 3, 4095):
         assert unpackers[count](bytes(16 * count), 0) == (bytes(16),) * count

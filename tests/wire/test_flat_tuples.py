@@ -1,4 +1,4 @@
-"""Flat tuples have the values of the objects: all messages, versions and kinds of runs."""
+"""Flat tuples have the values of the message objects, for all messages, versions and kinds of runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.wire.stage import ALL, EVERY_VERSION, mutated
 
 
 class Listed(Message, versions="0-2", flexible="1+"):
-    """Its elements end in lists of numbers."""
+    """A message with elements that end in lists of numbers."""
 
     parts: list[ListedPart]
     after: Int16
@@ -61,7 +61,7 @@ class ListedPart(Struct):
 
 
 class Named(Message, versions="0-1", flexible="1+"):
-    """Its elements have all of their fields in every version."""
+    """A message with elements that have all of their fields in every version."""
 
     parts: list[NamedPart]
     after: Int16
@@ -76,7 +76,7 @@ class NamedPart(Struct):
 
 
 class Mixed(Message, versions="0-2", flexible="1+"):
-    """Its elements have fields of all kinds, and lists that are mostly null or empty."""
+    """A message with elements that have fields of all kinds, and lists that are mostly null or empty."""
 
     parts: list[MixedPart]
     after: Int16
@@ -99,7 +99,7 @@ BOTH_WAYS = [(cls, v) for cls in RUNS for v in range(cls.__versions__.max + 1)]
 
 @st.composite
 def run(draw: st.DrawFn, cls: type[Any], version: int) -> Any:
-    """Draw runs of elements with equal lengths, some of one element, some with tags."""
+    """Draw a message with runs of elements of equal lengths. Some runs have one element, some have tags."""
     part = next(f.kind.element for f in cls.__fields__ if f.name == "parts")
     parts: list[Any] = []
     for pattern in draw(st.lists(from_message(cls, version).map(lambda drawn: drawn.parts[:1]), max_size=4)):
@@ -118,7 +118,7 @@ def reads_what_decode_reads(module: ModuleType, cls: type[Message], strategy: An
     def check(drawn: tuple[int, Message], behind: bytes) -> None:
         version, message = drawn
         decoded = module.decode_flat(cls, message.encode(version) + behind, version)
-        assert repr(decoded) == repr(flatten(message))  # True is equal to 1
+        assert repr(decoded) == repr(flatten(message))  # compare texts, because True is equal to 1
 
     check()
 
@@ -129,7 +129,7 @@ def reads_runs(module: ModuleType) -> None:
 
 
 def sees_where_runs_end(module: ModuleType) -> None:
-    """Check elements that differ from the many around them in a length or by having tags."""
+    """Check that elements are read that differ from many elements around them in a length or tags."""
     listed = [{"numbers": [1]}, {"numbers": [], "flags": [True]}, {"flags": None}, {}]
     named = [{"name": "longer"}, {"note": None}, {"note": ""}, {"data": b""}, {}]
     mixed = [{"points": None}, {"ids": None}, {"points": [Point(x=1, y=2, up=True)]}, {"data": None}, {}]
@@ -140,7 +140,7 @@ def sees_where_runs_end(module: ModuleType) -> None:
             for index in range(30, 30 + count):
                 parts[index] = _part(cls, index, **variant)
                 if version and not variant:
-                    # The following bytes can still be decoded without it.
+                    # the tags are so short that the next bytes would decode even if the tags were ignored
                     parts[index].__unknown_tags__ = {9: b""}
             message = cls(parts=parts, after=7)
             assert module.decode_flat(cls, message.encode(version), version) == flatten(message)
@@ -158,7 +158,7 @@ def _part(cls: type[Any], index: int, **values: Any) -> Any:
 
 
 def assert_corrupted_runs_agree(module: ModuleType) -> None:
-    """Corrupt each byte of an element in one or in all elements of a run; truncate the run."""
+    """Check runs with a corrupted byte in one or all elements, and truncated runs."""
     for (cls, version), count in itertools.product(BOTH_WAYS, (4, 26)):
         part = _part(cls, 5, **({"name": "x" * 130} if cls is Named else {}))
         many = cls(parts=[part] * count, after=7).encode(version)
@@ -170,7 +170,7 @@ def assert_corrupted_runs_agree(module: ModuleType) -> None:
                 broken = bytearray(many)
                 for element in elements:
                     broken[start + element * size + place] = corrupted_byte
-                # The decoder knows the layout before it gets the corrupted bytes.
+                # the decoder learns the layout before it gets the corrupted bytes
                 module.decode_flat(cls, many, version)
                 assert_agree(module, cls, version, bytes(broken))
         for cut in range(0, len(many), 97):
@@ -178,14 +178,14 @@ def assert_corrupted_runs_agree(module: ModuleType) -> None:
 
 
 def assert_agree(module: ModuleType, cls: type[Message], version: int, data: bytes) -> None:
-    """Check that `decode_flat` reads and rejects the same as `decode`, except invalid UTF-8."""
+    """Check that `decode_flat` accepts and rejects the same as `decode`, except invalid UTF-8."""
     expected = outcome(lambda: flatten(cls.decode(data, version)))
     assert outcome(lambda: module.decode_flat(cls, data, version)) == expected or "not UTF-8" in expected
 
 
 def outcome(decode: Callable[[], object]) -> str:
     try:
-        return repr(decode())  # True is equal to 1, and NaN is not equal to itself.
+        return repr(decode())  # compare texts, because True is equal to 1, and NaN is not equal to itself
     except DecodeError as error:
         return str(error)
 

@@ -1,4 +1,4 @@
-"""The wire format byte for byte, and the errors. Both codecs must pass each example."""
+"""The wire format byte by byte, and the errors. Both codecs must pass each example."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def test_a_shared_list_is_not_a_valid_default() -> None:
     with pytest.raises(TypeError, match="unsafe"):
 
         class FullList(Struct):
-            """A declaration with a non-empty list as its default."""
+            """A declaration with a field whose default is a non-empty list."""
 
             x: list[Int32] = field("1+", default=[1])
 
@@ -208,7 +208,7 @@ def test_a_struct_with_fields_cannot_be_subclassed() -> None:
     with pytest.raises(TypeError, match="cannot be subclassed"):
 
         class Wider(Point):
-            """A struct that subclasses another with fields."""
+            """A struct that is a subclass of a struct with fields."""
 
             z: Int32 = 0
 

@@ -21,7 +21,8 @@ from kproto.models.sarama_cluster import balancer
 from kproto.models.sarama_cluster.consumer import ClusterConsumer
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
-sarama_config = import_module("kproto.models.sarama.config")  # the package has a function of that name
+# import_module, because the package exports a function with the name of this module
+sarama_config = import_module("kproto.models.sarama.config")
 _mark, _assign_partitions, _start = PartitionOffset.mark, balancer.assign_partitions, kafka_go.start
 _metadata_changed = metadata.metadata_changed
 

@@ -1,4 +1,4 @@
-"""Mutants: changes to models, each of which must break a scenario. Each `document_*.py` has one table."""
+"""Mutants: changes to models that must break a scenario. Each module `document_*.py` has one table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Mutant(NamedTuple):
-    """A change to a machine: `name` in `where` (a module, a class or a table of states) becomes `new`."""
+    """A change to a model: `name` in `where` (a module, a class or a table of states) becomes `new`."""
 
     change: str
     where: Any
@@ -19,4 +19,4 @@ Table = dict[str, Mutant]
 
 
 def nothing(*_: Any) -> None:
-    """Do nothing: the replacement of a skipped step."""
+    """Do nothing. The function replaces a step that a mutant skips."""

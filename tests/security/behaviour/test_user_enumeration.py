@@ -1,6 +1,6 @@
-"""An unknown user takes as much work as a known one, so response times do not reveal users.
+"""The broker does the same work for unknown and known users, so response times do not reveal users.
 
-The tests count calls that hash and compare, because times differ between machines.
+The tests count calls of hash and comparison functions, because times differ between machines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CASES = [
 
 
 def count_hashes(function: Callable[[], object]) -> Counter[str]:
-    """Count the calls of functions of `hashlib` and `hmac`."""
+    """Count the calls of `hashlib` and `hmac` functions while `function` runs."""
     calls: Counter[str] = Counter()
 
     def on_call(frame: Any, event: str, called: Any) -> None:
@@ -45,7 +45,7 @@ def count_hashes(function: Callable[[], object]) -> Counter[str]:
 
 
 def rejected_login(mechanism: str, name: str, password: str) -> Counter[str]:
-    """Return the hash calls that the broker makes until it rejects a client."""
+    """Return the number of hash calls that the broker makes until it rejects a client."""
     authenticator = SaslAuthenticator(Users(USERS, b"secret of the broker"), ["PLAIN", *HASHES], 0)
     client: Any = PlainClient(name, password)
     if mechanism != "PLAIN":

@@ -1,4 +1,4 @@
-"""Invariants of worlds whose topics are cleaned: records removed by cleaning break none."""
+"""Invariants of worlds with log cleaning: records that cleaning removes break no invariant."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Random groups of kproto's consumers and models: every invariant holds for kproto's consumers.
+"""Random groups of kproto's consumers and models: kproto's consumers keep every invariant.
 
-KPROTO_STORIES=10000 plays that many schedules (tox -e soak), drawn from KPROTO_SEED. Some original clients
-break an invariant by their own rules, which scenarios show: I10 (new partitions) in S1-16 and S1-20, I14 (a
-crash) in S1-23.
+KPROTO_STORIES=10000 runs 10,000 schedules (tox -e soak), drawn from KPROTO_SEED. Some original clients break
+an invariant by design, as scenarios show: I10 (new partitions) in S1-16 and S1-20, I14 (a crash) in S1-23.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
 SCHEDULES = int(os.environ.get("KPROTO_STORIES", "4" if QUICK else "30"))
 BUNDLE = 2 if QUICK else 10
 FIRST_MUTANT_SEED = 50_000  # The first seed of the schedules that must kill mutants.
-# Seeds that once found a bug of the client or of an invariant.
+# Seeds whose schedules have found a bug of the client or of an invariant.
 FAILED_SEEDS = (1169, 1208, 1287, 1321, 2067, 2094, 2358, 2379, 2862, 3779, 55835, 56220)
 
 

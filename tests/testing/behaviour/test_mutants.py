@@ -1,4 +1,4 @@
-"""Each invariant kills a mutant of the engine; the original engine keeps all invariants."""
+"""Each mutant of the engine breaks its invariant; the original engine keeps all invariants."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def seeks_and_pauses() -> World:
     a.resume(tp("t", 0))
     a.limit, a.works_ms = 500, 0
     world.run(3_000)
-    a.seek(tp("t", 0), 3)  # A fetch waits for the next record, which is written at the same time.
+    a.seek(tp("t", 0), 3)  # seek while a fetch waits at the end of the log, and the next record is written
     world.write("t", 0, "z")
     world.run(3_000)
     return world
 
 
 def a_seek_behind_the_end() -> World:
-    """Seek beyond the end of the log, where records are written only after the reset, and seek to a time."""
+    """Seek beyond the end of the log, write records after the reset, and seek to a timestamp."""
     world = World({"t": 1})
     a = world.join("a", topics=["t"], **GROUP)
     world.run(until=lambda: bool(a.owned))
@@ -103,7 +103,7 @@ def a_cooperative_handover() -> World:
 
 
 def a_coordinator_that_loads() -> World:
-    """Look up a partition while the new coordinator still loads the offsets."""
+    """Fetch committed offsets while the new coordinator still loads them."""
     world = World({"t": 2}, brokers=2)
     a = world.join("a", topics=["t"], **GROUP)
     for partition in range(2):
@@ -135,7 +135,7 @@ def error_response(world: World, request: Any, error: Any, version: int) -> Any:
 
 
 def a_silent_cluster() -> World:
-    """Stall the cluster for good: each pending call must end by its own timeout."""
+    """Stall the cluster forever: each pending call must end by its own timeout."""
     world = World({"t": 2})
     a = world.join("a", topics=["t"], **{**GROUP, "auto_commit_interval_ms": 60_000})
     world.write("t", 0, "x")
@@ -235,7 +235,7 @@ def a_long_sleep() -> World:
 
 
 def a_commit_that_hangs() -> World:
-    """Stall only the coordinator: records that are written meanwhile must be read."""
+    """Stall only the coordinator: records that are written during the stall must be read."""
     world = World({"t": 2}, brokers=2)
     for partition in range(2):
         world.elect("t", partition, 1)
@@ -255,7 +255,7 @@ def a_commit_that_hangs() -> World:
 
 
 def commits_that_meet_a_rebalance() -> World:
-    """Commit while the coordinator has started a rebalance that the member does not know of."""
+    """Commit after the coordinator has started a rebalance, before the member knows about it."""
     world = World({"t": 2})
     a = world.join("a", topics=["t"], **GROUP)
     for partition in range(2):
@@ -294,7 +294,7 @@ SCHEDULES: list[Callable[[], World]] = [
     a_commit_that_hangs,
     commits_that_meet_a_rebalance,
 ]
-# The worlds of these schedules never settle.
+# Schedules whose worlds never become stable.
 NEVER_SETTLED = {an_impossible_topic, a_silent_cluster, a_close_into_silence}
 
 
@@ -326,9 +326,9 @@ def is_broken_by(invariant: invariants.Invariant, schedule: Callable[[], World])
             invariant(world)
     except invariants.InvariantBroken:
         return True
-    except TypeError:  # The mutant itself is out of date.
+    except TypeError:  # the mutant does not fit the current engine
         raise
-    except Exception:  # A mutant may fail in any other way, which does not count as a broken invariant.
+    except Exception:  # any other failure of a mutant does not count as a broken invariant
         return False
     return False
 

@@ -1,6 +1,6 @@
 """No failure leaks a secret into a log, an error, a repr, a pickle, a trace, a capture or pytest's output.
 
-The same for Spark is tested in `conformance/test_spark_secured.py`.
+tests/conformance/test_spark_secured.py tests the same for Spark.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def now_ms() -> int:
 
 
 def spellings(secret: str) -> list[str]:
-    """Return the secret in each form in which a text may contain it: plain, in base64, in hex and escaped."""
+    """Return each form in which a text may contain the secret: plain, base64, hex and escaped."""
     encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
     return [secret, encoded, secret.encode().hex(), repr(secret)[1:-1]]
 
 
 def reachable_objects(root: Any, most: int = 20_000) -> Iterator[Any]:
-    """Yield the objects of kproto's own classes that can be reached from `root`."""
+    """Yield the objects of kproto's own classes that are reachable from `root`."""
     seen_ids, waiting = {id(root)}, [root]
     while waiting and len(seen_ids) < most:
         item = waiting.pop()
@@ -106,7 +106,7 @@ def failing_clients(kafka: SecuredKafka, options: dict[str, Any]) -> Iterator[tu
     with Consumer(kafka.bootstrap, group_id="g", **options) as consumer:
         consumer.subscribe(["t"])
         yield fails(consumer, lambda client: client.poll(20))
-    # Without TLS the failure is not final: the producer retries until `max_block_ms`.
+    # A producer without TLS retries until `max_block_ms`, which is therefore short.
     with Producer(kafka.bootstrap, max_block_ms=1_000, **options) as producer:
         yield fails(producer, lambda client: client.send("t", b"x").result(20))
 
@@ -129,7 +129,7 @@ def renderings(client: Any, error: BaseException) -> str:
         for form in (pickle.dumps, copy.copy, copy.deepcopy):
             try:
                 texts.append(repr(form(rendered)))
-            # Most objects cannot be pickled or copied, and raise an error that says so.
+            # an object that cannot be pickled or copied raises an error that says so
             except Exception as failure:
                 texts.append(str(failure))
     texts += frames(error)
@@ -137,7 +137,9 @@ def renderings(client: Any, error: BaseException) -> str:
 
 
 def frames(error: BaseException) -> list[str]:
-    """Return the variables of kproto's frames, as `rich` and `pytest --showlocals` print them."""
+    """Return the local variables in kproto's traceback frames, as `rich` and `pytest --showlocals` print
+    them.
+    """
     lines: list[str] = []
     waiting: list[traceback.TracebackException | None] = [
         traceback.TracebackException.from_exception(error, capture_locals=True)
@@ -378,7 +380,7 @@ def start_command(*words: str) -> subprocess.Popen[str]:
 def test_watch_and_trace_hide_authentication_data(
     files: Certificates, words: list[str], tmp_path: Path
 ) -> None:
-    """Neither lines nor page nor capture shows the data, whether the login succeeds or not."""
+    """Lines, page and capture hide the data of successful and failed logins."""
     page, frames = tmp_path / "life.html", tmp_path / "frames.pcap"
     with secured("SASL_PLAINTEXT", files, users={"alice": PASSWORD}) as kafka:
         kafka.create_topic("t", 1)

@@ -1,4 +1,4 @@
-"""Applications of a world that get errors: their backoff, and the errors in reports."""
+"""Errors of a world's applications: the backoff after them, and their place in reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATIC: dict[str, Any] = {"topics": ["t"], "group_id": "g", "group_instance_id":
 
 
 def fenced_member() -> tuple[World, Consumer]:
-    """Return a world with a static member that another one fenced twenty seconds ago."""
+    """Return a world with a static member that a second one fenced twenty seconds ago."""
     world = World({"t": 2})
     member = world.join("a", **STATIC)
     world.run(5_000)
@@ -124,7 +124,7 @@ def test_requests_of_a_client_can_be_queried_by_name() -> None:
 
 @pytest.mark.parametrize("attribute", ["listener", "worker"])
 def test_an_illegal_call_of_an_application_ends_the_run(attribute: str) -> None:
-    """Otherwise such an error would count as an error of the poll, and a listener's would stop all polls."""
+    """The error must not count as an error of poll. A listener's error would stop all polls."""
     world = World({"t": 1}, seed=8)
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")
     world.write("t", 0, "x")
@@ -139,7 +139,7 @@ def test_an_illegal_call_of_an_application_ends_the_run(attribute: str) -> None:
 
 
 def test_calls_on_a_closed_consumer_are_rejected_and_a_second_close_is_ignored() -> None:
-    """A commit of a closed consumer would never be done, and `every_future_ends` would report it."""
+    """A commit on a closed consumer is rejected, because its future would never be completed."""
     world = World({"t": 1})
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")
     world.run(2_000)
@@ -166,7 +166,7 @@ def test_calls_on_a_closed_consumer_are_rejected_and_a_second_close_is_ignored()
 def test_attributes_of_an_application_are_validated_when_set(
     client: Any, name: str, value: Any, allowed: str
 ) -> None:
-    """Otherwise a wrong type would raise TypeError in a later turn, and a negative time would count as 0."""
+    """An invalid value raises when it is set, and not in a later turn. A negative time never counts as 0."""
     world = World({"t": 1})
     machine = () if client is None else (client,)
     member = world.join("a", *machine, topics=["t"], group_id="g")

@@ -28,7 +28,9 @@ def two_members(**options: Any) -> tuple[World, Consumer, Consumer]:
 
 
 def mixed_run(seed: int) -> World:
-    """Return a world after a run with a delay, new partitions, a crash and a moved coordinator."""
+    """Run two members with a network delay, new partitions, a crash and a moved coordinator; return the
+    world.
+    """
     world, a, b = two_members(seed=seed, brokers=2, latency=(1, 9))
     world.fault("delay", a, ms=40, chance=0.3, lasts=3_000)
     world.run(2_000)

@@ -1,4 +1,4 @@
-"""The applications of a replayed world behave as in the original world."""
+"""Replays: the applications of a replayed world behave as in the original world."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kproto.testing.world import Consumer, World, tp
 
 @pytest.mark.parametrize("models", [(), ("sarama", "librdkafka")], ids=["kproto", "mixed"])
 def test_the_replay_of_a_random_schedule_is_identical(models: tuple[str, ...], tmp_path: Path) -> None:
-    """The callbacks and the work of the members take as long as in the original world."""
+    """The durations of callbacks and of the members' work are replayed, too."""
     world = play(2, steps=20, trace=True, models=models)
     world.save(tmp_path / "story.jsonl")
     assert world.replay().digest() == World.load(tmp_path / "story.jsonl").digest() == world.digest()
@@ -68,7 +68,7 @@ def test_a_listener_that_holds_the_original_world_is_not_replayed() -> None:
 
 
 class SeekToLast:
-    """Seeks to the last record, and commits after each poll."""
+    """A listener and worker that seeks to the last record, and commits after each poll."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -140,7 +140,7 @@ def test_a_journal_sets_only_journaled_attributes(tmp_path: Path) -> None:
 
 
 def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
-    """The commits are in the journal, and a replay does not call `until`."""
+    """The journal has the commits that `until` made, because a replay does not call `until`."""
     world, a = world_with_reader(enable_auto_commit=False)
 
     committed_counts = [0]
@@ -163,7 +163,7 @@ def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
 
 
 def test_deliveries_of_a_producer_are_replayed(tmp_path: Path) -> None:
-    """`deliver` lets time pass, and its calls of the producer are in the journal too."""
+    """`deliver` lets time pass, and the journal has the producer calls that it makes."""
     world, a = world_with_reader()
     producer = world.producer(linger_ms=5)
     for number in range(6):

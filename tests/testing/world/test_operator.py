@@ -31,7 +31,7 @@ REJECTED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 @pytest.mark.parametrize("call", REJECTED)
 def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
-    """Otherwise a schedule would continue without the records that it has written."""
+    """Without the exception, a schedule would continue without the records that it has written."""
     world = World({"t": 1})
     world.create("compacted", 1, {"cleanup.policy": "compact"})
     (name, *arguments), message = REJECTED[call]
@@ -41,7 +41,7 @@ def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
 
 
 def test_partitions_created_while_a_broker_is_down_have_another_leader() -> None:
-    """Otherwise records of these partitions would be lost without an error until the broker starts."""
+    """A leader that is down would lose the records of these partitions without an error."""
     world = World({"t": 1}, brokers=3)
     a = world.join("a", topics=["t", "u"], **QUICK)
     world.stop_broker(2)
@@ -74,7 +74,7 @@ def test_invariants_hold_in_a_world_with_a_deleted_topic(is_recreated: bool) -> 
 
 
 def test_a_deleted_topic_leaves_no_leaders() -> None:
-    """Otherwise the logs of the topic would stay in memory, with all records."""
+    """A remaining leader would keep the logs of the topic, with all records, in memory."""
     world = World({"t": 2}, brokers=2)
     world.elect("t", 0, 2)
     world.delete_topic("t")

@@ -37,7 +37,7 @@ def test_another_seed_gives_another_run() -> None:
 
 @pytest.mark.thorough
 def test_a_run_is_the_same_in_every_process() -> None:
-    """The order of a set of strings differs between processes, and no result may depend on it."""
+    """No result depends on the order of a set of strings, which differs between processes."""
     program = "from tests.testing.world.stage import mixed_run; print(mixed_run(5).digest())"
     digests = {
         subprocess.run(
@@ -100,7 +100,7 @@ def test_the_replay_of_a_world_is_identical() -> None:
 
 
 def test_code_that_holds_the_original_world_is_not_replayed() -> None:
-    """Otherwise the original world would continue during the replay, and both would change."""
+    """A replay that called the function would change the original world, too."""
     world, a, _ = two_members()
     world.call_later(50, a.rejoin)
     world.run(100)
@@ -193,7 +193,7 @@ def test_a_rejected_call_is_replayed_and_rejected_again(tmp_path: Path) -> None:
 
 
 def test_a_broken_invariant_can_be_rewound() -> None:
-    """This is the purpose of `rewind`."""
+    """`rewind` returns the world before the turn in which the invariant broke."""
     world = World({"t": 1})
     a = world.join("a", topics=["t"], **GROUP)
 
@@ -387,7 +387,7 @@ def test_a_killed_client_restarts_as_another_process_with_the_same_client_id() -
         world.join("a", **GROUP)
     restarted = world.join("a-2", client_id="a", topics=["t"], **GROUP)
     assert world.run(60_000, until=lambda: len(restarted.owned) == 2)
-    assert restarted.member_id.startswith("a-")  # The broker starts each member id with the client id.
+    assert restarted.member_id.startswith("a-")  # the broker's member ids start with the client id
     assert not restarted.member_id.startswith("a-2-")
 
 

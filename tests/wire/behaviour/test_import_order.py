@@ -14,7 +14,7 @@ ROOM = Path(kproto.wire.__file__).parent
 
 
 def imported(path: Path) -> set[str]:
-    """Return the modules of the package that a module imports, also within functions."""
+    """Return the modules of the package that a module imports, including imports within functions."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level == 1:

@@ -126,11 +126,12 @@ def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
     broken = mutated_compiler(old, new)
     make = Make(broken.decoder, broken.encoder)
-    # The mutant is wrong, but it compiles.
+    # Compile some messages first: a mutant must compile, and may only misbehave.
     for cls in (Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged):
         make.decoder(cls, 1)
         make.encoder(cls, 1)
-    # More examples than the rarest mutant needs, because the drawn examples depend on all loaded code.
+    # The number of examples has a reserve for the rarest mutant, because the examples depend on all loaded
+    # code.
     settings.register_profile(
         "mutants", max_examples=1000, database=None, derandomize=True, phases=[Phase.generate]
     )

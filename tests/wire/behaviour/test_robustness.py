@@ -1,8 +1,8 @@
 """`decode` raises only DecodeError on any bytes, and `encode` only EncodeError on any values.
 
-Neither hangs nor allocates memory that the input does not justify, and no encoder writes less than its input.
-`samples.py` has samples with every field set. The profile decides how many versions, places and replacements
-are tested; see `Effort`.
+Decoding and encoding terminate, and allocate no memory that the input does not justify. No encoder drops a
+part of its input. `samples.py` has samples with every field set. The profile determines the number of tested
+versions, bytes and replacements (`Effort`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ NEWEST_AND_OLDEST = [
 
 @dataclass(frozen=True)
 class Effort:
-    """How much each profile tests.
+    """The extent of the tests in a profile.
 
-    quick: the newest versions, one meaningful replacement per place. ci: all versions, five per place, two
-    with lists of three. soak: all 255.
+    quick tests the newest versions with one meaningful replacement per byte. ci tests all versions with five
+    replacements per byte, or two for lists of three elements. soak tests all 255 replacements.
     """
 
     versions: slice
@@ -68,7 +68,7 @@ def versions(cls: type[Message]) -> list[int]:
 
 # Decoding.
 
-# Bytes that decoding a sample may allocate, for tables of layouts and texts of errors.
+# The limit of bytes that decoding a sample may allocate, for layout tables and error texts.
 CHEAP = 50_000
 
 
@@ -84,15 +84,15 @@ def decode_or_refuse(cls: type[Message], data: bytes, version: int) -> Message |
 
 
 def agree(make: Make, cls: type[Message], version: int, data: bytes) -> bool:
-    """Check that all decoders read the same from `data`, or all reject it; return whether they read it.
+    """Check that all decoders return the same message or all reject `data`; return whether they accept it.
 
-    What was read must encode and decode again.
+    The decoded message must encode and decode again.
     """
     try:
         decoded, end = make.decoder(cls, version)(data, 0)
     except UNREADABLE:
-        # The compiled decoder may fail on an overlong varint that means null; the interpreter then decodes
-        # it.
+        # The compiled decoder may fail for an overlong varint that means null, which only the interpreter
+        # decodes.
         decoded_slowly = decode_or_refuse(cls, data, version)
         assert decoded_slowly is None or decoded_slowly.encode(version) != data
         return decoded_slowly is not None
@@ -118,7 +118,7 @@ def survives_every_corruption(make: Make, cls: type[Message], version: int, data
 
 @pytest.fixture(scope="module")
 def real() -> Make:
-    """The codecs of `decode` and `encode`, compiled once."""
+    """Return the compiled codecs that `decode` and `encode` use."""
     return Make(
         lambda cls, version: cls.__decoders__[version], lambda cls, version: cls.__encoders__[version]
     )
@@ -137,7 +137,7 @@ def test_every_truncation_and_corruption_of_a_full_message(real: Make, cls: type
 
 
 def huge(length: Length) -> list[bytes]:
-    """Return lengths that exceed the data, near 2**31 (2**15) and beyond int32."""
+    """Return encoded lengths that exceed the data, near the maximum of the type, and beyond int32."""
     if length.varint:
         beyond = [bytes.fromhex(text) for text in ("ffffffff0f", "ffffffffff", "ffffffffff01")]
         return [interpreter.uvarint(50_000), interpreter.uvarint(2**31 - 1), *beyond]
@@ -146,14 +146,14 @@ def huge(length: Length) -> list[bytes]:
 
 
 def negative(length: Length) -> list[bytes]:
-    """Return unusual nulls: negative numbers, and a zero of several bytes."""
+    """Return unusual encodings of null: negative numbers, and a varint 0 of several bytes."""
     if length.varint:
         return [bytes.fromhex("8080808000"), bytes.fromhex("8000")]
     return [(-low).to_bytes(length.size, "big", signed=True) for low in (1 << 8 * length.size - 1, 2)]
 
 
 def lengths_cost_nothing(decode: Decode, cls: type[Message], version: int, share: int = 1) -> None:
-    """Check that `decode` allocates nothing for huge and negative lengths at any place."""
+    """Check that `decode` allocates nothing for huge and negative lengths in any field."""
     data = sample(cls, version).encode(version)
     decode(cls, data, version)  # Compilation is not counted.
     for number, length in enumerate(lengths(cls, version, data)):
@@ -269,12 +269,12 @@ def wrong_values(place: Place) -> list[Any]:
     parts = vars(
         types.SimpleNamespace(**{name: getattr(place.get(), name) for name in place.kind.__options__})
     )
-    # The elements alone, without space for tags.
+    # an object that has the fields of the struct, but not its class
     return [*values, "ab", 5, [], types.SimpleNamespace(**parts)]
 
 
 def refusal(make: Make, message: Message, version: int) -> EncodeError:
-    """Return the error of both encoders. Raises AssertionError if one of them succeeds."""
+    """Check that both encoders reject the message, and return the interpreter's error."""
     cls = type(message)
     with pytest.raises(Exception):  # noqa: B017, PT011  the compiled encoder may raise anything
         make.encoder(cls, version)(message)
@@ -287,7 +287,7 @@ def refusal(make: Make, message: Message, version: int) -> EncodeError:
 
 
 def refuses_wrong_values(make: Make, cls: type[Message], version: int, share: int = 1) -> None:
-    """Check values of wrong types, out of range, too long, null or partial, in every field."""
+    """Check that wrong types and values that are out of range, too long, null or partial are rejected."""
     message = sample(cls, version)
     for number, place in enumerate(all_places(message, version)):
         if not place.is_present:
@@ -301,7 +301,7 @@ def refuses_wrong_values(make: Make, cls: type[Message], version: int, share: in
 
 
 def refuses_what_the_version_lacks(make: Make, cls: type[Message], version: int) -> None:
-    """Check that a value for a missing field is rejected, or dropped if the field is ignorable."""
+    """Check that a value for a field that the version lacks is rejected, or dropped if it is ignorable."""
     message = sample(cls, version)
     data = message.encode(version)
     for place in all_places(message, version):
@@ -361,7 +361,7 @@ def test_the_longest_string_is_accepted(cls: type[Message]) -> None:
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 def test_decoders_reject_a_string_of_32768_bytes(real: Make, cls: type[Message]) -> None:
-    """Kafka's readers reject it, so a broker that accepted it would differ from all others."""
+    """The decoders reject the string, as all of Kafka's readers do."""
     version = cls.__versions__.max
     data = sample(cls, version).encode(version)
     for length in lengths(cls, version, data):
@@ -370,7 +370,7 @@ def test_decoders_reject_a_string_of_32768_bytes(real: Make, cls: type[Message])
             assert not agree(real, cls, version, broken + data[length.end + 2 :])
 
 
-# Mutants of the compiler with one mistake.
+# Mutants of the compiler, each with one mistake.
 
 
 def survives(make: Make) -> None:
