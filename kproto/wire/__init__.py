@@ -1,4 +1,4 @@
-"""Declare, encode and decode Kafka's messages; knows no message by name.
+"""Declare, encode and decode Kafka's messages. The package contains no declaration of a particular message.
 
 `message` and `types` declare messages. `interpreter` and `compiler` are two codecs that read the
 declarations: the interpreter is simple and reports errors, the compiler is fast. They are registered here, so

@@ -1,6 +1,6 @@
 """The registry of the codecs that messages use.
 
-Codecs import `message`, so `message` cannot import them and finds them here.
+The codecs import `message`, so `message` cannot import the codecs. It looks them up in this registry.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ Encoder = Callable[[Any], bytes]
 
 
 class Codecs(msgspec.Struct, frozen=True):
-    """The functions that messages encode and decode with. Pass them to `register`."""
+    """The functions that encode and decode messages. `register` makes all messages use them."""
 
     decoder: Callable[[Any, int], Decoder]
     encoder: Callable[[Any, int], Encoder]
     view_decoder: Callable[[Any, int], Decoder]
     piece_encoder: Callable[[Any, int], Callable[[Any], list[bytes]]]
-    # Decode with the interpreter, which reports the field and the offset of an error: (class, data, offset,
-    # version).
+    # Decode (class, data, offset, version) with the interpreter, which reports the field and the offset of an
+    # error.
     read: Callable[[Any, bytes, int, int], tuple[Any, int]]
-    # Encode with the interpreter, which reports the field of an error: (message, version).
+    # Encode (message, version) with the interpreter, which reports the field of an error.
     write: Callable[[Any, int], bytes]
-    # Return the docstring of a declaration: (class, its own docstring).
+    # Return the docstring of a declaration, from (class, its own docstring).
     describe: Callable[[Any, str], str]
 
 
@@ -34,14 +34,14 @@ registered: list[Codecs] = []
 
 
 def register(codecs: Codecs) -> None:
-    """Make all messages use `codecs`."""
+    """Make all messages encode and decode with `codecs`."""
     registered[:] = [codecs]
 
 
 class Compiled(dict[int, Any]):
-    """Map version -> compiled function, compiled at its first use.
+    """Map each version to its compiled function. The function is compiled at its first use.
 
-    `kind` names the compiling function in `Codecs`.
+    `kind` is the attribute of `Codecs` that holds the compiling function.
     """
 
     def __init__(self, message: Any, kind: str) -> None:

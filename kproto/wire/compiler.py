@@ -1,4 +1,4 @@
-"""Compile a declaration and a version into straight-line Python, when it is first needed.
+"""Compile the codec of a declaration in one version to Python code without calls per field.
 
 A generated decoder looks like this (FetchRequest v12, shortened):
 
@@ -21,25 +21,26 @@ A generated decoder looks like this (FetchRequest v12, shortened):
 
 What makes it fast:
 
-* One `unpack` reads a run of fixed-size fields and the length that follows it.
+* One `unpack` reads a sequence of fixed-size fields and the length that follows it.
 * Values stay in local variables until the object is complete. One call in C then makes the object, from
   values in declared order.
-* Lengths of one byte are read in place, and the buffer is `bytes`.
+* Varint lengths of one byte are read without a call. The buffer is always `bytes`.
 * Arrays of fixed-size elements, and arrays whose elements are laid out alike (`layouts.py`), are read by one
   call.
 
-Encoders mirror this: one `pack` per run, pieces appended to a list and joined at the end, and an empty tag
-section as a pad byte of the run before it.
+Encoders mirror the decoders. One `pack` writes a run, which is a sequence of fixed-size fields. The pieces
+are appended to a list and joined at the end. An empty tag section is a pad byte of the run before it.
 
 What keeps it correct:
 
-* `buf[p:q]` does not raise if q is behind the end. But p only grows, every later read at such a p raises, and
-  the last line checks p itself. So no truncated message is returned.
+* `buf[p:q]` does not raise if q is behind the end of the buffer. Truncated messages are detected
+  nevertheless: p only grows, every later read behind the end raises, and the last line compares p with the
+  end.
 * Every count is checked against the remaining bytes before a list of that size is made.
 * On any error the functions raise without details. `Message.decode` and `encode` then run the interpreter
   over the same input, which reports the field and the offset.
-* Tag sections that are not empty are rare. Their readers and writers are compiled separately, when first
-  needed.
+* Tag sections that are not empty are rare. Their readers and writers are compiled separately, at their first
+  use.
 * No generated function is a closure: reading a closed-over variable is slower than reading a local one.
 
 The tests compare these functions with the interpreter for every message and version.
@@ -66,9 +67,9 @@ def decoder(message: type[Message], version: int) -> Decoder:
 
 
 def view_decoder(message: type[Message], version: int) -> Decoder:
-    """Compile a `decoder` that returns views instead of copies of records.
+    """Compile a `decoder` that returns records as memoryviews of the buffer instead of copies.
 
-    The buffer may be a bytearray.
+    The decoder accepts a bytearray as buffer, too.
     """
     check_version(message, version)
     return ViewSource(message, version).message_decoder()

@@ -48,7 +48,10 @@ class DecoderSource(FunctionSource):
         return decode
 
     def flush(self) -> None:
-        """Read the pending run. A length at its end is left in `n`."""
+        """Generate the `unpack` of the pending run.
+
+        If the run ends with a length, the generated code leaves the length in `n`.
+        """
         if self.codes == ["B"]:
             self.line(f"{self.values[0]} = buf[p]; p += 1")
         elif self.codes:
@@ -60,7 +63,11 @@ class DecoderSource(FunctionSource):
         self.codes, self.values, self.after = [], [], []
 
     def struct(self, cls: type[Struct], store: str, stored: str) -> None:
-        """Read a struct: `store % struct` is the statement that stores it, `stored` its place."""
+        """Generate code that reads a struct and stores it.
+
+        `store % expression` is the statement that stores the struct, and `stored` the expression that refers
+        to it afterwards.
+        """
         construction = self.construction(
             cls, {f.name: self.value(f) for f in cls.__fields__ if self.is_plain(f)}
         )
@@ -76,7 +83,7 @@ class DecoderSource(FunctionSource):
         self.tags(cls, stored)
 
     def tags(self, cls: type[Struct], stored: str) -> None:
-        """Read the tag section in front of `p`, unless it is empty."""
+        """Generate code that reads a tag section. Its first byte is already read, so it begins at `p - 1`."""
         tags = runtime.TagSectionReader(cls, self.version, partial(_tag_reader, self.message, self.version))
         self.line(f"if tags: p = {self.name('read_tags', tags.read)}({stored}, buf, p - 1)")
 
@@ -91,7 +98,7 @@ class DecoderSource(FunctionSource):
         return read
 
     def construction(self, cls: type[Struct], values: Mapping[str, str]) -> str:
-        """Return an expression for a new object with these values; other fields get defaults."""
+        """Return an expression that makes an object with these values, and defaults in the other fields."""
         last = max((number for number, f in enumerate(cls.__fields__) if f.name in values), default=-1)
         arguments = [values.get(f.name) or self.default(f) for f in cls.__fields__[: last + 1]]
         return f"{self.name(cls.__name__, cls.__make__)}({', '.join(arguments)})"
@@ -102,7 +109,7 @@ class DecoderSource(FunctionSource):
         return "[]" if f.default == [] else self.constant(f)
 
     def value(self, f: Field, tagged: bool = False) -> str:
-        """Read a field and return an expression for its value."""
+        """Generate code that reads a field; return an expression for its value."""
         nullable, compact = self.version in f.nullable, self.is_compact(f)
         if isinstance(f.kind, Primitive):
             if f.kind.code:
@@ -146,7 +153,7 @@ class DecoderSource(FunctionSource):
         return f"buf[{places}]"
 
     def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
-        """Read a string or bytes."""
+        """Generate code that reads a string or bytes."""
         text = kind.name == "string"
         with self.length("h" if text else "i", store, nullable, compact):
             content = self.byte_slice(kind, f"p : (p := p + n{' - 1' if compact else ''})")
@@ -154,7 +161,10 @@ class DecoderSource(FunctionSource):
 
     @contextmanager
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
-        """Read a length into `n`, plus one if compact. The body reads a value that is not null."""
+        """Generate code that reads a length into `n`, plus one if compact.
+
+        The caller's block reads a value that is not null.
+        """
         long = "long_string" if code == "h" else "long_length"
         self.run("B" if compact else code, "n")
         self.flush()
@@ -219,7 +229,10 @@ class DecoderSource(FunctionSource):
         return bool(plain) and all(isinstance(f.kind, Primitive) and f.kind.code for f in plain)
 
     def fixed_structs(self, cls: type[Struct], items: str) -> None:
-        """Read the structs of fixed size between `p` and `q` with one call. They have no tags."""
+        """Generate code that reads all structs between `p` and `q` with one call.
+
+        The structs have a fixed size and no tags.
+        """
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         codes = tuple(f.kind.code for f in plain if isinstance(f.kind, Primitive)) + ("x",) * self.flexible
         rows = f"{self.name(f'rows_{code_name([*codes])}', _iter_unpack(codes))}(buf[p:q])"
@@ -240,22 +253,25 @@ class DecoderSource(FunctionSource):
     def row_constructions(
         self, cls: type[Struct], plain: list[Field], codes: tuple[str, ...], rows: str
     ) -> str | None:
-        """Return an expression for all structs; None if row values are not in declared order."""
+        """Return an expression for all structs, or None if the values of a row are not in declared order."""
         if tuple(plain) == cls.__fields__[: len(plain)] and "16s" not in codes:
             return f"[*starmap({self.name(cls.__name__, cls.__make__)}, {rows})]"
         return None
 
     def layouts(self, cls: type[Struct]) -> Layouts | None:
-        """Return the reader for elements that share a layout; None if that would rarely succeed."""
+        """Return the reader for elements that share a layout, or None if few elements would share one."""
         parts = self.parts(cls)
         return Layouts(*parts, self.flexible, self.fill_factory(cls)) if parts else None
 
     def fill_factory(self, cls: type[Struct]) -> Callable[[Pattern], Fill]:
-        """Return a function that compiles the loop over elements with a given pattern."""
+        """Return a function that compiles the loop over elements whose lengths have a given pattern."""
         return partial(_fill, type(self), self.message, self.version, cls)
 
     def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
-        """Return the parts of an element and the codes behind the last part, or None."""
+        """Return the parts of an element and the `struct` codes behind the last part, or None.
+
+        The result is None if elements of this class cannot be read by layout.
+        """
         parts: list[LayoutPart] = []
         fixed = ""
         for f in cls.__fields__:
@@ -273,7 +289,8 @@ class DecoderSource(FunctionSource):
                 return None
             if code in ("", "16s"):
                 code = ""
-                # Such a nullable list is usually null or empty; one that is not nullable usually is neither.
+                # Lists of structs or UUIDs can only be read by layout if null or empty. Nullable ones usually
+                # are.
                 if not nullable:
                     return None
             parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix, code, nullable))
@@ -281,7 +298,7 @@ class DecoderSource(FunctionSource):
         return (parts, fixed) if parts else None
 
     def fill(self, cls: type[Struct], pattern: Pattern) -> Fill:
-        """Compile the loop over elements with this pattern; see `layouts.Fill`."""
+        """Compile the loop over elements whose lengths have this pattern; see `layouts.Fill`."""
         self.variables |= {"items", "lengths", "rows"}
         known = iter(pattern)
         targets: list[str] = []

@@ -82,13 +82,13 @@ class EncoderSource(FunctionSource):
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         lists = [f for f in plain if isinstance(f.kind, Array) and _is_number(f.kind.element)]
         for f in plain:
-            # A single list of numbers is faster outside the run, several are faster inside.
+            # A single list of numbers is written faster by its own `pack`, several by the `pack` of the run.
             self.field(f, f"{variable}.{f.name}", in_run=len(lists) > 1 and f in lists)
         if self.flexible:
             self.tags(cls, variable)
 
     def differs(self, f: Field, value: str) -> str:
-        """Return a condition that is true if `value` is not the initial value of the field."""
+        """Return the source of a condition that is true if `value` differs from the field's initial value."""
         initial = f.initial()
         if initial is None:
             return f"{value} is not None"
@@ -102,9 +102,7 @@ class EncoderSource(FunctionSource):
         return f"{value} != {self.constant(f)}"
 
     def tags(self, cls: type[Struct], variable: str) -> None:
-        """Write a zero byte with the pending run, as an empty tag section; replace it if there are tags to
-        write.
-        """
+        """Generate code that writes an empty tag section (a zero byte), and replaces it if tags are set."""
         self.run("x", "")
         self.flush()
         conditions = [f"{variable}._tags"]
@@ -148,7 +146,7 @@ class EncoderSource(FunctionSource):
             self.line("w.append(b)")
 
     def length(self, code: str, compact: bool) -> None:
-        """Write the pending run and then `n`, which is the length plus one if compact."""
+        """Generate code that writes the pending run and then `n`, which is the length plus one if compact."""
         if not compact:
             self.run(code, "n")
             self.flush()
@@ -163,7 +161,10 @@ class EncoderSource(FunctionSource):
         self.codes, self.values = [], []
 
     def array(self, f: Field, element: Primitive | type[Struct], value: str, in_run: bool) -> None:
-        """Write an array. With `in_run` its count and its numbers become a part of the run."""
+        """Generate code that writes an array.
+
+        With `in_run` its count and numbers become a part of the pending run.
+        """
         nullable, compact = self.version in f.nullable, self.is_compact(f)
         items = self.variable(f.name)
         checked = f"{items} if type({items}) is list else check_sequence({items})"

@@ -26,13 +26,13 @@ from .types import ALL_VERSIONS, ZERO_UUID, Primitive, Versions
 
 @dataclass(frozen=True, slots=True)
 class FieldNote:
-    """The comment of one field, joined into one line, and the KIPs that it mentions."""
+    """The comment of one field, joined into one line. `kips` are the KIPs that the comment mentions."""
 
     text: str = ""
 
     @property
     def kips(self) -> tuple[str, ...]:
-        """The KIPs in the order of the text, each once, such as ("KIP-394",)."""
+        """The KIPs that the comment mentions, in its order and each once, such as ("KIP-394",)."""
         return tuple(dict.fromkeys(re.findall(r"KIP-\d+", self.text)))
 
 
@@ -48,7 +48,7 @@ def module_summary(struct: type[Struct]) -> str:
 
 
 def nested_structs(message: type[Struct]) -> list[type[Struct]]:
-    """Return a message and all structs within it, outer ones first, each once."""
+    """Return the classes of a message and of all structs within it, each once, outer before inner ones."""
     structs = [message]
     for struct in structs:
         for field in struct.__fields__:
@@ -59,13 +59,13 @@ def nested_structs(message: type[Struct]) -> list[type[Struct]]:
 
 
 def type_name(field: Field) -> str:
-    """Return the type as Kafka's JSON writes it: "int32", "[]JoinGroupRequestProtocol"."""
+    """Return the type of a field as Kafka's message JSON writes it: "int32", "[]JoinGroupRequestProtocol"."""
     kind = field.kind
     return f"[]{_kind_name(kind.element)}" if isinstance(kind, Array) else _kind_name(kind)
 
 
 def default_name(field: Field) -> str:
-    """Return the default as JSON would write it; empty for a required field."""
+    """Return the default of a field as JSON would write it, or "" for a required field."""
     if field.default is REQUIRED:
         return ""
     if field.default is FRESH:
@@ -79,7 +79,7 @@ def default_name(field: Field) -> str:
 
 
 def version_range(versions: Versions, within: Versions) -> str:
-    """Return the versions of a field within those of its message: "" for all, "5+", "4-12"."""
+    """Return the versions of its message that have the field: "5+", "4-12", or "" for all."""
     low, high = max(versions.min, within.min), min(versions.max, within.max)
     if (low, high) == (within.min, within.max):
         return ""
@@ -133,7 +133,7 @@ def _kind_name(kind: Primitive | type[Struct]) -> str:
 
 @cache
 def class_comments(module: str) -> dict[str, dict[str, str]]:
-    """Map class -> name -> comment, for all names that the classes of a module declare."""
+    """Return the comments in the classes of a module, as class name -> field name -> comment."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError):

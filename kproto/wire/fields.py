@@ -1,4 +1,7 @@
-"""`field()`: what the annotation of a field cannot express. The rules are in `message`."""
+"""The function `field()`, which declares what the annotation of a field cannot express.
+
+`message` lists the rules.
+"""
 
 from __future__ import annotations
 
@@ -80,9 +83,9 @@ def field(
 ) -> Any:
     """Declare what the annotation of a field cannot express; see `kproto.wire.message`.
 
-    `versions`, `nullable` and `tagged` are ranges such as "5+". `map_key` marks the key fields of Kafka's
-    collections; it does not change the bytes. `flexible="none"` keeps the int16 or int32 length in flexible
-    versions (only RequestHeader.client_id has that).
+    `versions`, `nullable` and `tagged` are ranges of versions, such as "5+". `map_key` marks the key fields
+    of Kafka's collections and does not change the encoding. `flexible="none"` keeps the int16 or int32 length
+    in flexible versions; only RequestHeader.client_id needs this.
     """
     return FieldOptions(versions, default, nullable, tag, tagged, ignorable, map_key, flexible)
 

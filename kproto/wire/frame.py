@@ -2,8 +2,8 @@
 
 Kafka puts an int32 in front of every request and response: the number of bytes that follow. `Frames` splits a
 stream at these sizes, however the network has split it. A size is checked as soon as its four bytes have
-arrived. So a stream never makes us hold more than one frame of the allowed size and the last chunk of data.
-`ReceiveBuffer` does the same for sockets that write into a given buffer, and does not copy large frames.
+arrived. So at most one frame of the allowed size and the last chunk of data are buffered. `ReceiveBuffer`
+does the same for `recv_into`, and does not copy large frames.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from sys import getrefcount
 
 from ..errors import EncodeError, FrameError
 
-# Bytes; Kafka's default of `socket.request.max.bytes`.
+# The largest size of a frame in bytes: Kafka's default of `socket.request.max.bytes`.
 MAX_FRAME_SIZE = 100 * 1024 * 1024
 
 _SIZE = struct.Struct(">i")
 
 _LISTED = [bytearray()]
-# The reference count of an object to which only one list refers. Each view of its memory adds one.
+# The reference count of an object to which only one list refers. A view of the object's memory increases it.
 _OURS_ALONE = getrefcount(_LISTED[0])
 
 
 def frame(*body: bytes) -> bytes:
-    """Prefix a body, passed in pieces, with its size. Raises EncodeError above int32."""
+    """Return a frame: the size of the body, then the pieces of the body. Raises EncodeError above int32."""
     size = sum(map(len, body))
     try:
         return b"".join((_SIZE.pack(size), *body))
@@ -52,8 +52,9 @@ class Frames:
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Add the next bytes of the stream; return the bodies of the frames that are now complete.
 
-        Raises FrameError at a size that is negative or above `max_size`, after the frames in front of it, and
-        on every later call: the start of the next frame is unknown. Close the connection then.
+        Raises FrameError for a size that is negative or above `max_size`. The frames before that size are
+        yielded first. Every later call raises as well, because the start of the next frame is unknown. The
+        caller should close the connection.
         """
         if self._broken is not None:
             raise self._broken
@@ -82,7 +83,7 @@ class Frames:
 
     @property
     def missing(self) -> int:
-        """The least number of bytes that complete the frame in progress; 0 between frames."""
+        """The least number of bytes that are missing from the frame in progress; 0 between frames."""
         if not self._held:
             return 0
         if len(self._held) < _SIZE.size:
@@ -98,28 +99,31 @@ class ReceiveBuffer:
         size = sock.recv_into(receive_buffer.writable())
         for body in receive_buffer.received(size): ...
 
-    A body is the `bytearray` that the network wrote into. A size prefix alone allocates nothing. The buffer
-    of a frame is at most the largest of three sizes: twice the bytes that have arrived of it, the largest
-    frame of this connection so far, and `MIN_SIZE`.
+    The body of a large frame is the `bytearray` into which the socket wrote. A size prefix alone allocates
+    nothing. The buffer of a frame is at most as large as the largest of these: twice the bytes of the frame
+    that have arrived, the largest frame of this connection so far, and `MIN_SIZE`.
 
-    The last large bodies are reused when nothing else refers to them or to a view of them, because allocating
-    memory takes longer than receiving. A small frame drops them, so an idle connection keeps no buffer.
+    The buffers of the last large bodies are reused when nothing else refers to them or to a view of them,
+    because allocating memory takes longer than receiving. A small frame frees these buffers, so an idle
+    connection keeps none.
     """
 
     __slots__ = ("_body", "_filled", "_first", "_given", "_held", "_most", "_size")
 
     MIN_SIZE = 64 * 1024
-    MAX_REUSED = 2  # One frame is being processed, and one waits behind it.
+    # The number of buffers to reuse: one frame is being processed, and the next one is being received.
+    MAX_REUSED = 2
 
     def __init__(self) -> None:
-        # Starts with a frame boundary: small frames, and the start of a large one.
+        # The buffer for small frames and the start of a large one. It begins at a frame boundary.
         self._first: bytearray | None = None
         self._held = 0  # Bytes in `_first` that are not a whole frame yet.
         self._body = bytearray()  # The large frame in progress.
         self._size = -1  # The size of that frame in bytes; -1 between large frames.
         self._filled = 0
         self._most = -1  # Bytes of the largest frame of this connection.
-        self._given: list[bytearray] = []  # The last large bodies, at most `MAX_REUSED`.
+        # The bodies of the last large frames, at most `MAX_REUSED`, whose memory may be reused.
+        self._given: list[bytearray] = []
 
     @property
     def expects_more(self) -> bool:
@@ -127,7 +131,7 @@ class ReceiveBuffer:
         return self._size >= 0
 
     def writable(self) -> memoryview:
-        """Return the memory for the next bytes. Release it before the next call."""
+        """Return the memory into which the socket writes next. Release the view before the next call."""
         if self._size < 0:
             if self._first is None:
                 self._first = bytearray(self.MIN_SIZE)
@@ -137,10 +141,10 @@ class ReceiveBuffer:
         return memoryview(self._body)[self._filled :]
 
     def received(self, count: int) -> list[bytearray]:
-        """Return the frames that the `count` bytes just written complete.
+        """Return the bodies of the frames that are complete after `count` more bytes were written.
 
-        Raises FrameError at a size that is negative, or above `MAX_FRAME_SIZE` before the first whole frame:
-        then the peer speaks another protocol. Close the connection then.
+        Raises FrameError for a negative size, and for a first frame above `MAX_FRAME_SIZE`: the peer speaks
+        another protocol. The caller should close the connection.
         """
         if self._size >= 0:
             self._filled += count

@@ -1,7 +1,8 @@
-"""The simple codec: walks the declaration field by field.
+"""The simple codec: encodes and decodes by walking through the declaration, field by field.
 
-The compiler is tested against it. It also reports errors: the compiled functions only notice that the input
-is wrong, then this codec processes the same input again and reports the field, the offset and the reason.
+The compiler is tested against this codec. This codec also reports errors: a compiled function only detects
+that its input is malformed. The interpreter then processes the same input again and reports the field, the
+offset and the reason.
 
 The wire format (Kafka's protocol guide, KIP-482; nulls as in Kafka's generated readers):
 
@@ -14,9 +15,10 @@ The wire format (Kafka's protocol guide, KIP-482; nulls as in Kafka's generated 
     end of a struct   nothing                           varint count, then (varint tag, varint size, value)*
 
 * Any negative length means null. Null in a field that is not nullable is an error.
-* Tags are read in any order, and the last of two equal tags wins: Kafka's reader does not check this either.
-  They are written in ascending order. The size of a known tag must be the size of its value.
-* A varint has at most 5 bytes and is below 2**31. A string has at most 32767 bytes, in flexible versions too.
+* Tags are read in any order, and the last of two equal tags wins: Kafka's reader checks neither. They are
+  written in ascending order. The size of a known tag must be the size of its value.
+* A varint has at most 5 bytes and is below 2**31. A string has at most 32767 bytes, also in flexible
+  versions.
 * An array cannot have more elements than the remaining bytes can hold. So the memory that decoding allocates
   is at most a fixed multiple of the size of the input.
 """
@@ -33,10 +35,11 @@ from .types import Primitive
 
 M = TypeVar("M", bound=Message)
 
-# The largest length, count or tag: they are Java ints.
+# The largest length, count or tag, because these are Java ints.
 VARINT_MAX = 0x7FFF_FFFF
 
-# The largest int16 length, in bytes. Kafka's classes keep this limit where the length is a varint.
+# The largest size of a string in bytes, the maximum of an int16. Kafka keeps this limit where the length is a
+# varint.
 STRING_MAX = 0x7FFF
 
 
@@ -73,7 +76,7 @@ def decode_tags(target: Struct, data: bytes, at: int, message: str, version: int
 
 
 def minimum_size(kind: Primitive | Array | type[Struct], version: int, flexible: bool) -> int:
-    """Return the least number of bytes of a value of `kind` that is not null."""
+    """Return the smallest encoded size, in bytes, of a value of `kind` that is not null."""
     if isinstance(kind, Primitive):
         return kind.size or (1 if flexible else 2 if kind.name == "string" else 4)
     if isinstance(kind, Array):
@@ -100,7 +103,7 @@ def uvarint(value: int) -> bytes:
 
 
 class Reader:
-    """A position in the data, and the path of the field that is being read."""
+    """Reads values from the data. It holds the position and the path of the field that is being read."""
 
     def __init__(self, message: str, data: bytes, at: int, version: int, flexible: bool) -> None:
         self.message = message
@@ -136,7 +139,7 @@ class Reader:
         raise self.error(f"{label}: the varint has more than 5 bytes", start)
 
     def length(self, code: str, flexible: bool, label: str) -> int:
-        """Read a length or count; -1 means null."""
+        """Read a length or count. The result is -1 for null."""
         return self.uvarint(label) - 1 if flexible else max(self.fixed(code, label), -1)
 
     def struct(self, cls: type[Any]) -> Any:
@@ -228,7 +231,7 @@ class Reader:
         self.path.pop()
 
     def tagged_field(self, value: Any, f: Field, size: int) -> None:
-        """Read a known tagged field, whose value must take exactly `size` bytes."""
+        """Read a tagged field that the declaration knows. Its value must take exactly `size` bytes."""
         start, outer = self.at, self.end
         if size > outer - start:
             remaining = outer - start
@@ -243,7 +246,7 @@ class Reader:
 
 
 class _Writer:
-    """The pieces written so far, and the path of the field that is being written."""
+    """Writes values. It holds the pieces written so far and the path of the field that is being written."""
 
     def __init__(self, message: str, version: int, flexible: bool) -> None:
         self.message = message
@@ -256,7 +259,7 @@ class _Writer:
         return EncodeError(self.message, self.version, _dotted(self.path), detail)
 
     def length(self, code: str, flexible: bool, length: int) -> None:
-        """Write a length or count; -1 means null."""
+        """Write a length or count. -1 stands for null."""
         if code == "h" and length > STRING_MAX:
             raise self.error(f"{length} bytes; a string has at most {STRING_MAX}")
         if flexible:
@@ -400,7 +403,9 @@ def _dotted(path: list[str]) -> str:
 
 
 def _differs(value: Any, initial: object) -> bool:
-    """Return whether `value` is not the initial value, or cannot be compared, as an array."""
+    """Return whether `value` differs from the initial value. Values that cannot be compared, such as arrays,
+    do.
+    """
     try:
         return bool(value != initial)
     except Exception:

@@ -1,20 +1,21 @@
-"""Read arrays whose elements are laid out alike with one call.
+"""Read array elements with one call if they share a layout, which means that their lengths are equal.
 
 The members of a group, or the partitions of a topic, usually differ in their values but not in the lengths of
-their values. So the reader assumes that the next elements have the same lengths as the previous one:
+the values. So the reader assumes that the next elements have the lengths of the previous element:
 
 * One `iter_unpack` reads all elements, lengths included. A loop that is generated for the pattern of the
   lengths compares the lengths and stores the values.
-* The loop stops at the first element with other lengths. From there another layout is tried, if the next
-  elements share one. The remaining elements are left to the code that reads them one by one.
-* That code also handles all malformed input.
+* The loop stops at the first element with other lengths. The reader then tries another layout, if the next
+  elements share one. All remaining elements are left to the code that reads elements one by one.
+* Malformed input is also left to that code.
 
 These limits keep the reader correct and bounded:
 
-* An element is made only after each of its lengths was compared, and its tag count, which must be zero.
+* An element is made only after each of its lengths was compared. Its tag count must be zero.
 * The end of the elements is checked against the end of the buffer before they are read.
-* At most `MAX_BYTES` bytes are copied for a wrong assumption. A layout is stored when `MIN_RUN` elements
-  share it. The tables are bounded: when they are full, layouts are dropped, and no more loops are compiled.
+* At most `MAX_BYTES` bytes are copied in vain if the lengths differ. A layout is stored when `MIN_RUN`
+  elements share it. The tables are bounded: when they are full, layouts are dropped, and no more loops are
+  compiled.
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from typing import Any
 
 import msgspec
 
-# Fewer elements than this are read one by one, which is faster.
+# The least number of elements to read by layout. Fewer are read faster one by one.
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256
-# How many elements, and how many bytes of them, are read at a time. Both bound the cost of a wrong
-# assumption.
+# The most elements, and the most bytes, that one call reads. They bound the cost when the lengths differ.
 MAX_BYTES = 65_536
 
-# How many layouts, and how many loops, are kept for one array of a declaration.
+# The most layouts, and the most compiled loops, that are kept for one array of a declaration.
 MAX_LAYOUTS = 64
 
-# The longest list of numbers within an element.
+# The most numbers in a list within an element that is read by layout.
 MAX_NUMBERS = 16
 
-# For each length of an element: -1 for null, 0 for empty, and for a list of numbers its count.
+# The pattern of an element's lengths: each is -1 for null, 0 for empty, and the count for a list of numbers.
 Pattern = tuple[int, ...]
 
-# `fill(items, rows, lengths)`: append the elements of `rows`; return how many had another layout.
+# `fill(items, rows, lengths)` appends the elements of `rows` to `items`. It stops at the first element of
+# another layout and returns how many elements are left.
 Fill = Callable[[list[Any], Any, Any], int]
 
 
 class LayoutPart(msgspec.Struct, frozen=True):
-    """A part of an element: fields of fixed size, then a length and the values that it counts.
+    """A part of an element: fields of fixed size, then a length, then as many values as the length says.
 
     `prefix` is the size of the length in bytes, 0 for a varint (which is the length plus one). `code` is the
     `struct` code of the values: "s" for bytes, "" for values that can only be read here if null or empty.
@@ -59,17 +60,20 @@ class LayoutPart(msgspec.Struct, frozen=True):
     nullable: bool
 
 
-# How elements of one layout are read: their size, `iter_unpack`, the lengths as unpacked, and the loop.
+# A layout: the size of an element in bytes, `iter_unpack` for elements, the unpacked lengths, and the loop.
 Layout = tuple[int, Callable[[bytes], Any], Any, Fill]
 
 
 class Layouts:
-    """The known layouts of one array of a declaration."""
+    """The layouts that were seen in one array of a declaration."""
 
     def __init__(
         self, parts: list[LayoutPart], tail: str, flexible: bool, fill: Callable[[Pattern], Fill]
     ) -> None:
-        """`tail` has the codes behind the last part; `fill` compiles the loop for a pattern."""
+        """Create the reader of an array.
+
+        `tail` has the `struct` codes behind the last part, and `fill` compiles a loop.
+        """
         self.parts = [(part, struct.calcsize(">" + part.fixed)) for part in parts]
         self.tail = tail + "B" * flexible
         self.flexible = flexible
@@ -79,7 +83,7 @@ class Layouts:
         self.last: Layout | None = None
 
     def read(self, items: list[Any], count: int, buf: bytes, p: int) -> tuple[int, int]:
-        """Append the elements that can be read by layout; return how many remain and their start."""
+        """Append the elements that share a layout to `items`; return how many remain, and their position."""
         guess = self.last
         layout = guess or self.find(buf, p)
         while layout is not None:
@@ -150,7 +154,7 @@ _LENGTH = {2: "h", 4: "i"}
 
 
 def _length(buf: bytes, at: int, part: LayoutPart) -> tuple[bytes, int]:
-    """Return the bytes of the length at `at`, and its value.
+    """Return the encoded length at `at`, and its value.
 
     The value is -1 for null, and -2 if the length is missing, not allowed, or not in its shortest form.
     """

@@ -1,4 +1,4 @@
-"""Declare messages: each once, for all of its versions.
+"""Declare messages. One declaration describes all versions of a message.
 
     class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
         cluster_id: String | None = field("12+", tag=0, default=None, ignorable=True)
@@ -20,10 +20,11 @@ Rules of a declaration:
   only if the field is older than its tag.
 * The default `[]` gives every object its own new list. The default `FRESH` is a new struct, with every field
   at its default, or at Kafka's zero (0, "", b"", [], ...) if it has none.
-* Structs and messages are keyword-only, slotted, mutable and comparable. They hold no version.
-* They are `msgspec.Struct`s because these are created fast. Decoders create them from positional values in
-  declared order, which type checkers see as an error in other code. The garbage collector does not track them
-  (`gc=False`): no declaration contains itself, so messages cannot form cycles.
+* Structs and messages are keyword-only, slotted, mutable and comparable. They do not know their version.
+* Structs and messages are `msgspec.Struct`s because these are created fast. Decoders create them from
+  positional values in declared order. In other code type checkers report positional values as an error. The
+  garbage collector does not track them (`gc=False`): no declaration contains itself, so messages cannot form
+  cycles.
 * Annotations are strings, resolved at first use. So a struct may be declared below the struct that uses it,
   and importing a message is cheap.
 
@@ -61,7 +62,7 @@ __all__ = [
     "fresh",
 ]
 
-# Everything that a compiled decoder raises on malformed bytes. UnicodeDecodeError is a ValueError.
+# The exceptions that a compiled decoder raises on malformed bytes. UnicodeDecodeError is a ValueError.
 UNREADABLE = (struct.error, ValueError, IndexError, DecodeError)
 
 
@@ -88,12 +89,12 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def is_lazy(self) -> bool:
-        """Whether the object holds LAZY until the field is first read; see `_lazy_struct`."""
+        """Whether the slot of the field holds LAZY until the field is first read; see `_lazy_struct`."""
         return self.default is FRESH
 
     @property
     def slot(self) -> str:
-        """The attribute that holds the value or LAZY."""
+        """The name of the attribute that holds the field's value or LAZY."""
         return f"_{self.name}" if self.is_lazy else self.name
 
     def get(self, struct: Struct) -> Any:
@@ -101,7 +102,7 @@ class Field(msgspec.Struct, frozen=True):
         return getattr(struct, self.name)
 
     def initial(self) -> Any:
-        """Return a new value for an unset field: its default, or Kafka's zero of its type."""
+        """Return the value of an unset field: its default, or Kafka's zero of its type."""
         if self.default is FRESH:
             assert isinstance(self.kind, type)
             return fresh(self.kind)
@@ -124,10 +125,10 @@ class _ResolvedFields:
 
 
 class _LazyDocstring(str):
-    """The docstring of a declaration with its fields and comments, built when it is read.
+    """The docstring of a declaration, with its fields and their comments. It is built when it is read.
 
-    Read through the class, it is a descriptor. pydoc instead takes the string from the class's dict and calls
-    `expandtabs` on it.
+    The object is a descriptor, which builds the text when `__doc__` is read through the class. It is also a
+    str, because pydoc takes it from the class's dict and calls `expandtabs` on it.
     """
 
     owner: type[Struct]
@@ -144,7 +145,7 @@ class _LazyDocstring(str):
 
 
 class _MessageMeta(msgspec.StructMeta):
-    """The metaclass of messages: calls with wrong arguments get an error that lists the fields."""
+    """The metaclass of messages. A call with invalid arguments raises an error that lists the fields."""
 
     __options__: Mapping[str, FieldOptions]
 
@@ -161,11 +162,11 @@ class _MessageMeta(msgspec.StructMeta):
 class _DeclarationMeta(msgspec.StructMeta):
     """The metaclass of `Struct` and `Message`: turns declarations into `msgspec.Struct`s.
 
-    The classes that this metaclass makes are not its instances, and their bases are plain copies of `Struct`
-    and `Message`. In Python 3.11 calling a class takes 1.5 times as long if its metaclass is written in
-    Python, and decoding mostly calls classes. `isinstance` and `issubclass` work as usual. Only messages have
-    the metaclass `_MessageMeta`: a response creates just one message, and the first class that a user calls
-    is a message.
+    The classes that this metaclass makes are not instances of it, and their bases are plain copies of
+    `Struct` and `Message`. The reason is speed: decoding mostly calls classes, and in Python 3.11 the call
+    takes 1.5 times as long if the metaclass is written in Python. `isinstance` and `issubclass` work as
+    usual. Only messages have a metaclass in Python, `_MessageMeta`: decoding a response creates just one
+    message.
     """
 
     __plain__: Any
@@ -208,7 +209,7 @@ class _DeclarationMeta(msgspec.StructMeta):
 
 
 def _default(struct: str, name: str, default: object) -> object:
-    """Return the default to pass to msgspec.
+    """Return the default of the field in the form that msgspec expects.
 
     msgspec allows no required field behind a field with a default, so required fields get a factory that
     raises.
@@ -223,10 +224,12 @@ def _default(struct: str, name: str, default: object) -> object:
 
 
 def _lazy_struct(name: str) -> property:
-    """Return a property for a field with the default FRESH: its struct is made when first read.
+    """Return a property for a field with the default FRESH.
 
-    Most of these structs are never read, and a fetch response has three of them per partition. Until the
-    first read the slot holds LAZY.
+    The struct is created when the field is first read.
+
+    Most structs of such fields are never read, and a fetch response has three of them per partition. The slot
+    holds LAZY until the first read.
     """
     slot = f"_{name}"
 
@@ -249,7 +252,7 @@ def _lazy_struct(name: str) -> property:
 if typing.TYPE_CHECKING:
 
     class _Slots:
-        """What type checkers see of `msgspec.Struct`, without its own rules for fields."""
+        """The part of `msgspec.Struct` that type checkers see, without msgspec's rules for fields."""
 
         _tags: dict[int, bytes] | None
 
@@ -263,7 +266,7 @@ class Struct(_Slots, metaclass=_DeclarationMeta):
     __fields__ = _ResolvedFields()
     __options__: ClassVar[dict[str, FieldOptions]]
     __resolved__: ClassVar[tuple[Field, ...] | None]
-    # The constructor that decoders call with values in declared order. It does not explain wrong arguments.
+    # The constructor for decoders. It takes values in declared order; its errors do not list the fields.
     __make__: ClassVar[Callable[..., Any]]
 
     def __init_subclass__(cls) -> None:
@@ -274,7 +277,10 @@ class Struct(_Slots, metaclass=_DeclarationMeta):
 
     @property
     def __unknown_tags__(self) -> dict[int, bytes]:
-        """Tagged fields that the declaration does not know, tag -> bytes. They are written back."""
+        """Tagged fields that the declaration does not know, as tag -> bytes.
+
+        `encode` writes them unchanged.
+        """
         if self._tags is None:
             self._tags = {}
         return self._tags
@@ -302,8 +308,8 @@ class Struct(_Slots, metaclass=_DeclarationMeta):
 class Message(Struct):
     """A whole message: a request, a response or a data message.
 
-    Class keywords: `versions="0-9"`; `flexible="6+"`, or "none" (the default); `api_key=11` for requests
-    and responses.
+    A message is declared with class keywords: `versions="0-9"`; `flexible="6+"`, or "none" (the default);
+    `api_key=11` for requests and responses.
     """
 
     __api_key__: ClassVar[int | None] = None
@@ -328,13 +334,13 @@ class Message(Struct):
         """
         try:
             return type(self).__encoders__[version](self)
-        except Exception:  # The interpreter finds the field and reports what is wrong with it.
+        except Exception:  # The interpreter encodes again and raises the error, which names the field.
             pass
         return registered[0].write(self, version)
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self:
-        """Read a message from the start of `data`; bytes behind its end are ignored, as in Kafka.
+        """Read a message from the start of `data`. Bytes behind the message are ignored, as in Kafka.
 
         Raises DecodeError, with the path of the field and the offset, on anything that is not this message;
         UnsupportedVersion if the message has no such version.
@@ -345,7 +351,7 @@ class Message(Struct):
             return message
         except UNREADABLE:
             pass
-        # The interpreter raises the error with its field and offset.
+        # The interpreter decodes again and raises the error, which names the field and the offset.
         message = registered[0].read(cls, buffer, 0, version)[0]
         return message
 
@@ -371,7 +377,7 @@ def decode_from(
 ) -> tuple[M, int]:
     """Read a message that starts at `offset` of `data`; return it and the offset of its end.
 
-    Raises as `Message.decode` does. The offset in a DecodeError counts from the start of `data`.
+    The errors are those of `Message.decode`. The offset in a DecodeError counts from the start of `data`.
     """
     buffer = data if type(data) is bytes else bytes(memoryview(data))
     try:
@@ -382,7 +388,7 @@ def decode_from(
 
 
 def decode_views(message: type[M], data: bytes | bytearray, offset: int, version: int) -> tuple[M, int]:
-    """Read as `decode_from` does, with memoryviews of `data` instead of copies of records.
+    """Read a message as `decode_from` does, but return records as memoryviews of `data` instead of copies.
 
     `data` must not change while these views are used. Only large fields of type `Records` are views; type
     checkers still see `bytes`.
@@ -395,7 +401,7 @@ def decode_views(message: type[M], data: bytes | bytearray, offset: int, version
 
 
 def encode_pieces(message: Message, version: int) -> list[bytes]:
-    """Encode as `Message.encode` does, but into pieces, so that records are not copied."""
+    """Encode a message as `Message.encode` does, but return pieces, so that records are not copied."""
     try:
         return type(message).__piece_encoders__[version](message)
     except Exception:  # as in `Message.encode`
@@ -407,7 +413,7 @@ def check_version(message: type[Message], version: int) -> None:
     """Raise UnsupportedVersion unless `message` has `version`."""
     if version not in message.__versions__:
         allowed = str(message.__versions__)
-        if version == -1:  # -1 stands for "no version" elsewhere.
+        if version == -1:  # Other modules use -1 for "no version", so it is not looked up.
             allowed = f"version -1 is not supported; allowed: {allowed}"
         raise UnsupportedVersion(message.__name__, version, allowed)
 

@@ -1,4 +1,4 @@
-"""Functions that generated codecs call in the rarer cases; see `compiler.py`."""
+"""Functions that generated codecs call in cases for which they contain no code; see `compiler.py`."""
 
 from __future__ import annotations
 
@@ -15,28 +15,33 @@ FieldReader = Callable[[bytes, int], tuple[Any, int]]
 
 
 class Malformed(ValueError):
-    """Raised by generated decoders on wrong input; the interpreter then reports the details."""
+    """Raised by generated decoders on malformed input. The interpreter then reports the details."""
 
 
 class Unencodable(ValueError):
-    """Raised by generated encoders on wrong values; the interpreter then reports the details."""
+    """Raised by generated encoders on values that cannot be encoded.
+
+    The interpreter then reports the details.
+    """
 
 
 # The encoded varints 0 to 127, one byte each.
 SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 
-# The byte of a bool. A value that is not a bool fails; `struct`'s "?" would write its truth value.
+# The encoded byte of each bool. Other values raise KeyError, where `struct`'s "?" would write their truth
+# value.
 BOOL_BYTE = {False: 0, True: 1}
 
-# How many packers and unpackers of one kind, and how many UUIDs, are cached.
+# The most packers of one kind, unpackers of one kind, and UUIDs that are cached.
 CACHE_LIMIT = 4096
 
 
 def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
-    """Decode the rest of a varint with the first byte `n` and the second byte at `p`; return value and end
-    position.
+    """Read the rest of a varint; return its value and the position after it.
 
-    Raises Malformed for null (0), and for a varint that is too long.
+    `n` is the first byte of the varint, and `p` the position of the second byte.
+
+    Raises Malformed for 0, which means null, and for a varint that is too long.
     """
     if n == 0:
         raise Malformed
@@ -54,7 +59,7 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
 
 
 def long_string(buf: bytes, p: int, n: int) -> tuple[int, int]:
-    """Finish the length of a string as `long_length` does."""
+    """Read the rest of a string's length, as `long_length` does; raise Malformed above `STRING_MAX`."""
     n, p = long_length(buf, p, n)
     if n > STRING_MAX + 1:
         raise Malformed
@@ -62,7 +67,7 @@ def long_string(buf: bytes, p: int, n: int) -> tuple[int, int]:
 
 
 def string_uvarint(n: int) -> bytes:
-    """Encode the varint length of a string; `n` is the number of bytes plus one."""
+    """Encode the length of a string as a varint. `n` is the number of bytes plus one."""
     if n > STRING_MAX + 1:
         raise Unencodable
     return uvarint(n)
@@ -72,14 +77,17 @@ class TagSectionReader:
     """Reads the tag sections of a struct that are not empty."""
 
     def __init__(self, cls: type[Struct], version: int, make: Callable[[Field], FieldReader]) -> None:
-        """`make` compiles the reader of a tagged field when the field is first received."""
+        """Create the reader.
+
+        `make` compiles the reader of a tagged field when the field is first received.
+        """
         self.fields = {f.tag: f for f in cls.__fields__ if f.tagged}
         self.version = version
         self.make = make
         self.readers: dict[int, FieldReader] = {}
 
     def read(self, target: Struct, buf: bytes, p: int) -> int:
-        """Read the section at `p` into `target` and return the offset of its end.
+        """Read the tag section at `p` into `target` and return the offset of the section's end.
 
         The tagged fields of `target` must have their defaults.
         """
@@ -109,7 +117,7 @@ def _varint(buf: bytes, p: int) -> tuple[int, int]:
 
 
 def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[Any, Any] | None) -> bytes:
-    """Encode a tag section with its count: the tagged fields in `pieces` and the unknown tags."""
+    """Encode a tag section: the count, then the tagged fields in `pieces` and the unknown tags, in order."""
     for tag, content in (unknown or {}).items():
         if tag in known or not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
             raise Unencodable
@@ -121,7 +129,7 @@ def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[A
 
 
 def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], bytes]:
-    """Return a writer that `make` compiles when the writer is first called."""
+    """Return a writer that calls `make` at its first call, to compile the actual writer."""
     writers: list[Callable[[Any], bytes]] = []
 
     def call(value: Any) -> bytes:
@@ -140,14 +148,14 @@ def check_bytes(value: Any) -> bytes:
 
 
 def check_sequence(value: Any) -> Sequence[Any]:
-    """Return `value` if it is a list or a tuple. Raises TypeError for others, such as a str."""
+    """Return `value` if it is a list or a tuple. Raises TypeError for any other type, such as a str."""
     if not isinstance(value, list | tuple):
         raise TypeError
     return cast("list[Any]", value)
 
 
 class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
-    """Map n -> a function that reads n values of one `struct` code."""
+    """Map a number n to a function that reads n values of one `struct` code."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -162,10 +170,10 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
 
 
 class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
-    """Map the lengths of the lists in a run of fields -> a function that writes the run.
+    """Map the lengths of the lists in a sequence of fields to a function that writes the sequence.
 
-    In addition to the codes of `struct`, "*i" stands for a list of "i", and "v" for the varint count before a
-    list, which is passed as bytes.
+    The codes are those of `struct` and two more. "*i" stands for a list of "i". "v" stands for the varint
+    count before a list; the count is passed as bytes.
     """
 
     def __init__(self, codes: tuple[str, ...]) -> None:
@@ -193,7 +201,7 @@ def _repeat(code: str, n: int) -> str:
 
 
 class Uuids(dict[bytes, UUID]):
-    """Map 16 bytes -> their UUID. Topic ids repeat in every message, and `UUID()` is slow."""
+    """Map 16 bytes to their UUID. Topic ids repeat in every message, and `UUID()` is slow."""
 
     def __missing__(self, content: bytes) -> UUID:
         value = object.__new__(UUID)
@@ -205,6 +213,6 @@ class Uuids(dict[bytes, UUID]):
         return value
 
 
-# UUIDs are immutable, but their slots can be set. `UUID()` would take three times as long.
+# Setting the slots of a UUID bypasses its immutability. Calling `UUID()` would take three times as long.
 _set_int: Callable[[UUID, int], None] = vars(UUID)["int"].__set__
 _set_safe: Callable[[UUID, SafeUUID], None] = vars(UUID)["is_safe"].__set__

@@ -31,7 +31,7 @@ def build(source: str, filename: str, names: Mapping[str, object]) -> dict[str, 
 class FunctionSource:
     """The lines of one generated function, its global names and its pending run.
 
-    A run is a sequence of fixed-size fields that one `struct` call reads or writes.
+    The pending run is the sequence of fixed-size fields that the next `struct` call reads or writes.
     """
 
     def __init__(self, message: type[Message], version: int) -> None:
@@ -56,7 +56,10 @@ class FunctionSource:
 
     @contextmanager
     def block(self, head: str) -> Generator[None]:
-        """Indent the lines that are added inside. A run never crosses the edge of a block."""
+        """Indent the lines that are added within the `with` statement.
+
+        A run never extends over the edge of a block.
+        """
         assert not self.codes
         self.line(head)
         self.depth += 1
@@ -73,7 +76,9 @@ class FunctionSource:
         self.values.append(value)
 
     def name(self, wanted: str, value: object) -> str:
-        """Bind `value` to a global name, `wanted` if it is free, and return the name."""
+        """Make `value` a global of the generated function and return its name: `wanted`, if that is not
+        taken.
+        """
         name, number = wanted, 1
         while name in self.variables or self.names.setdefault(name, value) is not value:
             number += 1
@@ -81,7 +86,10 @@ class FunctionSource:
         return name
 
     def variable(self, wanted: str) -> str:
-        """Reserve a variable name that is unique in this function, `wanted` if it is free."""
+        """Reserve and return a variable name that is unique in this function:
+
+        `wanted`, if that is not taken.
+        """
         name, number = wanted, 1
         while name in self.variables or name in self.names or keyword.iskeyword(name):
             number += 1
@@ -93,14 +101,14 @@ class FunctionSource:
         return self.variable(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower())
 
     def is_plain(self, f: Field) -> bool:
-        """Return whether the field has a fixed place in this version: it exists and is not tagged."""
+        """Return whether the field exists in this version and is not tagged, so that it has a fixed place."""
         return self.version in f.versions and not (self.flexible and self.version in f.tagged)
 
     def is_compact(self, f: Field) -> bool:
         return self.flexible and not f.always_rigid
 
     def constant(self, f: Field) -> str:
-        """Return an expression for the initial value of a field that is no array and no struct."""
+        """Return an expression for the initial value of a field that is neither an array nor a struct."""
         value = f.initial()
         if value is None or isinstance(value, bool | int | str | bytes):
             return repr(value)
@@ -108,7 +116,7 @@ class FunctionSource:
 
 
 def code_name(codes: list[str]) -> str:
-    """Spell `struct` codes for use in a name.
+    """Return `struct` codes in a form that can be part of a Python name.
 
     `?` becomes `t`, `16s` becomes `u`, and `*`, which marks an array, becomes `n`.
     """

@@ -27,7 +27,7 @@ M = TypeVar("M", bound=Message)
 
 
 class FieldSpan(msgspec.Struct, frozen=True):
-    """The bytes from `start` to `end` (offsets in the data) that hold a value of `path`.
+    """The bytes from offset `start` to `end` of the data, which hold a value of the field `path`.
 
     `type` is one of Kafka's primitive types, or "count", "marker", "tag count", "tag", "tag size" or "tagged
     bytes".
@@ -53,7 +53,7 @@ class AnnotatedMessage(msgspec.Struct, Generic[M], frozen=True):
 
 
 def annotate(message: type[M], data: bytes, offset: int, version: int) -> AnnotatedMessage[M]:
-    """Decode `message` at `offset` of `data` and note the bytes of each field.
+    """Decode `message` at `offset` of `data` and record the bytes of each field.
 
     Raises only UnsupportedVersion. Malformed bytes are reported in `error` of the result.
     """
@@ -74,7 +74,7 @@ _WORDS = {
 
 
 class _Annotator(Reader):
-    """A `Reader` that records a span for each read, with the label that `Reader` passes."""
+    """A `Reader` that records a span for each value that it reads."""
 
     def __init__(self, message: str, data: bytes, at: int, version: int, flexible: bool) -> None:
         super().__init__(message, data, at, version, flexible)
@@ -119,7 +119,7 @@ class _Annotator(Reader):
 
 
 def value_text(value: object) -> str:
-    """Format a value in one short line: text as in JSON, a UUID as Kafka prints it."""
+    """Format a value as one short line. Text is quoted as in JSON, and a UUID is printed as by Kafka."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -143,7 +143,7 @@ def _quoted(text: str) -> str:
 def escape_unprintable(line: str) -> str:
     """Escape characters that are unprintable, end the line or change its direction.
 
-    The result can be shown on a terminal.
+    The result can be printed to a terminal without effect on the lines around it.
     """
     return line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line)
 
