@@ -219,7 +219,7 @@ class AsyncRuntime(Runtime):
             self._timer = None
         with contextlib.suppress(RuntimeError):  # The loop is closed already.
             self.streams.close(abort=abort)
-        self._fail_futures(IllegalState(f"this {self.driver.kind} was closed meanwhile"))
+        self._fail_futures(IllegalState(f"this {self.driver.kind} was closed during the call"))
         self.notify()
         self._publish()
 

@@ -327,7 +327,7 @@ class BlockingRuntime(Runtime):
         if threading.current_thread() is not self.thread:
             # The thread may be resolving a host name. It ends after that.
             self.thread.join(max(0.1, (deadline - now()) / 1000))
-        self._fail_futures(IllegalState(f"this {self.driver.kind} was closed meanwhile"))
+        self._fail_futures(IllegalState(f"this {self.driver.kind} was closed during the call"))
         with self.waiters.lock:
             self.notify()
         self._publish()

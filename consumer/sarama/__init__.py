@@ -1,4 +1,5 @@
-"""Clients with sarama's interface on this library's engines, under sarama's names, for threads and asyncio.
+"""Clients with the interface and the names of sarama, over this library's engines, for threads and for
+asyncio.
 
 group, group_threads              ConsumerGroup: a handler, sessions, a claim for each partition
 partitions, partitions_threads    PartitionConsumers: chosen partitions, without a group
@@ -35,5 +36,6 @@ _SOURCES = {
     "ThreadSession": ".group_threads",
 }
 
-if not TYPE_CHECKING:  # Without this condition a type checker would accept any attribute.
+# Type checkers do not see `__getattr__`: with it they would accept any attribute of the module.
+if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _SOURCES)

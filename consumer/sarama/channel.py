@@ -1,4 +1,4 @@
-"""Channels like Go's, for the event loop: queues of errors, and of messages that were sent."""
+"""Channels like Go's, for the event loop: queues of errors, and of the messages that were sent."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from ..engine.timeouts import ReportIntervals
 
 T = TypeVar("T")
 
-# The number of errors that a channel keeps for a late reader, and that a throttle tracks.
+# The number of unread errors that a channel keeps, and of error texts that an `ErrorThrottle` tracks.
 MAX_ERRORS = 256
 
 
 class Channel(Generic[T]):
-    """`async for item in channel` ends when the channel is closed and empty.
+    """A queue of items that are read by `async for item in channel`; the loop ends when the channel is closed
+    and empty.
 
-    The channel keeps the last `limit` items for a late reader; with None, all items.
+    The channel keeps the last `limit` unread items, or all of them if `limit` is None.
     """
 
     def __init__(self, limit: int | None = MAX_ERRORS) -> None:
@@ -34,8 +35,8 @@ class Channel(Generic[T]):
         self._added.set()
 
     def last(self) -> T | None:
-        """Return the last item, or None if a reader has taken it. Another thread may take it at the same
-        time.
+        """Return the last item, or None if the channel is empty. Thread-safe: another thread may remove items
+        at the same time.
         """
         try:
             return self.items[-1]
@@ -43,7 +44,7 @@ class Channel(Generic[T]):
             return None
 
     def close(self) -> None:
-        """Add no more items."""
+        """Close the channel: iteration ends after the items that it holds."""
         self.closed = True
         self._added.set()
 
@@ -54,21 +55,21 @@ class Channel(Generic[T]):
             yield item
 
     async def ready(self) -> bool:
-        """Wait for an item; False if the channel is closed and empty."""
+        """Wait for an item. Return False if the channel is closed and empty."""
         while not self.items and not self.closed:
             self._added.clear()
             await self._added.wait()
         return bool(self.items)
 
     async def wait_for_room(self, limit: int) -> None:
-        """Wait until there are fewer than `limit` items."""
+        """Wait until the channel holds fewer than `limit` items."""
         while len(self.items) >= limit:
             self._removed.clear()
             await self._removed.wait()
 
 
 class ErrorThrottle:
-    """A throttle for repeated errors: each repetition is reported only after a longer interval.
+    """A throttle for repeated errors: the interval between two reports of the same error grows.
 
     Errors with different texts are throttled independently, because the errors of several partitions
     alternate.

@@ -1,4 +1,4 @@
-"""sarama's ConsumerGroup for asyncio: a handler, sessions, and a claim for each partition.
+"""sarama's ConsumerGroup for asyncio: sessions, with a handler that processes one claim for each partition.
 
     class Print:
         def setup(self, session): ...
@@ -12,26 +12,29 @@
         while True:
             await group.consume(["flights"], Print())
 
-`ConsumerGroup`, for threads, is in `group_threads`, and follows the same rules.
+`ConsumerGroup`, the class for threads, is in `group_threads`, and follows the same rules.
 
 Rules (those of sarama's consumer_group.go, unless another rule is stated):
 
-* `consume` runs one session: from the assignment to an eager rebalance, the return of a claim's handler, an
-  error, or `close`. Call it in a loop: the next call runs the next session.
-* With "cooperative-sticky" alone, a session continues through rebalances. Only the claims of revoked
-  partitions end, and new claims begin; retained claims are not interrupted.
-* A claim that ends returns no more records. (sarama continues to return buffered records.) The group waits
-  for its handler, at most `max_poll_interval_ms`. Then the marks are committed, and the partition is
-  released. Marks of lost partitions are not committed.
-* A session ends in this order: the handlers of the claims return, `cleanup` runs, the marks are committed,
-  those of `cleanup` too, and the partitions are released (M103). Heartbeats continue meanwhile (M113).
-* Only marks are committed: every auto_commit_interval_ms, at the end of a claim, and by `session.commit()`.
-  The next session returns records again that were not marked. With enable_auto_commit=False only
-  `session.commit()` commits, and marks after its last call are dropped.
+* `consume` runs one session. It begins with the assignment, and ends with an eager rebalance, the return of a
+  handler from `consume_claim`, an error, or `close`. Applications call `consume` in a loop: each call runs
+  the next session.
+* If "cooperative-sticky" is the only assignor, a session continues through rebalances. Only the claims of
+  revoked partitions end, and new claims begin; retained claims are not interrupted.
+* A claim that ends returns no more records. (sarama continues to return buffered records.) The group waits at
+  most `max_poll_interval_ms` until `consume_claim` returns. After that the marks are committed, and the
+  partition is released. Marks of lost partitions are not committed.
+* A session ends in this order: `consume_claim` returns for all claims, `cleanup` runs, all marks are
+  committed, those of `cleanup` included, and the partitions are released (M103). Heartbeats continue during
+  these steps (M113).
+* Only marked offsets are committed: every auto_commit_interval_ms, at the end of a claim, and by
+  `session.commit()`. Records that were not marked are returned again in the next session. With
+  enable_auto_commit=False only `session.commit()` commits, and marks that were made after the last
+  `session.commit()` are dropped.
 * An exception of `consume_claim` ends the session and is reported by `errors()`, even after the end of its
-  claim. An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported and raised,
-  except kproto's own errors, such as that of a commit after partitions were lost: these are only reported.
-* Errors that do not end a session are reported by `errors()`. Errors of a group that cannot be joined are
+  claim. An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported and raised. If
+  it is a `KprotoError`, such as a failed commit after partitions were lost, it is only reported.
+* Errors that do not end a session are reported by `errors()`. Errors that prevent the member from joining are
   raised by `consume`. A repeated error is reported again only after increasing intervals.
 * A paused partition stays paused in the next sessions, until it is resumed.
 """
@@ -59,23 +62,25 @@ from .channel import Channel, ErrorThrottle
 from .marks import Marks
 from .session import Claim, Handler, Session, check_handler
 
-POLL_S = 0.1  # The interval in seconds at which a session checks whether it has to end.
+POLL_S = 0.1  # The interval in seconds at which `consume` checks whether the session has to end.
 ERROR_PAUSE_S = 0.3
-# The part of close's timeout that is reserved for the last commit and LeaveGroup if handlers do not return.
+# The seconds of `close`'s timeout that are reserved for the last commit and LeaveGroup, in case handlers do
+# not return.
 LEAVE_S = 2.0
 
 
 class AsyncConsumerGroup(AsyncBlock):
-    """A member of a group for asyncio. It has the options of `AsyncConsumer`, and commits marks instead of
-    positions.
+    """A member of a group, for asyncio. Its options are those of `AsyncConsumer`; it commits marked offsets
+    instead of positions.
     """
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         if config.get("group_id") is None:
-            raise ConfigError("group_id", None, "a text: a handler's records are shared out in a group")
+            raise ConfigError("group_id", None, "a string: only a group assigns partitions to handlers")
         self._auto_commit = config.get("enable_auto_commit", True)
-        config["enable_auto_commit"] = False  # Marks are committed, not the offsets of returned records.
+        # This class commits the marks; the consumer would commit the offsets of returned records.
+        config["enable_auto_commit"] = False
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
         options = self.consumer.options
         self._commit_interval_s = options.auto_commit_interval_ms / 1000
@@ -88,13 +93,13 @@ class AsyncConsumerGroup(AsyncBlock):
         self._next_session: Session | None = None
         self._marks = Marks()
         self._paused: set[TopicPartition] = set()
-        # The assigned partitions according to the callbacks. The consumer's own assignment changes before a
-        # callback runs.
+        # The assigned partitions according to the listener's callbacks. The consumer's own assignment changes
+        # before a callback runs.
         self._assigned: set[TopicPartition] = set()
         self._committed_at = 0.0
         self._auto_commit_task: asyncio.Task[None] | None = None
         self._cleanup_error: Exception | None = None
-        # The task in which a handler's method runs now.
+        # The tasks in which methods of the handler run now.
         self._handler_tasks: set[asyncio.Task[Any] | None] = set()
         self._claim_tasks: set[asyncio.Task[None]] = set()
         self.error_channel: Channel[Exception] = Channel()
@@ -108,7 +113,8 @@ class AsyncConsumerGroup(AsyncBlock):
     # ---- public methods
 
     async def consume(self, topics: Iterable[str], handler: Handler[Session, Claim]) -> None:
-        """Run one session with these topics, and return at its end. The module's docstring has the rules.
+        """Run one session with these topics, and return at the session's end. The module's docstring has the
+        rules.
 
         Raises IllegalState if the group was closed, the exceptions of setup and cleanup, and errors that
         prevent this member from joining the group.
@@ -139,8 +145,8 @@ class AsyncConsumerGroup(AsyncBlock):
             raise self._cleanup_error
 
     def errors(self) -> AsyncIterator[Exception]:
-        """Return an iterator over the errors that end no session. It ends when the group is closed. The last
-        256 are kept.
+        """Return an iterator over the errors that do not end a session. The iterator ends when the group is
+        closed. The last 256 unread errors are kept.
         """
         return aiter(self.error_channel)
 
@@ -153,7 +159,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._pause(self._assigned.intersection(check.one_or_more_partitions("partitions", partitions)))
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Fetch these again."""
+        """Fetch from these partitions again."""
         self._resume(self._paused.intersection(check.one_or_more_partitions("partitions", partitions)))
 
     def pause_all(self) -> None:
@@ -165,11 +171,11 @@ class AsyncConsumerGroup(AsyncBlock):
         self._resume(set(self._paused))
 
     async def close(self, timeout: float = 30.0) -> None:
-        """End the session, commit what is marked, and leave the group.
+        """End the session, commit the marks, and leave the group.
 
-        Raises the error of the commit. Raises IllegalState in a handler, because close waits for the
-        handlers. Handlers that do not return in time are cancelled. If close itself is cancelled, it cancels
-        all handlers, and leaves the group within 2 s.
+        Raises the error of the last commit. Raises IllegalState in a handler, because `close` waits for the
+        handlers. Handlers that do not return within `timeout` seconds are cancelled. If `close` itself is
+        cancelled, it cancels all handlers, and leaves the group within 2 s.
         """
         timeout = check.seconds("timeout", timeout)
         if asyncio.current_task() in self._handler_tasks:
@@ -199,8 +205,8 @@ class AsyncConsumerGroup(AsyncBlock):
             task.cancel()
 
     async def _finish_session(self, timeout: float) -> KprotoError | None:
-        """Wait for the end of the session. If it does not end in time, commit here, and return the commit's
-        error.
+        """Wait for the end of the session. If the session does not end in time, commit its marks and return
+        the error of this commit.
         """
         patience = timeout - min(LEAVE_S, timeout / 4)
         try:
@@ -245,11 +251,11 @@ class AsyncConsumerGroup(AsyncBlock):
         await self._verify_marks()
         assignment = self.consumer.assignment()
         for partition, claim in session.by_partition.items():
-            # The partition was lost during setup. The next poll reports this.
+            # The partition was lost during `setup`. The next poll reports the loss.
             if partition not in assignment:
                 continue
             marked = self._marks.offset(partition)
-            if marked is not None:  # `setup` has moved the position, and the claim begins there.
+            if marked is not None:  # `setup` has marked an offset, at which the claim begins.
                 claim.discard()
                 self.consumer.seek(partition, marked)
             self._start_claim(session, claim)
@@ -267,10 +273,11 @@ class AsyncConsumerGroup(AsyncBlock):
             self._report(error, f"consume_claim of {claim.topic_partition}")
         finally:
             if not claim.ended:
-                self._session_ends = True  # As in sarama, a handler that returns ends the session.
+                # As in sarama, the session ends when `consume_claim` returns before its claim has ended.
+                self._session_ends = True
 
     async def _find_start(self, claim: Claim) -> bool:
-        """Find the offset at which a claim begins. Return False if that failed."""
+        """Set the offset at which a claim begins. Return False if the position could not be determined."""
         try:
             position = await self.consumer.position(claim.topic_partition)
         except KprotoError as error:
@@ -283,12 +290,14 @@ class AsyncConsumerGroup(AsyncBlock):
         return True
 
     async def _end_session(self) -> None:
-        """End a session whose partitions this member keeps. Records that are not marked are read again."""
+        """End a session whose partitions this member keeps. The next session reads records that were not
+        marked again.
+        """
         session, self._session = self._session, None
         if session is None or session.ended:
             return
         await self._end_claims(session, list(session.by_partition), last=True, commit=True)
-        # This commit was started before the last one, and ends with it.
+        # An auto commit that was started earlier is part of the session.
         if self._auto_commit_task is not None:
             await self._auto_commit_task
         for partition, claim in session.by_partition.items():
@@ -296,7 +305,7 @@ class AsyncConsumerGroup(AsyncBlock):
             next_offset = find_offset(partition)
             if not self._closing and partition in self.consumer.assignment():
                 start = claim.start if next_offset is None else next_offset
-                if start is not None:  # Otherwise no record of the partition was fetched.
+                if start is not None:  # It is None if no record of the partition was fetched.
                     self.consumer.seek(partition, start)
                 if partition not in self._paused:
                     self.consumer.resume(partition)
@@ -307,9 +316,9 @@ class AsyncConsumerGroup(AsyncBlock):
     async def _end_claims(
         self, session: Session, partitions: Sequence[TopicPartition], *, last: bool, commit: bool
     ) -> None:
-        """End claims, wait for their handlers, and with auto commit commit their marks.
+        """End claims and wait for their handlers. If auto commit is enabled, commit their marks.
 
-        `last` says that the session has no other claims, and ends: `cleanup` runs before the commit (M103).
+        With `last` the session has no other claims, so it ends: `cleanup` runs before the commit (M103).
         """
         claims = [session.by_partition[part] for part in partitions if part in session.by_partition]
         if last:
@@ -331,7 +340,8 @@ class AsyncConsumerGroup(AsyncBlock):
             try:
                 await self._call_handler("cleanup", session)
             except Exception as error:
-                # For example, the error of a commit after partitions were lost.
+                # A KprotoError is only reported, for example a commit that failed because partitions were
+                # lost.
                 if not isinstance(error, KprotoError):
                     self._cleanup_error = error
                 self._report(error, "cleanup")
@@ -344,7 +354,9 @@ class AsyncConsumerGroup(AsyncBlock):
     # ---- rebalances
 
     async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Add claims to the session if it continues, otherwise to the next one."""
+        """Add claims of these partitions to the current session if it continues, otherwise to the next
+        session.
+        """
         session = self._session
         if session is None or session.ended:
             session = self._next_session = self._next_session or Session(self)
@@ -356,7 +368,7 @@ class AsyncConsumerGroup(AsyncBlock):
                 self._start_claim(session, claim)
 
     async def on_removed(self, partitions: Sequence[TopicPartition], *, commit: bool) -> None:
-        """End the claims of partitions that were revoked or lost; the session ends with its last claim."""
+        """End the claims of partitions that were revoked or lost. The session ends with its last claim."""
         self._assigned.difference_update(partitions)
         for session in (self._session, self._next_session):
             if session is None or session.ended:
@@ -378,7 +390,7 @@ class AsyncConsumerGroup(AsyncBlock):
         return claim
 
     def _distribute(self, records: list[ConsumerRecord]) -> None:
-        """Add records to the queues of their claims."""
+        """Add each record to the queue of its partition's claim."""
         by_partition: dict[TopicPartition, list[ConsumerRecord]] = {}
         for record in records:
             by_partition.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
@@ -393,10 +405,10 @@ class AsyncConsumerGroup(AsyncBlock):
     def mark(
         self, session: Session, partition: TopicPartition, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark an offset for a session.
+        """Mark an offset, to be committed, for a partition that the session claims.
 
-        An offset that cannot be committed raises ConfigError here; otherwise the commit of all marks would
-        fail. The mark is ignored if the session does not claim the partition.
+        Raises ConfigError for an offset that cannot be committed, which would make the commit of all marks
+        fail. A mark of a partition that the session does not claim is ignored.
         """
         check.offset("offset", offset)
         check.any_text("metadata", metadata)
@@ -407,7 +419,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._marks.mark(partition, claim.start, offset, metadata, reset=reset)
 
     async def commit(self, partitions: set[TopicPartition] | None, timeout: float | None = None) -> None:
-        """Commit the marks of these partitions, or of all."""
+        """Commit the marks of these partitions, or of all partitions if None."""
         await self._verify_marks()
         offsets = self._marks.uncommitted(partitions)
         if offsets:
@@ -415,13 +427,15 @@ class AsyncConsumerGroup(AsyncBlock):
             self._marks.on_committed(offsets)
 
     async def _verify_marks(self) -> None:
-        """Drop marks of `setup` that are not above the committed offsets."""
+        """Drop the marks made by `setup` that are not above the group's committed offsets."""
         unverified = self._marks.unverified()
         if unverified:
             self._marks.verify(await self.consumer.committed(unverified))
 
     def _auto_commit_if_due(self) -> None:
-        """Start an auto commit in a task: a slow or missing coordinator does not delay the claims."""
+        """Start an auto commit if its interval has passed. It runs in a task, so a slow or missing
+        coordinator does not delay the claims.
+        """
         now = asyncio.get_running_loop().time()
         running = self._auto_commit_task is not None and not self._auto_commit_task.done()
         if self._auto_commit and not running and now - self._committed_at >= self._commit_interval_s:
@@ -467,7 +481,9 @@ class AsyncConsumerGroup(AsyncBlock):
         ]
 
     def _report(self, error: Exception, source: str = "") -> None:
-        """Report an error to `errors()` and the log. `source` is the handler's method that raised it."""
+        """Report an error to `errors()` and the log. `source` names the handler's method that raised it, if
+        one did.
+        """
         if source and source not in getattr(error, "__notes__", ()):
             error.add_note(source)
         last = self.error_channel.last()
@@ -481,16 +497,14 @@ class AsyncConsumerGroup(AsyncBlock):
 
 
 def close_in_handler() -> IllegalState:
-    """Return the error for a close that is called in a handler."""
-    return IllegalState(
-        "close() in a handler would wait for that handler: return from it, and close elsewhere"
-    )
+    """Return the error that `close` raises when a handler calls it."""
+    return IllegalState("close() waits for the handlers: call it outside a handler")
 
 
 async def _finish_uncancelled(task: asyncio.Task[None]) -> None:
-    """Wait for a task to end, even if the calling task is cancelled while it waits;
+    """Wait for a task to end, even if the calling task is cancelled during the wait.
 
-    then raise CancelledError.
+    After a cancellation this function raises CancelledError when the task has ended.
     """
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -1,7 +1,7 @@
-"""sarama's ConsumerGroup for threads; `group` has the rules of sessions and claims.
+"""sarama's ConsumerGroup for threads; the docstring of `group` has the rules of sessions and claims.
 
 The group runs in an event loop in its own thread, so heartbeats continue while handlers block. The handler of
-each claim has its own thread as well.
+each claim runs in a separate thread as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .session import Claim, Handler, Session, check_blocking_handler, check_hand
 
 
 class ThreadClaim:
-    """A claim for a handler in a thread: `for record in claim` ends when the claim does."""
+    """A claim for a handler that runs in a thread: `for record in claim` ends when the claim does."""
 
     def __init__(self, claim: Claim, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._claim = claim
@@ -45,7 +45,9 @@ class ThreadClaim:
 
     @property
     def high_water_mark(self) -> int:
-        """The offset after the partition's last record, as of the last fetch; before it, `initial_offset`."""
+        """The offset after the partition's last record, as of the last fetch. Before the first fetch it is
+        `initial_offset`.
+        """
         return self._claim.high_water_mark
 
     @property
@@ -54,7 +56,7 @@ class ThreadClaim:
         return self._claim.ended
 
     def messages(self) -> Iterator[ConsumerRecord]:
-        """Return the claim's records: sarama's name for iterating over the claim."""
+        """Return an iterator over the claim's records, under sarama's name."""
         return iter(self)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -68,9 +70,10 @@ class ThreadClaim:
 
 
 class ThreadSession:
-    """A session for handlers in threads: the methods of `Session`; `commit` blocks.
+    """A session for handlers that run in threads. It has the methods of `Session`; `commit` blocks.
 
-    `done` is set when the session ends. It is for handlers that do not wait for records.
+    `done` is set when the session ends, for handlers that do not notice the end of the records because they
+    wait for something else.
     """
 
     def __init__(self, session: Session, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
@@ -80,21 +83,21 @@ class ThreadSession:
 
     @property
     def claims(self) -> dict[str, list[int]]:
-        """Topic -> the partitions that are claimed now, in order."""
+        """The partitions that are claimed now: each topic is mapped to its partition numbers, in order."""
         return self._session.claims
 
     @property
     def member_id(self) -> str:
-        """The member id; after the session, the id that the member had in it."""
+        """The id of this member; after the session's end, the id that the member had in the session."""
         return self._session.member_id
 
     @property
     def generation_id(self) -> int:
-        """The group's generation; a cooperative session spans several."""
+        """The group's generation. It increases during a session if all rebalances are cooperative."""
         return self._session.generation_id
 
     def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:
-        """Mark everything up to this record as processed; see `Session.mark_message`."""
+        """Mark all records up to and including this one as processed; see `Session.mark_message`."""
         self._session.mark_message(record, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
@@ -106,12 +109,12 @@ class ThreadSession:
         self._session.reset_offset(topic, partition, offset, metadata)
 
     def commit(self) -> None:
-        """Commit the current marks. Raises the errors of the commit."""
+        """Commit the marks made so far. Raises the errors of the commit."""
         self._wait(self._session.commit())
 
 
 class _ThreadedHandler:
-    """Runs the methods of a blocking handler in threads: each claim has one of its own."""
+    """Runs the methods of a blocking handler in threads, one thread for each call."""
 
     def __init__(
         self,
@@ -134,14 +137,15 @@ class _ThreadedHandler:
         await self._run("cleanup", self._thread_session(session))
 
     def _thread_session(self, session: Session) -> ThreadSession:
-        """Return the same session object for each method of the handler."""
+        """Return the session that the handler sees: the same object in all of its methods."""
         if self._sessions is None or self._sessions[0] is not session:
             self._sessions = session, ThreadSession(session, self._wait)
         return self._sessions[1]
 
     async def _run(self, method: str, *arguments: Any) -> None:
         future: Future[BaseException | None] = Future()
-        # A thread cannot be cancelled, so it may end when no task waits for it.
+        # A running future cannot be cancelled. So the thread can set its result even if the waiting task was
+        # cancelled.
         future.set_running_or_notify_cancel()
 
         def work() -> None:
@@ -164,12 +168,13 @@ class _ThreadedHandler:
         raise failure
 
 
-# Exceptions such as SystemExit have another meaning if an event loop or a coroutine raises them.
+# Exceptions that a coroutine must not raise, because an event loop or the interpreter gives them another
+# meaning.
 _LOOP_ERRORS = (StopIteration, StopAsyncIteration, CancelledError)
 
 
 class ConsumerGroup(Block):
-    """A member of a group for threads: handlers may block. It has the options of `Consumer`."""
+    """A member of a group, for threads: handlers may block. Its options are those of `Consumer`."""
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
@@ -178,7 +183,7 @@ class ConsumerGroup(Block):
         self._handler_threads: set[int] = set()
 
     def consume(self, topics: Iterable[str], handler: Handler[ThreadSession, ThreadClaim]) -> None:
-        """Run one session with these topics, and return at its end. Call it in a loop.
+        """Run one session with these topics, and return at the session's end. Call this method in a loop.
 
         Raises IllegalState if the group was closed, the exceptions of setup and cleanup, and errors that
         prevent this member from joining the group.
@@ -190,10 +195,10 @@ class ConsumerGroup(Block):
         self._loop.run(self._group.consume(topics, threaded))
 
     def errors(self) -> Iterator[Exception]:
-        """Return an iterator over the errors that end no session, for a separate thread. It ends when the
-        group is closed.
+        """Return an iterator over the errors that do not end a session, to be read in a separate thread. The
+        iterator ends when the group is closed.
 
-        The last 256 are kept.
+        The last 256 unread errors are kept.
         """
         return self._loop.iterate(self._group.error_channel)
 
@@ -206,7 +211,7 @@ class ConsumerGroup(Block):
         self._loop.call(lambda: self._group.pause(partitions))
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Fetch these again."""
+        """Fetch from these partitions again."""
         self._loop.call(lambda: self._group.resume(partitions))
 
     def pause_all(self) -> None:
@@ -218,11 +223,11 @@ class ConsumerGroup(Block):
         self._loop.call(self._group.resume_all)
 
     def close(self, timeout: float = 30.0) -> None:
-        """End the session, commit what is marked, and leave the group.
+        """End the session, commit the marks, and leave the group.
 
-        Raises the error of the commit. Raises IllegalState in a handler, because close waits for the
-        handlers. Handlers that do not return in time are cancelled. If close itself is cancelled, it cancels
-        all handlers, and leaves the group within 2 s.
+        Raises the error of the last commit. Raises IllegalState in a handler, because `close` waits for the
+        handlers. Handlers that do not return within `timeout` seconds are cancelled. If `close` itself is
+        cancelled, it cancels all handlers, and leaves the group within 2 s.
         """
         timeout = seconds("timeout", timeout)
         if threading.get_ident() in self._handler_threads:

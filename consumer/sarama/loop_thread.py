@@ -1,4 +1,4 @@
-"""An event loop in its own thread, for a client that other threads call."""
+"""An event loop in its own thread, for an asyncio client that is called by other threads."""
 
 from __future__ import annotations
 
@@ -19,30 +19,33 @@ from ..blocking.signals import Held
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Seconds for which `close` waits until iterators have ended.
+# The seconds for which `close` lets the remaining tasks, such as those of iterators, end before it cancels
+# them.
 END_S = 0.05
-# Seconds between two checks of a waiting thread whether the loop still runs.
+# The seconds between two checks of a waiting thread that the loop still runs.
 CHECK_S = 1.0
 
 
 class Source(Protocol[R]):
-    """The source that `LoopThread.iterate` reads: a `Channel` or a `RecordQueue`."""
+    """A source of items for `LoopThread.iterate`: a `Channel` or a `RecordQueue`."""
 
     items: deque[R]
 
     async def ready(self) -> bool:
-        """Wait for an item; False if there are no more."""
+        """Wait for an item. Return False if the source has ended and is empty."""
         ...
 
 
 class LoopThread(Generic[T]):
-    """Runs an event loop until `close`. `make` creates `client` in the loop. Its exceptions are raised here.
+    """Runs an event loop in a thread until `close`. `make` creates `client` in the loop; its exceptions are
+    raised by the constructor.
 
-    The child of a fork does not have this thread. There every call raises IllegalState, and closing does
-    nothing.
+    The child process of a fork does not have this thread. In the child every call raises IllegalState, and
+    `close` does nothing.
 
-    Ctrl-C ends any wait without losing items. Locks that both threads use are taken while signals are held: a
-    Condition that Ctrl-C interrupts may stay locked, and the loop's thread would wait for it without end.
+    Ctrl-C ends each wait without losing items. Locks that both threads use are acquired while signals are
+    held. Otherwise Ctrl-C could interrupt a Condition and leave it locked, and the loop's thread would wait
+    for it without end.
     """
 
     def __init__(self, name: str, make: Callable[[], T]) -> None:
@@ -64,11 +67,11 @@ class LoopThread(Generic[T]):
 
     @property
     def ended(self) -> bool:
-        """Whether the loop has stopped."""
+        """Whether the loop has stopped, or this process is the child of a fork."""
         return self._forked or self._loop.is_closed()
 
     def check_usable(self, closed: str = "this client is closed; make a new one") -> None:
-        """Raise IllegalState if the loop has stopped."""
+        """Raise IllegalState if the loop has stopped, or in the child of a fork."""
         if self._forked:
             raise IllegalState(
                 "this client was opened before the process forked and belongs to the parent; "
@@ -87,10 +90,10 @@ class LoopThread(Generic[T]):
         try:
             return self._run(work)
         except CancelledError:
-            raise IllegalState("this client was closed meanwhile") from None
+            raise IllegalState("this client was closed during the call") from None
 
     def _run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine; raise CancelledError if the loop ends before it does."""
+        """Run a coroutine in the loop. Raise CancelledError if the loop ends before the coroutine."""
         done = threading.Lock()
         done.acquire()
         future: Future[R] | None = None
@@ -98,7 +101,7 @@ class LoopThread(Generic[T]):
             with Held():
                 future = self._start(work)
                 future.add_done_callback(lambda _: done.release())
-            # A loop that has stopped, and is not closed yet, accepts coroutines that it never runs.
+            # A loop that has stopped but is not closed yet accepts coroutines that it never runs.
             while not done.acquire(timeout=CHECK_S) and not self.ended:
                 pass
             with Held():
@@ -120,7 +123,7 @@ class LoopThread(Generic[T]):
     def _start(self, work: Coroutine[Any, Any, R]) -> Future[R]:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # The loop has ended in the meantime.
+        except RuntimeError:  # Another thread has closed the loop.
             work.close()
             raise CancelledError from None
 
@@ -133,7 +136,7 @@ class LoopThread(Generic[T]):
         return self.run(work())
 
     def iterate(self, source: Source[R]) -> Iterator[R]:
-        """Yield the items of `source` in this thread, until it ends or the loop does."""
+        """Yield the items of `source` in the calling thread, until the source or the loop ends."""
         if self._forked:
             self.check_usable()
         more = True
@@ -149,16 +152,16 @@ class LoopThread(Generic[T]):
                     more = False
 
     def close(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a last coroutine, and end the thread.
+        """Run a last coroutine in the loop, and end the thread.
 
-        A second call, at the same time or after Ctrl-C, waits for the same end.
+        A second call, from another thread or after Ctrl-C, waits for the thread as well.
         """
         if self.ended:
             work.close()
             return
         try:
             self._run(work)
-        except CancelledError:  # Another thread closed the loop first.
+        except CancelledError:  # Another thread has closed the loop first.
             pass
         finally:
             self._stop()
@@ -168,20 +171,21 @@ class LoopThread(Generic[T]):
         self._forked = True
 
     def on_exit(self) -> str:
-        """Return nothing: the client in the loop reports what it loses."""
+        """Return no warning: the client in the loop reports the records that it loses."""
         return ""
 
     def _stop(self) -> None:
         """Stop the loop, and wait for its thread.
 
-        The thread itself closes the loop, whichever thread waits.
+        The loop's thread closes the loop; the calling thread only waits.
         """
         lifecycle.unregister(self)
 
         async def stop() -> None:
             await asyncio.sleep(END_S)
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:  # Otherwise a thread that waits for one of them would never return.
+            # A thread may wait for a task in `run`; without the cancellation it would never return.
+            for task in tasks:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks, timeout=CHECK_S)
@@ -190,7 +194,7 @@ class LoopThread(Generic[T]):
         def start_to_stop() -> None:
             self._stopping = self._stopping or self._loop.create_task(stop())
 
-        with Held(), contextlib.suppress(RuntimeError):  # The loop has ended in the meantime.
+        with Held(), contextlib.suppress(RuntimeError):  # Another thread has closed the loop.
             self._loop.call_soon_threadsafe(start_to_stop)
         self._thread.join()
 
@@ -203,10 +207,10 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _take_first(items: deque[R]) -> list[R]:
-    """Take the first item, if there is one. If Ctrl-C interrupts the caller, the item is put back."""
+    """Remove and return the first item, or nothing if the queue is empty. Ctrl-C puts the item back."""
     items_taken: list[R] = []
     try:
-        # The queue is empty, or another thread has taken the item.
+        # An IndexError means that the queue is empty.
         with Held(), contextlib.suppress(IndexError):
             items_taken.append(items.popleft())
     except BaseException:

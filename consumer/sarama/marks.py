@@ -1,9 +1,9 @@
 """The offsets that the handlers of a member have marked, and which of them are committed.
 
-* A mark is never lowered, except by a reset. A mark that `setup` makes is compared with the group's
-  committed offset, which has to be fetched first: until then the mark is unverified.
-* A mark that was made while a commit was in flight is committed by the next one.
-* Thread-safe: handlers mark in their threads, commits are sent in the event loop.
+* A mark is never lowered, except by a reset. A mark that `setup` makes is unverified: it must be compared
+  with the group's committed offset, which has not been fetched yet.
+* An offset that was marked while a commit was in flight is committed by the next commit.
+* The class is thread-safe: handlers mark offsets in their threads, and commits are sent in the event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Mark(msgspec.Struct):
     offset: int
     metadata: str
     unverified: bool
-    committed: int | None  # The last offset of the partition that this session has committed.
+    committed: int | None  # The last offset that this session has committed for the partition.
     dirty: bool = True
 
 
@@ -38,7 +38,8 @@ class Marks:
     def mark(
         self, partition: TopicPartition, start: int | None, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark `offset`. `start` is the offset at which the claim began; None in `setup`, before it begins.
+        """Mark `offset`. `start` is the offset at which the claim began, or None in `setup`, before the claim
+        begins.
 
         With `reset`, the mark may be lower than the previous one.
         """
@@ -51,7 +52,7 @@ class Marks:
                 self._marks[partition] = _Mark(offset, metadata, unverified, committed)
 
     def offset(self, partition: TopicPartition) -> int | None:
-        """Return the mark of a partition; None if it has none."""
+        """Return the marked offset of a partition, or None if nothing is marked."""
         mark = self._marks.get(partition)
         return None if mark is None else mark.offset
 
@@ -61,12 +62,14 @@ class Marks:
         return None if mark is None else mark.committed
 
     def unverified(self) -> set[TopicPartition]:
-        """Return the partitions whose committed offset has to be known before their marks count."""
+        """Return the partitions with an unverified mark: their committed offsets have to be fetched first."""
         with self._lock:
             return {partition for partition, mark in self._marks.items() if mark.unverified}
 
     def verify(self, committed: Mapping[TopicPartition, CommittedOffset | None]) -> None:
-        """Drop the unverified marks that are not above these committed offsets."""
+        """Drop each unverified mark that is not above its partition's committed offset; the others become
+        verified.
+        """
         with self._lock:
             for partition, offset in committed.items():
                 mark = self._marks.get(partition)
@@ -77,7 +80,7 @@ class Marks:
                     del self._marks[partition]
 
     def uncommitted(self, partitions: Collection[TopicPartition] | None) -> Offsets:
-        """Return the marks of these partitions, or of all, that are to be committed."""
+        """Return the marks that are not committed yet, of these partitions, or of all partitions if None."""
         with self._lock:
             return {
                 partition: (mark.offset, mark.metadata)
@@ -86,14 +89,14 @@ class Marks:
             }
 
     def on_committed(self, offsets: Offsets) -> None:
-        """These offsets were committed."""
+        """Note that these offsets were committed."""
         with self._lock:
             for partition, (offset, metadata) in offsets.items():
                 mark = self._marks.get(partition)
                 if mark is None:
                     continue
                 mark.committed = offset
-                # Otherwise the partition was marked again during the commit.
+                # If they differ, the partition was marked again during the commit.
                 if (mark.offset, mark.metadata) == (offset, metadata):
                     mark.dirty = False
 

@@ -1,4 +1,4 @@
-"""The messages of sarama's producers, and the errors of those that were not sent."""
+"""The messages that sarama's producers accept, and the errors of messages that were not sent."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from kproto.errors import ConfigError, KprotoError, RequestTimedOut
 from ..delivery import Delivery
 from ..validation import Buffer, Headers, optional, seconds
 
-# The number of results of a producer that may wait for a reader.
+# The number of unread results with which a producer still accepts messages.
 MAX_UNREAD = 10_000
 
 
 class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
-    """One message. After the delivery, `partition`, `offset` and `timestamp` (ms) hold its place in the log.
+    """A message to send. After the delivery, `partition`, `offset` and `timestamp` (ms) are those of the
+    record in the log.
 
-    If `partition` is set, the message goes there. With acks=0 the broker reports no offset, and `offset`
-    stays None. `metadata` belongs to the application, and is not sent.
+    A message with a `partition` is sent to that partition. With acks=0 the broker reports no offset, and
+    `offset` stays None. `metadata` belongs to the application, and is not sent.
     """
 
     topic: str
@@ -34,14 +35,14 @@ class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
     offset: int | None = None
 
     def set_place(self, delivery: Delivery) -> ProducerMessage:
-        """Set the message's place after a successful delivery."""
+        """Set the message's partition, offset and timestamp from a successful delivery."""
         record = delivery.result()
         self.partition, self.offset, self.timestamp = record.partition, record.offset, record.timestamp
         return self
 
 
 class ProducerError(KprotoError):
-    """A message that was not delivered, with the error."""
+    """The error of a message that was not delivered; holds the message and the error."""
 
     def __init__(self, message: ProducerMessage, error: BaseException) -> None:
         super().__init__(message, error)
@@ -53,7 +54,7 @@ class ProducerError(KprotoError):
 
 
 class ProducerErrors(KprotoError):
-    """Several messages that were not delivered; `errors` has one entry for each."""
+    """The errors of several messages that were not delivered; `errors` has one ProducerError for each."""
 
     def __init__(self, errors: Iterable[ProducerError]) -> None:
         self.errors = list(errors)
@@ -64,17 +65,19 @@ class ProducerErrors(KprotoError):
 
 
 def send_arguments(message: object) -> tuple[Any, ...]:
-    """Return a message as the arguments of `Producer.send`. Raises ConfigError for another object."""
+    """Return the message's fields as the arguments of `Producer.send`. Raises ConfigError unless it is a
+    ProducerMessage.
+    """
     if not isinstance(message, ProducerMessage):
         raise ConfigError("message", message, "a ProducerMessage")
     return message.topic, message.value, message.key, message.partition, message.timestamp, message.headers
 
 
 def check_messages(messages: object) -> list[ProducerMessage]:
-    """Return the messages as a list. Raises ConfigError if one is another object."""
+    """Return the messages as a list. Raises ConfigError unless each is a ProducerMessage."""
     iterable: Any = messages
     if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
-        raise ConfigError("messages", messages, "several ProducerMessage")
+        raise ConfigError("messages", messages, "an iterable of ProducerMessage")
     checked = list(iterable)
     for message in checked:
         send_arguments(message)
@@ -82,14 +85,14 @@ def check_messages(messages: object) -> list[ProducerMessage]:
 
 
 class MessageFailures:
-    """Collects the errors of several messages."""
+    """Collects the errors of several messages, to raise them together."""
 
     def __init__(self) -> None:
         self._errors: list[ProducerError] = []
 
     @contextmanager
     def collect(self, message: ProducerMessage) -> Generator[None]:
-        """Collect an exception of the block as the error of `message`."""
+        """Collect a KprotoError that the block raises, as the error of `message`."""
         try:
             yield
         except KprotoError as error:
@@ -102,18 +105,22 @@ class MessageFailures:
 
 
 def close_timeout(timeout: float | None) -> float | None:
-    """Check the timeout of a close: seconds, or None for the timeout of the options."""
+    """Check the timeout of a `close` and return it: seconds, or None for the default of the producer's
+    options.
+    """
     return optional(seconds, "timeout", timeout)
 
 
 def still_closing(timeout: float | None) -> RequestTimedOut:
-    """Return the error of a close that waited for an earlier `async_close`."""
+    """Return the error of a `close` whose timeout passed while an earlier `async_close` was still at work."""
     detail = "async_close() was called before, and what was sent is not acknowledged yet"
     return RequestTimedOut("close", int((timeout or 0) * 1000), detail)
 
 
 def check_returns(return_successes: bool, return_errors: bool) -> None:
-    """Raise ConfigError unless both are True, as a SyncProducer needs."""
+    """Raise ConfigError unless both options are True: a SyncProducer returns or raises each result."""
     for name, value in (("return_successes", return_successes), ("return_errors", return_errors)):
         if value is not True:
-            raise ConfigError(name, value, "True: send_message() waits for what becomes of a message")
+            raise ConfigError(
+                name, value, "True: send_message() returns or raises the result of each message"
+            )

@@ -5,18 +5,18 @@
         async for record in flights:
             print(record.offset, flights.high_water_mark)
 
-`PartitionConsumers`, for threads, is in `partitions_threads`.
+`PartitionConsumers`, the class for threads, is in `partitions_threads`.
 
 Rules (those of sarama's consumer.go, unless another rule is stated):
 
-* An offset outside the log is rejected when consuming would begin: OffsetOutOfRange. If the log's start
-  passes the position later, `errors()` reports it, and the messages of the partition end: the application
-  decides where to continue.
-* `close` and `async_close` add no more messages; `async_close` still returns the queued ones.
-* A partition whose messages are not read pauses by itself, and delays no other. sarama's consumer drops it
-  from the fetches only after MaxProcessingTime.
-* An error that is repeated is reported, by `errors()` and the log, after growing intervals only.
-* No offsets are committed. `ConsumerGroup` commits.
+* `consume_partition` raises OffsetOutOfRange for an offset outside the log. If the start of the log passes
+  the position later, `errors()` reports it, and the partition's messages end: the application decides where
+  to continue.
+* After `close` and `async_close` no more messages are queued. `async_close` still returns the queued ones.
+* A partition is paused while its queue is full, and does not delay other partitions. sarama's consumer stops
+  fetching from such a partition only after MaxProcessingTime.
+* A repeated error is reported, by `errors()` and the log, only after increasing intervals.
+* No offsets are committed; `ConsumerGroup` commits offsets.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ ERROR_PAUSE_S = 0.3
 
 
 class AsyncPartitionConsumer(RecordQueue):
-    """One partition. `async for record in consumer` ends when the consumer is closed, or when the log does
-    not have its position any more.
+    """A consumer of one partition. `async for record in consumer` ends when the consumer is closed, or when
+    its position is no longer in the log.
     """
 
     def __init__(
@@ -77,7 +77,9 @@ class AsyncPartitionConsumer(RecordQueue):
         return self.high_water_mark
 
     def errors(self) -> AsyncIterator[Exception]:
-        """Return an iterator over the errors. It ends when the messages end. The last 256 errors are kept."""
+        """Return an iterator over the errors. The iterator ends when the messages end. The last 256 unread
+        errors are kept.
+        """
         return aiter(self.error_channel)
 
     @property
@@ -86,7 +88,7 @@ class AsyncPartitionConsumer(RecordQueue):
         return self._paused
 
     def async_close(self) -> None:
-        """Stop fetching. Queued records are still returned; then messages and errors end."""
+        """Stop fetching. The iterators of messages and errors end after the queued records were returned."""
         self._owner.remove(self)
 
     async def close(self) -> None:
@@ -95,7 +97,7 @@ class AsyncPartitionConsumer(RecordQueue):
         self.end()
 
     def stop(self, error: Exception | None = None) -> None:
-        """End the queue of records. `error`, if there is one, is the reason."""
+        """End the queue after its last record. `error`, if given, is the reason, and is reported first."""
         if error is not None:
             self.error_channel.put(error)
         self.end(drop=False)
@@ -103,17 +105,17 @@ class AsyncPartitionConsumer(RecordQueue):
 
 
 class AsyncPartitionConsumers(AsyncBlock):
-    """Any number of partitions over one client, for asyncio. It has the options of `AsyncConsumer`, without a
-    group.
+    """Consumers of any number of partitions over one client, for asyncio. The options are those of
+    `AsyncConsumer`, without a group.
     """
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         group, reset = config.get("group_id"), config.get("auto_offset_reset", "none")
         if group is not None:
-            raise ConfigError("group_id", group, "None: nothing is committed here; ConsumerGroup does")
+            raise ConfigError("group_id", group, "None: this class commits no offsets; use ConsumerGroup")
         if reset != "none":
-            allowed = 'only "none": consume_partition() says where each one begins'
+            allowed = 'only "none": consume_partition() takes the offset at which a partition begins'
             raise ConfigError("auto_offset_reset", reset, allowed)
         config["auto_offset_reset"] = "none"
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
@@ -125,7 +127,7 @@ class AsyncPartitionConsumers(AsyncBlock):
     async def consume_partition(
         self, topic: str, partition: int, offset: Start = NEWEST
     ) -> AsyncPartitionConsumer:
-        """Start to read a partition at `offset`, `OLDEST` or `NEWEST`.
+        """Start to read a partition at `offset`: a number, `OLDEST` or `NEWEST`.
 
         Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
         that is already consumed.
@@ -136,7 +138,7 @@ class AsyncPartitionConsumers(AsyncBlock):
             raise ConfigError("offset", offset, "an offset that is not negative, OLDEST or NEWEST")
         self._check_open()
         if checked in self._open or checked in self._opening:
-            raise IllegalState(f"{checked} is consumed already; close() that one first")
+            raise IllegalState(f"{checked} is being consumed already; close() that consumer first")
         self._opening.add(checked)
         try:
             start, end = await self._resolve_offset(checked, offset)
@@ -152,7 +154,7 @@ class AsyncPartitionConsumers(AsyncBlock):
         return consumer
 
     async def _resolve_offset(self, partition: TopicPartition, offset: Start) -> tuple[int, int]:
-        """Return the start offset, and the end of the log."""
+        """Return the offset at which to start, and the offset after the log's last record."""
         if partition not in await self.consumer.partitions_for(partition.topic):
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", str(partition))
         earliest = (await self.consumer.list_offsets({partition: "earliest"}))[partition]
@@ -165,28 +167,30 @@ class AsyncPartitionConsumers(AsyncBlock):
         return start, newest
 
     async def partitions(self, topic: str) -> list[int]:
-        """Return the topic's partitions; raises UnknownTopic."""
+        """Return the numbers of the topic's partitions. Raises UnknownTopic."""
         return sorted(partition.partition for partition in await self.consumer.partitions_for(topic))
 
     def high_water_marks(self) -> dict[TopicPartition, int]:
-        """Return the `high_water_mark` of each partition that is consumed."""
+        """Return the `high_water_mark` of each partition that is being consumed."""
         return {partition: consumer.high_water_mark for partition, consumer in self._open.items()}
 
     def pause_all(self) -> None:
-        """Pause all partitions that are consumed."""
+        """Pause all partitions that are being consumed."""
         for consumer in self._open.values():
             consumer.pause()
 
     def resume_all(self) -> None:
-        """Resume all partitions that are consumed."""
+        """Resume all partitions that are being consumed."""
         for consumer in self._open.values():
             consumer.resume()
 
     def remove(self, consumer: AsyncPartitionConsumer, error: Exception | None = None) -> None:
-        """Stop the consumer of one partition. `error`, if there is one, is the reason."""
+        """Stop the consumer of one partition. `error`, if given, is the reason, and is reported to its
+        reader.
+        """
         if self._open.get(consumer.topic_partition) is consumer:
             del self._open[consumer.topic_partition]
-            with contextlib.suppress(IllegalState):  # the client is closed
+            with contextlib.suppress(IllegalState):  # `assign` fails if the client is closed.
                 self.consumer.assign(dict.fromkeys(self._open))
         consumer.stop(error)
 
@@ -214,7 +218,7 @@ class AsyncPartitionConsumers(AsyncBlock):
                 records = await self.consumer.poll(POLL_S)
             except OffsetOutOfRange as error:
                 await self._remove_out_of_range(error)
-            # The last partition was closed during this poll. Another one may have been added in the meantime.
+            # The last partition was closed during this poll, and another one may have been added since.
             except IllegalState:
                 await asyncio.sleep(RECHECK_S)
             except KprotoError as error:
@@ -223,7 +227,8 @@ class AsyncPartitionConsumers(AsyncBlock):
                     for consumer in self._open.values():
                         consumer.error_channel.put(error)
                 await asyncio.sleep(ERROR_PAUSE_S)
-            except Exception as error:  # The client has failed, so no reader may wait for records.
+            # The client has failed: end all queues, so that no reader waits for records.
+            except Exception as error:
                 for consumer in list(self._open.values()):
                     self.remove(consumer, error)
                 raise
@@ -242,7 +247,7 @@ class AsyncPartitionConsumers(AsyncBlock):
                 self.remove(consumer, error if is_meant else own_error)
 
     def _distribute(self, records: list[ConsumerRecord]) -> None:
-        """Add records to the queues of their partitions."""
+        """Add each record to the queue of its partition."""
         by_partition: dict[TopicPartition, list[ConsumerRecord]] = {}
         for record in records:
             by_partition.setdefault(TopicPartition(record.topic, record.partition), []).append(record)

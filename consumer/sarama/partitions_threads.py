@@ -1,4 +1,4 @@
-"""sarama's Consumer and PartitionConsumer for threads; `partitions` has the rules.
+"""sarama's Consumer and PartitionConsumer for threads; the docstring of `partitions` has the rules.
 
 with PartitionConsumers("localhost:9092") as consumers:
     for record in consumers.consume_partition("flights", 0, OLDEST):
@@ -22,8 +22,8 @@ from .partitions import NEWEST, AsyncPartitionConsumer, AsyncPartitionConsumers,
 
 
 class PartitionConsumer:
-    """One partition. `for record in consumer` ends when the consumer is closed, or when the log does not have
-    its position any more.
+    """A consumer of one partition. `for record in consumer` ends when the consumer is closed, or when its
+    position is no longer in the log.
     """
 
     def __init__(self, consumer: AsyncPartitionConsumer, loop: LoopThread[AsyncPartitionConsumers]) -> None:
@@ -37,19 +37,23 @@ class PartitionConsumer:
         return repr(self._consumer)
 
     def messages(self) -> Iterator[ConsumerRecord]:
-        """Return the records: sarama's name for iterating over this object."""
+        """Return an iterator over the records, under sarama's name."""
         return iter(self)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self._loop.iterate(self._consumer)
 
     def errors(self) -> Iterator[Exception]:
-        """Return an iterator over the errors, for a separate thread. It ends when the messages end."""
+        """Return an iterator over the errors, to be read in a separate thread. The iterator ends when the
+        messages end.
+        """
         return self._loop.iterate(self._consumer.error_channel)
 
     @property
     def high_water_mark_offset(self) -> int:
-        """The offset after the partition's last record, as of the last fetch, or of the start."""
+        """The offset after the partition's last record, as of the last fetch, or of the start before the
+        first fetch.
+        """
         return self._consumer.high_water_mark
 
     @property
@@ -62,11 +66,11 @@ class PartitionConsumer:
         self._loop.call(self._consumer.pause)
 
     def resume(self) -> None:
-        """Fetch again."""
+        """Resume fetching."""
         self._loop.call(self._consumer.resume)
 
     def async_close(self) -> None:
-        """Stop fetching. Queued records are still returned; then messages and errors end."""
+        """Stop fetching. The iterators of messages and errors end after the queued records were returned."""
         if not self._loop.ended:
             self._loop.call(self._consumer.async_close)
 
@@ -77,8 +81,8 @@ class PartitionConsumer:
 
 
 class PartitionConsumers(Block):
-    """Any number of partitions over one client, for threads. It has the options of `Consumer`, without a
-    group.
+    """Consumers of any number of partitions over one client, for threads. The options are those of
+    `Consumer`, without a group.
     """
 
     @hide_secrets
@@ -89,7 +93,7 @@ class PartitionConsumers(Block):
         self._loop = LoopThread("kproto-partitions", make)
 
     def consume_partition(self, topic: str, partition: int, offset: Start = NEWEST) -> PartitionConsumer:
-        """Start to read a partition at `offset`, `OLDEST` or `NEWEST`.
+        """Start to read a partition at `offset`: a number, `OLDEST` or `NEWEST`.
 
         Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
         that is already consumed.
@@ -99,19 +103,19 @@ class PartitionConsumers(Block):
         return PartitionConsumer(consumer, self._loop)
 
     def partitions(self, topic: str) -> list[int]:
-        """Return the topic's partitions; raises UnknownTopic."""
+        """Return the numbers of the topic's partitions. Raises UnknownTopic."""
         return self._loop.run(self._loop.client.partitions(topic))
 
     def high_water_marks(self) -> dict[TopicPartition, int]:
-        """Return the `high_water_mark_offset` of each partition that is consumed."""
+        """Return the `high_water_mark_offset` of each partition that is being consumed."""
         return self._loop.call(self._loop.client.high_water_marks)
 
     def pause_all(self) -> None:
-        """Pause all partitions that are consumed."""
+        """Pause all partitions that are being consumed."""
         self._loop.call(self._loop.client.pause_all)
 
     def resume_all(self) -> None:
-        """Resume all partitions that are consumed."""
+        """Resume all partitions that are being consumed."""
         self._loop.call(self._loop.client.resume_all)
 
     def close(self, timeout: float = 30.0) -> None:

@@ -1,5 +1,5 @@
-"""sarama's two producers, for asyncio: SyncProducer waits for each message, QueueProducer has an input queue
-and result queues.
+"""sarama's two producers, for asyncio: a SyncProducer waits for each message, a QueueProducer has an input
+queue and result queues.
 
     async with AsyncSyncProducer("localhost:9092") as producer:
         partition, offset = await producer.send_message(ProducerMessage(topic="flights", value=b"UA1545"))
@@ -9,17 +9,18 @@ and result queues.
         async for message in producer.successes(): ...       # in a task of its own
         async for error in producer.errors(): ...            # error.message, error.error
 
-`SyncProducer` and `QueueProducer`, for threads, are in `producers_threads`.
+`SyncProducer` and `QueueProducer`, the classes for threads, are in `producers_threads`.
 
 Rules (those of sarama's sync_producer.go and async_producer.go, unless another rule is stated):
 
-* The engine is that of `Producer`: idempotent and acks="all" by default, and keys are partitioned as in
-  Java. sarama's default waits for the leader only, and hashes keys with FNV-1a.
-* Each message ends once: in `successes` or in `errors`, if these are returned. Errors that are not returned
-  are logged.
-* `input` waits while `MAX_UNREAD` outcomes are not read, for at most max_block_ms: then it raises
-  RequestTimedOut. sarama's whole producer blocks for ever.
-* `close` waits for what was sent, ends both iterators, and raises the errors that were not read.
+* The defaults are those of `Producer`: it is idempotent, has acks="all", and partitions keys as Java does.
+  sarama's producer waits for the leader only by default, and hashes keys with FNV-1a.
+* Each message appears once: in `successes` or in `errors`, if return_successes or return_errors is set.
+  Errors that are not returned are logged.
+* `input` waits while `MAX_UNREAD` results are unread. After max_block_ms it raises RequestTimedOut; sarama's
+  producer would block without end.
+* `close` waits for the messages that were queued, ends both iterators, and raises the errors that were not
+  read.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from .messages import (
 
 
 class AsyncSyncProducer(AsyncBlock):
-    """The asyncio twin of `SyncProducer`: sends messages and waits for them. Several tasks may use it."""
+    """Sends messages and waits for each: `SyncProducer` for asyncio. Several tasks may use one producer."""
 
     @hide_secrets
     def __init__(
@@ -68,9 +69,9 @@ class AsyncSyncProducer(AsyncBlock):
         self._producer = AsyncProducer(bootstrap_servers, **config)
 
     async def send_message(self, message: ProducerMessage) -> tuple[int, int | None]:
-        """Send a message, and return its partition and offset; they are also set in the message.
+        """Send a message, and return its partition and offset, which are also set in the message.
 
-        With acks=0 the offset is None. Raises the errors of `AsyncProducer.send`, and the error of the
+        With acks=0 the returned offset is None. Raises the errors of `AsyncProducer.send` and of the
         delivery.
         """
         delivery = await _send(self._producer, message)
@@ -80,7 +81,9 @@ class AsyncSyncProducer(AsyncBlock):
         return message.partition, message.offset
 
     async def send_messages(self, messages: Iterable[ProducerMessage]) -> None:
-        """Send all messages, and wait for them. Raises ProducerErrors for those that failed."""
+        """Send all messages, and wait until each is delivered or has failed. Raises ProducerErrors for those
+        that failed.
+        """
         failures = MessageFailures()
         in_flight: list[tuple[ProducerMessage, Delivery]] = []
         for message in check_messages(messages):
@@ -93,12 +96,12 @@ class AsyncSyncProducer(AsyncBlock):
         failures.raise_errors()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait for the messages that other tasks are sending, and close."""
+        """Wait for the messages that other tasks are sending, and close the producer."""
         await self._producer.close(timeout)
 
 
 class AsyncQueueProducer(AsyncBlock):
-    """The asyncio twin of `QueueProducer`: queues messages and reports their outcomes later."""
+    """Queues messages and reports their results later: `QueueProducer` for asyncio."""
 
     @hide_secrets
     def __init__(
@@ -118,8 +121,9 @@ class AsyncQueueProducer(AsyncBlock):
     async def input(self, message: ProducerMessage) -> None:
         """Queue a message.
 
-        Raises ConfigError for values that no message can have, IllegalState after close, and RequestTimedOut
-        if the results of other messages are not read. Other errors are returned by `errors()`.
+        Raises ConfigError for values that no message can have, IllegalState after `close`, and
+        RequestTimedOut if the results of earlier messages are not read. All other errors are returned by
+        `errors()`.
         """
         if self._closing is not None:
             raise IllegalState("this producer is closed; make a new one")
@@ -141,11 +145,11 @@ class AsyncQueueProducer(AsyncBlock):
                     if channel is not None:
                         await channel.wait_for_room(MAX_UNREAD)
         except TimeoutError:
-            detail = f"{MAX_UNREAD} outcomes wait: read successes() and errors(), or don't have them returned"
+            detail = f"{MAX_UNREAD} results are unread: read them, or disable return_*"
             raise RequestTimedOut("input", limit_ms, detail) from None
 
     def successes(self) -> AsyncIterator[ProducerMessage]:
-        """Return an iterator over the delivered messages. It ends with the producer. Needs
+        """Return an iterator over the delivered messages, which ends when the producer has closed. Requires
         return_successes=True.
         """
         if self._successes is None:
@@ -153,7 +157,9 @@ class AsyncQueueProducer(AsyncBlock):
         return aiter(self._successes)
 
     def errors(self) -> AsyncIterator[ProducerError]:
-        """Return an iterator over the messages that were not delivered. It ends with the producer."""
+        """Return an iterator over the messages that were not delivered, which ends when the producer has
+        closed.
+        """
         if self._errors is None:
             raise ConfigError("return_errors", False, "True, to read errors()")
         self._errors_requested = True
@@ -173,14 +179,16 @@ class AsyncQueueProducer(AsyncBlock):
             self._errors.put(error)
 
     def async_close(self) -> None:
-        """Accept no more messages, and return immediately. Both iterators end after the last result."""
+        """Accept no more messages, and return immediately. `successes()` and `errors()` end after the last
+        result.
+        """
         self._closing = self._closing or asyncio.ensure_future(self._finish(None))
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait at most `timeout` seconds for the messages that were sent, and close.
+        """Wait at most `timeout` seconds for the queued messages, and close the producer.
 
-        Raises ProducerErrors for messages that failed, if `errors()` was not called. Raises RequestTimedOut
-        if an earlier `async_close` needs longer than this.
+        Raises ProducerErrors for messages that failed, if `errors()` was never called. Raises RequestTimedOut
+        if an earlier `async_close` is not finished within `timeout`.
         """
         timeout = close_timeout(timeout)
         if self._closing is not None:
@@ -196,9 +204,10 @@ class AsyncQueueProducer(AsyncBlock):
         try:
             await self._producer.close(timeout)
         except KprotoError:
-            pass  # Each message has reported its own error.
+            pass  # The error of each message was reported for the message.
         finally:
-            await asyncio.sleep(0)  # The callbacks of the deliveries run in the loop.
+            # The loop first runs the callbacks of the deliveries, which add their results.
+            await asyncio.sleep(0)
             for channel in (self._successes, self._errors):
                 if channel is not None:
                     channel.close()

@@ -1,4 +1,4 @@
-"""sarama's two producers, for threads; `producers` has the rules.
+"""sarama's two producers, for threads; the docstring of `producers` has the rules.
 
 with SyncProducer("localhost:9092") as producer:
     partition, offset = producer.send_message(ProducerMessage(topic="flights", value=b"UA1545"))
@@ -39,10 +39,10 @@ from .messages import (
 
 
 class SyncProducer(Block):
-    """Sends messages and waits for them, for threads. It has the options of `Producer`; linger_ms is 0 by
+    """Sends messages and waits for each, for threads. The options are those of `Producer`; linger_ms is 0 by
     default.
 
-    Several threads may use it.
+    Several threads may use one producer.
     """
 
     @hide_secrets
@@ -59,9 +59,9 @@ class SyncProducer(Block):
         self._producer = Producer(bootstrap_servers, **config)
 
     def send_message(self, message: ProducerMessage) -> tuple[int, int | None]:
-        """Send a message, and return its partition and offset; they are also set in the message.
+        """Send a message, and return its partition and offset, which are also set in the message.
 
-        With acks=0 the offset is None. Raises the errors of `Producer.send`, and the error of the delivery.
+        With acks=0 the returned offset is None. Raises the errors of `Producer.send` and of the delivery.
         """
         delivery = _send(self._producer, message)
         message.set_place(delivery)
@@ -69,7 +69,9 @@ class SyncProducer(Block):
         return message.partition, message.offset
 
     def send_messages(self, messages: Iterable[ProducerMessage]) -> None:
-        """Send all messages, and wait for them. Raises ProducerErrors for those that failed."""
+        """Send all messages, and wait until each is delivered or has failed. Raises ProducerErrors for those
+        that failed.
+        """
         failures = MessageFailures()
         in_flight: list[tuple[ProducerMessage, Delivery]] = []
         for message in check_messages(messages):
@@ -81,14 +83,14 @@ class SyncProducer(Block):
         failures.raise_errors()
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait for the messages that other threads are sending, and close."""
+        """Wait for the messages that other threads are sending, and close the producer."""
         self._producer.close(timeout)
 
 
 class QueueProducer(Block):
-    """Queues messages and reports their outcomes later, for threads: sarama's AsyncProducer.
+    """Queues messages and reports their results later, for threads: sarama's AsyncProducer.
 
-    It has the options of `Producer`. Several threads may use it.
+    The options are those of `Producer`. Several threads may use one producer.
     """
 
     @hide_secrets
@@ -111,8 +113,9 @@ class QueueProducer(Block):
     def input(self, message: ProducerMessage) -> None:
         """Queue a message.
 
-        Raises ConfigError for values that no message can have, IllegalState after close, and RequestTimedOut
-        if the results of other messages are not read. Other errors are returned by `errors()`.
+        Raises ConfigError for values that no message can have, IllegalState after `close`, and
+        RequestTimedOut if the results of earlier messages are not read. All other errors are returned by
+        `errors()`.
         """
         self._wait_for_room()
         try:
@@ -130,9 +133,7 @@ class QueueProducer(Block):
             if self._closing:
                 raise IllegalState("this producer is closed; make a new one")
             if not self._changed.wait_for(self._has_room, limit_ms / 1000):
-                detail = (
-                    f"{MAX_UNREAD} outcomes wait: read successes() and errors(), or don't have them returned"
-                )
+                detail = f"{MAX_UNREAD} results are unread: read them, or disable return_*"
                 raise RequestTimedOut("input", limit_ms, detail)
 
     def _has_room(self) -> bool:
@@ -141,7 +142,7 @@ class QueueProducer(Block):
         )
 
     def successes(self) -> Iterator[ProducerMessage]:
-        """Return an iterator over the delivered messages. It ends with the producer. Needs
+        """Return an iterator over the delivered messages, which ends when the producer has closed. Requires
         return_successes=True.
         """
         if self._successes is None:
@@ -149,7 +150,9 @@ class QueueProducer(Block):
         return self._drain(self._successes)
 
     def errors(self) -> Iterator[ProducerError]:
-        """Return an iterator over the messages that were not delivered. It ends with the producer."""
+        """Return an iterator over the messages that were not delivered, which ends when the producer has
+        closed.
+        """
         if self._errors is None:
             raise ConfigError("return_errors", False, "True, to read errors()")
         self._errors_requested = True
@@ -183,21 +186,22 @@ class QueueProducer(Block):
             self._changed.notify_all()
 
     def async_close(self) -> None:
-        """Accept no more messages, and return immediately. Both iterators end after the last result.
+        """Accept no more messages, and return immediately. `successes()` and `errors()` end after the last
+        result.
 
-        If the system has no more threads, this method waits for the last results.
+        If the system cannot start another thread, this method waits for the last results.
         """
         if self._start_closing():
             try:
                 threading.Thread(target=self._finish, name="kproto-close").start()
-            except RuntimeError:  # The system has no more threads. Other calls wait for the end.
+            except RuntimeError:  # The system cannot start another thread, so this call waits for the end.
                 self._finish()
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait at most `timeout` seconds for the messages that were sent, and close.
+        """Wait at most `timeout` seconds for the queued messages, and close the producer.
 
-        Raises ProducerErrors for messages that failed, if `errors()` was not called. Raises RequestTimedOut
-        if an earlier `async_close` needs longer than this.
+        Raises ProducerErrors for messages that failed, if `errors()` was never called. Raises RequestTimedOut
+        if an earlier `async_close` is not finished within `timeout`.
         """
         timeout = close_timeout(timeout)
         if self._start_closing():
@@ -218,7 +222,7 @@ class QueueProducer(Block):
         try:
             self._producer.close(timeout)
         except KprotoError:
-            pass  # Each message has reported its own error.
+            pass  # The error of each message was reported for the message.
         finally:
             with self._changed:
                 self._ended = True

@@ -1,4 +1,4 @@
-"""A queue of the records of one partition that wait for the application."""
+"""A queue of the fetched records of one partition that the application has not read yet."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kproto.group.subscription import TopicPartition
 from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord
 
-MAX_BUFFERED = 256  # Records in a queue, as sarama's ChannelBufferSize.
-RECHECK_S = 0.01  # Seconds between two checks whether a partition is lost.
+MAX_BUFFERED = 256  # The number of records with which a queue is full: sarama's default of ChannelBufferSize.
+RECHECK_S = 0.01  # The seconds between two checks whether a partition is lost.
 
 
 class RecordQueue:
-    """A queue of records. `async for record in queue` ends when the queue is closed. A full queue pauses its
-    partition.
+    """A queue of one partition's records. `async for record in queue` ends when the queue is closed. A full
+    queue pauses its partition.
     """
 
     def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:
@@ -32,7 +32,8 @@ class RecordQueue:
         self.items: deque[ConsumerRecord] = deque()
         self._added = asyncio.Event()
         self._full = False
-        # Whether the application paused the partition: then room in the queue alone does not resume it.
+        # Whether the application has paused the partition. If so, the partition is not resumed when the queue
+        # drains.
         self._paused = False
 
     def __repr__(self) -> str:
@@ -42,14 +43,14 @@ class RecordQueue:
     def high_water_mark(self) -> int:
         """The offset after the partition's last record, as of the last fetch.
 
-        Before the first fetch, this is the offset at which the claim began, or the end of the log for a
-        partition without a group.
+        Before the first fetch, this is the offset at which the claim began. A partition that is consumed
+        without a group starts with the end of the log.
         """
         high_watermark = self._consumer.high_watermark(self.topic_partition)
         return self.initial_high_water_mark if high_watermark is None else high_watermark
 
     def messages(self) -> AsyncIterator[ConsumerRecord]:
-        """Return the records: sarama's name for iterating over this object."""
+        """Return an iterator over the records, under sarama's name."""
         return self
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -63,7 +64,7 @@ class RecordQueue:
         return record
 
     async def take_all(self) -> list[ConsumerRecord]:
-        """Wait for a record, and return all queued records; an empty list if the queue has ended."""
+        """Wait for a record, and return all queued records. The list is empty if the queue has ended."""
         if not await self.ready():
             return []
         records = list(self.items)
@@ -72,11 +73,13 @@ class RecordQueue:
         return records
 
     def may_be_lost(self) -> bool:
-        """Return whether another member may own the partition. The next poll reports this. Thread-safe."""
+        """Return whether another member may own the partition; the next poll reports it. Thread-safe."""
         return not self.ended and self._consumer.assignment_lost()
 
     async def ready(self) -> bool:
-        """Wait for a record that may be returned. Return False if the queue has ended."""
+        """Wait for a record that may be returned: this member still owns the partition. Return False if the
+        queue has ended.
+        """
         self._resume_if_drained()
         while True:
             if self.items and not self.may_be_lost():
@@ -93,7 +96,7 @@ class RecordQueue:
         if self._full and len(self.items) <= MAX_BUFFERED // 2:
             self._full = False
             if not self._paused:
-                with contextlib.suppress(KprotoError):  # The partition was revoked in the meantime.
+                with contextlib.suppress(KprotoError):  # The partition was revoked since it was paused.
                     self._consumer.resume(self.topic_partition)
 
     def put(self, records: list[ConsumerRecord]) -> None:
@@ -114,23 +117,23 @@ class RecordQueue:
             self._consumer.pause(self.topic_partition)
 
     def resume(self) -> None:
-        """Fetch again."""
+        """Resume fetching."""
         self._paused = False
         if not self.ended and not self._full:
             self._consumer.resume(self.topic_partition)
 
     def end(self, *, drop: bool = True) -> None:
-        """Accept no more records. With `drop`, queued records are not returned either."""
+        """Accept no more records. With `drop`, remove the queued records as well."""
         self.ended = True
         if drop:
             self.items.clear()
         self._added.set()
 
     def discard(self) -> None:
-        """Drop the queued records, because the position was moved."""
+        """Drop the queued records, because the position was changed."""
         self.items.clear()
         self._resume_if_drained()
 
     def first_offset(self) -> int | None:
-        """Return the offset of the first queued record."""
+        """Return the offset of the first queued record, or None if the queue is empty."""
         return self.items[0].offset if self.items else None

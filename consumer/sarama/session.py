@@ -1,4 +1,4 @@
-"""A session of a group's member, its claims, and the handler that processes them."""
+"""The session of a group member, its claims, and the handler that processes the claims."""
 
 from __future__ import annotations
 
@@ -19,29 +19,33 @@ C = TypeVar("C", contravariant=True)
 
 
 class Handler(Protocol[S, C]):
-    """What `consume` calls.
+    """The application's object whose methods `consume` calls.
 
-    In an AsyncConsumerGroup the methods may be coroutines, and get a Session and Claims. A ConsumerGroup runs
-    them in threads, and passes a ThreadSession and ThreadClaims.
+    An AsyncConsumerGroup passes a Session and Claims, and the methods may be coroutines. A ConsumerGroup runs
+    the methods in threads, and passes a ThreadSession and ThreadClaims.
     """
 
     def setup(self, session: S) -> Any:
-        """Prepare a session, before its claims begin."""
+        """Prepare for a session, before its claims begin."""
 
     def consume_claim(self, session: S, claim: C) -> Any:
-        """Process one partition until its records end. The session ends when this returns earlier."""
+        """Process one partition until the claim's records end. The session ends if this method returns
+        earlier.
+        """
 
     def cleanup(self, session: S) -> Any:
-        """Finish a session, after all claims have ended. With auto commit, marks are committed after this."""
+        """Clean up after all claims have ended. If auto commit is enabled, the marks are committed after this
+        method.
+        """
 
 
 _METHODS = ("setup", "consume_claim", "cleanup")
 
 
 def check_handler(handler: object) -> None:
-    """Raise ConfigError for an object that lacks one of a handler's methods, and for a class."""
+    """Raise ConfigError for a class, and for an object that lacks a method of `Handler`."""
     if isinstance(handler, type):
-        raise ConfigError("handler", handler, f"an object, as {handler.__name__}(), and not its class")
+        raise ConfigError("handler", handler, f"an object such as {handler.__name__}(), not its class")
     for name in _METHODS:
         if not callable(getattr(handler, name, None)):
             allowed = f"an object with setup, consume_claim and cleanup; it has no {name}"
@@ -49,43 +53,44 @@ def check_handler(handler: object) -> None:
 
 
 def check_blocking_handler(handler: object) -> None:
-    """Raise ConfigError for coroutines, which threads don't await."""
+    """Raise ConfigError if a method of the handler is a coroutine function: threads cannot await it."""
     for name in _METHODS:
         if inspect.iscoroutinefunction(getattr(handler, name)):
-            allowed = f"plain methods, and {name} is a coroutine: AsyncConsumerGroup runs those"
+            allowed = f"plain methods, but {name} is a coroutine: use AsyncConsumerGroup"
             raise ConfigError("handler", handler, allowed)
 
 
 class Claim(RecordQueue):
-    """One partition of a session. `async for record in claim` ends when the claim does."""
+    """A partition that a session claims. `async for record in claim` ends when the claim does."""
 
     def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:
         super().__init__(consumer, topic_partition)
         self.initial_offset = 0
-        # The offset of the first record for the handler, even if the handler has not read it; None until a
-        # record was fetched.
+        # The offset of the first record that the handler gets, whether it has read the record or not. It is
+        # None until the position is known.
         self.start: int | None = None
         self.task: asyncio.Task[None] | None = None
 
 
 class SessionGroup(Protocol):
-    """The AsyncConsumerGroup that runs a session, as the session sees it."""
+    """The methods of AsyncConsumerGroup that a session calls."""
 
     consumer: AsyncConsumer
 
     def mark(
         self, session: Session, partition: TopicPartition, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark an offset for a session, to be committed."""
+        """Mark an offset, to be committed, for a partition that the session claims."""
 
     async def commit(self, partitions: set[TopicPartition] | None, timeout: float | None = None) -> None:
-        """Commit the marks of these partitions, or of all."""
+        """Commit the marks of these partitions, or of all partitions if None."""
 
 
 class Session:
-    """A member between two rebalances: its claims, its member id and its generation.
+    """The time of a member between two rebalances: its claims, its member id and its generation.
 
-    `done` is set when the session ends. It is for handlers that do not wait for records.
+    `done` is set when the session ends, for handlers that do not notice the end of the records because they
+    wait for something else.
     """
 
     def __init__(self, group: SessionGroup) -> None:
@@ -93,17 +98,17 @@ class Session:
         self._last_metadata = group.consumer.group_metadata()
         self.by_partition: dict[TopicPartition, Claim] = {}
         self.done = asyncio.Event()
-        self.thread_done = threading.Event()  # The same event for threads: `done` of a ThreadSession.
+        self.thread_done = threading.Event()  # The `done` event of a ThreadSession, for threads.
         self.ended = False
 
     def end(self) -> None:
-        """Wake the handlers that wait for the end."""
+        """Wake the handlers that wait for the session's end."""
         self.done.set()
         self.thread_done.set()
 
     @property
     def claims(self) -> dict[str, list[int]]:
-        """Topic -> the partitions that are claimed now, in order."""
+        """The partitions that are claimed now: each topic is mapped to its partition numbers, in order."""
         partitions: dict[str, list[int]] = {}
         for topic, partition in sorted(self.by_partition):
             partitions.setdefault(topic, []).append(partition)
@@ -111,12 +116,12 @@ class Session:
 
     @property
     def member_id(self) -> str:
-        """The member id; after the session, the id that the member had in it."""
+        """The id of this member; after the session's end, the id that the member had in the session."""
         return self._metadata().member_id
 
     @property
     def generation_id(self) -> int:
-        """The group's generation; a cooperative session spans several."""
+        """The group's generation. It increases during a session if all rebalances are cooperative."""
         return self._metadata().generation
 
     def _metadata(self) -> GroupMetadata:
@@ -126,30 +131,30 @@ class Session:
         return self._last_metadata
 
     def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:
-        """Mark everything up to this record as processed. Thread-safe; see `mark_offset`."""
+        """Mark all records up to and including this one as processed. Thread-safe; see `mark_offset`."""
         try:
             topic, partition, offset = record.topic, record.partition, record.offset
         except AttributeError:
-            raise ConfigError("record", record, "a record that a claim handed out") from None
+            raise ConfigError("record", record, "a record that a claim returned") from None
         self.mark_offset(topic, partition, offset + 1, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Mark `offset` as the next record to read.
 
-        A mark is ignored if it is lower than the last mark, than the start of the claim, or, in `setup`, than
-        the committed offset. As in sarama, a mark is also ignored for a partition that this session does not
-        claim.
+        A mark has no effect if it is lower than the last mark or the start of the claim; in `setup`, if it is
+        lower than the committed offset. As in sarama, marks of partitions that this session does not claim
+        have no effect.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=False)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Mark an offset that may be lower than the last mark.
+        """Mark `offset` as the next record to read, even if it is lower than the last mark.
 
-        The next session reads from this offset; a reset in `setup` applies to the session that begins. sarama
-        accepts only offsets that are lower than the mark.
+        The next session reads from this offset. After a reset in `setup`, the session that begins reads from
+        it. sarama accepts only offsets that are lower than the mark.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=True)
 
     async def commit(self) -> None:
-        """Commit the current marks. Raises the errors of the commit."""
+        """Commit the marks made so far. Raises the errors of the commit."""
         await self._group.commit(None)
