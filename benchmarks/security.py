@@ -10,8 +10,8 @@ are separate processes. The clock starts after the first record, so logins are n
 A ratio is the speed relative to PLAINTEXT: the median of the ratios within a round. The goal for wall time
 is 0.6. The embedded broker is written in Python, so the CPU time of the client is printed as well.
 
-Each table is printed twice, see `cpus`: with separate CPUs for client and broker, and with all CPUs for
-both.
+Each table is printed twice: with separate CPUs for client and broker, and with all CPUs for both
+(`benchmarks.cpus`).
 
 The "bare" readers receive the same responses and discard them. Their additional CPU time over TLS is
 unavoidable for any client. If it is T, a reader that takes P without TLS can at best reach P / (P + T). The
@@ -26,8 +26,8 @@ Results on an idle EPYC with two cores, 5 rounds of 300,000 records, wall time r
     rows, apart             0.55    0.59 to 0.63
     columns, apart          0.47    0.54 to 0.58
 
-A faster reader loses more, because TLS costs the same for all. Columns therefore miss the goal on this
-machine. Writing reaches 0.90.
+A faster reader loses a larger share of its speed, because TLS costs the same for every reader. Columns
+therefore miss the goal on this machine. Writers reach 0.90.
 
 CPU time in us to receive 1 KiB over TLS, on a busy EPYC (Milan), OpenSSL 3.0.19, Python 3.11:
 

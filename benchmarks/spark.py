@@ -14,8 +14,8 @@ the medians are shown, with the ratio to Spark's own source. On a shared machine
 and of Python are more reliable than the wall time.
 
 The JVM compiles during the first five or six turns, and the first action of a turn pays for the others: a
-stream of ten batches took 10, 2.6, 2.3 and then 1.6 s of the JVM's CPU, of which 5.1, 1.6, 1.2 and 0.6 s
-were compilation. The median of eleven turns excludes this.
+stream of ten batches took 10, 2.6, 2.3 and then 1.6 s of the JVM's CPU, of which 5.1, 1.6, 1.2 and 0.6 s were
+compilation. The median of eleven turns excludes these turns.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def read_without_spark(bootstrap: str, topic: str, rows: int, runs: int) -> None
 
 
 def cpu_seconds() -> dict[str, float]:
-    """Return the CPU seconds of Spark's JVM and of all Python processes, this one included, but no broker."""
+    """Return the CPU seconds of Spark's JVM and of all Python processes except brokers."""
     parents: dict[int, int] = {}
     processes: dict[int, tuple[str, int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

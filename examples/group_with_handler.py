@@ -54,7 +54,7 @@ def main() -> None:
                 print("error:", error)
 
         def consume() -> None:
-            with suppress(IllegalState):  # the group was closed
+            with suppress(IllegalState):  # raised after the group was closed
                 while not printer.done.is_set():  # a session ends with each rebalance
                     group.consume(["flights"], printer)
 

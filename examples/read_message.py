@@ -25,7 +25,7 @@ def main() -> None:
                 except KprotoError as error:  # the consumer recovers by itself
                     print(f"Consumer error: {error}")
                     continue
-                for message in messages:  # empty after the timeout of one second
+                for message in messages:  # the list is empty if no message arrives within a second
                     position = f"partition {message.partition}, offset {message.offset}"
                     print(f"input message, {position}: {message.value!r}")
                     count += 1

@@ -49,7 +49,7 @@ BYTES = b"".join(PACKED.pack(index, 1_700_000_000 + index, 5, b"abc", 0) for ind
 
 
 class Slots:
-    """Created by `object.__new__`, then filled slot by slot."""
+    """An object that is created by `object.__new__` and filled slot by slot."""
 
     __slots__ = FIELDS
     partition_index: int

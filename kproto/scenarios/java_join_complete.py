@@ -191,7 +191,7 @@ def mismatch(run: ScenarioRun) -> None:
     run.claim("and owns u", member.owned == {TopicPartition("u", 0)})
 
 
-# -- what is revoked, and what is added -------------------------------------------------------------------
+# -- revoked and added partitions ----------------------------------------------------------------------------
 
 
 @scenario(

@@ -20,7 +20,7 @@ REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One run: a topic grows while records are written into its new partitions from their creation."""
+    """The result of one run: a topic grows, and records are written into the new partitions from then on."""
 
     client: str
     reset: str
@@ -29,9 +29,9 @@ class Loss:
     written: int
     lost: int
     doubled: int
-    # from the growth to the assignment of the new partitions; None if they were never assigned
+    # ms from the growth to the assignment of the new partitions; None if they were never assigned
     discovered_after_ms: int | None
-    every_ms: int = 50  # interval between two batches of records
+    every_ms: int = 50  # ms between two batches of records
 
     rate: int = 100
     new: int = 2  # number of partitions added
@@ -145,7 +145,7 @@ def losses(parameters: Parameters) -> Iterable[Loss]:
 
 @dataclass(frozen=True, slots=True)
 class StandstillRow:
-    """How long partitions were not read when one more member joined, in ms."""
+    """The times in ms for which partitions were not read after one more member had joined."""
 
     protocol: str
     members: int

@@ -1,6 +1,4 @@
-"""Document 001, its programs around the other libraries, what their configurations mean, and what each of the
-libraries can do.
-"""
+"""Document 001: its programs around the other libraries, their configurations and features."""
 
 from __future__ import annotations
 
@@ -372,7 +370,7 @@ def libraries(run: ScenarioRun) -> None:
 def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
     """Use each feature once, and return whether the client supports it.
 
-    A feature counts as missing if the client reports an error, or if its requests show nothing of it.
+    A feature counts as missing if the client reports an error, or if its requests do not show the feature.
     """
     abilities: dict[str, bool] = {}
     world = run.world({"t": 1})

@@ -1,4 +1,4 @@
-"""Document 001, its program around sarama: main(), the handler, and what its configuration means."""
+"""Document 001: its program around sarama, with main(), the handler and the configuration."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def sarama_main(run: ScenarioRun) -> None:
 
 
 def _no_access(member: ModelClient) -> Callable[[Client, Message, int], Message | None]:
-    """End the session with the next heartbeat, and reject the JoinGroup that follows."""
+    """Return a function that ends the session by a heartbeat, and rejects the JoinGroup after it."""
 
     def answer(client: Client, request: Message, version: int) -> Message | None:
         if client is member and isinstance(request, JoinGroupRequest):

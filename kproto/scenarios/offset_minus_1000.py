@@ -58,9 +58,9 @@ def _printed(assigned: int | None) -> str:
 class PollingHandler:
     """The document's program: one application thread, which polls only inside requests.
 
-    The group's first join takes `join_ms`. A member's next join takes no time, as on any broker while the
-    member is alone, or `rejoin_after_ms`. On librdkafka's mock cluster it takes almost a whole session
-    timeout.
+    The group's first join takes `join_ms`. Later joins take `rejoin_after_ms`, or no time without it. On a
+    broker a member that is alone in its group rejoins immediately. On librdkafka's mock cluster it waits
+    almost a whole session timeout.
     """
 
     def __init__(self, run: ScenarioRun, *, join_ms: int, **options: Any) -> None:
@@ -119,7 +119,7 @@ class PollingHandler:
         polls, timeout_ms = parameters.polls or polls, parameters.poll_timeout_ms or timeout_ms
         if polls * timeout_ms > LONGEST_MS:
             most = f"at most {LONGEST_MS // timeout_ms} polls of {timeout_ms / 1000:g} s"
-            raise ConfigError("polls", polls, f"{most}: ten minutes for a request")
+            raise ConfigError("polls", polls, f"{most}: a request may take ten minutes")
         before, reports = len(self.app.records), len(self.app.reports)
         self.run.moment(f"a request: assign and seek to {WANTED}", "handler")
         self.app.do(contract.AssignCalled({TP: WANTED}))

@@ -20,9 +20,9 @@ class RaceProgram:
 
     join_ms: int = 3_000
     rejoin_ms: int | None = None
-    inside: bool = False  # each request subscribes, instead of the program at its start
-    sleep_ms: int = 0  # between subscribe and seek; the application does not poll meanwhile
-    waits: tuple[int, ...] = (0,)  # before each request
+    inside: bool = False  # each request subscribes; otherwise the program does so once, at its start
+    sleep_ms: int = 0  # sleep between subscribe and seek, without polling
+    waits: tuple[int, ...] = (0,)  # the wait before each request
     polls: int = 4
 
 

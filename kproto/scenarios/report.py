@@ -170,7 +170,8 @@ def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
         return [row]
     plain: Any = _plain(value)
     several = cast("list[object]", plain) if isinstance(plain, list) else []
-    each = any(" " in str(item) for item in several)  # sentences, or rows of a table
+    # items with blanks are sentences or table rows, each on its own line
+    each = any(" " in str(item) for item in several)
     parts = [_within(item) for item in several] if each else [_value(value)]
     below = (line for part in parts for line in _wrapped("      ", part, wide))
     return [*_wrapped("  ", name, wide), *below]
@@ -228,7 +229,7 @@ def _paragraph(head: str, body: str, width: int | None) -> list[str]:
 
 
 def _bars(of: str, act: Act, width: int | None) -> list[str]:
-    """Draw which member owned which partition when, in at most `BAR` columns."""
+    """Draw the partitions that each member owned over time, in at most `BAR` columns."""
     events = history.events(act)
     if not events:
         return []

@@ -1,5 +1,4 @@
-"""Document 003: sarama's newSession, branch by branch: what each answer to FindCoordinator, JoinGroup and
-SyncGroup does.
+"""Document 003: sarama's newSession, branch by branch, with its reaction to each response.
 
 The letters name the branches of the original's newSession, which is called joinSync today. The scenarios run
 sarama 1.61.1. A scenario says so where the document's older version behaves differently.
@@ -56,7 +55,7 @@ def ids_of(world: World, member: ModelClient) -> list[str]:
 
 
 class Branch:
-    """A group of one whose requests are rejected with the given codes; Consume is called once."""
+    """A group of one member whose requests are rejected with `codes`, and which calls Consume once."""
 
     def __init__(
         self, run: ScenarioRun, kind: type[Message], *codes: int, once: bool = True, **config: Any

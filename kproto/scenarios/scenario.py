@@ -10,8 +10,8 @@ A scenario is one decorated function in the module of its document:
 
 Rules:
 
-* A scenario claims what must come out. The tests run all scenarios and check `ScenarioRun.holds`. A value
-  that depends on the parameters is a result, not a claim.
+* A scenario claims outcomes that must hold. The tests run all scenarios and check `ScenarioRun.holds`. A
+  value that depends on the parameters is a result, not a claim.
 * Randomness comes only from the seed, and time is virtual: the same parameters give the same run.
 * `says` is the document's statement in our words; `why` is our explanation.
 """
@@ -81,7 +81,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One line of the report: what `who` did, in ms after the start of the run.
+    """One line of the report: what `who` did, and `at` which time in ms after the start of the run.
 
     `order` is the number of observations that the world had made by then; it sorts moments of the same
     millisecond.
@@ -132,7 +132,7 @@ class ScenarioRun:
 
     @property
     def as_written(self) -> bool:
-        """Return whether no parameter was changed."""
+        """Return whether the run has the document's own parameters."""
         return not _changed(self.parameters)
 
     @property

@@ -1,4 +1,4 @@
-"""Brokers of one cluster: leaders, coordinators, replicas, and errors of brokers that are neither."""
+"""Brokers of one cluster: leaders, coordinators, replicas, and the errors of all other brokers."""
 
 from __future__ import annotations
 

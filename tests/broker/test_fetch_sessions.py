@@ -23,7 +23,7 @@ def producer(stage: Stage) -> Client:
 
 
 def open_session(client: Client, *partitions: int) -> int:
-    """Open a session with these partitions from offset 0; returns its id."""
+    """Open a session with these partitions from offset 0; return its id."""
     response = client.fetch(
         fetch_request(*[fetch_topic(partition=p) for p in partitions], session=(0, 0), wait=0)
     )

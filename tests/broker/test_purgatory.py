@@ -1,4 +1,4 @@
-"""The purgatory: delayed requests are found by what they wait for, and expire."""
+"""The purgatory: delayed requests are found by the partition or session that completes them, and expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: segments at the start of a log that are too old or too many (UnifiedLog)."""
+"""Retention: the oldest segments are deleted by their age and by the size of the log (UnifiedLog)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def set_configs(stage: Stage, **configs: object) -> Topic:
 
 
 def write(client: Client, *ages: int, value: bytes = b"x") -> None:
-    """Write one batch for each age in ms, which its timestamp has."""
+    """Write one batch for each of `ages`, with a timestamp that many ms in the past."""
     for age in ages:
         assert client.produce(batch_of(value, timestamps=[client.stage.now - age])).error_code == 0
 

@@ -24,7 +24,7 @@ from kproto.testing.strategies import versioned
 from kproto.wire import Message
 from tests.wire.samples import sample
 
-# The number of wrong values of which one is tested per place; the next place tests the next value.
+# Each place is tested with one of every `SHARE` wrong values, and the next place with the next values.
 SHARE = 8 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 1
 
 BEAT: dict[str, Any] = {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}

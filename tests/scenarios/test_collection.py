@@ -153,8 +153,8 @@ def test_a_client_that_never_looks_loses_everything() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("client", MEASURED)
 def test_the_losses_of_the_originals_are_within_those_of_the_models(client: str) -> None:
-    """The topic grows at several times. For sarama the join's delay varies as well: it determines the
-    distance of its two tickers.
+    """The topic grows at several times. For sarama the delay of the join varies, too, because it determines
+    the distance of sarama's two tickers.
     """
     joins_ms = (500, 3_000) if client == "sarama" else (0,)
     runs = sorted(

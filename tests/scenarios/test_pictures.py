@@ -1,4 +1,4 @@
-"""A story's requests: as lines, as a picture, and on its page."""
+"""The requests of a scenario: as lines, as a picture, and on its page."""
 
 from __future__ import annotations
 

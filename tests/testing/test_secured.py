@@ -158,7 +158,7 @@ def test_acls_allow_and_deny_operations(kafka_secured: MakeKafka) -> None:
 
 
 def test_removed_acls_apply_to_connected_clients(kafka_secured: MakeKafka) -> None:
-    """Removed ACLs cost the member no membership, and the producer only one transaction."""
+    """The removal of ACLs ends no membership, and only one transaction of the producer."""
     reads, writes = allow("alice", "READ", topic="t"), allow("alice", "WRITE", topic="t")
     rules = [
         *reads,

@@ -164,7 +164,7 @@ def decode_quietly(decode: Decoder, data: bytes) -> None:
 
 
 def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], versions: list[int]) -> None:
-    """Check that both encoders reject the same messages if they are encoded in another version."""
+    """Check that the compiled encoder and the interpreter reject the same messages of another version."""
 
     @given(
         st.sampled_from(versions).flatmap(lambda v: from_message(cls, v, unknown_tags=True)),
@@ -178,7 +178,9 @@ def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], version
                 make.encoder(cls, version)(message)
             except Exception:
                 return
-            raise AssertionError(f"v{version} says what it can't: {message}") from None
+            raise AssertionError(
+                f"v{version} encodes a message that it cannot represent: {message}"
+            ) from None
         assert make.encoder(cls, version)(message) == expected
 
     check()

@@ -1,4 +1,4 @@
-"""ElectLeaders; tests/conformance compares more of its responses with Kafka's."""
+"""ElectLeaders. tests/conformance compares more of its responses with Kafka's."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def test_a_non_transactional_batch_in_an_ongoing_transaction_is_refused(
 def test_two_producers_in_one_request_fail_the_whole_request(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """The broker rejects the batch of an ongoing transaction, too, and non-transactional batches."""
+    """The broker rejects all batches, even one of an ongoing transaction and non-transactional ones."""
     assert producer.write(b"x").error_code == 0
     parts = [
         PartitionProduceData(

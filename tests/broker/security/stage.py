@@ -60,7 +60,7 @@ class LoginStage:
         return decode_response(answers[0], response_class(key), version)[1] if answers else None
 
     def log_in(self, client: SaslClient) -> Any:
-        """Log in with a SASL mechanism; returns the last response."""
+        """Log in with a SASL mechanism; return the last response."""
         response = self.ask(SaslHandshakeRequest(mechanism=client.mechanism), 1)
         data: bytes | None = client.begin()
         while data is not None and response is not None and not response.error_code:

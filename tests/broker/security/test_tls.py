@@ -76,7 +76,7 @@ def test_older_protocols_are_refused(place: tuple[str, int], files: Certificates
         tls_connection(place, context)
 
 
-# Anonymous keys, no encryption, broken ciphers, key exchange without forward secrecy, and
+# The broker rejects anonymous keys, no encryption, broken ciphers, key exchange without forward secrecy, and
 # CBC ciphers.
 @pytest.mark.parametrize(
     "ciphers",
@@ -132,7 +132,7 @@ def test_stop_does_not_wait_for_a_handshake(files: Certificates) -> None:
         with contextlib.suppress(ssl.SSLWantReadError):
             mine.do_handshake()
         half.sendall(out.read())
-        assert half.recv(1 << 16)  # the broker's certificate; it now waits for the client
+        assert half.recv(1 << 16)  # the broker has sent its certificate, and now waits for the client
     with half, contextlib.suppress(ConnectionResetError):
         while half.recv(1 << 16):
             pass

@@ -28,7 +28,7 @@ def tp(text: str) -> TopicPartition:
 
 
 def wants(topics: str = "t", owned: str = "", generation: int | None = None, **fields: Any) -> Subscription:
-    """Return the subscription of a member to `topics` that owns `owned`: wants("t u", "t-0 t-1", 3)."""
+    """Return the subscription of a member that owns `owned`, for example wants("t u", "t-0 t-1", 3)."""
     owned_partitions = tuple(tp(text) for text in owned.split())
     return Subscription(topics=tuple(topics.split()), owned=owned_partitions, generation=generation, **fields)
 

@@ -1,4 +1,4 @@
-"""The broker's interface to group types, with a second one: `LeaseCoordinator`, which shares no code.
+"""The broker's interface to group types, with a second type that shares no code: `LeaseCoordinator`.
 
 `Driver` is the part of a broker that uses a coordinator. It uses only the interface, and runs both types of
 groups.

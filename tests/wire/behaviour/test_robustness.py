@@ -56,7 +56,7 @@ EFFORT = {
     "soak": Effort(slice(None), (1, 3), 255, 8),
 }[os.environ.get("KPROTO_PROFILE", "quick")]
 
-# The number of wrong values of which one is tested per field; the next field tests the next value.
+# Each field is tested with one of every `SHARE` wrong values, and the next field with the next values.
 SHARE = 1 if EFFORT.values_of_three else 8
 
 Decode = Callable[[type[Message], bytes, int], Message | None]

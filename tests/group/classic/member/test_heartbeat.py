@@ -728,7 +728,7 @@ def test_javas_poll_interval_does_not_run_while_join_group_is_in_flight() -> Non
 @rule("M111")
 @pytest.mark.parametrize("known", [True, False])
 def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known: bool) -> None:
-    """The JoinGroup may fail only after another member owns the kept partitions."""
+    """The poll interval continues: when JoinGroup fails, another member may already own the partitions."""
     solo = Solo(
         COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2
     ).stable()

@@ -203,9 +203,7 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
 
 @pytest.mark.parametrize("ours", [False, True])
 def test_a_dynamic_leader_assigns_even_if_it_is_told_to_skip_the_assignment(ours: bool) -> None:
-    """With the policy the leader assigns. Without it, as in Java, it skips the assignment, and no member owns
-    a partition.
-    """
+    """With `check_inherited_plan` the leader assigns. Java's does not, and no member owns a partition."""
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
     planned = [member.member_id for member in solo.pop_request(SyncGroupRequest).assignments]
@@ -309,7 +307,7 @@ def test_a_leader_that_has_assigned_itself_does_not_check_the_assignment() -> No
     ("named", "leads"), [(FORMER, True), ("i-1" + FORMER[1:], False), ("i-x", False), ("", False)]
 )
 def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(named: str, leads: bool) -> None:
-    """Java's member considers itself a follower here, so no member watches the metadata."""
+    """Java's member considers itself a follower under its new id, so no member watches the metadata."""
     solo = Solo(COOPERATIVE, **CHECKS).joining()
     solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
     assert solo.pop_request(SyncGroupRequest).assignments == []

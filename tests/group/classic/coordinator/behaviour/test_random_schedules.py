@@ -1,8 +1,8 @@
 """Random schedules of correct and faulty clients, against the invariants of a coordinator.
 
 The clients join, restart, sync, send heartbeats and commits (also late ones, and ones with former member
-ids), leave, and let time pass. Each invariant is a function that its name describes. The mutants at the end
-are coordinators with one rule missing. Every mutant must be found.
+ids), leave, and let time pass. Each invariant is a function, whose name states it. The mutants at the end are
+coordinators with one missing rule. The invariants must kill every mutant.
 """
 
 from __future__ import annotations

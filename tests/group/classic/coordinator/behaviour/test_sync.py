@@ -96,7 +96,7 @@ def test_an_error_contains_no_protocol() -> None:
 
 @rule("R60")
 def test_before_the_first_generation_any_protocol_name_is_accepted_but_not_any_type() -> None:
-    """As in Kafka 4.3.1, any name is answered with 27 in the first rebalance, and a wrong type with 23."""
+    """As in Kafka 4.3.1, a name gets REBALANCE_IN_PROGRESS, and a wrong type INCONSISTENT_GROUP_PROTOCOL."""
     stage = Stage()
     member, _ = stage.add_member()
     assert stage.sync(member, 0, protocol_name="sticky").code is ErrorCode.REBALANCE_IN_PROGRESS
@@ -213,7 +213,7 @@ def test_a_member_that_waits_in_sync_does_not_expire_and_its_session_restarts_wi
 
 @rule("R66")
 def test_a_sync_in_stable_restarts_the_session() -> None:
-    """SyncGroup in Stable restarts the session, but not in Kafka 4.3.1."""
+    """SyncGroup in Stable restarts the session. In Kafka 4.3.1 it does not."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.wait(SESSION - 1)
