@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.models import contract as c
 from tests.models.sarama.stage import requests_of, stage_with_client, stage_with_member, time_of_request
 
 
@@ -32,10 +34,23 @@ def test_an_unauthorized_lookup_is_returned_after_its_retries() -> None:
 def test_a_broker_that_does_not_respond_is_removed_and_the_next_one_asked() -> None:
     stage, a = stage_with_client()
     stage.run(50)
-    a.drop_connections()
+    broker, do = a.state.metadata.brokers[1], a.do
+    failed: list[c.RequestFailed] = []
+
+    def fail_first_lookup(event: c.ModelEvent) -> None:
+        is_lookup = isinstance(event, c.ResponseReceived) and isinstance(
+            event.request, FindCoordinatorRequest
+        )
+        if isinstance(event, c.ResponseReceived) and is_lookup and not failed:
+            event = c.RequestFailed(event.request, "connection reset by peer")
+            failed.append(event)
+        do(event)
+
+    a.do = fail_first_lookup  # type: ignore[method-assign]
     a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == 10)
-    assert a.state.coordinator.cached() is a.state.metadata.brokers[1]
+    assert failed
+    assert a.state.metadata.brokers[1] is not broker
 
 
 def test_the_coordinator_is_unknown_if_metadata_no_longer_lists_it() -> None:
