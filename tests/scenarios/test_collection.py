@@ -146,7 +146,7 @@ def test_a_model_can_lose_as_much_as_its_original_did(client: str) -> None:
     assert abs(loss(client, grow_at_ms=grow_at).lost - MEASURED[client][-1]) <= 130
 
 
-def test_a_client_that_never_looks_loses_everything() -> None:
+def test_a_client_that_does_not_detect_new_partitions_loses_all_their_records() -> None:
     assert loss("kafka-go", watch=False).lost == 2_600
 
 

@@ -193,6 +193,8 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
         ({T0: 3, T1: 2}, [(T0, 3), (T0, 4)]),  # the ends of two partitions are swapped
     ],
 )
-def test_a_batch_that_ends_elsewhere_is_found(end: dict[TopicPartition, int], rows: list[Any]) -> None:
+def test_a_batch_that_does_not_end_where_its_rows_end_is_reported(
+    end: dict[TopicPartition, int], rows: list[Any]
+) -> None:
     with pytest.raises(InvariantBroken):
         a_batch_ends_where_its_rows_end({T0: 3, T1: 0}, end, rows)

@@ -225,7 +225,7 @@ def test_a_request_that_no_coordinator_serves_is_rejected_by_the_broker(driver: 
 
 
 @rule("R179")
-def test_delayed_requests_are_answered_when_the_group_is_handed_over(driver: Driver) -> None:
+def test_delayed_requests_are_answered_when_the_group_moves(driver: Driver) -> None:
     driver.send("first", join(), 3)
     driver.send("second", join(), 3)
     assert "second" not in driver.responses

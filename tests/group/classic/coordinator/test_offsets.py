@@ -209,7 +209,7 @@ def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> 
 
 
 @rule("R91", "R176")
-def test_a_commit_of_which_nothing_is_stored_creates_a_group_that_is_not_listed() -> None:
+def test_a_commit_without_accepted_offsets_creates_a_group_that_is_not_listed() -> None:
     """The group exists in memory only, while ListGroups reads the log, as in Kafka 4.3.1."""
     stage = Stage(offset_metadata_max_bytes=1)
     for group in ("g", "h"):

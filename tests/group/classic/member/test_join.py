@@ -317,7 +317,7 @@ def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
     assert (request.member_id, request.reason) == ("", "rebalance failed due to UnknownMemberIdException")
 
 
-def test_a_coordinator_that_always_asks_for_a_rejoin_is_asked_less_and_less() -> None:
+def test_joins_back_off_if_the_coordinator_always_requests_a_rejoin() -> None:
     """The member backs off from the sixth join on, until a join succeeds. Java's member does not back off."""
     solo = Solo().joining()
     at: list[int] = []
@@ -338,7 +338,7 @@ def test_a_coordinator_that_always_asks_for_a_rejoin_is_asked_less_and_less() ->
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_an_application_that_polls_after_each_error_joins_less_and_less(synced: bool) -> None:
+def test_joins_back_off_if_the_application_polls_after_each_error(synced: bool) -> None:
     """Each poll after an error joins again, with backoff, although the errors differ."""
     solo = Solo().joining()
     at: list[int] = []
@@ -357,7 +357,7 @@ def test_an_application_that_polls_after_each_error_joins_less_and_less(synced: 
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
 
 
-def test_a_coordinator_that_always_assigns_other_topics_is_asked_less_and_less() -> None:
+def test_joins_back_off_if_each_assignment_revokes_a_partition() -> None:
     """The member backs off from the sixth join on. A cooperative revocation takes two joins."""
     solo = Solo(COOPERATIVE).stable(*parts("t", 0))
     solo.apply(RejoinRequested("because"))

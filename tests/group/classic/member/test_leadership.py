@@ -127,7 +127,7 @@ def test_a_heartbeat_error_ends_the_wait_for_metadata() -> None:
     assert not solo.has_request(SyncGroupRequest)
 
 
-def test_a_member_with_unreadable_metadata_gets_no_partitions_and_disturbs_nobody() -> None:
+def test_a_member_with_unreadable_metadata_gets_no_partitions() -> None:
     group = leadership.decode_subscriptions([("a", None, b"\0"), ("b", None, wants("t").encode())])
     assert (group["a"].topics, group["b"].topics) == ((), ("t",))
 
@@ -202,7 +202,7 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
 
 
 @pytest.mark.parametrize("ours", [False, True])
-def test_a_dynamic_leader_assigns_even_if_it_is_told_to_skip_the_assignment(ours: bool) -> None:
+def test_a_dynamic_leader_ignores_skip_assignment(ours: bool) -> None:
     """With `check_inherited_plan` the leader assigns. Java's does not, and no member owns a partition."""
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)

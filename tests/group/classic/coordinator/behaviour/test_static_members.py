@@ -82,7 +82,7 @@ def test_from_v9_a_leader_that_restarts_leads_but_skips_the_assignment() -> None
 
 
 @rule("R43")
-def test_before_v9_a_leader_that_restarts_is_told_its_former_member_id_leads() -> None:
+def test_before_v9_a_restarted_leader_receives_its_former_member_id_as_the_leader() -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndUnknownMemberId."""
     stage = Stage()
     former_id, _ = stage.create_stable_group(A, B)
