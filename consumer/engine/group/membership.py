@@ -1,22 +1,22 @@
 """Group membership of the consumer: the member's actions, rebalance callbacks, owned partitions.
 
-* M79  Callbacks run one at a time, in the order of the rebalances that caused them, and only while the
-  application is in poll, close or unsubscribe. The member waits for a callback to return, and heartbeats
-  continue.
-* M112 A call to poll counts as progress for as long as it lasts. A callback counts for
-  `max.poll.interval.ms`.
-* M75  Revoked: records of the partitions are no longer returned, and the callback runs. Then processed
-  offsets are committed if auto commit is on, pending commits complete, and the partitions are released, so
-  that no other member reads them before the commit has arrived. A failed commit does not stop the rebalance
-  and is reported. Retained partitions are read throughout.
-* M76  Lost: the partitions are dropped immediately, nothing is committed, then the callback runs.
-* M97  A member that leaves during a rebalance loses its partitions: their owner in the next generation is
-  unknown. It commits first, because the coordinator accepts commits of the previous generation until the next
-  one begins.
-* M89  Assigned: positions are looked up and fetching starts immediately. Records are returned only after the
+`docs/rules/member.md` defines the rules. This module carries out the member's actions for the application:
+
+* Callbacks run one at a time, in the order of the rebalances that caused them, and only while the application
+  is in poll, close or unsubscribe. Heartbeats continue. The member waits for the return of a callback before
+  it releases partitions (M79).
+* While the application waits in poll, the member counts as active, but not while a callback runs (M112).
+* Revoked (M75): the application receives no more records of the partitions, the callback runs, processed
+  offsets are committed if auto commit is on, and pending commits complete. Then the partitions are released,
+  so that no other member reads them before the commit has arrived. A failed commit does not stop the
+  rebalance and is reported.
+* Lost (M76): the partitions are dropped immediately, nothing is committed, then the callback runs.
+* Assigned (M89): positions are looked up and fetching starts immediately. Records are returned only after the
   callback has returned, so that a seek inside the callback takes effect first.
-* M99  With `policy="java"` processed offsets are committed before a revoked callback, before each JoinGroup
-  and by close, but not by unsubscribe.
+* Close and unsubscribe commit before partitions are lost (M97), otherwise after the revoked callback (M98,
+  M99).
+* `policy="java"` commits at the other times of these rules: before the revoked callback, before each
+  JoinGroup and in close, but not in unsubscribe.
 """
 
 from __future__ import annotations

@@ -89,6 +89,7 @@ def test_close_commits_before_the_callback() -> None:
     assert log.take() == ["commit", "revoked", "leave"]
 
 
+@pytest.mark.rule("M98")
 def test_close_commits_after_the_callback_with_kprotos_policy() -> None:
     world = World({"t": 2})
     log = caught_up_log(world, **KPROTO)
@@ -126,6 +127,29 @@ def test_a_cooperative_rebalance_commits_before_each_join_and_not_after_the_call
     ]
 
 
+@pytest.mark.rule("M75")
+@pytest.mark.parametrize(
+    ("assignor", "expected"),
+    [
+        ("range", ["revoked", "commit", "join", "sync", "assigned"]),
+        ("cooperative-sticky", ["join", "sync", "revoked", "commit", "assigned", "join", "sync", "assigned"]),
+    ],
+)
+def test_a_rebalance_commits_revoked_partitions_after_the_callback_with_kprotos_policy(
+    assignor: str, expected: list[str]
+) -> None:
+    options = {**KPROTO, "partition_assignment_strategy": assignor}
+    world = World({"t": 2})
+    log = caught_up_log(world, **options)
+    world.write("t", 1, *map(str, range(10)))
+    assert world.run(until=lambda: len(log.member.records) == 20)
+    world.consumer(**options).subscribe("t")
+    world.run(3000)
+    assert log.take() == expected
+    revoked = {tp("t", 0), tp("t", 1)} - (log.member.owns() if assignor == "cooperative-sticky" else set())
+    assert {part for part in (tp("t", 0), tp("t", 1)) if world.committed("g", part) == 10} == revoked
+
+
 @pytest.mark.rule("M99")
 def test_unsubscribe_does_not_commit() -> None:
     world = World({"t": 2})
@@ -136,11 +160,13 @@ def test_unsubscribe_does_not_commit() -> None:
     assert world.committed("g", tp("t", 0)) is None
 
 
-def test_unsubscribe_commits_with_kprotos_policy() -> None:
+@pytest.mark.rule("M99")
+def test_unsubscribe_commits_after_the_callback_with_kprotos_policy() -> None:
     world = World({"t": 2})
     log = caught_up_log(world, **KPROTO)
     log.member.unsubscribe()
     world.run(500)
+    assert log.take() == ["revoked", "commit", "leave"]
     assert world.committed("g", tp("t", 0)) == 10
 
 
