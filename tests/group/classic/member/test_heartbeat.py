@@ -369,7 +369,9 @@ def test_rebalance_in_progress_is_ignored_during_a_rebalance() -> None:
     solo = Solo(COOPERATIVE).stable()
     solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=2)
+    solo.now += 1_000
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert solo.member.session_ends_at == solo.now + SESSION
     assert solo.state is MemberState.SYNCING
     assert not solo.has_request(JoinGroupRequest)
 

@@ -627,6 +627,17 @@ def test_the_response_to_sync_group_is_ignored_after_a_heartbeat_error() -> None
     assert (solo.state, second_join.member_id) == (MemberState.JOINING, "")
 
 
+@rule("M10")
+def test_the_response_to_an_earlier_sync_group_is_ignored() -> None:
+    solo = Solo().syncing()
+    old = solo.pop_request(SyncGroupRequest)
+    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 0), request=old)
+    assert solo.state is MemberState.SYNCING
+    assert not solo.has_action(AdoptAssignment)
+
+
 def test_an_assignment_that_cannot_be_decoded_is_fatal() -> None:
     solo = Solo().syncing()
     solo.apply(

@@ -1,0 +1,141 @@
+"""Mutate the cells of the group's tables, and run the tests of each rule: at least one of them has to fail.
+
+    python -m tests.rule_mutants            # all rules
+    python -m tests.rule_mutants R64 M14    # these rules
+
+A mutant changes one cell: it does nothing, answers with other error codes, or accepts old responses. A rule
+is pinned if, for one of the cells that keep it, a test with the rule's number fails. The script prints the
+rules for which no test fails, with their tests, and exits with 1 if there is one. tests/test_rule_mutants.py
+runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.group.classic import coordinator
+from kproto.group.classic.member import table as member
+from kproto.inspect import rules
+from kproto.machine import Cell, SendResponse, Table, impossible
+from kproto.wire.message import Message
+
+TABLES: Final[tuple[Table[Any, Any], ...]] = (coordinator.TABLE, member.TABLE)
+Key = tuple[Any, Any]
+Mutate = Callable[[Cell], Cell]
+
+
+def do_nothing(cell: Cell) -> Cell:
+    """Return a cell that changes and sends nothing."""
+
+    def act(*arguments: Any) -> None:
+        """Change nothing."""
+
+    return cell._replace(act=act)
+
+
+def answer_other_errors(cell: Cell) -> Cell:
+    """Return a cell that answers UNKNOWN_SERVER_ERROR instead of NONE, and NONE instead of an error."""
+
+    def act(context: Any, holder: Any, event: Any) -> None:
+        """Act, then change the error codes of the new responses."""
+        before = len(context.actions)
+        cell.act(context, holder, event)
+        for action in context.actions[before:]:
+            if isinstance(action, SendResponse):
+                _replace_errors(action.response)
+
+    # Every code is allowed: the check of the table is not to find the mutant.
+    return cell._replace(act=act, errors=tuple(ErrorCode))
+
+
+def accept_old_responses(cell: Cell) -> Cell:
+    """Return a cell that takes every response for the response to the request in flight."""
+
+    def act(holder: Any, event: Any, now: int, out: Any) -> None:
+        """Act on the response to the request in flight."""
+        current = holder.rebalance_request or event.request
+        cell.act(holder, msgspec.structs.replace(event, request=current), now, out)
+
+    return cell._replace(act=act)
+
+
+def _replace_errors(message: Message) -> None:
+    for name in type(message).__slots__:  # type: ignore[attr-defined]
+        value = getattr(message, name)
+        if name.endswith("error_code"):
+            setattr(message, name, ErrorCode.NONE if value else ErrorCode.UNKNOWN_SERVER_ERROR)
+        elif isinstance(value, list):
+            for element in value:
+                if isinstance(element, Message):
+                    _replace_errors(element)
+
+
+def cells_of(number: str) -> Iterator[tuple[Table[Any, Any], Key]]:
+    """Yield the cells that keep a rule."""
+    for table in TABLES:
+        for key, cell in table.items():
+            if number in cell.rules and cell.act is not impossible:
+                yield table, key
+
+
+def mutants_of(table: Table[Any, Any], key: Key) -> Iterator[Mutate]:
+    yield do_nothing
+    if table is coordinator.TABLE and table[key].errors:
+        yield answer_other_errors
+    if key[0] in (member.K.JOIN_RESPONSE, member.K.SYNC_RESPONSE):
+        yield accept_old_responses
+
+
+@contextmanager
+def mutated(table: Table[Any, Any], key: Key, mutate: Mutate) -> Iterator[None]:
+    cell = table[key]
+    table[key] = mutate(cell)
+    try:
+        yield
+    finally:
+        table[key] = cell
+
+
+def run_tests(tests: list[str]) -> int:
+    """Run these tests in this process, and return pytest's exit code."""
+    options = ["-x", "-q", "--tb=no", "-n0", "-p", "no:cacheprovider"]
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        return int(pytest.main([*options, *tests]))
+
+
+def tests_of(number: str) -> list[str]:
+    """Return the tests of the group's machines that carry a rule, as pytest's node ids."""
+    pinning = rules.tests().get(number, [])
+    return sorted({f"{test.path}::{test.name}" for test in pinning if test.path.startswith("tests/group/")})
+
+
+def is_pinned(number: str) -> bool:
+    """Return whether a test of the rule fails for a mutant of one of its cells."""
+    tests = tests_of(number)
+    for table, key in cells_of(number):
+        for mutate in mutants_of(table, key):
+            with mutated(table, key, mutate):
+                if tests and run_tests(tests) == pytest.ExitCode.TESTS_FAILED:
+                    return True
+    return False
+
+
+def main(numbers: list[str]) -> int:
+    """Print the rules that no test pins."""
+    known = {number for table in TABLES for cell in table.values() for number in cell.rules}
+    survivors = [number for number in numbers or sorted(known) if not is_pinned(number)]
+    for number in survivors:
+        print(number, *(tests_of(number) or ["has no test below tests/group"]))
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,19 @@
+"""For each rule that a cell of a group keeps, a test of the rule fails if the cell is mutated."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.documents import DOCS
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(3600)
+def test_each_rule_of_a_cell_is_pinned_by_its_tests() -> None:
+    """The mutants run in a process of their own, as they change the tables."""
+    command = [sys.executable, "-m", "tests.rule_mutants"]
+    result = subprocess.run(command, cwd=DOCS.parent, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
