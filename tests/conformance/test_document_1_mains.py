@@ -456,7 +456,7 @@ def test_read_message_returns_as_in_the_story(place: Place) -> None:
         assert eventually(lambda: "message" in reading.returned[before:])
         # Fetches back off after the errors, and calls time out meanwhile.
         after = [result for result in reading.returned[before:] if result != "_TIMED_OUT"]
-        expected = map(_word, (*story["while reading is forbidden"], *story["afterwards"]))
+        expected = map(_word, (*story["while reading is denied"], *story["afterwards"]))
         assert after == [word for word in expected if word != "_TIMED_OUT"]
     finally:
         reading.kill()

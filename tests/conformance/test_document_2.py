@@ -128,7 +128,7 @@ def test_an_unknown_assignor_is_thrown_by_each_poll_while_heartbeats_succeed(
         member.until("error", 4)
         assert eventually(lambda: asked("Heartbeat") >= 3)
         story: Any = find("S2-32").run().results
-        ((error, text),) = story["polls that threw, and what"][1]
+        ((error, text),) = story["polls that threw, and the exceptions"][1]
         errors = {line for line in member.lines if line.startswith("error")}
         assert errors == {f"error {error} {text}"}
         assert [asked("JoinGroup"), asked("SyncGroup")] == story["JoinGroups, SyncGroups"]

@@ -255,7 +255,7 @@ def test_a_partition_with_a_blocked_handler_is_not_fetched(place: Place) -> None
 
     expected = (
         find("S3-9").run().results["partitions in one Fetch"],
-        story["fetched while the handlers stand still"],
+        story["fetched while the handlers are blocked"],
         story["fetched afterwards"],
     )
     assert expected == ([0, 1, 2, 3], [1], [0, 1])

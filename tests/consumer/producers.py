@@ -78,7 +78,7 @@ class Sent:
         async def there() -> RecordMetadata:
             return await self.delivery
 
-        metadata: RecordMetadata = self.producer.there.run(there())
+        metadata: RecordMetadata = self.producer.loop_thread.run(there())
         return metadata
 
     def done(self) -> bool:
