@@ -56,7 +56,7 @@ _WORDS = [
 
 
 def random_text(size: int, word_share: float) -> bytes:
-    """Return text of which this share is words; the other parts are random hexadecimal digits."""
+    """Return text of `size` bytes: a share of words among random hexadecimal digits."""
     parts: list[str] = []
     length = 0
     while length < size:

@@ -96,7 +96,8 @@ def unknown_assignor(run: ScenarioRun) -> None:
     run.claim("no callback ran", not member.calls)
 
 
-ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")  # t-0, as a leader encodes it
+# an assignment of t-0, as a leader encodes it
+ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")
 
 
 @scenario(

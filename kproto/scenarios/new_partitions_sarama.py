@@ -174,7 +174,7 @@ def sarama_main(run: ScenarioRun) -> None:
 
 
 def _no_access(member: ModelClient) -> Callable[[Client, Message, int], Message | None]:
-    """Return a function that ends the session by a heartbeat, and rejects the JoinGroup after it."""
+    """Return a function that ends the session by a Heartbeat response, and rejects the next JoinGroup."""
 
     def answer(client: Client, request: Message, version: int) -> Message | None:
         if client is member and isinstance(request, JoinGroupRequest):

@@ -98,7 +98,7 @@ def test_an_empty_batch_is_removed_and_a_fetch_skips_it(stage: Stage, client: Cl
 
 
 def test_the_active_segment_is_not_compacted(stage: Stage, client: Client) -> None:
-    """Time alone cleans no active segment. `CleanLogs` rolls it first, so that it is cleaned, too."""
+    """The periodic check does not clean the active segment. `CleanLogs` rolls the segment and cleans it."""
     set_configs(stage, min_cleanable_dirty_ratio=0)
     for value in "123":
         write(client, ("a", value))

@@ -1,4 +1,4 @@
-"""The table of topic configs: accepted and rejected values."""
+"""The table of topic configs, with accepted and rejected values."""
 
 from __future__ import annotations
 

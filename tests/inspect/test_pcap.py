@@ -1,6 +1,6 @@
-"""Frames written as a capture file are decoded from it again.
+"""A capture file decodes to the frames that were written to it.
 
-tshark reads such a file in tests/conformance/test_tshark.py.
+tests/conformance/test_tshark.py reads such capture files with tshark.
 """
 
 from __future__ import annotations

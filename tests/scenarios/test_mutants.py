@@ -1,4 +1,4 @@
-"""Each mutant of a machine must break its scenario: one of the scenario's claims fails."""
+"""Each mutant of a model must break its scenario: one of the scenario's claims fails."""
 
 from __future__ import annotations
 

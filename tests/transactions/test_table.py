@@ -1,4 +1,4 @@
-"""The table of the transaction coordinator, and what `step` accepts."""
+"""The table of the transaction coordinator, and the arguments that `step` accepts."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def reads_runs(module: ModuleType) -> None:
 
 
 def sees_where_runs_end(module: ModuleType) -> None:
-    """Check that elements are read that differ from many elements around them in a length or tags."""
+    """Check the decoding of elements that differ from many elements around them in a length or tags."""
     listed = [{"numbers": [1]}, {"numbers": [], "flags": [True]}, {"flags": None}, {}]
     named = [{"name": "longer"}, {"note": None}, {"note": ""}, {"data": b""}, {}]
     mixed = [{"points": None}, {"ids": None}, {"points": [Point(x=1, y=2, up=True)]}, {"data": None}, {}]

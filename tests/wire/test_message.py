@@ -1,4 +1,4 @@
-"""Declarations: what is valid, what is rejected, and how the objects behave."""
+"""Declarations: valid and invalid ones, and the behaviour of the message objects."""
 
 from __future__ import annotations
 

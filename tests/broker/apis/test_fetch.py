@@ -1,4 +1,4 @@
-"""Fetch: which batches are returned, how many, and when a fetch is delayed."""
+"""Fetch: the returned batches, their limits, and delayed fetches."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_an_ongoing_transaction_is_visible_to_read_uncommitted_only(
     assert [latest(client, isolation=level) for level in (0, 1)] == [4, 1]
     assert (
         latest(client, isolation=1, timestamp=1001) == -1
-    )  # read_committed does not see the record, which exists
+    )  # read_committed does not return the record, although it exists
     assert latest(client, isolation=0, timestamp=1001) == 2
 
 
@@ -319,7 +319,7 @@ def test_offsets_need_an_ongoing_transaction_with_the_group(
 
 
 def test_later_offset_commits_are_not_verified_again(client: Client, producer: TransactionalProducer) -> None:
-    """As in Kafka 4.3.1, the coordinator verifies only the first write of a transaction to a partition."""
+    """As in Kafka 4.3.1, the coordinator verifies only the first write of a transaction to the group."""
     producer.name = "other"
     assert producer.commit(5) == [E.INVALID_PRODUCER_ID_MAPPING]
     producer.name = "x"

@@ -1,4 +1,4 @@
-"""ACLs: what they allow and deny, and how they are filtered (StandardAuthorizer)."""
+"""ACLs: allowed and denied operations, and filters of ACLs (StandardAuthorizer)."""
 
 from __future__ import annotations
 

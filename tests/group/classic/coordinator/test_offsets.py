@@ -1,4 +1,4 @@
-"""Committed offsets: which commits are accepted, OffsetFetch, transactions, and OffsetDelete."""
+"""Committed offsets: accepted and rejected commits, OffsetFetch, transactions, and OffsetDelete."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_without_an_initial_delay_the_first_member_is_answered_at_the_next_tick(
 
 @rule("R145")
 def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
-    """Joins extend the delay. Kafka's older coordinator extends it only before the first generation."""
+    """Joins extend the delay in every generation. Kafka's older coordinator extends only the first one."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.leave(member)

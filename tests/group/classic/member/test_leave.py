@@ -1,4 +1,4 @@
-"""Unsubscribe and close, which work in every state and within the timeout."""
+"""Unsubscribe and close work in every state, and within their timeout."""
 
 from __future__ import annotations
 

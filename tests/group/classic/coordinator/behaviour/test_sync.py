@@ -62,7 +62,7 @@ def test_another_protocol_is_inconsistent(protocol: dict[str, Any]) -> None:
 @rule("R57")
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
 def test_v5_without_a_protocol_is_inconsistent_even_with_an_empty_group_id(missing: str) -> None:
-    """Kafka 4.3.1 checks the protocol before the group id, too."""
+    """As in Kafka 4.3.1, SyncGroup checks the protocol before the group id."""
     stage = Stage()
     protocol: dict[str, Any] = {missing: None}
     answer = stage.sync("m", 1, group="", **protocol)
