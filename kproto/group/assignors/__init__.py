@@ -21,10 +21,10 @@ import msgspec
 from ...errors import ConfigError
 from ..subscription import Subscription, TopicPartition, cooperative_user_data, sticky_user_data
 from .cooperative_sticky import assign as _cooperative_sticky
-from .members import Racks
 from .range import assign as _range
 from .roundrobin import assign as _roundrobin
 from .sticky import assign as _sticky
+from .subscribers import Racks
 
 Assign = Callable[[Mapping[str, int], Mapping[str, Subscription], Racks], dict[str, list[TopicPartition]]]
 UserData = Callable[[Sequence[TopicPartition] | None, int], bytes | None]

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..subscription import ReportedOwnership, Subscription, TopicPartition, read_cooperative_generation
-from .members import Racks
 from .sticky import assign_sticky
+from .subscribers import Racks
 
 
 def assign(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from ..subscription import Subscription, TopicPartition
-from .members import RackMap, Racks, partition_racks, racks_matter, subscribers
+from .subscribers import RackMap, Racks, partition_racks, racks_matter, subscribers
 
 Assigned = dict[str, list[TopicPartition]]
 

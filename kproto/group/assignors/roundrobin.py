@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..subscription import Subscription, TopicPartition
-from .members import Racks, sort_members
+from .subscribers import Racks, sort_members
 
 
 def assign(

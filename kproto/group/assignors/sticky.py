@@ -27,7 +27,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ..subscription import ReportedOwnership, Subscription, TopicPartition, read_sticky_user_data
-from .members import Racks, partition_racks, racks_matter
+from .subscribers import Racks, partition_racks, racks_matter
 
 Assigned = dict[str, list[TopicPartition]]
 

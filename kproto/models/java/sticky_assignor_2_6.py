@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from ...group.assignors import ASSIGNORS, Assignor, cooperative_sticky, sticky
-from ...group.assignors.members import Racks
+from ...group.assignors.subscribers import Racks
 from ...group.subscription import (
     StickyUserData,
     StickyUserDataTopic,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS, Assignor, is_cooperative, resolve_assignors
-from kproto.group.assignors.members import racks_matter, sort_members
 from kproto.group.assignors.sticky import assign as sticky
+from kproto.group.assignors.subscribers import racks_matter, sort_members
 from kproto.group.subscription import Subscription
 from kproto.testing.properties import an_assignor_is_a_function
 from tests.group.assignors.stage import (

@@ -12,7 +12,7 @@ from ...protocol import MemberEvent, Purpose, Received, Rejoining, Send, WantMet
 from ...subscription import Subscription
 from . import leadership
 from .assignment import assign_group, send_sync
-from .coordinator import find_coordinator
+from .coordinator_lookup import find_coordinator
 from .membership import assignor_failed, broker_error, fail, fence, join_later, lose_coordinator, reset
 from .reasons import (
     FAILED_WITH,

@@ -65,7 +65,7 @@ from ...protocol import (
     Tick,
     Unsubscribed,
 )
-from . import assignment, coordinator, heartbeat, join, leave, revocation, subscription, timers
+from . import assignment, coordinator_lookup, heartbeat, join, leave, revocation, subscription, timers
 from .state import EDGES, Actions, Member, MemberState, S
 
 
@@ -192,16 +192,16 @@ _UNSUBSCRIBE = Cell(leave.on_unsubscribe, (S.UNSUBSCRIBING, S.IDLE), rules=("M17
 _REJOIN = Cell(subscription.on_request_rejoin, rules=("M92",))
 _POLL_AGAIN = Cell(timers.on_poll_began_again, (S.UNJOINED, S.RELEASING), rules=("M110",))
 _RELEASED = Cell(revocation.on_released, rules=("M79",))
-_COORDINATOR_LOST = Cell(coordinator.on_coordinator_lost, rules=("M26", "M28"))
-_JOIN_LOST = Cell(coordinator.on_coordinator_lost, (S.UNJOINED,), rules=("M22", "M26", "M28"))
-_FAILED = Cell(coordinator.on_failed, rules=("M26",))
-_JOIN_FAILED = Cell(coordinator.on_failed, (S.UNJOINED,), rules=("M22", "M26"))
-_REFUSED = Cell(coordinator.on_refused, (S.FAILED,), rules=("M25",))
+_COORDINATOR_LOST = Cell(coordinator_lookup.on_coordinator_lost, rules=("M26", "M28"))
+_JOIN_LOST = Cell(coordinator_lookup.on_coordinator_lost, (S.UNJOINED,), rules=("M22", "M26", "M28"))
+_FAILED = Cell(coordinator_lookup.on_failed, rules=("M26",))
+_JOIN_FAILED = Cell(coordinator_lookup.on_failed, (S.UNJOINED,), rules=("M22", "M26"))
+_REFUSED = Cell(coordinator_lookup.on_refused, (S.FAILED,), rules=("M25",))
 _REFUSED_LEAVING = Cell(leave.on_refused)
 _JOINED_LEAVING = Cell(leave.on_join_response, rules=("M8", "M60"))
 _SYNCED_LEAVING = Cell(leave.on_sync_response, rules=("M10",))
 _CLOSE_AGAIN = Cell(leave.on_close_again, rules=("M98",))
-_FIND = Cell(coordinator.find_coordinator, rules=("M28",))
+_FIND = Cell(coordinator_lookup.find_coordinator, rules=("M28",))
 _JOIN_RULES = (
     "M3",
     "M5",
@@ -282,12 +282,12 @@ TABLE: Final[Table[MemberEventKind, MemberState]] = Table(
                 **dict.fromkeys((S.EXPIRED, S.FAILED, S.FENCED), _RELEASED),
             },
         ),
-        K.COORDINATOR_FOUND: row(Cell(coordinator.on_coordinator_found, rules=("M30",)), {}),
+        K.COORDINATOR_FOUND: row(Cell(coordinator_lookup.on_coordinator_found, rules=("M30",)), {}),
         K.COORDINATOR_LOST: row(
             _COORDINATOR_LOST,
             {
                 **dict.fromkeys(REBALANCING, _JOIN_LOST),
-                S.LEAVING: Cell(coordinator.on_coordinator_lost_leaving, (S.CLOSED,), rules=("M98",)),
+                S.LEAVING: Cell(coordinator_lookup.on_coordinator_lost_leaving, (S.CLOSED,), rules=("M98",)),
             },
         ),
         K.FAILED: row(
@@ -302,7 +302,7 @@ TABLE: Final[Table[MemberEventKind, MemberState]] = Table(
             {
                 S.JOINING: _REFUSED,
                 S.SYNCING: _REFUSED,
-                S.STABLE: Cell(coordinator.on_describe_refused),
+                S.STABLE: Cell(coordinator_lookup.on_describe_refused),
                 S.UNSUBSCRIBING: _REFUSED_LEAVING,
                 S.CLOSING: _REFUSED_LEAVING,
                 S.LEAVING: Cell(leave.on_leave_refused, (S.CLOSED,), rules=("M60",)),

@@ -23,7 +23,7 @@ from kproto.group.classic.member import (
     MemberState,
     Unsubscribed,
     assignment,
-    coordinator,
+    coordinator_lookup,
     heartbeat,
     join,
     leadership,
@@ -46,7 +46,7 @@ from tests.group.classic.member import (
 
 CODE = [
     assignment,
-    coordinator,
+    coordinator_lookup,
     heartbeat,
     join,
     leadership,

@@ -1,4 +1,4 @@
-"""Helpers of all assignors: the order of members, the subscribers of topics, and racks."""
+"""What assignors need to know of members: their order, the subscribers of each topic, and racks."""
 
 from __future__ import annotations
 
