@@ -374,8 +374,8 @@ def consumer_cpu() -> float:
 def measure_partitions(bootstrap: str, count: int) -> list[float]:
     """Read from `count` partitions, of which at most seven get records.
 
-    Returns the seconds from subscribe until every partition was fetched once, the CPU time per record in
-    ms, and the share of a core that the consumer takes while no records arrive.
+    Returns the seconds from subscribe until every partition was fetched once, and the CPU time per record in
+    ms. The third value is the share of a core that the consumer takes while no records arrive.
     """
     from consumer import Consumer, Producer
 

@@ -1,7 +1,7 @@
 """Checks of a state machine against its table, for the tests of every machine.
 
-A test module or a `conftest.py` calls `check_cells`. A later step fails if a cell moves to a state that is
-not in its `to`, or sends an error code that is not in its `errors`.
+A test module or a `conftest.py` calls `check_cells`. Later steps fail if a cell moves to a state outside its
+`to`, or sends an error code outside its `errors`.
 """
 
 from __future__ import annotations

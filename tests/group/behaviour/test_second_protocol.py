@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[3]
 class SoloMember:
     """A member that is alone in its group: it owns every partition of its topics and sends no request.
 
-    Its commits carry neither a member id nor a generation, like commits of a consumer that assigns partitions
-    by hand.
+    The member's commits contain neither a member id nor a generation, like commits of a consumer that assigns
+    partitions by hand.
     """
 
     member_id = ""
