@@ -1,1 +1,1 @@
-"""For asyncio: the clients, how they wait (`loops`) and how they move bytes (`streams`)."""
+"""The clients for asyncio: how they wait is in `waiters`, how they send and receive bytes in `streams`."""

@@ -1,4 +1,4 @@
-"""The cluster client for asyncio; see `consumer.blocking.cluster`."""
+"""The asyncio version of the cluster client; see `consumer.blocking.cluster`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ R = TypeVar("R")
 
 @with_options()
 class AsyncCluster(BoundToProcess, AsyncBlock):
-    """The asyncio twin of `Cluster`, method by method.
+    """The asyncio version of `Cluster`: it has the same methods, as coroutines.
 
-    The client belongs to one running event loop. All tasks of the loop may use it.
+    The client can be used in one event loop only, by all tasks of the loop.
     """
 
     @hide_secrets
@@ -55,19 +55,20 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     ) -> Any:
         """Send a request in the highest version that both sides know, and return its response.
 
-        The response has the class that belongs to the request: a ListGroupsRequest returns a
-        ListGroupsResponse. Type checkers see Any: annotate the variable that you assign it to.
+        The class of the response belongs to the request's class: a ListGroupsRequest returns a
+        ListGroupsResponse. Type checkers see Any: annotate the variable to which you assign the response.
 
-        `node`: None for any broker, a node id, "controller", ("group", group_id) for its coordinator, or
-        ("leader", topic, partition). Error codes in the response are for the caller. Raises ConnectionFailed,
-        RequestTimedOut, UnsupportedVersion, and BrokerError if the coordinator or leader can't be found.
+        `node` is None for any broker, a node id, "controller", ("group", group_id) for the group's
+        coordinator, or ("leader", topic, partition). Error codes in the response are not raised: the caller
+        checks them. Raises ConnectionFailed, RequestTimedOut, UnsupportedVersion, and BrokerError if the
+        coordinator or leader cannot be found.
         """
         return await self._operations.request(request, node, timeout)
 
     async def request_versioned(
         self, request: Message | Prepared, node: Route = None, timeout: float | None = None
     ) -> tuple[Any, int]:
-        """Send a request like `request`; return its response and the version that was used."""
+        """Send a request as `request` does, and return its response and the version that was used."""
         return await self._operations.request_versioned(request, node, timeout)
 
     @property
@@ -80,19 +81,19 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     async def metadata(
         self, topics: Iterable[str] | None = None, timeout: float | None = None
     ) -> ClusterView:
-        """Read the metadata of these topics, or of all, and return the view."""
+        """Request the metadata of these topics, or of all topics if None, and return the updated view."""
         return await self._operations.metadata(topics, timeout)
 
     async def topics(self, timeout: float | None = None) -> dict[str, int]:
-        """Return topic -> number of partitions, for all topics except internal ones."""
+        """Return the number of partitions of each topic, without internal topics."""
         return await self._operations.topics(timeout)
 
     async def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """Return the topic's partitions, as of now; raises UnknownTopic."""
+        """Request the metadata of a topic, and return its partitions. Raises UnknownTopic."""
         return await self._operations.partitions(topic, timeout)
 
     async def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """Return the node id of the partition's leader; raises UnknownTopic."""
+        """Return the node id of the partition's leader. Raises UnknownTopic."""
         return await self._operations.leader(partition, timeout)
 
     async def coordinator(self, group: str, timeout: float | None = None) -> int:
@@ -110,15 +111,19 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Create topics (name -> partitions), and wait until every partition has a leader."""
+        """Create topics, and wait until every partition has a leader. `topics` maps a name to a number of
+        partitions.
+        """
         await self._operations.create_topics(topics, replication_factor, configs, exist_ok, timeout)
 
     async def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
-        """Grow topics to these numbers of partitions, and wait until each has a leader."""
+        """Add partitions to topics until they have these total numbers, and wait until each partition has a
+        leader.
+        """
         await self._operations.create_partitions(totals, timeout)
 
     async def delete_topics(self, topics: Sequence[str], *, timeout: float | None = None) -> None:
-        """Delete topics with all of their records."""
+        """Delete topics and all of their records."""
         await self._operations.delete_topics(topics, timeout)
 
     # ---- offsets and records
@@ -130,9 +135,9 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         isolation: str = "read_uncommitted",
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return partition -> the offset of "earliest", "latest" or a time (milliseconds).
+        """Return the offset of each partition's position: "earliest", "latest" or a time in ms since 1970.
 
-        The offset of an `OffsetAt` is None if no record is that young.
+        The offset of an `OffsetAt` is None if all records are older than the requested time.
         """
         return await self._operations.list_offsets(wants, isolation, timeout)
 
@@ -148,14 +153,15 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         lent: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, FetchedBytes]:
-        """Fetch once at these offsets: raw record batches, for `kproto.records`.
+        """Send one Fetch request for these offsets, and return raw record batches, which `kproto.records`
+        decodes.
 
         With `lent`, batches may be views of the whole response, which saves a copy. The response stays in
-        memory until the last view is dropped. The first batch may begin before the requested offset, and the
-        last may be truncated.
+        memory until the last view is freed. The first batch may begin before the requested offset, and the
+        last batch may be truncated.
 
         Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1) fetch at another
-        offset; after a retriable code call again.
+        offset; after a retriable error code call this method again.
         """
         return await self._operations.fetch(
             wants, isolation, max_wait_ms, min_bytes, max_bytes, partition_max_bytes, lent, timeout
@@ -164,19 +170,21 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     async def produce(
         self, partition: TopicPartition, records: bytes, *, acks: int = -1, timeout: float | None = None
     ) -> int:
-        """Append one encoded batch, which is what brokers accept at a time; return its first record's offset.
+        """Append one encoded record batch to a partition, and return the offset of its first record.
 
-        The request is not repeated when the connection breaks.
+        The request is not retried if the connection breaks. A broker accepts only one batch for each
+        partition in a request.
         """
         return await self._operations.produce(partition, records, acks, timeout)
 
     async def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
     ) -> None:
-        """Commit for a group without being a member: the offset of the *next* record to read.
+        """Commit offsets for a group without being its member: each is the offset of the *next* record to
+        read.
 
-        Values: an offset, (offset, metadata), or a `CommittedOffset`. Raises CommitFailed while the group has
-        members.
+        A value of `offsets` is an offset, a tuple (offset, metadata), or a `CommittedOffset`. Raises
+        CommitFailed while the group has members.
         """
         await self._operations.commit_offsets(group, offsets, timeout)
 
@@ -187,7 +195,8 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Return the group's committed offsets, None for a partition without one.
+        """Return the group's committed offset of each partition, or None for a partition without a committed
+        offset.
 
         Without `partitions`, all committed offsets of the group are returned.
         """
@@ -196,41 +205,42 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     # ---- groups
 
     async def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
-        """Return name -> state and protocol type, of every group of the cluster.
+        """Return the state and the protocol type of every group of the cluster, by group name.
 
-        One request is sent to each broker, which lists the groups that it coordinates.
+        One request is sent to each broker, because a broker lists only the groups that it coordinates.
         """
         return await self._operations.groups(timeout)
 
     async def group(self, group: str, timeout: float | None = None) -> Group:
-        """Return the group now: its state, members with their partitions, committed offsets and lag.
+        """Return the group's current state, its members with their partitions, its committed offsets and its
+        lag.
 
-        A group that doesn't exist has the state "Dead".
+        If the group does not exist, its state is "Dead".
         """
         return await self._operations.group(group, timeout)
 
     async def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
-        """Delete groups with their committed offsets.
+        """Delete groups and their committed offsets.
 
-        Raises BrokerError for a group that has members or does not exist. The groups before it in the list
-        are deleted nevertheless.
+        Raises BrokerError for a group that has members or does not exist. Groups that stand before it in
+        `names` are deleted even so.
         """
         await self._operations.delete_groups(names, timeout)
 
     # ---- plans
 
     async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Run a plan to its end; raises RequestTimedOut with what it was waiting for."""
+        """Run a plan of requests to its end. RequestTimedOut says for which request the plan was waiting."""
         return await self._operations.run(plan, timeout)
 
     # ---- the end
 
     async def close(self) -> None:
-        """Close all connections; calls that still wait raise IllegalState. May be called twice."""
+        """Close all connections. Calls that are waiting raise IllegalState. A second call does nothing."""
         await self._operations.close()
 
     def kill(self) -> None:
-        """Close all connections as if the process had died. For tests and demos."""
+        """Close all connections as if the process had died, for tests and demos."""
         self._runtime.kill()
 
     # ---- inside
@@ -244,5 +254,5 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, which translates the method names of other libraries."""
+            """Raise AttributeError; its message translates the method names of other libraries."""
             raise unknown_method(self, "cluster", name)

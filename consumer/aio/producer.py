@@ -4,8 +4,9 @@
         delivery = await producer.send("flights", key=b"UA", value=b"...")
         print((await delivery).offset)
 
-`await send` waits only for room in the buffer and for the topic's metadata, for at most max_block_ms.
-Awaiting the delivery that it returns waits for the broker. Leaving the `async with` block flushes.
+`await send(...)` waits only until the buffer has room and the topic's metadata is known, for at most
+max_block_ms. Awaiting the returned delivery waits for the broker's response. Leaving the `async with` block
+sends all records and waits for their deliveries.
 """
 
 from __future__ import annotations
@@ -45,13 +46,15 @@ from ..validation import (
 )
 from .producer_runtime import AsyncProducerRuntime
 
-# The arguments of `send`, for the error about another one.
+# The arguments of `send`, which the error for an unknown argument lists.
 _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 
 @with_options(producer_docs())
 class AsyncProducer(BoundToProcess, AsyncBlock):
-    """The asyncio twin of `Producer`, with the same options. It belongs to one running event loop."""
+    """The asyncio version of `Producer`, with the same options. A producer can be used in one event loop
+    only.
+    """
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
@@ -61,7 +64,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         self._loop = self._runtime.loop
         self._records = self._runtime.records
         self._moment = moment()
-        self._pause_due = False  # The next send lets other tasks run.
+        self._pause_due = False  # Whether the next `send` lets other tasks run first.
         preload()
 
     # ---- sending
@@ -82,7 +85,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         runtime, records = self._runtime, self._records
         if get_running_loop() is not self._loop:
             runtime.check_loop()
-        # A loop of sends must let the event loop read responses. If it is cancelled here, nothing is sent.
+        # A task that only sends must let the event loop read responses. If the task is cancelled during this
+        # pause, the record is not queued.
         if self._pause_due:
             self._pause_due = False
             await asyncio.sleep(0)
@@ -112,12 +116,12 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         return delivery
 
     async def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
-        """Queue the rows of an Arrow RecordBatch or Table, or of a dict of columns, without an object for
-        each.
+        """Queue the rows of an Arrow RecordBatch or Table, or of a dict of columns, without creating an
+        object for each row.
 
-        The columns are value, and optionally key, headers, timestamp (ms) and partition. A row goes to the
-        partition that `send` would choose; rows of one partition keep their order. Returns one delivery for
-        each batch. Raises as `send`, and MissingExtra without numpy and pyarrow.
+        The columns are value, and optionally key, headers, timestamp (ms) and partition. Each row goes to the
+        partition that `send` would choose, and rows of one partition keep their order. Returns one delivery
+        for each batch. Raises the errors of `send`, and MissingExtra without numpy and pyarrow.
         """
         return await self._operations.send_columns(topic, batch)
 
@@ -134,9 +138,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
     # ---- transactions
 
     async def begin(self, timeout: float | None = None) -> None:
-        """Begin a transaction. The first one initializes the producer's id.
+        """Begin a transaction. The first call requests the producer's id from the coordinator.
 
-        The first transaction fences an older producer with the same transactional id, and aborts its open
+        The first call fences an older producer with the same transactional id, and aborts its open
         transaction. After RequestTimedOut (`timeout` seconds, by default max_block_ms) the method may be
         called again. Raises Fenced, NotAuthorized or BrokerError if the producer cannot continue, and
         IllegalState while a transaction is open.
@@ -146,14 +150,14 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
     async def commit(self, timeout: float | None = None) -> None:
         """Send all buffered records, wait until they are acknowledged, and commit.
 
-        Raises the error of the first record or offset that was not written; call `abort` then. After
-        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown: call `commit` again. Raises Fenced
-        and the other errors of `begin`.
+        Raises the error of the first record or offset that was not written; call `abort` after it. After
+        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown: call `commit` again. Also raises
+        Fenced and the other errors of `begin`.
         """
         await self._operations.transact("commit", timeout)
 
     async def abort(self, timeout: float | None = None) -> None:
-        """End the transaction so that its records are not read by `read_committed` consumers.
+        """Abort the transaction: its records are not returned to `read_committed` consumers.
 
         Records that were not sent yet are dropped, and their deliveries fail with IllegalState. Raises the
         errors of `begin`.
@@ -161,40 +165,45 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         await self._operations.transact("abort", timeout)
 
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Commit a group's offsets with the transaction, or not at all.
+        """Add a group's offsets to the transaction: they are committed only if the transaction is.
 
-        The method returns immediately, also in asyncio. `commit` waits for the offsets and raises their
-        errors. With `consumer.group_metadata()` the group rejects a member that was replaced in the meantime;
-        with a group's name it does not check this.
+        The method does not wait, and is not a coroutine in `AsyncProducer` either. `commit` waits for the
+        offsets and raises their errors. With `consumer.group_metadata()` as `group`, the group rejects the
+        offsets of a member that was replaced in the meantime. With a group's name there is no such check.
         """
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> AsyncTransaction:
-        """Return a context manager for one transaction: leaving the block commits, an exception aborts.
+        """Return a context manager for one transaction: the end of the block commits it, an exception aborts
+        it.
 
-        Raises the errors of `begin` and `commit`. An exception of the block aborts the transaction and is
-        raised again, CancelledError included. A commit that is cancelled continues in the background.
+        The block raises the errors of `begin` and `commit`. Its own exceptions, CancelledError included,
+        abort the transaction and are raised again. A commit whose task is cancelled continues in the
+        background.
         """
         return AsyncTransaction(self._operations)
 
     # ---- the end
 
     async def close(self, timeout: float | None = None, **unknown: Never) -> None:
-        """Flush within `timeout` seconds, and close.
+        """Send all buffered records, wait at most `timeout` seconds for their deliveries, and close the
+        producer.
 
-        A second call waits for the first, and raises RequestTimedOut after its own timeout. An open
-        transaction is aborted. A transaction that is being committed gets the same time.
+        A second call waits for the first one, and raises RequestTimedOut after its own timeout. An open
+        transaction is aborted, but a commit in progress is completed, within the same `timeout`.
 
-        Errors are raised after the producer has closed and callbacks have been called. These are the error of
-        `commit`, unless another call waits for it, and the error of `flush`: RequestTimedOut for records that
-        were not sent, NotDelivered for records that failed.
+        Errors are raised after the producer has closed and all callbacks have been called. They are the error
+        of a `commit` for which no other call waits, RequestTimedOut for records that were not sent, and
+        NotDelivered for records that failed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("timeout",))
         await self._operations.close(timeout)
 
     def kill(self) -> None:
-        """Close immediately. Buffered records are dropped, and their deliveries fail with IllegalState."""
+        """Close the producer immediately. Buffered records are dropped, and their deliveries fail with
+        IllegalState.
+        """
         self._operations.kill()
 
     # ---- inside
@@ -202,9 +211,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
     def __repr__(self) -> str:
         return self._runtime.describe(type(self).__name__)
 
-    # In Python 3.11 a `__getattr__` makes each access to an attribute 60 ns slower, and `send` 40 %.
+    # In Python 3.11 a `__getattr__` makes each access to an attribute 60 ns slower, and `send` 40 % slower.
     if not TYPE_CHECKING and sys.version_info >= (3, 12):
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, which translates the method names of other libraries."""
+            """Raise AttributeError; its message translates the method names of other libraries."""
             raise unknown_method(self, "producer", name)

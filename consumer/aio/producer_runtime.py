@@ -1,4 +1,4 @@
-"""Drives a producer's engine in the event loop."""
+"""Runs the engine of an asyncio producer in the event loop."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from .waiters import TaskWaiters, current_task
 
 
 class AsyncProducerRuntime(ProducerRuntime):
-    """A producer's engine in the running event loop."""
+    """Runs a producer's engine in the running event loop."""
 
     def __init__(self, bootstrap_servers: str | Iterable[str], config: ProducerConfig) -> None:
         try:
             self.loop = get_running_loop()
         except RuntimeError:
             raise IllegalState(
-                "an AsyncProducer needs the running event loop: make it in a coroutine, or use Producer"
+                "an AsyncProducer needs the running event loop: create it in a coroutine, or use Producer"
             ) from None
         self.waiters = TaskWaiters()
         super().__init__(bootstrap_servers, config, self.waiters, None)
-        # The timer and the streams refer to this cell. It holds the runtime while records are pending: a
-        # producer that is dropped without close() delivers them, and is freed then.
+        # The timer and the streams refer to this list, which contains the runtime while records are pending.
+        # So a producer that is dropped without close() delivers its records, and is freed after that.
         self._kept: list[AsyncProducerRuntime] = []
         self._ref: weakref.ref[AsyncProducerRuntime] = weakref.ref(self)
         self.streams = Streams(partial(_on_event, self._ref, self._kept))
@@ -52,10 +52,10 @@ class AsyncProducerRuntime(ProducerRuntime):
         lifecycle.register(self)
 
     def check_loop(self) -> None:
-        """Raise IllegalState in another event loop."""
+        """Raise IllegalState in an event loop other than the producer's."""
         if get_running_loop() is not self.loop:
             raise IllegalState(
-                "this producer belongs to another event loop, the one it was made in; make one for each loop"
+                "this producer belongs to another event loop, in which it was created; make one for each loop"
             )
 
     # ---- waiting
@@ -75,7 +75,7 @@ class AsyncProducerRuntime(ProducerRuntime):
     def check_call(self, *, waits: bool) -> None:
         if (
             not self.forked
-        ):  # In the child of a fork each method raises its own error, and close() does nothing.
+        ):  # In the child process of a fork each method checks this itself, and close() does nothing.
             self.check_loop()
 
     def wake(self) -> None:
@@ -98,17 +98,19 @@ class AsyncProducerRuntime(ProducerRuntime):
     def _queue_callback(self, callback: Any, delivery: Delivery) -> None:
         try:
             self.loop.call_soon(run_callback, lambda: callback(delivery))
-        except RuntimeError:  # The loop is closed, so the callback runs here.
+        except RuntimeError:  # The loop is closed, so the callback is called directly.
             run_callback(lambda: callback(delivery))
 
     # ---- the event loop
 
     def on_event(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
-        """Apply an event of the network or of the timer, or the application's changes (None)."""
+        """Apply an event of the network or of the timer to the engine. None stands for a change that the
+        application made.
+        """
         try:
             self._perform(step(self.engine, event, now() if at is None else at))
             self._schedule()
-        except Exception as error:  # Without this the producer would stop without a message.
+        except Exception as error:  # An unlogged exception would stop the producer without a message.
             log.exception("the producer failed")
             self._finish("the producer failed; see the log", error)
 
@@ -140,14 +142,15 @@ class AsyncProducerRuntime(ProducerRuntime):
             self._timer = self.loop.call_later(seconds, _on_timer, self._ref, self._kept)
 
     def on_timer(self) -> None:
-        """Apply the `Tick` in the loop's next round.
+        """Schedule the `Tick` for the next iteration of the event loop.
 
-        If the loop was blocked, responses have arrived in the meantime. Its next round reads them first.
+        If the loop was blocked, responses may have arrived in the meantime, which the next iteration reads
+        first.
         """
         self._timer = self.loop.call_later(0, _on_tick, self._ref, self._kept, now())
 
     def on_tick(self, at: int) -> None:
-        """Apply the `Tick` that was due at `at`."""
+        """Apply the `Tick` that was due at the time `at` (ms)."""
         self._timer = self._timer_at = None
         self.on_event(ev.Tick(), at)
 
@@ -156,7 +159,7 @@ class AsyncProducerRuntime(ProducerRuntime):
     def __del__(self) -> None:
         if self.forked or self.ended or getattr(self, "_kept", None) is None:
             return
-        with contextlib.suppress(RuntimeError):  # The loop is closed already.
+        with contextlib.suppress(RuntimeError):  # A RuntimeError means that the loop is closed.
             self.loop.call_soon_threadsafe(abandon, self.streams, self._timer)
         self._on_drop()
 
@@ -169,7 +172,7 @@ class AsyncProducerRuntime(ProducerRuntime):
         for action in self._end(reason, failure):
             if isinstance(action, ev.CallBack):
                 run_callback(action.callback)
-        with contextlib.suppress(RuntimeError):  # The loop is closed already.
+        with contextlib.suppress(RuntimeError):  # A RuntimeError means that the loop is closed.
             self.streams.close()
         self.notify()
         if self._timer is not None:

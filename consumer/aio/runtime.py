@@ -1,7 +1,7 @@
-"""Drives an engine in the event loop, whenever the loop runs.
+"""Runs the engine of an asyncio client in the event loop.
 
-Code that blocks the loop also blocks heartbeats and fetches. Callbacks may be coroutines: each runs as a
-task of its own to its end, even if the call that started it is cancelled.
+Code that blocks the loop also blocks heartbeats and fetches. Callbacks may be coroutines: each runs in its
+own task to its end, even if the call that started it is cancelled.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .waiters import TaskWaiters, current_task
 
 
 class AsyncRuntime(Runtime):
-    """An engine in an event loop: the loop in which the client is first used."""
+    """Runs an engine in an event loop: the loop in which the client is first used."""
 
     awaits_callbacks = True
 
     def __init__(self, driver: Driver, *, exclusive: bool = False) -> None:
         self.waiters = TaskWaiters()
         super().__init__(driver, self.waiters, exclusive=exclusive)
-        # Neither the streams nor the timer refer to the runtime: a dropped client is freed.
+        # The streams and the timer refer to the runtime only weakly, so a dropped client is freed.
         self._ref: weakref.ref[AsyncRuntime] = weakref.ref(self)
         self.streams = Streams(partial(_on_event, self._ref))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
-        # The task that is inside a method which runs callbacks, and that method's name.
+        # The task that is inside a method which runs callbacks, and the name of the method.
         self._serving: tuple[asyncio.Task[Any] | None, str] | None = None
         self.callback_task: asyncio.Task[None] | None = None
         lifecycle.register(self)
@@ -50,14 +50,15 @@ class AsyncRuntime(Runtime):
     # ---- the event loop
 
     def on_event(self, event: NetworkEvent | ev.Tick) -> None:
-        """Apply events of the network or of the timer."""
+        """Apply an event of the network or of the timer to the engine."""
         if self.closed or self.forked or self.failure is not None:
             return
         try:
-            # The client has failed, and the waiting tasks have been woken.
+            # An IllegalState means that the client has failed; the waiting tasks have been woken.
             with contextlib.suppress(IllegalState):
                 self._feed((event,))
-        # The event loop handles this exception. The engine was interrupted in the middle of a step.
+        # The client cannot be used after this, because the engine was interrupted during a change. The event
+        # loop handles the exception.
         except BaseException as error:
             self._fail(error)
             raise
@@ -81,10 +82,10 @@ class AsyncRuntime(Runtime):
         if loop is None or self.closed or self.forked:
             return
         lifecycle.unregister(self)
-        with contextlib.suppress(RuntimeError):  # The loop is closed already.
+        with contextlib.suppress(RuntimeError):  # A RuntimeError means that the loop is closed.
             loop.call_soon_threadsafe(abandon, self.streams, self._timer)
         if loss := self.driver.loss():
-            # Pass the text, not the runtime: a log record keeps its arguments.
+            # Pass a string, not the runtime, because a log record keeps its arguments alive.
             log.warning("%s was dropped without close()%s", str(self), loss)
 
     # ---- the application's tasks
@@ -119,13 +120,13 @@ class AsyncRuntime(Runtime):
         if task is None:
             return True
         await asyncio.wait([task], timeout=None if deadline is None else max(0, deadline - now()) / 1000)
-        # The task that started the callback may have been cancelled. The next task that waits raises the
-        # callback's exception.
+        # If the task that started the callback was cancelled, the next task that waits raises the callback's
+        # exception.
         if not task.done():
             return False
         if self.callback_task is task:
             self.callback_task = None
-        if task.cancelled():  # This does not cancel the task that waits.
+        if task.cancelled():  # Raise another exception, because CancelledError would end the waiting task.
             raise IllegalState(f"{task.get_name()} was cancelled before its end")
         task.result()
         return True
@@ -141,7 +142,8 @@ class AsyncRuntime(Runtime):
 
         def finished(task: asyncio.Task[None]) -> None:
             if inspect.iscoroutine(answer):
-                answer.close()  # The task was cancelled before it began.
+                # Without this, a coroutine whose task was cancelled before it began would cause a warning.
+                answer.close()
             on_end()
 
         self.callback_task = asyncio.get_running_loop().create_task(finish(), name=name)
@@ -181,19 +183,21 @@ class AsyncRuntime(Runtime):
             self._loop = loop
         elif self._loop is not loop:
             raise IllegalState(
-                f"this {self.driver.kind} belongs to another event loop, the one it was first used in; "
-                "make one for each loop"
+                f"this {self.driver.kind} belongs to another event loop, in which it was first used; "
+                f"make one {self.driver.kind} for each loop"
             )
         if not serves:
             return NO_CLAIM
         if self._running_callbacks and (callback := self.current_callback()) is not None:
-            raise IllegalState(f"{method}() can't be awaited inside {callback}; return from that first")
+            raise IllegalState(
+                f"{method}() can't be awaited inside {callback}; return from the callback first"
+            )
         if self._serving is not None:
             if method in CLOSING_CALLS:
                 return NO_CLAIM
             raise IllegalState(
-                f"another task is inside {self._serving[1]}() of this {self.driver.kind}; one at a time may "
-                "wait for records"
+                f"another task is inside {self._serving[1]}() of this {self.driver.kind}; one task at "
+                "a time may wait for records"
             )
         self._serving = (asyncio.current_task(), method)
         return _Serving(self)
@@ -202,7 +206,7 @@ class AsyncRuntime(Runtime):
         return self._serving is None or self._serving[0] is asyncio.current_task()
 
     def served(self) -> None:
-        """Note that the method that ran callbacks has ended."""
+        """Mark the method that ran callbacks as ended."""
         self._serving = None
 
     # ---- the end
@@ -217,7 +221,7 @@ class AsyncRuntime(Runtime):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        with contextlib.suppress(RuntimeError):  # The loop is closed already.
+        with contextlib.suppress(RuntimeError):  # A RuntimeError means that the loop is closed.
             self.streams.close(abort=abort)
         self._fail_futures(IllegalState(f"this {self.driver.kind} was closed during the call"))
         self.notify()
@@ -228,13 +232,13 @@ class AsyncRuntime(Runtime):
             self.end(abort=True)
 
     def on_timer(self) -> None:
-        """Apply the `Tick` that is due."""
+        """Apply a `Tick`, when the timer has fired."""
         self._timer = self._timer_at = None
         self.on_event(ev.Tick())
 
 
 class _Serving:
-    """A context manager for a method that runs the application's callbacks."""
+    """A context manager around a method that runs the application's callbacks."""
 
     def __init__(self, runtime: AsyncRuntime) -> None:
         self._runtime = runtime

@@ -1,7 +1,8 @@
-"""asyncio I/O for the engines: sockets as protocols. Of Kafka, only the size-prefixed frames are known here.
+"""asyncio I/O for the engines: transports and protocols. The module knows nothing of Kafka except the size
+that precedes each response.
 
-The owner passes a function that receives every `NetworkEvent`, and calls `perform` for every action. All of
-this runs in one event loop. The rules are those of `blocking.sockets`.
+The runtime passes a function that receives every `NetworkEvent`, and calls `perform` for every action. All
+calls are made in one event loop. The rules are those of `blocking.sockets`.
 """
 
 from __future__ import annotations
@@ -38,19 +39,21 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-# The most bytes of TLS that one read returns. All connections share the buffer: its bytes are decrypted
-# before the next read.
+# The size of the buffer for encrypted bytes, and so the limit of one read. All connections share the buffer,
+# because its bytes are decrypted before the next read.
 TLS_BUFFER_BYTES = 256 * 1024
-# The number of reads of one connection before the other connections are read.
+# The number of reads from one connection before the other connections are read.
 MAX_READS = 16
-# Without this flag (on Windows) the transport may have a read in progress.
+# The flag for reads that do not wait. It is missing on Windows, where the transport may have a read in
+# progress.
 NOW = getattr(socket, "MSG_DONTWAIT", 0)
-# The exceptions of opening a connection: no file descriptor, an invalid address or port.
+# The exceptions that opening a connection may raise, for example without a file descriptor or with an invalid
+# port.
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 
 
 class _Route:
-    """The addresses of a host that were not tried yet, and the current one."""
+    """The addresses of a host: those that were not tried yet, and the current one."""
 
     __slots__ = ("address", "addresses", "host", "tls")
 
@@ -66,33 +69,33 @@ class _Protocol(asyncio.BufferedProtocol):
         self.key = key
         self.tell = tell
         self.silent = False
-        self.responded = False  # a response arrived
+        self.responded = False  # Whether a response has arrived.
         self.route: _Route | None = None
-        self.arriving_since = float("inf")  # The time of the last report that a long response arrives.
+        self.arriving_since = float("inf")  # The time of the last report that a part of a response arrived.
         self.receive_buffer = ReceiveBuffer()
         self.pipe: Pipe | None = None
-        # The buffer for TLS, whose bytes must be decrypted before their meaning is known.
+        # The buffer for encrypted bytes, None until a connection uses TLS.
         self._room: memoryview | None = None
         self.transport: asyncio.Transport | None = None
-        self.sock: socket.socket | None = None  # The socket that the transport reads.
+        self.sock: socket.socket | None = None  # The socket of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do not inherit from asyncio.Transport.
+        # A cast, because uvloop's transports do not inherit from asyncio.Transport.
         self.transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            with contextlib.suppress(OSError):  # The socket is dead, and the loop calls connection_lost next.
+            with contextlib.suppress(OSError):  # After an OSError the loop calls connection_lost next.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def begin(self, pipe: Pipe, room: memoryview) -> None:
-        """Start the TLS handshake; `Opened` is reported at its end."""
+        """Start the TLS handshake. `Opened` is reported when it has succeeded."""
         self.pipe = pipe
         self._room = room
         assert self.transport is not None
         self.transport.write(pipe.begin())
 
     def write(self, data: bytes) -> None:
-        """Send bytes, through TLS if the connection uses it."""
+        """Send bytes, encrypted if the connection uses TLS."""
         assert self.transport is not None
         if self.pipe is not None:
             try:
@@ -103,7 +106,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport.write(data)
 
     def close(self) -> None:
-        """Close with TLS's closing message, and report no more events."""
+        """Close the connection, with the close_notify of TLS, and report no more events."""
         self.silent = True
         if self.transport is not None:
             if self.pipe is not None and not self.transport.is_closing():
@@ -124,7 +127,9 @@ class _Protocol(asyncio.BufferedProtocol):
             self._read_rest()
 
     def _read_rest(self) -> None:
-        """Read the rest of a large response: a round of the loop for each read costs more than the read."""
+        """Read the rest of a large response directly, because an iteration of the event loop costs more than
+        a read.
+        """
         for _ in range(MAX_READS if NOW and self.sock is not None else 0):
             if not self.receive_buffer.expects_more or self.silent or self.transport is None:
                 return
@@ -136,7 +141,7 @@ class _Protocol(asyncio.BufferedProtocol):
             except OSError as error:
                 self._on_broken(describe_error(error))
                 return
-            if not size:  # The peer has closed the connection. The transport notices this as well.
+            if not size:  # The peer has closed the connection, which the transport will report.
                 return
             self._on_bytes(size)
 
@@ -144,7 +149,7 @@ class _Protocol(asyncio.BufferedProtocol):
         was_secured = pipe.secured
         try:
             pipe.feed(data)
-        finally:  # TLS may have an alert to send, which tells the broker the reason.
+        finally:  # After an error, TLS sends an alert with the reason to the broker.
             out = pipe.outgoing()
             if out and self.transport is not None:
                 self.transport.write(out)
@@ -188,7 +193,7 @@ class _Protocol(asyncio.BufferedProtocol):
             self.tell(Broken(self.key, why, denied))
         if self.transport is not None:
             if denied:
-                self.transport.close()  # The alert has not been sent yet.
+                self.transport.close()  # `close` sends the TLS alert, which `abort` would drop.
             else:
                 self.transport.abort()
 
@@ -200,13 +205,15 @@ class Streams:
         self._tell = tell
         self._transports: dict[int, tuple[asyncio.Transport, _Protocol]] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
-        self._early: dict[int, str] = {}  # Why a connection broke before it was registered here.
+        # The errors of connections that broke before they were added to `_transports`.
+        self._early: dict[int, str] = {}
         self._failures = AddressFailures()
         self._resolver = Resolver(self._on_resolved)
         self._resolving: dict[int, asyncio.Future[Resolved]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None  # Set by the first connection.
+        # The event loop, known since the first connection.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._room: memoryview | None = None
-        # The task that requests a token, for all connections that need one.
+        # The task that requests a token for all connections that need one.
         self._token_task: asyncio.Task[Token] | None = None
 
     def perform(self, action: NetworkAction) -> None:
@@ -244,13 +251,13 @@ class Streams:
             finally:
                 del self._resolving[key]
         route = _Route((host, port), tls, self._failures.sort((host, port), resolved.addresses))
-        await self._try_addresses(key, route, resolved.error or "the name has no address")
+        await self._try_addresses(key, route, resolved.error or "the host name has no address")
 
     async def _try_addresses(self, key: int, route: _Route, why: str, broke: str = "") -> None:
-        """Try the remaining addresses until one accepts the connection.
+        """Connect to the remaining addresses in turn, until one accepts the connection.
 
-        `broke` is the error of an address that had accepted the connection. It is reported rather than later
-        errors.
+        `broke` is the error of an address that had accepted the connection. It is reported instead of the
+        errors of later addresses.
         """
         while route.addresses:
             address = route.address = route.addresses.pop(0)
@@ -276,18 +283,20 @@ class Streams:
         self._failed(key, broke or why)
 
     def _on_resolved(self) -> None:
-        """Runs in the resolver's thread.
+        """Pass resolved names to the event loop. The resolver calls this method in its own thread.
 
-        The resolver has its own thread, because the threads of the loop's executor end with the main thread.
+        The loop's executor is not used for the resolver, because its threads end with the main thread.
         """
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # The loop is closed, so no task waits.
+        # A RuntimeError means that the loop is closed, so no task waits.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._complete_resolved)
 
     def _complete_resolved(self) -> None:
         for resolved in self._resolver.take():
             waiter = self._resolving.get(resolved.key)
-            if waiter is not None and not waiter.done():  # Otherwise the connection was shut in the meantime.
+            # If nothing waits, the connection was shut in the meantime.
+            if waiter is not None and not waiter.done():
                 waiter.set_result(resolved)
 
     def _begin(self, key: int, host: str, protocol: _Protocol, tls: Tls | None) -> None:
@@ -312,7 +321,8 @@ class Streams:
         sock = socket.socket(address[0], socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            # Python 3.11's wait_for loses a cancellation if the task that it waits for has just ended.
+            # This is not `wait_for`, which in Python 3.11 loses a cancellation if the awaited task has just
+            # ended.
             async with asyncio.timeout(patience):
                 await loop.sock_connect(sock, address[1])
             opened = await loop.create_connection(lambda: _Protocol(key, self._on_event), sock=sock)
@@ -357,7 +367,7 @@ class Streams:
             known[1].close()
 
     def close(self, *, abort: bool = False) -> None:
-        """Close all connections; with `abort`, without sending what is pending."""
+        """Close all connections. With `abort`, bytes that were not sent yet are dropped."""
         if self._token_task is not None:
             self._token_task.cancel()
         for key in [*self._opening, *self._transports]:
@@ -370,8 +380,8 @@ class Streams:
 
 
 def _retrieve_error(task: asyncio.Task[Token]) -> None:
-    """Retrieve the error of a token request, so that asyncio does not log it. The connections have received
-    it, or no longer need a token.
+    """Retrieve the error of a token request, so that asyncio does not log it as unhandled. The connections
+    have received the error, or do not need a token any more.
     """
     if not task.cancelled():
         task.exception()

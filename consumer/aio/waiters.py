@@ -1,4 +1,4 @@
-"""How a task waits: for its own future, which completes at the next change."""
+"""Lets tasks wait: each waits for its own future, which completes at the next change."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class TaskWaiters:
     def __init__(self) -> None:
         self.changes = 0
         self._futures: list[asyncio.Future[None]] = []
-        self._pause_at = -math.inf  # The clock of a machine that has just started is near 0.
+        # This is not 0, because the clock of a machine that has just started is near 0.
+        self._pause_at = -math.inf
 
     async def wait(self, last_change: int, deadline: int) -> bool:
-        """Wait until `changes` is no longer `last_change`; False at `deadline`."""
+        """Wait until `changes` differs from `last_change`. Return False if the deadline (ms) has passed."""
         loop = asyncio.get_running_loop()
         while self.changes == last_change:
             ms = deadline - now()
@@ -46,19 +47,20 @@ class TaskWaiters:
             _release(future)
 
     async def pause(self, *, delivering: bool) -> None:
-        """Let other tasks run, unless they ran less than `MAX_HOG_S` ago."""
+        """Let other tasks run, unless the last pause was less than `MAX_HOG_S` ago."""
         at = time.monotonic()
         if at < self._pause_at:
             return
-        # Polls that follow each other without records let the loop look at its sockets only briefly. Threads
-        # that wait for the interpreter, such as the resolver's, do not get it in so short a time.
+        # A task that polls without a wait and gets no records sleeps for MAX_HOG_S. With `sleep(0)` the loop
+        # would look at its sockets only briefly, and threads that wait for the GIL, such as the resolver's,
+        # would not get it.
         spins = not delivering and at < self._pause_at + MAX_HOG_S
         await asyncio.sleep(MAX_HOG_S if spins else 0)
         self._pause_at = time.monotonic() + MAX_HOG_S
 
 
 def current_task() -> asyncio.Task[None] | None:
-    """Return the calling task; None in the child of a fork, where no loop runs."""
+    """Return the calling task, or None in the child of a fork, where no loop runs."""
     try:
         return asyncio.current_task()
     except RuntimeError:

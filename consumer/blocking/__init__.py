@@ -1,1 +1,3 @@
-"""For threads: the clients, how they wait (`threads`) and how they move bytes (`sockets`)."""
+"""The blocking clients for threads: how they wait is in `waiters`, how they send and receive bytes in
+`sockets`.
+"""

@@ -1,12 +1,13 @@
-"""The blocking clients: `Consumer`, and `Cluster`, which is defined in `cluster`.
+"""The blocking `Consumer`. The module also exports the `Cluster` of `cluster`.
 
     with Consumer("localhost:9092", group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["flights"])
         for record in consumer:
             ...
 
-A thread moves bytes, sends heartbeats and fetches ahead while the application computes. Callbacks never run
-in this thread: they run inside poll, commit, unsubscribe and close, in the caller's thread.
+The consumer's own thread sends and receives bytes, sends heartbeats and fetches ahead while the application
+computes. Callbacks never run in this thread: they run inside poll, commit, unsubscribe and close, in the
+thread that calls these methods.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ R = TypeVar("R")
 
 @with_options(consumer_docs())
 class Consumer(BoundToProcess):
-    """Reads records, alone (`assign`) or in a group (`subscribe`). The options are listed below.
+    """Reads records, either of chosen partitions (`assign`) or as a member of a group (`subscribe`). The
+    options are listed below.
 
-    Raises ConfigError for wrong options immediately, and connects in the background after the first subscribe
-    or assign. One thread at a time may use the consumer; any thread may `close` it.
+    The constructor raises ConfigError for invalid options. The first `subscribe` or `assign` makes the
+    consumer connect, in the background. Only one thread at a time may use the consumer, but any thread may
+    `close` it.
     """
 
     @hide_secrets
@@ -53,24 +56,25 @@ class Consumer(BoundToProcess):
         self._records = RecordIterator(self._operations)
         self.options = self._operations.options
 
-    # ---- what is known without a request
+    # ---- methods that send no request
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that are assigned to this consumer now."""
         return self._operations.assignment()
 
     def assignment_lost(self) -> bool:
-        """Return whether another member may own the assigned partitions, and the listener was not called yet.
+        """Return whether another member may already own the assigned partitions, before the listener is
+        called.
 
-        The result is True if the coordinator has not responded for `session_timeout_ms`, or poll was not
-        called for `max_poll_interval_ms`, even while the process was stopped. The listener is called by the
-        next poll. The method is for applications that process records outside the polling thread (librdkafka:
+        The result is True if the coordinator has not responded for `session_timeout_ms`, or if poll was not
+        called for `max_poll_interval_ms`, even while the process was stopped. The next poll calls the
+        listener. This method is for applications that process records outside the polling thread (librdkafka:
         rd_kafka_assignment_lost).
         """
         return self._operations.assignment_lost()
 
     def subscription(self) -> set[str]:
-        """Return the subscribed topics; with a pattern, the topics that match it now."""
+        """Return the subscribed topics, or the topics that match the pattern now."""
         return self._operations.subscription()
 
     def paused(self) -> set[TopicPartition]:
@@ -78,30 +82,31 @@ class Consumer(BoundToProcess):
         return self._operations.paused()
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Return the records between the position and the end of the last fetch; None before the first fetch.
+        """Return the number of records between the position and the log's end as of the last fetch, or None
+        before it.
 
-        The lag does not change while no broker responds. `events` reports this as "unreachable", and its end
-        as "reachable".
+        The lag does not change while no broker responds. The events "unreachable" and "reachable" of `events`
+        report the beginning and the end of such a time.
         """
         return self._operations.lag(partition)
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the last record, as of the last fetch; None before the first fetch."""
+        """Return the offset after the partition's last record, as of the last fetch, or None before it."""
         return self._operations.high_watermark(partition)
 
     def group_metadata(self) -> GroupMetadata:
-        """Return the member id and generation under which partitions were last assigned.
+        """Return the member id and the generation with which partitions were last assigned.
 
-        A transaction commits offsets with this identity. If the group has removed the member in the meantime,
-        it rejects them. Before the first assignment, and with `assign`, the generation is -1 and the member
-        id is empty.
+        A transaction commits offsets with this identity, and the group rejects them if it has removed the
+        member since. Before the first assignment, and with `assign`, the generation is -1 and the member id
+        is empty.
         """
         return self._operations.group_metadata()
 
     def events(self, callback: EventCallback) -> None:
-        """Call `callback` with a `GroupChange` for everything that happens to this consumer's membership.
+        """Call `callback` with a `GroupChange` for each change of this consumer's membership or state.
 
-        The callback runs in the caller's thread, inside the next poll, commit, unsubscribe or close.
+        The callback runs in the application's thread, inside the next poll, commit, unsubscribe or close.
         `GroupChange.at` is the time of the change. Exceptions of the callback are logged and not raised.
         """
         self._operations.events(callback)
@@ -115,18 +120,23 @@ class Consumer(BoundToProcess):
         *,
         pattern: str | None = None,
     ) -> None:
-        """Join the group for these topics, or for all topics whose whole name matches `pattern`."""
+        """Join the group for these topics, or for all topics whose whole name matches the regular expression
+        `pattern`.
+        """
         self._operations.subscribe(topics, listener, pattern)
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions without a group's assignment; a mapping gives the offsets to start at."""
+        """Read these partitions, without a group's assignment. A mapping gives the offset at which each
+        starts.
+        """
         self._operations.assign(partitions)
 
     def unsubscribe(self, timeout: float | None = None) -> None:
         """Release all partitions and leave the group; the revoked callback runs inside this call.
 
-        With auto commit, processed offsets are committed first. The records of the last poll, and the last
-        record of an iteration, do not count as processed. If they are processed, call `commit` before.
+        If auto commit is enabled, the offsets of processed records are committed first. The records that the
+        last poll returned, and the last record of an iteration, do not count as processed. If they are
+        processed, call `commit` before this method.
         """
         run_to_end(self._operations.unsubscribe(timeout))
 
@@ -135,20 +145,21 @@ class Consumer(BoundToProcess):
     def poll(
         self, timeout: float = 1.0, max_records: int | None = None, **unknown: Never
     ) -> list[ConsumerRecord]:
-        """Return the next records, at most max_poll_records; an empty list after `timeout` seconds.
+        """Return the next records, at most max_poll_records, or an empty list after `timeout` seconds.
 
         Each poll marks the records of earlier polls as processed. It raises BrokerError and its subclasses,
-        and the exceptions of a rebalance listener. For a malformed batch each poll raises RecordError until a
-        `seek` passes the batch; in between, polls return the records of other partitions.
+        and the exceptions of a rebalance listener. Each poll raises RecordError for a malformed batch until a
+        `seek` moves the position past the batch. Every other poll then returns the records of other
+        partitions.
         """
         if unknown:
             raise unknown_argument("poll", unknown, ("timeout", "max_records"))
         return _run_poll(self._operations, self._operations.poll(timeout, max_records))
 
     def poll_columns(self, timeout: float = 1.0) -> list[ColumnBatch]:
-        """Return the next records as columns, one batch for each fetched piece;
+        """Return the next records as columns, one `ColumnBatch` for each fetched piece.
 
-        see `kproto.records.columns`.
+        The columns are described in `kproto.records.columns`.
         """
         return _run_poll(self._operations, self._operations.poll_columns(timeout))
 
@@ -156,45 +167,46 @@ class Consumer(BoundToProcess):
         return self._records
 
     def __next__(self) -> ConsumerRecord:
-        """Return the next record, however long it takes.
+        """Wait for the next record without a time limit, and return it.
 
-        The record before it counts as processed. Auto commit commits it within a second.
+        The call marks the previous record as processed. Auto commit commits its offset within a second.
         """
         return next(self._records)
 
     # ---- positions
 
     def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """Return the offset of the next record; wait until it is known.
+        """Return the offset of the next record to read, after waiting until it is known.
 
-        While it waits, this method raises what a poll would raise, because that may be the reason why the
-        position is unknown.
+        While the method waits, it raises the errors that a poll would raise, because such an error may be the
+        reason why the position is unknown.
         """
         return run_to_end(self._operations.position(partition, timeout))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at `offset`. The last seek replaces every look-up and fetch in progress.
+        """Continue reading a partition at `offset`. A seek replaces the offset look-ups and fetches that are
+        in progress.
 
-        A seek before the assignment sets the start offset of the partition. If the group has assigned the
-        partition to another member, IllegalState is raised.
+        A seek before the partition is assigned sets the offset at which it starts. If the group has assigned
+        the partition to another member, IllegalState is raised.
         """
         self._operations.seek(partition, offset)
 
     def seek_to(self, where: str | int, partitions: TopicPartition | Iterable[TopicPartition] = ()) -> None:
-        """Continue at "earliest", "latest", "committed", a time in ms or another position that `list_offsets`
-        accepts.
+        """Continue reading at "earliest", "latest", "committed", a time in ms since 1970, or another position
+        that `list_offsets` accepts.
 
-        Without `partitions`, the method seeks in all assigned partitions. A time after the last record means
-        the end of the log.
+        Without `partitions`, the method seeks in all assigned partitions. If all records are older than the
+        given time, reading continues at the end of the log.
         """
         self._operations.seek_to(where, partitions)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until `resume`. Buffered records are kept.
+        """Return no records of these partitions until `resume`. Records that are already fetched are kept.
 
-        A partition that is revoked or lost is not paused when it is assigned again. An eager rebalance, as
-        with the default assignors, revokes all partitions; in a cooperative one, retained partitions stay
-        paused.
+        A partition that was revoked or lost is not paused when it is assigned again. With the default
+        assignors a rebalance is eager and revokes all partitions. In a cooperative rebalance, retained
+        partitions stay paused.
         """
         self._operations.pause(partitions)
 
@@ -210,10 +222,12 @@ class Consumer(BoundToProcess):
         timeout: float | None = None,
         **unknown: Never,
     ) -> None:
-        """Commit these offsets (of the *next* record to read), or those after the records returned so far.
+        """Commit these offsets (of the *next* record to read), by default the offsets after the returned
+        records.
 
-        This method may be called at any time. During a rebalance it waits; it raises CommitFailed only if a
-        partition was assigned to another member. Raises Fenced, NotAuthorized, RequestTimedOut.
+        This method may be called at any time. During a rebalance it waits for the rebalance to end, and
+        raises CommitFailed only if a partition was assigned to another member. Raises Fenced, NotAuthorized,
+        RequestTimedOut.
         """
         if unknown:
             raise unknown_argument("commit", unknown, ("offsets", "timeout"))
@@ -222,10 +236,10 @@ class Consumer(BoundToProcess):
     def commit_async(
         self, offsets: Mapping[TopicPartition, Offset] | None = None, timeout: float | None = None
     ) -> Future[None]:
-        """Commit without waiting; see `commit`. Commits are sent in the order of the calls.
+        """Start a commit without waiting for its result; see `commit`. Commits are sent in the order of the
+        calls.
 
-        Callbacks of the future (`add_done_callback`) run in the consumer's own thread, and may not wait
-        there.
+        Callbacks of the future (`add_done_callback`) run in the consumer's own thread, and must not block it.
         """
         future: Future[None] = self._operations.commit_async(offsets, timeout)
         return future
@@ -233,54 +247,57 @@ class Consumer(BoundToProcess):
     def committed(
         self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Return the group's committed offsets of these partitions, or of the assigned ones;
+        """Return the group's committed offsets of these partitions, by default of the assigned partitions.
 
-        None for none.
+        The value is None for a partition without a committed offset.
         """
         return run_to_end(self._operations.committed(partitions, timeout))
 
     # ---- the cluster
 
     def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Run a plan of `consumer.engine.admin` over this consumer's connections."""
+        """Run a plan of requests (`consumer.engine.admin`) over this consumer's connections, and return its
+        result.
+        """
         return run_to_end(self._operations.run(plan, timeout))
 
     def list_offsets(
         self, wants: Mapping[TopicPartition, str | int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return where "earliest", "latest", a time in ms, "max_timestamp", "earliest_local" or
-        "latest_tiered" is.
+        """Return the offsets of "earliest", "latest", a time in ms since 1970, "max_timestamp",
+        "earliest_local" or "latest_tiered".
 
-        The offsets are those of the consumer's isolation level. An offset is None if the position does not
-        exist.
+        The offset of "latest" depends on the consumer's isolation level. An offset is None if the log has no
+        such position.
         """
         return run_to_end(self._operations.list_offsets(wants, timeout))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """Return the topic's partitions, as of now; raises UnknownTopic."""
+        """Request the metadata of a topic, and return its partitions. Raises UnknownTopic."""
         return run_to_end(self._operations.partitions_for(topic, timeout))
 
     def rejoin(self, reason: str = "the application asked for it") -> None:
-        """Make the group rebalance."""
+        """Request a rebalance of the group. `reason` is sent with JoinGroup (KIP-800)."""
         self._operations.rejoin(reason)
 
     # ---- the end
 
     def close(self, leave: bool = True, timeout: float = CLOSE_TIMEOUT, **unknown: Never) -> None:
-        """Run the revoked callback, commit (with auto commit) and leave the group, within `timeout` seconds.
+        """Run the revoked callback, commit if auto commit is enabled, and leave the group, within `timeout`
+        seconds.
 
-        `leave=False` keeps the membership: the group waits for the session timeout before it rebalances. The
-        consumer closes in any case, and then raises the first error, of a commit or of a callback. A second
-        call waits for the first one, and raises RequestTimedOut after its own timeout. Other threads or tasks
-        may call `close` during a poll. The poll then raises IllegalState, and the records that it returned
-        last are not committed.
+        With `leave=False` no LeaveGroup is sent: the group keeps the member until its session timeout has
+        passed. The consumer closes in any case. Then it raises the first error of a commit or of a callback.
+        A second call waits for the first one, and raises RequestTimedOut after its own timeout. Another
+        thread or task may call `close` during a poll: the poll raises IllegalState, and the records that the
+        previous poll returned are not committed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("leave", "timeout"))
         run_to_end(self._operations.close(leave, timeout))
 
     def kill(self) -> None:
-        """Stop as if the process had died: no commit, no LeaveGroup. For tests and demos."""
+        """Stop as if the process had died: without a commit and without LeaveGroup. For tests and demos."""
         self._runtime.kill()
 
     def __enter__(self) -> Self:
@@ -289,7 +306,7 @@ class Consumer(BoundToProcess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close. After an exception, the records that were being processed are not committed."""
+        """Close the consumer. After an exception, the records that were being processed are not committed."""
         run_to_end(self._operations.leave_block(error))
 
     # ---- inside
@@ -303,14 +320,15 @@ class Consumer(BoundToProcess):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, which translates the method names of other libraries."""
+            """Raise AttributeError; its message translates the method names of other libraries."""
             raise unknown_method(self, "consumer", name)
 
 
 class RecordIterator(Iterator[ConsumerRecord]):
-    """The records of a consumer, one at a time.
+    """An iterator over the records of a `Consumer`.
 
-    This class has no `__getattr__`: in Python 3.11 it would make each access to an attribute 60 ns slower.
+    The class is separate from `Consumer` because a `__getattr__`, as `Consumer` has, makes each access to an
+    attribute 60 ns slower in Python 3.11.
     """
 
     __slots__ = ("_iteration", "_operations")
@@ -328,14 +346,14 @@ class RecordIterator(Iterator[ConsumerRecord]):
 
 
 def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R]) -> R:
-    """Run an operation that returns records. After Ctrl-C the records go back to the engine."""
+    """Run an operation that returns records. If Ctrl-C interrupts it, the engine takes the records back."""
     runtime = operations.runtime
     try:
         result = run_to_end(operation)
         runtime.delivering = False
         return result
     except BaseException:
-        if runtime.delivering:  # Ctrl-C came after the records had left the engine.
+        if runtime.delivering:  # The engine had already returned the records when Ctrl-C came.
             runtime.delivering = False
             operations.take_back()
         raise

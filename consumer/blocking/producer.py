@@ -1,14 +1,15 @@
-"""The blocking producer: its engine runs in a thread, and `send` adds to its batches.
+"""The blocking producer: its engine runs in its own thread, and `send` adds records to the engine's batches.
 
     with Producer("localhost:9092") as producer:
         delivery = producer.send("flights", key=b"UA", value=b"...")
         print(delivery.result().offset)
 
-`send` adds a record to a batch and returns immediately. If the buffer is full or the topic is unknown, it
-waits for at most max_block_ms. Leaving the `with` block flushes.
+`send` adds a record to a batch and returns immediately. If the buffer is full or the topic's metadata is
+missing, `send` waits for at most max_block_ms. Leaving the `with` block sends all records and waits for their
+deliveries.
 
-Signal handlers may call `send`, even if they interrupt another `send`. Calls that wait raise IllegalState
-there.
+Signal handlers may call `send`, even if they interrupt another `send`. Methods that would block raise
+IllegalState in a signal handler.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ from ..validation import (
 )
 from .producer_runtime import BlockingProducerRuntime
 
-# The arguments of `send`, for the error about another one.
+# The arguments of `send`, which the error for an unknown argument lists.
 _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 
 @with_options(producer_docs())
 class Producer(BoundToProcess, Block):
-    """Writes records. The options are listed below. Wrong options raise ConfigError immediately.
+    """Writes records. The options are listed below. The constructor raises ConfigError for invalid options.
 
-    Several threads may use one producer. If the interpreter ends before `close`, a warning says how many
-    records were not delivered yet, and their delivery continues for at most five seconds. After a fork the
-    producer belongs to the parent process.
+    Several threads may use one producer. If the interpreter exits before `close`, a warning reports the
+    number of undelivered records, and the producer delivers them for at most five more seconds. In the child
+    process after a fork the producer cannot be used.
     """
 
     @hide_secrets
@@ -67,7 +68,7 @@ class Producer(BoundToProcess, Block):
         self._operations = ProducerOperations(self._runtime)
         self.options = self._runtime.options
         self._records = records = self._runtime.records
-        # The routes to known topics, if `send` may use them itself.
+        # The routes to known topics, for the shortcut in `send`. It is empty if `send` may not bypass `take`.
         self._routes: dict[str, TopicRoute] = {} if records.gated else records.routes
         self._moment = moment()
 
@@ -83,22 +84,25 @@ class Producer(BoundToProcess, Block):
         headers: Headers = NO_HEADERS,
         **unknown: Never,
     ) -> Delivery:
-        """Queue a record and return its delivery. `timestamp` is in ms since 1970; the default is now.
+        """Queue a record and return its delivery. `timestamp` is in ms since 1970, by default the current
+        time.
 
-        Without `partition` the key decides, as in Java; without a key the records of a batch share a
-        partition. Raises ConfigError for arguments that no record can have, UnknownTopic, NotAuthorized,
-        RequestTimedOut (no room or no metadata within max_block_ms), BrokerError for a record that is too
-        large, and IllegalState after close.
+        Without `partition` the hash of the key chooses the partition, as in Java. All records without a key
+        that share a batch go to the same partition. Raises ConfigError for arguments that no record can have,
+        UnknownTopic, NotAuthorized, RequestTimedOut (the buffer stayed full, or no metadata arrived, for
+        max_block_ms), BrokerError for a record that is too large, and IllegalState after `close`.
         """
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)
-        # Common values are recognized here. The checks of `validation` handle all others.
+        # Values of the common types are accepted without a call. The functions of `validation` check all
+        # others.
         if timestamp is None:
             since, until, timestamp = self._moment
             if not since <= time() < until:
                 self._moment = _, _, timestamp = moment()
             if key is None and partition is None and headers is NO_HEADERS and type(value) is bytes:
-                # The most common record is added to its batch as `take` would, without a call.
+                # A record with only a value, the most common kind, is added to its batch as `take` would do,
+                # but without a call.
                 route = self._routes.get(topic) if type(topic) is str else None
                 if route is not None:
                     size = RECORD_OVERHEAD + len(value)
@@ -130,12 +134,12 @@ class Producer(BoundToProcess, Block):
         return delivery
 
     def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
-        """Queue the rows of an Arrow RecordBatch or Table, or of a dict of columns, without an object for
-        each.
+        """Queue the rows of an Arrow RecordBatch or Table, or of a dict of columns, without creating an
+        object for each row.
 
-        The columns are value, and optionally key, headers, timestamp (ms) and partition. A row goes to the
-        partition that `send` would choose; rows of one partition keep their order. Returns one delivery for
-        each batch. Raises as `send`, and MissingExtra without numpy and pyarrow.
+        The columns are value, and optionally key, headers, timestamp (ms) and partition. Each row goes to the
+        partition that `send` would choose, and rows of one partition keep their order. Returns one delivery
+        for each batch. Raises the errors of `send`, and MissingExtra without numpy and pyarrow.
         """
         return run_to_end(self._operations.send_columns(topic, batch))
 
@@ -152,9 +156,9 @@ class Producer(BoundToProcess, Block):
     # ---- transactions
 
     def begin(self, timeout: float | None = None) -> None:
-        """Begin a transaction. The first one initializes the producer's id.
+        """Begin a transaction. The first call requests the producer's id from the coordinator.
 
-        The first transaction fences an older producer with the same transactional id, and aborts its open
+        The first call fences an older producer with the same transactional id, and aborts its open
         transaction. After RequestTimedOut (`timeout` seconds, by default max_block_ms) the method may be
         called again. Raises Fenced, NotAuthorized or BrokerError if the producer cannot continue, and
         IllegalState while a transaction is open.
@@ -164,14 +168,14 @@ class Producer(BoundToProcess, Block):
     def commit(self, timeout: float | None = None) -> None:
         """Send all buffered records, wait until they are acknowledged, and commit.
 
-        Raises the error of the first record or offset that was not written; call `abort` then. After
-        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown: call `commit` again. Raises Fenced
-        and the other errors of `begin`.
+        Raises the error of the first record or offset that was not written; call `abort` after it. After
+        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown: call `commit` again. Also raises
+        Fenced and the other errors of `begin`.
         """
         run_to_end(self._operations.transact("commit", timeout))
 
     def abort(self, timeout: float | None = None) -> None:
-        """End the transaction so that its records are not read by `read_committed` consumers.
+        """Abort the transaction: its records are not returned to `read_committed` consumers.
 
         Records that were not sent yet are dropped, and their deliveries fail with IllegalState. Raises the
         errors of `begin`.
@@ -179,39 +183,43 @@ class Producer(BoundToProcess, Block):
         run_to_end(self._operations.transact("abort", timeout))
 
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Commit a group's offsets with the transaction, or not at all.
+        """Add a group's offsets to the transaction: they are committed only if the transaction is.
 
-        The method returns immediately, also in asyncio. `commit` waits for the offsets and raises their
-        errors. With `consumer.group_metadata()` the group rejects a member that was replaced in the meantime;
-        with a group's name it does not check this.
+        The method does not wait, and is not a coroutine in `AsyncProducer` either. `commit` waits for the
+        offsets and raises their errors. With `consumer.group_metadata()` as `group`, the group rejects the
+        offsets of a member that was replaced in the meantime. With a group's name there is no such check.
         """
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> Transaction:
-        """Return a context manager for one transaction: leaving the block commits, an exception aborts.
+        """Return a context manager for one transaction: the end of the block commits it, an exception aborts
+        it.
 
-        Raises the errors of `begin` and `commit`. An exception of the block is raised again.
+        The block raises the errors of `begin` and `commit`. Its own exceptions are raised again.
         """
         return Transaction(self._operations)
 
     # ---- the end
 
     def close(self, timeout: float | None = None, **unknown: Never) -> None:
-        """Flush within `timeout` seconds, and close.
+        """Send all buffered records, wait at most `timeout` seconds for their deliveries, and close the
+        producer.
 
-        A second call waits for the first, and raises RequestTimedOut after its own timeout. An open
-        transaction is aborted. A transaction that is being committed gets the same time.
+        A second call waits for the first one, and raises RequestTimedOut after its own timeout. An open
+        transaction is aborted, but a commit in progress is completed, within the same `timeout`.
 
-        Errors are raised after the producer has closed and callbacks have been called. These are the error of
-        `commit`, unless another call waits for it, and the error of `flush`: RequestTimedOut for records that
-        were not sent, NotDelivered for records that failed.
+        Errors are raised after the producer has closed and all callbacks have been called. They are the error
+        of a `commit` for which no other call waits, RequestTimedOut for records that were not sent, and
+        NotDelivered for records that failed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("timeout",))
         run_to_end(self._operations.close(timeout))
 
     def kill(self) -> None:
-        """Close immediately. Buffered records are dropped, and their deliveries fail with IllegalState."""
+        """Close the producer immediately. Buffered records are dropped, and their deliveries fail with
+        IllegalState.
+        """
         self._operations.kill()
 
     # ---- inside
@@ -219,9 +227,9 @@ class Producer(BoundToProcess, Block):
     def __repr__(self) -> str:
         return self._runtime.describe(type(self).__name__)
 
-    # In Python 3.11 a `__getattr__` makes each access to an attribute 60 ns slower, and `send` 40 %.
+    # In Python 3.11 a `__getattr__` makes each access to an attribute 60 ns slower, and `send` 40 % slower.
     if not TYPE_CHECKING and sys.version_info >= (3, 12):
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, which translates the method names of other libraries."""
+            """Raise AttributeError; its message translates the method names of other libraries."""
             raise unknown_method(self, "producer", name)

@@ -1,10 +1,11 @@
-"""Drives a producer's engine in its own thread.
+"""Runs the engine of a blocking producer in its own thread.
 
-The lock is held only briefly: by `send` when it begins a batch, by the thread when it takes a batch or
-completes one. Bytes are encoded, compressed and moved outside the lock, and callbacks have their own thread.
+The lock is held only briefly: by `send` when it begins a batch, and by the thread when it takes or completes
+a batch. Bytes are encoded, compressed and sent outside the lock. Callbacks of deliveries run in another
+thread.
 
-The thread refers to the runtime only while records are pending: a producer that is dropped without `close`
-delivers them, and is freed then.
+While the thread sleeps, it refers to the runtime only if records are pending. So a producer that is dropped
+without `close` delivers its records, and is freed after that.
 """
 
 from __future__ import annotations
@@ -39,17 +40,18 @@ _JOIN_SECONDS = 5.0
 
 
 class BlockingProducerRuntime(ProducerRuntime):
-    """A producer's engine in a thread, for callers that block."""
+    """Runs a producer's engine in a thread, and lets the application's threads wait for it."""
 
     def __init__(self, bootstrap_servers: str | Iterable[str], config: ProducerConfig) -> None:
         self.waiters = ThreadWaiters()
         super().__init__(bootstrap_servers, config, self.waiters, self.waiters.lock)
         self.sockets = Sockets()
         self._linger = self.options.linger_ms
-        # When the thread wakes on its own: 0 = it is awake, None = never.
+        # The time in ms at which the thread wakes by itself: 0 if it is awake, None if only `wake` wakes it.
         self.wakes_at: int | None = 0
         self.stopped = False
-        # The thread refers to this cell, with the lock held. It holds the runtime while records are pending.
+        # The thread keeps a reference to this list, which contains the runtime while records are pending.
+        # Accessed under the lock.
         self._kept: list[BlockingProducerRuntime] = []
         self.records.notify_sender = self._on_records
         name = f"kproto-producer-{self.options.client_id}"
@@ -66,7 +68,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         return self.waiters.wait(last_change, deadline)
 
     async def pause(self) -> None:
-        """Return immediately: threads run on their own."""
+        """Return immediately, because other threads run without the caller's help."""
 
     def caller(self) -> object:
         return threading.get_ident()
@@ -79,16 +81,16 @@ class BlockingProducerRuntime(ProducerRuntime):
             self.check_may_wait()
 
     def check_may_wait(self) -> None:
-        """Raise IllegalState in a signal handler that interrupted this producer."""
+        """Raise IllegalState in a signal handler that has interrupted a call of this producer."""
         lock: Any = self.waiters.lock
         if lock._is_owned():  # as `threading.Condition` does
             raise IllegalState(
-                "a signal handler interrupted this producer at work and can't wait for it now; "
-                "set a flag there, and call it afterwards"
+                "a signal handler interrupted a call of this producer and cannot wait for it; "
+                "set a flag in the handler, and make the call after it"
             )
 
     def _on_records(self) -> None:
-        """Wake the thread if it would wake too late for the records that were sent. The lock is held."""
+        """Wake the thread if its next wakeup is too late for the records that were sent. The lock is held."""
         if not self._kept:
             self._kept.append(self)
         wakes_at = self.wakes_at
@@ -128,7 +130,7 @@ class BlockingProducerRuntime(ProducerRuntime):
     def _drive(
         ref: weakref.ref[BlockingProducerRuntime], sockets: Sockets, keep_alive: list[BlockingProducerRuntime]
     ) -> None:
-        """Run the engine. While it sleeps, only `kept` refers to the runtime."""
+        """Run the engine. While the thread sleeps, only `keep_alive` refers to the runtime."""
         try:
             while (runtime := ref()) is not None and not runtime.stopped:
                 due = runtime._next_wake()
@@ -142,13 +144,13 @@ class BlockingProducerRuntime(ProducerRuntime):
                     break
                 runtime.wakes_at = 0
                 if due is not None and due <= at:
-                    # The process may have been stopped: responses that arrived in the meantime are applied
-                    # before its deadlines.
+                    # The process may have been stopped: responses that have arrived since are applied before
+                    # the deadlines.
                     events += sockets.wait(0)
                 for event in events:
                     runtime._perform(step(runtime.engine, event, at))
                 runtime._perform(step(runtime.engine, ev.Tick(), at))
-        except BaseException as error:  # Without this the producer would stop without a message.
+        except BaseException as error:  # An unlogged exception would stop the producer without a message.
             log.exception("the producer's thread failed")
             if (runtime := ref()) is not None:
                 runtime._finish("the producer's thread failed; see the log", error)
@@ -159,7 +161,9 @@ class BlockingProducerRuntime(ProducerRuntime):
             sockets.close()
 
     def _next_wake(self) -> int | None:
-        """Return the time at which the thread wakes without being woken."""
+        """Return the time in ms at which the thread has to wake by itself, or None if it only waits for
+        events.
+        """
         with self.waiters.lock:
             if not self.records.open:
                 self._kept.clear()

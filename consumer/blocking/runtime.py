@@ -1,8 +1,10 @@
-"""Drives an engine in its own thread; the application's threads call it, and block.
+"""Runs the engine of a blocking client in its own thread. The application's threads call the engine and
+block.
 
-The engine's thread moves bytes, sends heartbeats and fetches ahead while the application computes. Callbacks
-of the application do not run in this thread, except those that are chained to futures: these may not wait.
-Over TLS, a thread of the application that waits for records reads the sockets (`socket_owner`).
+The engine's thread sends and receives bytes, sends heartbeats and fetches ahead while the application
+computes. Callbacks of the application do not run in this thread. The exceptions are callbacks of futures,
+which must not block. Over TLS, a thread of the application that waits for records reads the sockets
+(`socket_owner`).
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ from .waiters import ThreadWaiters
 
 
 class BlockingRuntime(Runtime):
-    """An engine in a thread, for clients whose methods block."""
+    """Runs an engine in a thread, for clients whose methods block."""
 
     def __init__(self, driver: Driver, *, exclusive: bool = False) -> None:
-        # Its lock is held while the engine changes, and never while code of the application runs.
+        # The lock of the waiters is held while the engine changes, and never while code of the application
+        # runs.
         self.waiters = ThreadWaiters()
         super().__init__(driver, self.waiters, exclusive=exclusive)
         look()
@@ -43,10 +46,12 @@ class BlockingRuntime(Runtime):
         self.owner = SocketOwner()
         self._stepping = False
         self._claim = _Claim()
-        self._future_locks: dict[Future[Any], threading.Lock] = {}  # of the threads that wait for futures
-        self._completing: set[int] = set()  # threads that run what is chained to futures
+        # Locks of the threads that wait for futures.
+        self._future_locks: dict[Future[Any], threading.Lock] = {}
+        self._completing: set[int] = set()  # Ids of the threads that are running callbacks of futures.
         self._actions: deque[NetworkAction] = deque()
-        # When the engine's thread wakes on its own: 0 = it is awake, None = only when something happens.
+        # The time in ms at which the engine's thread wakes by itself: 0 if it is awake, None if only an event
+        # wakes it.
         self.wakes_at: int | None = 0
         self.stopped = False
         name = f"kproto-{driver.kind}-{driver.client_id}"
@@ -60,7 +65,9 @@ class BlockingRuntime(Runtime):
 
     @staticmethod
     def _drive(ref: weakref.ref[BlockingRuntime], sockets: Sockets, owner: SocketOwner) -> None:
-        """Run the engine. While it sleeps it does not refer to the runtime: a dropped client is freed."""
+        """Run the engine. The thread does not refer to the runtime while it sleeps, so a dropped client is
+        freed.
+        """
         try:
             owner.acquire()
             while (runtime := ref()) is not None and not runtime.stopped:
@@ -75,7 +82,7 @@ class BlockingRuntime(Runtime):
                 else:
                     del runtime
                     sockets.poll(seconds)
-        except BaseException as error:  # Without this the client would stop without a message.
+        except BaseException as error:  # An unreported exception would stop the client without a message.
             if (runtime := ref()) is not None:
                 runtime._fail(error)
                 runtime._publish()
@@ -86,7 +93,7 @@ class BlockingRuntime(Runtime):
             sockets.close()
 
     def turn(self, events: list[NetworkEvent]) -> None:
-        """Apply the events of the network, and the `Tick` if it is due."""
+        """Apply the events of the network to the engine, and a `Tick` if one is due."""
         with self.waiters.lock:
             self.wakes_at = 0
             self._stepping = True
@@ -97,12 +104,13 @@ class BlockingRuntime(Runtime):
                     self._feed((ev.Tick(),))
             finally:
                 self._stepping = False
-            # Without waiting threads the application computes first: encrypting a request releases the GIL.
+            # If no thread waits, the requests are written by `flush`, without the lock: encrypting a request
+            # releases the GIL.
             if self.waiters:
                 self._write()
 
     def flush(self) -> float | None:
-        """Perform the pending actions. Return the seconds to sleep; None means until an event happens."""
+        """Perform the pending actions. Return the seconds to sleep, or None to sleep until an event."""
         self._write()
         with self.waiters.lock:
             due = 0 if self._actions or self.stopped else self.driver.due()
@@ -120,7 +128,7 @@ class BlockingRuntime(Runtime):
         self.stopped = True
         self._wake()
         if loss := self.driver.loss():
-            # Pass the text, not the runtime: a log record keeps its arguments.
+            # Pass a string, not the runtime, because a log record keeps its arguments alive.
             log.warning("%s was dropped without close()%s", str(self), loss)
 
     # ---- the application's threads
@@ -131,8 +139,8 @@ class BlockingRuntime(Runtime):
                 self.check_usable()
                 if self._stepping:
                     raise IllegalState(
-                        f"a signal handler interrupted this {self.driver.kind} at work and can't call it "
-                        "now; set a flag there, and call it afterwards"
+                        f"a signal handler interrupted a call of this {self.driver.kind} and cannot call it; "
+                        "set a flag in the handler, and make the call after it"
                     )
                 self._stepping = True
                 try:
@@ -145,13 +153,13 @@ class BlockingRuntime(Runtime):
             self._publish()
 
     def _rouse(self) -> None:
-        """Wake the engine's thread if it would sleep for too long.
+        """Write the pending requests, or wake the engine's thread for them and for an earlier deadline.
 
-        Requests are written here if nothing else has to be done, so that the engine's thread need not wake
-        for them.
+        Requests are written by the calling thread if possible. The engine's thread is then not woken for
+        them.
         """
         if self._open and self.sockets.uses_tls and self.exclusive:
-            self.owner.recall()  # A thread that waits for a future does not read.
+            self.owner.recall()  # The caller may wait for a future, and does not read then.
         wakes_at = self.wakes_at
         if wakes_at == 0:
             return
@@ -173,7 +181,7 @@ class BlockingRuntime(Runtime):
         return self.waiters.wait(last_change, deadline, self._read)
 
     def _read(self, last_change: int, timeout: float) -> bool:
-        """Over TLS, read the sockets in the thread that waits. Return False if another thread reads them."""
+        """Over TLS, read the sockets in the waiting thread. Return False if another thread reads them."""
         if not (self.sockets.uses_tls and self.exclusive):
             return False
         try:
@@ -189,7 +197,7 @@ class BlockingRuntime(Runtime):
                     if not self.stopped:
                         self.turn(self.sockets.take())
                         self.flush()
-                # As in the engine's thread, an exception here ends the client.
+                # An exception ends the client, as in the engine's thread.
                 except BaseException as error:
                     self._fail(error)
                     if not isinstance(error, Exception):
@@ -206,7 +214,7 @@ class BlockingRuntime(Runtime):
             self.sockets.wake()
 
     async def pause(self) -> None:
-        """Return immediately: threads run on their own."""
+        """Return immediately, because other threads run without the caller's help."""
 
     def caller(self) -> object:
         return threading.get_ident()
@@ -218,7 +226,8 @@ class BlockingRuntime(Runtime):
 
     async def result(self, future: Future[Any]) -> Any:
         look()
-        # A lock as in `ThreadWaiters`. The future itself waits with a Condition, which Ctrl-C can break.
+        # Wait for a lock, as `ThreadWaiters` does. A wait for the future itself uses a Condition, which
+        # Ctrl-C can leave in an inconsistent state.
         lock = threading.Lock()
         lock.acquire()
         try:
@@ -231,7 +240,8 @@ class BlockingRuntime(Runtime):
 
     def _complete_open(self, done: ev.Done) -> None:
         super()._complete_open(done)
-        with contextlib.suppress(KeyError, RuntimeError):  # No thread waits, or it is awake.
+        # No thread waits for the future, or its lock was released before.
+        with contextlib.suppress(KeyError, RuntimeError):
             self._future_locks[cast("Future[Any]", done.token)].release()
 
     async def finish_callback(
@@ -241,7 +251,9 @@ class BlockingRuntime(Runtime):
         if close is not None:
             close()
         on_end()
-        raise IllegalState("a callback of a blocking client can't be a coroutine; AsyncConsumer awaits those")
+        raise IllegalState(
+            "a callback of a blocking client can't be a coroutine; AsyncConsumer awaits coroutines"
+        )
 
     def _new_future(self) -> Future[Any]:
         future: Future[Any] = Future()
@@ -257,11 +269,11 @@ class BlockingRuntime(Runtime):
                 future.set_exception(error)
             else:
                 future.set_result(value)
-        # The future was cancelled, or it was completed before and Ctrl-C came right after that.
+        # The future was cancelled, or it was completed before Ctrl-C interrupted this method.
         except InvalidStateError:
             pass
         except BaseException:
-            if threading.current_thread() is not self.thread:  # Ctrl-C is raised to the application.
+            if threading.current_thread() is not self.thread:  # Ctrl-C is raised in the application's thread.
                 raise
             log.exception("a callback of a future failed")  # The callback raised a BaseException.
         finally:
@@ -279,28 +291,30 @@ class BlockingRuntime(Runtime):
         if self.forked:
             self.check_process()
         if threading.current_thread() is self.thread or threading.get_ident() in self._completing:
-            # Callbacks that are chained to a future run here. The application's own thread may be in any
-            # call, or inside the poll that completed the future.
+            # This is a callback of a future. The application's own thread may be in any call, or in the poll
+            # that completed the future.
             if waits:
                 raise IllegalState(
-                    f"{method}() waits, and this callback runs on the client's own thread, or in its place: "
-                    "it would wait for itself; call it from another thread"
+                    f"{method}() was called in the callback of a future and would block the thread that "
+                    "completes it; call it from another thread"
                 )
             return NO_CLAIM
         if not self.exclusive:
             return NO_CLAIM
         if (
             self._running_callbacks and (callback := self.current_callback()) is not None
-        ):  # The callbacks of the thread that polls, or that closes.
+        ):  # This is a callback that runs inside `poll` or `close`.
             if serves:
-                raise IllegalState(f"{method}() can't be called inside {callback}; return from that first")
+                raise IllegalState(
+                    f"{method}() can't be called inside {callback}; return from the callback first"
+                )
             return NO_CLAIM
         if not self._claim.acquire(method):
             if method in CLOSING_CALLS:
                 return NO_CLAIM
             raise IllegalState(
                 f"another thread is inside {self._claim.method}() of this {self.driver.kind}; one thread "
-                "at a time may use it, and any may close() it"
+                "at a time may use it, and any thread may close() it"
             )
         return self._claim
 
@@ -315,17 +329,17 @@ class BlockingRuntime(Runtime):
         self._wake()
 
     def _wake(self) -> None:
-        """Wake the engine's thread from any of its waits."""
+        """Wake the engine's thread, whether it waits for the sockets or for their owner."""
         self.owner.recall()
         self.sockets.wake()
 
     def end(self, deadline: int = 0) -> None:
-        """Stop the thread, which closes the sockets. Wait for it, but not much longer than `deadline`."""
+        """Stop the thread, which closes the sockets. Wait for the thread until shortly after `deadline`."""
         self.closed = self.stopped = True
         lifecycle.unregister(self)
         self._wake()
         if threading.current_thread() is not self.thread:
-            # The thread may be resolving a host name. It ends after that.
+            # The thread may still be busy, and ends later.
             self.thread.join(max(0.1, (deadline - now()) / 1000))
         self._fail_futures(IllegalState(f"this {self.driver.kind} was closed during the call"))
         with self.waiters.lock:
@@ -340,8 +354,8 @@ class BlockingRuntime(Runtime):
 
 
 class _Claim:
-    """The right to use a client. The thread that is inside one of the client's methods has it, also in
-    callbacks.
+    """The exclusive right to use a client. It belongs to the thread that is inside a method of the client,
+    callbacks included.
     """
 
     def __init__(self) -> None:
@@ -350,7 +364,7 @@ class _Claim:
 
     @property
     def method(self) -> str:
-        """The method that the owning thread is in."""
+        """The name of the method that the owning thread is in."""
         return self._methods[0] if self._methods else "a call"
 
     def acquire(self, method: str) -> bool:
@@ -376,7 +390,7 @@ class _Claim:
 
 
 def start_thread(thread: threading.Thread, sockets: Sockets, runtime: Any) -> None:
-    """Start a client's thread. If the system has none, close everything and raise."""
+    """Start a client's thread. If the system cannot start one, close the sockets and raise the error."""
     try:
         thread.start()
     except BaseException:

@@ -1,9 +1,10 @@
-"""Delays signal handlers while the engine changes. A join or a fetch that Ctrl-C interrupts could not be
-repaired.
+"""Delays signal handlers while the engine changes. If Ctrl-C interrupted a join or a fetch, the engine's
+state could not be repaired.
 
-Python calls signal handlers in its main thread between any two instructions, and some handlers raise. So a
-handler that the application has set is called at the end of a change, some microseconds later (asyncio's
-Runner does the same). After that, all handlers are set as before.
+Python calls signal handlers in the main thread between any two instructions, and some handlers raise. So
+while the engine changes, the application's handlers are replaced by one that notes the signal. At the end of
+the change, some microseconds later, the handlers are set again, and those of noted signals are called.
+(asyncio's Runner replaces the handler of SIGINT in a similar way.)
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any
 
-# The C module returns ints instead of enums, which is faster. Each call of a client uses it.
+# The C module, which returns ints instead of enums and is therefore faster: each call of a client uses it.
 _signal: Any = import_module("_signal")
 
-# The process does not survive these signals, or cannot handle them.
+# The signals that end the process, or that cannot be handled.
 _FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTRAP"}
-# All signals. Each query takes 0.04 microseconds, and half of the signals are those between SIGRTMIN and
-# SIGRTMAX, which few programs use. So each call queries only the signals that had a handler when `look` was
-# last called: when a client is created, and when a call waits.
+# The numbers of all signals. To query a handler takes 0.04 microseconds. Half of the signals are those
+# between SIGRTMIN and SIGRTMAX, which few programs use. Each call queries only those of them that had a
+# handler when `look` was last called: when a client is created, and when a call waits.
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
 
 _named = {int(known) for known in signal.Signals if known.name not in _FATAL}
@@ -31,7 +32,9 @@ _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 
 
 def look() -> None:
-    """Note which signals without a name have a handler. From now on these are delayed as well."""
+    """Note which signals without a name, such as SIGRTMIN+1, have a handler. Later blocks of `Held` delay
+    them, too.
+    """
     global _numbers
     new = [number for number in _NAMELESS if number not in _numbers and callable(_signal.getsignal(number))]
     if new:
@@ -39,10 +42,10 @@ def look() -> None:
 
 
 class Held:
-    """Block in which no signal handler is called. Handlers that were due are called at its end, and may raise
-    there.
+    """A block in which no signal handler is called. The handlers of signals that arrive in the block are
+    called at its end, and may raise there.
 
-    `on_signal` is called when a signal arrives, so that a wait inside the block can end.
+    `on_signal` is called when a signal arrives, so that it can end a wait inside the block.
     """
 
     __slots__ = ("_due", "_handlers", "_numbers", "_on_signal")
@@ -61,12 +64,14 @@ class Held:
         try:
             for number in self._numbers:
                 handler = _signal.getsignal(number)
-                if callable(handler):  # Handlers of the system and of C code are left alone.
+                # Default handlers and handlers of C code are not callable, and are not replaced.
+                if callable(handler):
                     self._handlers.append((number, handler))
                     _signal.signal(number, self._delay)
         except BaseException as error:
             _call_all(_signal.signal, self._handlers)
-            if not isinstance(error, ValueError):  # A subinterpreter receives no signals.
+            # A ValueError means that this is a subinterpreter, which receives no signals.
+            if not isinstance(error, ValueError):
                 raise
 
     def _delay(self, number: int, frame: FrameType | None) -> None:
@@ -80,7 +85,7 @@ class Held:
         try:
             for number_and_handler in self._handlers:
                 _signal.signal(*number_and_handler)
-        except BaseException:  # One handler is set again and has raised, while others are not set yet.
+        except BaseException:  # A handler that was set again has raised, and other handlers are not set yet.
             _call_all(_signal.signal, self._handlers)
             raise
         finally:
@@ -90,7 +95,7 @@ class Held:
 
 
 def _call_all(function: Callable[[int, Any], object], arguments: list[tuple[int, Any]]) -> None:
-    """Call `function` with each pair of arguments, whatever the other calls raise."""
+    """Call `function` with each pair of arguments, even if some of the calls raise."""
     if arguments:
         try:
             function(*arguments[0])

@@ -1,17 +1,19 @@
-"""Which thread reads the sockets: the client's own thread, or over TLS the application's, while it waits
-for data.
+"""Decides which thread reads the sockets: the client's thread or, over TLS, the application's thread that
+waits for data.
 
-Without TLS the client's thread always reads, ahead of the application. Decrypting TLS takes CPU time as well.
-Two threads would take the interpreter from each other at each TLS record, and on two CPUs they would run
-where the broker could encrypt the next record. So over TLS the application's thread reads what it waits for
-(bulk reads 1.1 to 1.3 times as fast, `benchmarks.security`). The client's thread reads while the application
-is away, or waits for something else.
+Without TLS the client's thread always reads, ahead of the application. With TLS, data must also be decrypted,
+which takes CPU time. If the client's thread did this, it would compete with the application's thread for the
+GIL at each TLS record. On two CPUs both threads would also take CPU time from the broker, which encrypts the
+next record. So over TLS the application's thread reads the data for which it waits: bulk reads are 1.1 to 1.3
+times as fast (`benchmarks.security`). The client's thread reads while the application computes, or waits for
+something that is not read from the sockets.
 
     client's thread    acquire()                 read, apply, read ..., until `requested`: hand_over()
     application        borrow() -> read, apply -> give_back()
 
-A thread that gave the sockets back may borrow them again within AWAY_S. After that the client's thread reads.
-Only `acquire` waits. Ctrl-C interrupts none of these methods, because the callers hold signals (`Held`).
+An application's thread that has returned the sockets may borrow them again within AWAY_S. Otherwise the
+client's thread reads. Only `acquire` blocks. Ctrl-C interrupts none of these methods, because the callers
+delay signals (`Held`).
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ AWAY_S = 0.02
 
 
 class SocketOwner:
-    """At most one thread owns the sockets: only that thread may read them, or write to them."""
+    """The owner of the sockets: at most one thread, and only this thread may read or write them."""
 
     def __init__(self) -> None:
-        # Set by a thread of the application that wants to read while the client's thread owns the sockets.
+        # Whether a thread of the application wants to read while the client's thread owns the sockets.
         self.requested = False
-        self.borrower = 0  # the application's thread that owns the sockets
+        self.borrower = 0  # The id of the application's thread that owns the sockets, or 0.
         self._taken = False
-        self._recalled = False  # The client's thread is the next owner.
-        self._asleep = False  # The client's thread waits for the borrower, without a limit.
+        self._recalled = False  # Whether the client's thread is the next owner.
+        self._asleep = False  # Whether the client's thread waits for the owner, without a timeout.
         self._away_until = 0.0
-        # Reentrant, because a client that is dropped recalls the sockets in the thread that drops it.
+        # The lock is reentrant: a client that is dropped calls `recall`, in whatever thread drops it.
         self._lock = threading.RLock()
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -42,12 +44,12 @@ class SocketOwner:
     # ---- the client's own thread
 
     def acquire(self) -> None:
-        """Wait until the sockets are free, and either recalled or not used by the application for AWAY_S."""
+        """Take the sockets when no thread owns them, and they were recalled or were not used for AWAY_S."""
         while (seconds := self._try_acquire()) != 0:
             self._bell.acquire(timeout=seconds)
 
     def _try_acquire(self) -> float:
-        """Return 0 on success, else the seconds to wait; -1 for until the bell rings."""
+        """Return 0 on success, otherwise the seconds to wait, or -1 to wait until `_ring`."""
         with self._lock:
             if self._taken:
                 self._asleep = True
@@ -69,8 +71,9 @@ class SocketOwner:
     def borrow(self, *, to_read: bool = True) -> bool:
         """Take the sockets if they are free.
 
-        False: another thread owns them, or the client's thread was recalled. If the client's thread owns
-        them and the caller wants to read, then the caller is next, and has to wake the client's thread.
+        Return False if another thread owns them, or after `recall`. If the client's thread owns the sockets
+        and the caller wants to read, they are requested for the caller, which then has to wake the client's
+        thread.
         """
         with self._lock:
             if self._recalled:
@@ -83,7 +86,7 @@ class SocketOwner:
             return True
 
     def give_back(self, *, has_read: bool = True) -> None:
-        """Release the sockets; a thread that has read may borrow them again within AWAY_S."""
+        """Release the sockets. A thread that has read may borrow them again within AWAY_S."""
         with self._lock:
             self._taken, self.borrower = False, 0
             if has_read:
@@ -92,10 +95,11 @@ class SocketOwner:
                 self._ring()
 
     def recall(self) -> None:
-        """Let the client's thread own the sockets as soon as they are free, and withdraw all requests.
+        """Let the client's thread take the sockets as soon as they are free, and withdraw all requests for
+        them.
 
-        A request that outlived the recall would make the client's thread hand over before it has read; if the
-        caller then recalls again, neither thread ever reads.
+        The requests are withdrawn, because the client's thread would hand the sockets over before it has
+        read. If the caller then recalled them again, neither thread would ever read.
         """
         with self._lock:
             self.requested = False

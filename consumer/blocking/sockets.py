@@ -1,5 +1,5 @@
-"""Blocking I/O for the engines: sockets and a selector. Of Kafka, only the size-prefixed frames are known
-here.
+"""Blocking I/O for the engines: sockets and a selector. The module knows nothing of Kafka except the size
+that precedes each response.
 
     sockets = Sockets()
     for action in network.actions: sockets.perform(action)
@@ -7,17 +7,18 @@ here.
 
 Rules:
 
-* Every failure of a connection is one `Broken(key, why)`, never an exception: no free file descriptor, no
-  buffers, no local port, a socket that died between two calls, an invalid name.
-* Names are resolved in another thread, and a host's addresses are tried in turn (`resolver`). A connection is
-  `Opened` a second time if another address is tried after the first one had accepted it.
-* Bytes are received into their final place (`ReceiveBuffer`), so the engine gets whole responses. While a
-  long response arrives, it gets `Data` without bytes once a second.
-* With TLS a connection is first `Reached`, and `Opened` when the broker's certificate was verified. Tokens
-  are requested in their own thread: one at a time, for all connections that need one.
+* Every failure of a connection is reported as one event `Broken(key, why)`, and is never raised. Such
+  failures are: no free file descriptor, no buffers, no local port, a socket that broke between two calls, an
+  invalid name.
+* Host names are resolved in another thread, and a host's addresses are tried in turn (`resolver`). A second
+  `Opened` is reported if a connection breaks after its address had accepted it, and another address is tried.
+* Bytes are received into their final buffer (`ReceiveBuffer`), so the engine gets whole responses. While a
+  long response arrives, the engine gets a `Data` event without bytes once a second.
+* A connection with TLS is first reported as `Reached`, and as `Opened` when the broker's certificate was
+  verified. Tokens are requested in a separate thread, one at a time, for all connections that need one.
 
-`wake` may be called from any thread, and `write_at_once` while another thread is in `wait`. All other methods
-belong to one thread at a time.
+`wake` may be called from any thread. `write_at_once` may be called while another thread is in `wait`. All
+other methods must be called by one thread at a time.
 """
 
 from __future__ import annotations
@@ -62,11 +63,12 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-# The most bytes of TLS that one read returns.
+# The size of the buffer for encrypted bytes, and so the limit of one read.
 TLS_BUFFER_BYTES = 256 * 1024
-# The number of reads of one connection before the other connections are read.
+# The number of reads from one connection before the other connections are read.
 MAX_READS = 16
-# Seconds of one select: a selector counts milliseconds in 32 bits, and a session may last for months.
+# The limit of one `select` in seconds: a selector counts milliseconds in 32 bits, and an engine may have
+# nothing to do for longer.
 MAX_SELECT_S = 86_400.0
 
 _DATA = attrgetter("data")
@@ -79,21 +81,23 @@ class _Socket(msgspec.Struct, eq=False):
     pipe: Pipe | None = None
     sock: socket.socket | None = None
     connected: bool = False
-    responded: bool = False  # a response arrived
+    responded: bool = False  # Whether a response has arrived.
     pending: deque[memoryview] = msgspec.field(default_factory=deque[memoryview])
-    full: bool = False  # The kernel's buffer is full; the selector reports when it is not.
+    # Whether the kernel's send buffer is full: the selector reports when it accepts bytes again.
+    full: bool = False
     receive_buffer: ReceiveBuffer = msgspec.field(default_factory=ReceiveBuffer)
     addresses: deque[Address] = msgspec.field(default_factory=deque[Address])
     address: Address | None = None
-    arriving_since: float = _NEVER  # The time of the last report that a long response arrives.
-    next_address_at: float = _NEVER  # when the next address is tried
+    arriving_since: float = _NEVER  # The time of the last report that a part of a response arrived.
+    next_address_at: float = _NEVER  # The time at which the next address is tried.
     error: str = ""
-    # The error of an address that had accepted the connection. It is reported rather than later errors.
+    # The error of an address that had accepted the connection. It is reported instead of the errors of later
+    # addresses.
     accepted_error: str = ""
 
 
 class Sockets:
-    """The sockets of one engine. Raises OSError if the system has no file descriptors for them."""
+    """The sockets of one engine. Raises OSError if the system has no free file descriptors."""
 
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
@@ -101,13 +105,13 @@ class Sockets:
         self._tokens: deque[Token | NoToken] = deque()  # Results of the threads that request tokens.
         self._token_keys: list[int] = []  # Connections that wait for a token.
         self._requesting_token = False
-        # Whether any connection uses TLS: decrypting takes CPU time, and the GIL.
+        # Whether any connection uses TLS, which determines the thread that reads (`socket_owner`).
         self.uses_tls = False
-        # The buffer for TLS, whose bytes must be decrypted before their meaning is known.
+        # The buffer for encrypted bytes, None until a connection uses TLS.
         self._room: memoryview | None = None
         self._failures = AddressFailures()
-        # Held while a socket is closed, or written to by another thread: the descriptor of a closed socket
-        # may be reused immediately.
+        # The lock is held while a socket is closed, or written to by another thread, because the descriptor
+        # of a closed socket may be reused immediately.
         self._closing = threading.Lock()
         self._resolver = Resolver(self.wake)
         self._selector = selectors.DefaultSelector()
@@ -123,11 +127,11 @@ class Sockets:
 
     @staticmethod
     def now() -> int:
-        """Return milliseconds of a clock that never goes back."""
+        """Return the time in milliseconds of a monotonic clock."""
         return clock.now()
 
     def wake(self) -> None:
-        """Make `wait` return. Any thread may call this."""
+        """Make `wait` return. Any thread may call this method."""
         with contextlib.suppress(OSError):
             self._waker.send(b"\0")
 
@@ -148,10 +152,11 @@ class Sockets:
                 self._request_token(key, source)
 
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
-        """Write the first action of `todo` in this thread, while another thread is in `wait`.
+        """Send the bytes of the first action of `todo` in the calling thread, while another thread is in
+        `wait`.
 
-        The result is False if the action, or the rest of it, has to go through `perform`: its connection is
-        not ready, or it is not a `Write`.
+        Return False if the action, or its remaining bytes, must be passed to `perform`: its connection is not
+        ready, or it is not a `Write`.
         """
         action = todo[0]
         if not isinstance(action, Write):
@@ -164,12 +169,12 @@ class Sockets:
                 return False
             sent: list[int] = []
             try:
-                # One call, which Ctrl-C cannot divide: an action that was written is never in `todo` any
-                # more.
+                # One expression of C functions, between which Ctrl-C cannot interrupt: an action whose bytes
+                # were sent is never left in `todo`.
                 sent.extend(
                     map(known.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW))
                 )
-            except OSError:  # `perform` gets the same error, and reports it.
+            except OSError:  # `perform` will get the same error, and reports it.
                 todo.appendleft(action)
                 return False
         if sent[0] < len(action.data):
@@ -178,20 +183,20 @@ class Sockets:
         return True
 
     def wait(self, timeout: float | None) -> list[NetworkEvent]:
-        """Return what happened, after at most `timeout` seconds (None: when something happens).
+        """Wait at most `timeout` seconds, or without a limit if None, and return the events.
 
-        Parts of responses are not reported. `wake` ends the wait.
+        The method also returns after `wake`. Bytes of incomplete responses are not returned.
         """
         self.poll(timeout)
         return self.take()
 
     def take(self) -> list[NetworkEvent]:
-        """Return what happened since the last call."""
+        """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
     def poll(self, timeout: float | None) -> None:
-        """Wait as `wait` does, without returning the events."""
+        """Wait as `wait` does, and keep the events for `take`."""
         end = None if timeout is None else time.monotonic() + timeout
         while not self._select(0 if self._events else timeout) and not self._events:
             timeout = None if end is None else end - time.monotonic()
@@ -199,7 +204,7 @@ class Sockets:
                 break
 
     def _select(self, timeout: float | None) -> bool:
-        """Select once, and return whether `wake` was called."""
+        """Call the selector once and handle its results. Return whether `wake` was called."""
         events, woken = self._events, False
         until = min([known.next_address_at for known in self._sockets.values()], default=_NEVER)
         if until != _NEVER:
@@ -242,7 +247,7 @@ class Sockets:
         self._woken.close()
 
     def abandon(self) -> None:
-        """After a fork, close the child's copies of the sockets without a message to the brokers."""
+        """Close this process's copies of the sockets after a fork, without a message to the brokers."""
         self._closed = True
         for known in self._sockets.values():
             if known.sock is not None:
@@ -257,13 +262,13 @@ class Sockets:
     def _on_resolved(self, resolved: Resolved, events: list[NetworkEvent]) -> None:
         known = self._sockets.get(resolved.key)
         if known is None:
-            return  # it was shut meanwhile
+            return  # The connection was shut in the meantime.
         known.addresses.extend(self._failures.sort(known.host, resolved.addresses))
         known.error = resolved.error
         self._connect(resolved.key, known, events)
 
     def _connect(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
-        """Try the next address, and the ones after it while each fails immediately."""
+        """Connect to the next address. If it fails immediately, try the following ones."""
         while known.addresses:
             family, address = known.address = known.addresses.popleft()
             try:
@@ -279,10 +284,10 @@ class Sockets:
                 continue
             known.next_address_at = time.monotonic() + PATIENCE_S if known.addresses else _NEVER
             return
-        self._on_broken(key, known.accepted_error or known.error or "the name has no address", events)
+        self._on_broken(key, known.accepted_error or known.error or "the host name has no address", events)
 
     def _on_address_failed(self, known: _Socket, why: str) -> None:
-        """Close the socket, and note that its address failed."""
+        """Close the socket, and record that its address failed."""
         known.error = why
         known.next_address_at = _NEVER
         self._close_socket(known)
@@ -339,7 +344,7 @@ class Sockets:
 
         try:
             threading.Thread(target=request, name="kproto-token", daemon=True).start()
-        except RuntimeError as error:  # The system has no more threads.
+        except RuntimeError as error:  # The system cannot start another thread.
             self._on_token(NoToken(f"no token: {error}", final=False), self._events)
         else:
             self._requesting_token = True
@@ -374,7 +379,7 @@ class Sockets:
             self._flush(key, known, sock, events)
 
     def _flush(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
-        """Write as many of the pending bytes as the socket accepts, without copies."""
+        """Send as many of the pending bytes as the socket accepts, without copying them."""
         pending = known.pending
         try:
             while pending:
@@ -429,7 +434,7 @@ class Sockets:
             self._report_arriving(key, known, events)
 
     def _report_arriving(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
-        """Report once a second that a part of a response arrived."""
+        """Report that a part of a response arrived, at most once a second."""
         at = time.monotonic()
         if at >= known.arriving_since + COMING_S:
             events.append(Data(key, b""))
@@ -450,7 +455,7 @@ class Sockets:
             was_secured = pipe.secured
             try:
                 pipe.feed(self._room[:size])
-            finally:  # TLS may have an alert to send, which tells the broker the reason.
+            finally:  # After an error, TLS sends an alert with the reason to the broker.
                 if (out := pipe.outgoing()) and key in self._sockets:
                     self._send(key, known, sock, out, events)
             if pipe.secured and not was_secured:
@@ -501,7 +506,9 @@ class Sockets:
             with contextlib.suppress(OSError):
                 known.sock.send(known.pipe.close(), NOW)
         if known.sock is not None and not known.responded:
-            self._on_address_failed(known, "")  # The next attempt starts with another address.
+            # A connection without a response counts as failed, so the next attempt starts with another
+            # address.
+            self._on_address_failed(known, "")
         self._close_socket(known)
 
     def _close_socket(self, known: _Socket) -> None:

@@ -1,4 +1,4 @@
-"""How a thread waits: it blocks until another thread reports a change."""
+"""Lets threads wait: each blocks until another thread reports a change."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ class ThreadWaiters:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all waiting threads. In the child of a fork, threads of the parent may hold the locks."""
+        """Forget all waiting threads, and replace the lock. In the child of a fork, threads of the parent may
+        hold the old locks.
+        """
         self.lock = threading.RLock()
-        # Each waiting thread has its own lock, which it cannot acquire before another thread releases it. (A
-        # Condition that Ctrl-C interrupts may return without the lock that it should hold.)
+        # The locks of the waiting threads, which other threads release. (A Condition whose `wait` is
+        # interrupted by Ctrl-C may return without the lock that it should hold.)
         self._locks: set[threading.Lock] = set()
 
     def __bool__(self) -> bool:
-        """Return whether a thread waits."""
+        """Return whether any thread waits."""
         return bool(self._locks)
 
     def wait(self, last_change: int, deadline: int, poll: Callable[[int, float], bool] | None = None) -> bool:
-        """Block until `changes` is no longer `last_change`; False at `deadline`.
+        """Block until `changes` differs from `last_change`. Return False if the deadline (ms) has passed.
 
-        `poll(last_change, seconds)` may read the sockets in this thread; it returns False if another thread
-        does.
+        `poll(last_change, seconds)` may read the sockets in the calling thread. It returns False if another
+        thread reads them.
         """
         look()
         lock = threading.Lock()
@@ -53,11 +55,11 @@ class ThreadWaiters:
         """Count a change, and wake all waiting threads."""
         self.changes += 1
         for lock in list(self._locks):
-            with contextlib.suppress(RuntimeError):  # Another thread has released the lock already.
+            with contextlib.suppress(RuntimeError):  # The lock was released before.
                 lock.release()
 
     @contextlib.contextmanager
     def locked(self) -> Generator[None]:
-        """Hold the lock. Signal handlers run when it is released."""
+        """Hold the lock, and delay signal handlers until it is released."""
         with self.lock, Held():
             yield
