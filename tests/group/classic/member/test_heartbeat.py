@@ -363,7 +363,7 @@ def test_a_commit_answered_with_rebalance_in_progress_rejoins() -> None:
     assert request.member_id == "me"
 
 
-@rule("M15")
+@rule("M15", "M58")
 def test_rebalance_in_progress_is_ignored_during_a_rebalance() -> None:
     """AbstractCoordinatorTest.testHeartbeatRebalanceInProgressResponseDuringRebalancing."""
     solo = Solo(COOPERATIVE).stable()
