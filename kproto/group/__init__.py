@@ -1,6 +1,8 @@
-"""Group membership without I/O: time is an argument, and steps return the actions to perform.
+"""Group membership without I/O.
 
-    protocol      the seam: what an engine asks of a member, and a broker of a coordinator, of any protocol
+Each machine takes the time as an argument and returns the actions to perform.
+
+    protocol      the interfaces of a member and of a coordinator, which all group protocols share
     members       the protocols that a client can choose
     classic       the classic protocol (JoinGroup, SyncGroup): `coordinator` and `member`
     subscription  the subscription and the assignment on the wire

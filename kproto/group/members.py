@@ -16,7 +16,7 @@ MEMBERS: dict[str, MemberFactory] = {
 
 
 def check_protocol(option: str, group_protocol: object) -> None:
-    """Raise ConfigError for the value of an option that names no registered protocol."""
+    """Raise ConfigError if the value of `option` is not the name of a registered protocol."""
     one_of(option, group_protocol, tuple(MEMBERS))
 
 

@@ -1,4 +1,5 @@
-"""What every group protocol has in common: the seam between an engine or broker and its group machines.
+"""The interfaces that all group protocols share: between a client and its member, a broker and its
+coordinator.
 
 Client half: a client engine drives a `ClientMember`. It calls `step` with an event and performs the actions
 that `step` returns, in order. It sends a `Tick` when `next_deadline` is reached. `kproto.group.members`
@@ -31,7 +32,7 @@ from ..wire.message import Message
 from .assignors import Assignor
 from .subscription import TopicPartition
 
-# The reason of the `Lose` after max.poll.interval.ms without a poll; the words of Java's LeaveGroup
+# The reason of a `Lose` after max.poll.interval.ms without a poll, in the words of Java's LeaveGroup
 # (KIP-800).
 POLL_TIMEOUT = "consumer poll timeout has expired."
 
@@ -50,21 +51,23 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     group_instance_id: str | None = None
     client_id: str = "kproto"
     session_timeout_ms: int = 45_000
-    # The value of max.poll.interval.ms, as in Java's GroupRebalanceConfig.
+    # The rebalance timeout. Its value is max.poll.interval.ms, as in Java's GroupRebalanceConfig.
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int = 3_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     assignors: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
     rack_id: str | None = None
-    # Follow Java's consumer also where that can deliver records twice or leave partitions without an owner.
+    # Whether to follow Java's consumer also where it can deliver records twice or leave partitions without an
+    # owner.
     as_java: bool = False
-    # Adds jitter to a backoff, in milliseconds. The caller supplies the random source.
+    # Adds jitter to a backoff in milliseconds. The function is supplied by the caller, because it needs
+    # randomness.
     spread: Callable[[int], int] = no_jitter
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What an OffsetCommit of a member carries."""
+    """The identity of a member in its OffsetCommit."""
 
     # The generation of a classic group, the member epoch of a consumer group (KIP-848).
     generation: int
@@ -116,14 +119,14 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class SendFailed(msgspec.Struct, frozen=True):
-    """A `Send` got no response: the connection was lost, or the request timed out."""
+    """A request of a `Send` has no response: the connection was lost, or the request timed out."""
 
     request: Message
     why: str = ""
 
 
 class SendRefused(msgspec.Struct, frozen=True):
-    """A `Send` cannot be sent, and a retry would not help.
+    """The request of a `Send` cannot be sent to this broker, and a retry would not help.
 
     For example, no version that the broker supports has the request's fields: a static member needs
     JoinGroup v5.
@@ -140,23 +143,23 @@ class Released(msgspec.Struct, frozen=True):
 class MetadataUpdated(msgspec.Struct, frozen=True):
     """The known topics of the cluster. Topics that do not exist are left out."""
 
-    # Topic -> number of partitions.
+    # Maps a topic to its number of partitions.
     partitions: Mapping[str, int]
     # The topics that were requested; None for all. A leader that waits for metadata needs its topics among
     # them.
     requested: frozenset[str] | None = None
-    # These are all topics of the cluster. A topic that appears later is therefore known to be new.
+    # Whether `partitions` has all topics of the cluster. A topic that appears later is then known to be new.
     complete: bool = False
-    # Topic -> topic id, where known.
+    # Maps a topic to its topic id, where known.
     ids: Mapping[str, object] = msgspec.field(default_factory=dict[str, object])
-    # Topic -> the racks of the replicas of each partition, by partition index.
+    # Maps a topic to the racks of its replicas: one set for each partition, by index.
     racks: Mapping[str, tuple[frozenset[str], ...]] = msgspec.field(
         default_factory=dict[str, tuple[frozenset[str], ...]]
     )
 
 
 class CommitAnswered(msgspec.Struct, frozen=True):
-    """An OffsetCommit of the engine with this generation and member id was answered."""
+    """An OffsetCommit that the engine sent with this generation and member id was answered."""
 
     error_code: int
     generation: int
@@ -164,13 +167,16 @@ class CommitAnswered(msgspec.Struct, frozen=True):
 
 
 class RejoinRequested(msgspec.Struct, frozen=True):
-    """Rejoin as soon as possible. Java's `enforceRebalance`; the coordinator receives `reason` (KIP-800)."""
+    """The application requests a rebalance (Java:
+
+    `enforceRebalance`). The coordinator receives `reason` (KIP-800).
+    """
 
     reason: str
 
 
 class CloseRequested(msgspec.Struct, frozen=True):
-    """Close the member: revoke, leave the group if `leave`, and return `Left` within `timeout_ms`."""
+    """The member is to close: revoke, leave the group if `leave`, and return `Left` within `timeout_ms`."""
 
     leave: bool = True
     timeout_ms: int = 30_000
@@ -206,13 +212,13 @@ class FindCoordinator(msgspec.Struct, frozen=True):
 
 
 class Purpose(Enum):
-    """What a request of a member is for, where the engine treats it differently."""
+    """The purpose of a member's request, for requests that the engine treats in a special way."""
 
-    # Starts a rebalance for this member. Java commits before it.
+    # The request starts a rebalance for this member. Java commits before it.
     JOIN = "join"
-    # Requests the assignment of the rebalance.
+    # The request asks for the assignment of the rebalance.
     SYNC = "sync"
-    # Keeps the membership alive. If it cannot be sent, the membership still continues.
+    # The request keeps the membership alive. If it cannot be sent, the membership still continues.
     HEARTBEAT = "heartbeat"
     OTHER = "other"
 
@@ -230,8 +236,8 @@ class Send(msgspec.Struct, frozen=True):
     # The minimum time to wait for the response; None for request.timeout.ms. A JoinGroup waits for the whole
     # group.
     timeout_ms: int | None = None
-    # Do not use the connection on which the broker holds back a JoinGroup or SyncGroup: it reads nothing
-    # behind it.
+    # Whether to use another connection than that of a JoinGroup or SyncGroup in flight. The broker reads no
+    # further requests from that connection until it has answered.
     urgent: bool = False
     purpose: Purpose = Purpose.OTHER
 
@@ -244,7 +250,8 @@ class Revoke(msgspec.Struct, frozen=True):
 
     partitions: tuple[TopicPartition, ...]
     reason: str = ""
-    # Java commits before the callback if the revocation precedes a JoinGroup or the end of the consumer.
+    # Whether a JoinGroup or the end of the consumer follows the revocation. Java then commits before the
+    # callback.
     precedes_join_or_close: bool = False
 
 
@@ -260,33 +267,33 @@ class Lose(msgspec.Struct, frozen=True):
 
 
 class AdoptAssignment(msgspec.Struct, frozen=True):
-    """Own exactly the partitions `owned` from now on, and run the assigned callback.
+    """Own exactly the partitions `owned`, and run the assigned callback.
 
     The callback receives `added`, even if it is empty.
     """
 
-    # The partitions of `owned` that were not owned before: look up their positions, then deliver.
+    # The partitions of `owned` that were not owned before. Look up their positions before delivering records.
     added: tuple[TopicPartition, ...]
     owned: tuple[TopicPartition, ...]
     generation: int
-    # This is the first generation of the group.
+    # Whether this is the first generation of the group.
     first: bool = False
     # The partitions of `added` that were created after the group's first assignment. Without a commit they
     # start at the earliest offset, whatever `auto.offset.reset` says.
     new: frozenset[TopicPartition] = frozenset()
-    # Topic -> number of partitions at the group's first assignment. A topic that is missing is unknown, not
-    # new.
+    # Maps a topic to its number of partitions at the group's first assignment. A missing topic is unknown,
+    # not new.
     initial_counts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
 
 class WantMetadata(msgspec.Struct, frozen=True):
-    """Send `MetadataUpdated` of these topics, now and after every change, for the leader."""
+    """Send `MetadataUpdated` with these topics, now and after every change. The leader needs it."""
 
     topics: frozenset[str]
 
 
 class Rejoining(msgspec.Struct, frozen=True):
-    """For logs: the member sends a JoinGroup for this reason. The reason is empty the first time."""
+    """Log that the member sends a JoinGroup for this reason. The reason of the first JoinGroup is empty."""
 
     reason: str
     # Whether the assignment before this rejoin could not be used, or several assignments in a row were
@@ -295,10 +302,10 @@ class Rejoining(msgspec.Struct, frozen=True):
 
 
 class Fatal(msgspec.Struct, frozen=True):
-    """Raise `error` to the application. Unless `final`, the next `PollEntered` tries again."""
+    """Raise `error` to the application. Unless `final`, the member joins again at the next `PollEntered`."""
 
     error: KprotoError
-    # The member will never join again.
+    # Whether the member will never join again.
     final: bool = False
 
 
@@ -328,7 +335,7 @@ class ClientMember(Protocol):
         ...
 
     def next_deadline(self) -> int | None:
-        """Return the time of the next `Tick`, or None if only another event can change the member."""
+        """Return the time at which a `Tick` is due, or None if only another event can change the member."""
         ...
 
     # -- identity
@@ -345,16 +352,16 @@ class ClientMember(Protocol):
 
     @property
     def identity(self) -> Identity | None:
-        """What a commit has to carry now, or None while the member must not commit.
+        """The identity that a commit has to carry, or None while the member must not commit.
 
         The identity stays valid during `Revoke`; `Lose` removes it. The new identity is set before `Revoke`
-        and `AdoptAssignment` are returned, so that callbacks commit with it.
+        and `AdoptAssignment` are returned, so that callbacks commit with the new identity.
         """
         ...
 
     @property
     def joined_identity(self) -> Identity | None:
-        """Like `identity`, but kept during a rebalance.
+        """The identity of the last JoinGroup response. Unlike `identity` it is kept during a rebalance.
 
         The coordinator accepts commits with this identity until the next generation begins.
         """
@@ -379,12 +386,14 @@ class ClientMember(Protocol):
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
-        """The topics whose metadata is needed: the subscription, and for a leader all topics."""
+        """The topics whose metadata is needed: those subscribed, and for a leader those of all members."""
         ...
 
     @property
     def cooperative(self) -> bool:
-        """Whether a rebalance may take several assignments, so that a missing partition may still come."""
+        """Whether a rebalance may take several assignments, so that a missing partition may be assigned
+        later.
+        """
         ...
 
     # -- progress
@@ -406,13 +415,13 @@ class ClientMember(Protocol):
 
     @property
     def is_rejoining_repeatedly(self) -> bool:
-        """Whether the member has rejoined several times without a final assignment."""
+        """Whether the member has rejoined several times in a row without a final assignment."""
         ...
 
     def assignment_deadline(self) -> int | None:
-        """Return when the member loses its partitions unless it is active before.
+        """Return the time at which the member loses its partitions, unless it is active before.
 
-        A member is active when the coordinator responds and when the application polls.
+        Being active means that the coordinator responds and the application polls.
         """
         ...
 
@@ -427,7 +436,7 @@ class ClientMember(Protocol):
         ...
 
     def retried_error(self, response: Message) -> int | None:
-        """Return the error code of `response` if the member just tries again, otherwise 0.
+        """Return the error code of `response` if the member only retries the request, otherwise 0.
 
         Return None if retries of this request are not reported.
         """
@@ -441,7 +450,7 @@ MemberFactory = Callable[[MemberConfig], ClientMember]
 
 
 class TopicsDeleted(msgspec.Struct, frozen=True):
-    """Topics were deleted. The coordinator drops the offsets that were committed for them."""
+    """Topics were deleted. The coordinator drops their committed offsets."""
 
     names: frozenset[str]
 
@@ -457,7 +466,10 @@ CoordinatorEvent: TypeAlias = "RequestReceived[Message] | Tick | TopicsDeleted |
 
 
 class GroupNotice(msgspec.Struct, frozen=True):
-    """Something happened to a group. The broker passes notices to observers, and otherwise ignores them."""
+    """A notice about an event in a group.
+
+    The broker passes notices to observers, and otherwise ignores them.
+    """
 
     group_id: str
 
@@ -476,7 +488,7 @@ CoordinatorAction: TypeAlias = SendResponse | GroupNotice
 
 
 class TopicCatalog(Protocol):
-    """The broker's topics, as a coordinator sees them. None is returned for an unknown topic."""
+    """The broker's topics, as a coordinator sees them. The methods return None for an unknown topic."""
 
     def name(self, topic_id: UUID, /) -> str | None: ...
     def id(self, name: str, /) -> UUID | None: ...
@@ -490,7 +502,8 @@ class MemberDescription(NamedTuple):
     group_instance_id: str | None
     client_id: str
     client_host: str
-    # In the format of the group's type: a ConsumerProtocolAssignment for classic consumers.
+    # The encoded assignment. The format depends on the type of group: ConsumerProtocolAssignment for classic
+    # consumers.
     assignment: bytes
 
 
@@ -498,9 +511,9 @@ class GroupDescription(NamedTuple):
     """One group of any type, as its coordinator sees it."""
 
     group_id: str
-    # "classic", "consumer" or "share": the type as ListGroups reports it.
+    # The type of group as in ListGroups: "classic", "consumer" or "share".
     group_type: str
-    # "consumer" or "connect", for example. Empty if the group never had a member.
+    # The protocol type, such as "consumer" or "connect". Empty if the group never had a member.
     protocol_type: str
     # Kafka's name of the state, such as "Stable".
     state: str
@@ -516,20 +529,20 @@ class GroupDescription(NamedTuple):
 
 
 class GroupCoordinator(Protocol):
-    """What the embedded broker may ask of the coordinator of any type of group.
+    """The interface of a group coordinator, for any type of group, that the embedded broker uses.
 
     A broker creates a coordinator with its settings and a `TopicCatalog`, and then:
 
     * passes every request whose class is in `requests` to `step` as `RequestReceived`, with a token of its
       choice. Each token comes back in exactly one `SendResponse`, in this step or in a later one;
     * passes `TopicsDeleted` and `TransactionEnded` to `step` when they happen;
-    * passes a `Tick` to `step` at the time that `next_deadline` returns. Too many ticks are harmless;
+    * passes a `Tick` to `step` at the time that `next_deadline` returns. A Tick at another time is harmless;
     * sends the response of each `SendResponse`, and passes every `GroupNotice` to its observers;
     * calls `hand_over` when another node becomes the coordinator of a group;
     * calls `error_response` for a request that it rejects before the coordinator sees it.
 
     Coordinators do no I/O and raise no Kafka errors: error codes are part of the responses. Times are whole
-    milliseconds of one clock that never goes back.
+    milliseconds of one monotonic clock.
     """
 
     @property
@@ -542,11 +555,11 @@ class GroupCoordinator(Protocol):
         ...
 
     def next_deadline(self) -> int | None:
-        """Return the time at which a `Tick` is due, or None if nothing waits for time."""
+        """Return the time at which a `Tick` is due, or None if no deadline is set."""
         ...
 
     def group_ids(self) -> Collection[str]:
-        """Return the ids of all groups, those included that only have offsets."""
+        """Return the ids of all groups, including groups that have offsets but no members."""
         ...
 
     def describe(self, group_id: str) -> GroupDescription | None:
@@ -558,7 +571,7 @@ class GroupCoordinator(Protocol):
         ...
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
-        """Return whether the producer committed offsets to the group in a transaction that is still open."""
+        """Return whether the producer's open transaction has committed offsets to the group."""
         ...
 
     def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
@@ -570,5 +583,5 @@ class GroupCoordinator(Protocol):
         ...
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return the response to one of `requests` that reports nothing but this error."""
+        """Return the response to one of `requests` that only reports this error."""
         ...

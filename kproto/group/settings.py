@@ -1,6 +1,7 @@
 """Settings of the group coordinator, with Kafka's names, defaults and lower bounds (GroupCoordinatorConfig).
 
-Each field is a broker config with underscores for dots. Times are milliseconds unless the name says minutes.
+Each field is a broker config with underscores instead of dots. Times are milliseconds, unless the name says
+minutes.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass, fields
 from ..errors import ConfigError
 from ..java_numbers import trimmed, whole_number
 
-# GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS, a constant in Kafka as well. A member that
-# waits for its first generation cannot send heartbeats, because it does not know its member id yet.
+# The session timeout of a member that waits for its first generation. Such a member cannot send heartbeats,
+# because it does not know its member id yet. Kafka:
+# GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 _MAX_INT32 = 2**31 - 1
@@ -26,13 +28,14 @@ _MINIMUM = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """Settings of a group coordinator. `from_properties` reads Kafka's spelling."""
+    """Settings of a group coordinator. `from_properties` reads Kafka's property names."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = _MAX_INT32
-    # UTF-16 units, as Java's String.length() counts them, despite the name.
+    # The maximum length of offset metadata. Despite the name, it counts UTF-16 units, as Java's
+    # String.length() does.
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000
@@ -47,7 +50,7 @@ class GroupSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> GroupSettings:
-        """Return settings from Kafka's names, as in `{"group.min.session.timeout.ms": "6000"}`.
+        """Return the settings for Kafka's property names, as in `{"group.min.session.timeout.ms": "6000"}`.
 
         Raises ConfigError for a name that is not a group setting (`property_names` lists them), and for a
         value that is not a number or out of range.
@@ -65,5 +68,5 @@ class GroupSettings:
 
 
 def property_names() -> dict[str, str]:
-    """Return Kafka's name of every setting, with the name of its field."""
+    """Return a mapping from Kafka's name of each setting to the name of its field."""
     return {field.name.replace("_", "."): field.name for field in fields(GroupSettings)}

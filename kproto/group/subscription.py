@@ -1,20 +1,20 @@
 """The subscription in JoinGroup's `metadata`, and the assignment in SyncGroup's `assignment`.
 
-Both begin with an int16, the version. Then follows `ConsumerProtocolSubscription` (R181) or
-`ConsumerProtocolAssignment` (R184). The rules of Kafka's `ConsumerProtocol`:
+Both begin with an int16, the version. `ConsumerProtocolSubscription` (R181) or `ConsumerProtocolAssignment`
+(R184) follows. The rules of Kafka's `ConsumerProtocol` are:
 
 * R182: version 3 is written unless another one is requested. Topics and partitions are sorted, so that equal
-  subscriptions are equal bytes (M74). The instance id is not part of them: the coordinator passes it to the
-  leader.
+  subscriptions are equal bytes (M74). The instance id is not part of these bytes: the coordinator passes it
+  to the leader.
 * R183: a version above 3 is read as 3, and further bytes are ignored. A negative version and missing bytes
   are a DecodeError.
-* R184: no bytes at all are an empty assignment, which the broker sends to members that the leader left out.
+* R184: zero bytes are an empty assignment, which the broker sends to members that the leader left out.
 
-The user data belongs to the assignor. That of the sticky assignor is the previous assignment and its
-generation; old versions have no generation, and none has a version in front (R211). That of the
-cooperative-sticky assignor is only the generation (R214). librdkafka and franz-go write the first form for
-both assignors, and kafka-python puts a version in front. A leader reads all of these forms. User data that
-it cannot read is ignored, so that no member can spoil the assignment.
+The assignor defines the user data. The sticky assignor's user data is the previous assignment and its
+generation, without a version number; old versions have no generation (R211). The cooperative-sticky
+assignor's user data is only the generation (R214). librdkafka and franz-go write the sticky assignor's form
+for both assignors, and kafka-python puts a version number in front of it. A leader reads all of these forms.
+It ignores user data that it cannot read, so that no member can prevent the assignment.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NEWEST_VERSION = 3
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic. Sorts by topic, then by index."""
+    """One partition of one topic. Partitions are ordered by topic, then by index."""
 
     topic: str
     partition: int
@@ -59,11 +59,12 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     # The generation in which `owned` was assigned; None if the member does not report it.
     generation: int | None = None
     rack_id: str | None = None
-    # Not part of the encoded metadata: the JoinGroup response has it beside the metadata.
+    # The instance id of a static member. It is not part of the encoded metadata: JoinGroup has a field for
+    # it.
     instance_id: str | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """Return the bytes of JoinGroup's `metadata`. Older versions leave out newer fields.
+        """Encode the subscription as JoinGroup's `metadata`. Older versions leave out newer fields.
 
         Raises EncodeError for values that cannot be encoded, and UnsupportedVersion for an unknown version.
         """
@@ -102,7 +103,10 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     user_data: bytes | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """Return the bytes of SyncGroup's `assignment`. Raise like `Subscription.encode`."""
+        """Encode the assignment as SyncGroup's `assignment`.
+
+        The errors are those of `Subscription.encode`.
+        """
         message, field = "ConsumerProtocolAssignment", "assigned_partitions"
         body = ConsumerProtocolAssignment(
             assigned_partitions=[
@@ -126,7 +130,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-# `TopicPartition._make` without a call in Python: a leader decodes the partitions of every member.
+# `TopicPartition._make` without a Python function. It is fast, because a leader decodes every member's
+# partitions.
 _to_partition: Callable[[tuple[str, int]], TopicPartition] = partial(
     cast("Any", tuple).__new__, TopicPartition
 )
@@ -151,13 +156,14 @@ def _by_topic(
 ) -> list[tuple[str, list[int]]]:
     try:
         return by_topic(partitions)
-    except (TypeError, ValueError):  # The list has elements that are not pairs, or not all of the same types.
+    # The list has elements that are not pairs, or elements of different types.
+    except (TypeError, ValueError):
         detail = f"{short_repr(partitions)} are not TopicPartitions of a str and an int"
         raise EncodeError(message, version, field, detail) from None
 
 
 def _topics(topics: Iterable[str], message: str, version: int) -> list[str]:
-    """Return the topics sorted. A str is refused: its letters are not topics."""
+    """Return the topics sorted. A str is rejected, because its characters are not topics."""
     if isinstance(topics, str):
         detail = f"a str is not a sequence of topics; for one topic give ({brief(topics)},)"
         raise EncodeError(message, version, "topics", detail)
@@ -181,13 +187,13 @@ def _version(message: str, data: bytes) -> int:
     return min(version, NEWEST_VERSION)
 
 
-# User data of the sticky assignors
+# User data of the sticky and cooperative-sticky assignors.
 
 
 class StickyUserData(Message, versions="0-1"):
-    """User data of Java's StickyAssignor: the previous assignment, from v1 on with its generation.
+    """The user data of Java's StickyAssignor: the previous assignment, and from version 1 on its generation.
 
-    The version itself is not part of the encoded bytes.
+    The version number is not part of the encoded bytes.
     """
 
     previous_assignment: list[StickyUserDataTopic]
@@ -247,7 +253,7 @@ def cooperative_user_data(generation: int) -> bytes:
 
 
 def read_cooperative_generation(data: bytes | None) -> int | None:
-    """Decode the cooperative-sticky assignor's user data, in Java's form or the sticky one."""
+    """Decode the cooperative-sticky assignor's user data, in Java's form or in the sticky assignor's form."""
     if data is None or len(data) < 4:
         return None
     if len(data) >= 8:
@@ -259,9 +265,9 @@ def read_cooperative_generation(data: bytes | None) -> int | None:
 
 
 def read_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
-    """Decode a member's metadata as a leader does: metadata that cannot be read is an empty subscription.
+    """Decode a member's metadata as a leader does. Metadata that cannot be decoded is an empty subscription.
 
-    Old sarama releases wrote version 1 without its field. They are read as version 0.
+    Old sarama releases write version 1 without the field that it added. Their metadata is read as version 0.
     """
     for attempt in (data, b"\0\0" + data[2:]):
         try:

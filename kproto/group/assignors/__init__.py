@@ -1,6 +1,8 @@
-"""Assignors: how the leader assigns the partitions to the members. Kafka's four, by their names in JoinGroup.
+"""Assignors: functions with which the leader assigns partitions to members.
 
-Every `assign` is a pure function of
+Kafka's four, by their names in JoinGroup.
+
+The `assign` of each assignor is a pure function of
 
 * `partitions`: topic -> number of partitions; a topic that is missing does not exist,
 * `members`: member id -> `Subscription`,
@@ -8,8 +10,8 @@ Every `assign` is a pure function of
 
 and returns member id -> partitions, for every member (R186). Whatever members report, each partition of a
 subscribed topic has exactly one owner, which subscribes to the topic (R218, R219). With a cooperative
-assignor it has no owner until the previous one has revoked it. The assignment is balanced (R220). It depends
-only on the arguments: neither on PYTHONHASHSEED nor on the order of mappings (R222).
+assignor a partition has no owner until its previous owner has revoked it. The assignment is balanced (R220).
+It depends only on the arguments, and neither on PYTHONHASHSEED nor on the order of mappings (R222).
 """
 
 from __future__ import annotations
@@ -43,17 +45,17 @@ def _previous_generation(previous: Sequence[TopicPartition] | None, generation: 
 
 
 class Assignor(msgspec.Struct, frozen=True):
-    """An assignor under its name in JoinGroup. Java: ConsumerPartitionAssignor.
+    """An assignor and its name in JoinGroup. Java: ConsumerPartitionAssignor.
 
     Raises ConfigError for a name that JoinGroup cannot contain.
     """
 
     name: str
     assign: Assign
-    # `user_data(previous, generation)` is the user data of the subscription. `previous` is the last
-    # assignment, None before the first one, and `generation` its generation, otherwise -1.
+    # `user_data(previous, generation)` returns the user data of the subscription. `previous` is the last
+    # assignment and `generation` its generation; before the first assignment they are None and -1.
     user_data: UserData = _no_user_data
-    # The rebalance protocols that the assignor supports (M71).
+    # The rebalance protocols that the assignor supports: COOPERATIVE and EAGER (M71).
     cooperative: bool = False
     eager: bool = True
 
@@ -96,7 +98,8 @@ def resolve_assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...
 def is_cooperative(assignors: Iterable[Assignor]) -> bool:
     """Return whether a member with these assignors rebalances cooperatively: only if all of them can.
 
-    Java's rule is the newest protocol that all of them support (M71). Raises ConfigError without one.
+    Java selects the newest rebalance protocol that all assignors support (M71). Raises ConfigError if there
+    is none.
     """
     assignors = tuple(assignors)
     if all(assignor.cooperative for assignor in assignors):

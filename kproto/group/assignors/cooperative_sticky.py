@@ -1,12 +1,14 @@
-"""The cooperative-sticky assignor: the sticky assignment without moves within one rebalance (KIP-429).
+"""The cooperative-sticky assignor: a sticky assignment that moves partitions in two rebalances (KIP-429).
 
-Follows Kafka's `CooperativeStickyAssignor`. The subscription contains what a member owns and its
-generation; older members have the generation in their user data (R215). A partition that another member
-still owns is withheld from its new owner. The previous owner revokes it and rejoins, and then the partition
-is assigned (M91, R216). A partition that no member owns is assigned immediately (R217).
+The assignor follows Kafka's `CooperativeStickyAssignor`. The subscription contains the member's owned
+partitions and their generation; older clients put the generation into the user data (R215). A partition that
+another member still owns is withheld from its new owner. The previous owner revokes the partition and
+rejoins; the next rebalance assigns it (M91, R216). A partition that no member owns is assigned immediately
+(R217).
 
-Stricter than Java if two members with different topics report the same partition in the same generation: if
-one of them gets it, it is withheld until the other one has revoked it.
+This assignor is stricter than Java's if two members with different topics report the same partition in the
+same generation. If one of the two gets the partition, the partition is withheld until the other member has
+revoked it.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ def assign(
     *,
     one_by_one: bool = False,
 ) -> dict[str, list[TopicPartition]]:
-    """Assign; the package describes the arguments, and `sticky.assign_sticky` describes `one_by_one`.
+    """Return the assignment.
 
-    A partition that is withheld until its previous owner has revoked it is in no member's list.
+    The package describes the arguments, and `sticky.assign_sticky` describes `one_by_one`.
+
+    The assignment leaves out the partitions that their previous owners have not revoked yet.
     """
     assigned, owners = assign_sticky(partitions, members, racks or {}, _claim, one_by_one=one_by_one)
     holders: dict[TopicPartition, str] = {}
@@ -48,8 +52,9 @@ def assign(
 
 
 def _claim(subscription: Subscription) -> ReportedOwnership:
-    """Return the partitions that a member reports to own, with the generation of its subscription or user
-    data.
+    """Return the partitions that a member reports to own, and their generation.
+
+    The generation is that of the subscription, or else that of the user data.
     """
     if subscription.generation is not None:
         return ReportedOwnership(subscription.owned, subscription.generation)

@@ -1,10 +1,10 @@
 """The range assignor: each topic is split into contiguous ranges, one for each of its subscribers.
 
-Follows Kafka's `RangeAssignor` (R187, R189, R191). With n partitions and m subscribers each one gets n // m
-partitions, and the first n % m subscribers one more. If racks matter (KIP-881), partitions go to members in
-the rack of a replica first. Topics with the same subscribers and the same number of partitions are assigned
-together then, so that partition i of all of them has the same owner. The remaining partitions are split as
-before.
+The assignor follows Kafka's `RangeAssignor` (R187, R189, R191). With n partitions and m subscribers, each
+subscriber gets n // m partitions, and the first n % m subscribers get one more. If racks matter (KIP-881),
+partitions are first assigned to members in the rack of a replica. In that case topics with the same
+subscribers and the same number of partitions are assigned together, so that partition i of all these topics
+has the same owner. The remaining partitions are split into ranges.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ Assigned = dict[str, list[TopicPartition]]
 
 
 class _Topic:
-    """A topic during the assignment: its unassigned partitions, and the share of each subscriber."""
+    """A topic during the assignment: its unassigned partitions, and how many each subscriber gets."""
 
     def __init__(self, name: str, count: int, members: tuple[str, ...], racks: RackMap) -> None:
         self.name = name
         self.members = members
-        # A dictionary is an ordered set from which partitions are removed quickly.
+        # The unassigned partitions. The dict serves as an ordered set, from which partitions are removed
+        # quickly.
         self.unassigned = dict.fromkeys(range(count))
         self.assigned_counts: dict[str, int] = {}
-        # Each subscriber gets `base` partitions, and `extra` of them one more.
+        # Each subscriber gets `base` partitions, and `extra` of the subscribers get one more.
         self.base, self.extra = divmod(count, len(members))
         self.rack_of = racks.members
         self.racks = partition_racks(name, count, racks.partitions) if self.rack_of else []
@@ -38,12 +39,12 @@ class _Topic:
         return max(0, self.base + (self.extra > 0) - self.assigned_counts.get(member_id, 0))
 
     def is_near(self, member_id: str, partition: int) -> bool:
-        """Return whether a replica is in the member's rack. True for a member without a rack."""
+        """Return whether the member has no rack, or a replica of the partition is in its rack."""
         rack = self.rack_of.get(member_id)
         return rack is None or rack in self.racks[partition]
 
     def assign(self, member_id: str, partitions: Iterable[int], assigned: Assigned) -> None:
-        """Assign these partitions to the member."""
+        """Add these partitions to the member's assignment."""
         for partition in partitions:
             del self.unassigned[partition]
             self.assigned_counts[member_id] = self.assigned_counts.get(member_id, 0) + 1
@@ -55,7 +56,10 @@ class _Topic:
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Assigned:
-    """Assign; the package describes the arguments. The partitions of each member are sorted."""
+    """Return the assignment.
+
+    The package describes the arguments. The partitions of each member are sorted.
+    """
     assigned: Assigned = {member_id: [] for member_id in members}
     member_racks = {
         member_id: rack for member_id, member in members.items() if (rack := member.rack_id) is not None
@@ -74,7 +78,7 @@ def assign(
 
 
 def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned: Assigned) -> None:
-    """Assign to each subscriber the first partitions that it may own, up to its share."""
+    """Assign to each subscriber the first partitions that it may own, up to its number of partitions."""
     for member_id in topic.members:
         if not topic.unassigned:
             return
@@ -90,8 +94,9 @@ def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned:
 
 
 def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
-    """Assign partitions to members in the rack of a replica. Topics with equal subscribers and counts go
-    together.
+    """Assign partitions to members in the rack of a replica.
+
+    Topics with equal subscribers and equal numbers of partitions are assigned together.
     """
     groups: dict[tuple[tuple[str, ...], int], list[_Topic]] = {}
     for topic in topics:

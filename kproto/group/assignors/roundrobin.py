@@ -1,7 +1,7 @@
 """The round-robin assignor: all partitions of all topics are assigned to the members in turn.
 
-Follows Kafka's `RoundRobinAssignor` (R187, R192): partitions are sorted by topic and index, and static
-members come first. A member that does not subscribe to the topic is skipped. Racks have no influence.
+The assignor follows Kafka's `RoundRobinAssignor` (R187, R192): partitions are sorted by topic and index, and
+static members come first. A member that does not subscribe to the topic is skipped. Racks have no influence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from .subscribers import Racks, sort_members
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> dict[str, list[TopicPartition]]:
-    """Assign; the package describes the arguments. The partitions of each member are sorted."""
+    """Return the assignment.
+
+    The package describes the arguments. The partitions of each member are sorted.
+    """
     assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
     order = sort_members(members)
     subscribed = [frozenset(members[member_id].topics) for member_id in order]

@@ -1,21 +1,23 @@
-"""The sticky assignor: balanced as far as possible, with as few moves as possible (KIP-54).
+"""The sticky assignor: balances the partitions and moves as few of them as possible (KIP-54).
 
-Follows Kafka's `AbstractStickyAssignor`, with both of its algorithms (R193, R221):
+The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algorithms (R193, R221):
 
-* All members subscribe to the same topics: each member keeps its partitions up to its quota (P // C, and one
-  more for P % C members). The other partitions are dealt out in turn, to the members with the fewest
-  partitions first (R196).
-* Otherwise: each member keeps what it owns and still subscribes to. The other partitions go to the least
-  loaded subscriber, topics with the fewest subscribers first. Then single partitions move to subscribers that
-  have at least two partitions less (R205, R208).
+* All members subscribe to the same topics: each member keeps its partitions up to its quota. With P
+  partitions and C members the quota is P // C, and one more for P % C members. The other partitions are
+  assigned in turn, to the members with the fewest partitions first (R196).
+* Members subscribe to different topics: each member keeps the partitions that it owns, of topics to which it
+  still subscribes. Each other partition is assigned to the least loaded subscriber, topics with the fewest
+  subscribers first. Then single partitions move to subscribers that have at least two partitions less (R205,
+  R208).
 
 Ownership counts only if the partition exists and the member subscribes to its topic. If several members
-report the same partition, the one with the newest generation owns it; within the same generation none does
-(R194).
+report the same partition, the member with the newest generation owns it. If two members report it in the same
+generation, neither owns it (R194).
 
-Where Java depends on the hash order of member ids, here the order of the ids decides: which member keeps an
-extra partition, and which of two equal claims is the previous owner. A partition moves only if that reduces
-the difference between two members, so that the algorithm ends for every input.
+In two places Java's result depends on the hash order of member ids: which member keeps an extra partition,
+and which of two equal reports is that of the previous owner. Here the sorted order of the ids decides. A
+partition moves only if the move reduces the difference between two members, so the algorithm ends for every
+input.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Assigned = dict[str, list[TopicPartition]]
 
 
 class StickyAssignment(NamedTuple):
-    """The assignment in progress, and the reported owner of each partition if the report is valid (R194)."""
+    """The assignment in progress, and the owner of each partition according to the valid reports (R194)."""
 
     assigned: Assigned
     owners: dict[TopicPartition, str]
@@ -42,7 +44,10 @@ class StickyAssignment(NamedTuple):
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> dict[str, list[TopicPartition]]:
-    """Assign; the package describes the arguments. The user data contains what a member owns (R212)."""
+    """Return the assignment.
+
+    The package describes the arguments. The user data contains a member's owned partitions (R212).
+    """
     return assign_sticky(
         partitions, members, racks or {}, lambda member: read_sticky_user_data(member.user_data)
     ).assigned
@@ -56,10 +61,10 @@ def assign_sticky(
     *,
     one_by_one: bool = False,
 ) -> StickyAssignment:
-    """Assign. `claim` returns the partitions that a member reports to own.
+    """Return the assignment. `claim` returns the partitions that a member reports to own.
 
-    With `one_by_one` the second algorithm is used even if all members subscribe to the same topics. Clients
-    that have only this algorithm, such as librdkafka, assign in this way.
+    With `one_by_one` the second algorithm is used even if all members subscribe to the same topics. Some
+    clients, such as librdkafka, have only this algorithm.
     """
     topics_by_member: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
@@ -83,7 +88,7 @@ def assign_sticky(
 
 
 class _Owners:
-    """Return the reported owners of the partitions, without invalid reports (R194)."""
+    """The owners of the partitions according to the members' valid reports (R194)."""
 
     def __init__(
         self,
@@ -93,7 +98,8 @@ class _Owners:
         claim: Callable[[Subscription], ReportedOwnership],
     ) -> None:
         self.owners: dict[TopicPartition, str] = {}
-        # The owner of an older generation, to which a partition moves back first.
+        # Maps a partition to its owner in an older generation. A partition that moves goes back to that owner
+        # if possible.
         self.previous: dict[TopicPartition, str] = {}
         generations: dict[TopicPartition, int] = {}
         contested: set[TopicPartition] = set()
@@ -131,8 +137,9 @@ class _Owners:
 
 
 class _RackDistance:
-    """The racks of members and replicas: which member is near which partition. Racks are ignored unless
-    `matter`.
+    """The racks of members and replicas, which say which member is near which partition.
+
+    `matter` is False if racks have no influence on the assignment.
     """
 
     def __init__(
@@ -156,12 +163,12 @@ class _RackDistance:
         self.matter = racks_matter(self.rack_of.values(), list(self.replicas.values()))
 
     def is_near(self, member_id: str, partition: TopicPartition) -> bool:
-        """Return whether a replica is in the member's rack. True for a member without a rack."""
+        """Return whether racks do not matter, the member has no rack, or a replica is in its rack."""
         rack = self.rack_of.get(member_id) if self.matter else None
         return rack is None or rack in self.replicas[partition]
 
     def is_same(self, member_id: str, partition: TopicPartition) -> bool:
-        """Return whether the member has a rack, and a replica is in it."""
+        """Return whether the member has a rack and a replica of the partition is in this rack."""
         rack = self.rack_of.get(member_id)
         return rack is not None and rack in self.replicas[partition]
 
@@ -182,7 +189,7 @@ def _by_index(partition: TopicPartition) -> tuple[int, str]:
 
 
 class _QuotaAssignment:
-    """The first algorithm: all members subscribe to the same topics, and have quotas."""
+    """The first algorithm: all members subscribe to the same topics, and each has a quota of partitions."""
 
     def __init__(
         self,
@@ -200,7 +207,7 @@ class _QuotaAssignment:
         self.assigned: Assigned = {member_id: [] for member_id in topics_by_member}
         self.held = claims.owned_by_member(topics_by_member)
         self.below_quota: list[str] = []
-        # Members that have their quota, and may get one partition more.
+        # Members that have reached the quota, and may get one partition more.
         self.at_quota: list[str] = []
 
     def build(self) -> Assigned:
@@ -216,7 +223,7 @@ class _QuotaAssignment:
         return self.assigned
 
     def _keep_owned(self) -> None:
-        """Keep what the members own, up to their quotas."""
+        """Assign the owned partitions to their owners, up to the quota."""
         for member_id, held in self.held.items():
             if self.racks.matter:
                 held = [partition for partition in held if self.racks.is_near(member_id, partition)]
@@ -233,7 +240,7 @@ class _QuotaAssignment:
             self.at_quota = []
 
     def _assign_near(self, unassigned: list[TopicPartition]) -> list[TopicPartition]:
-        """Assign partitions to members in a rack with a replica; return the other partitions."""
+        """Assign partitions to members in the rack of a replica; return the remaining partitions."""
         start = 0
         remaining: list[TopicPartition] = []
         for partition in unassigned:
@@ -260,7 +267,7 @@ class _QuotaAssignment:
         return remaining
 
     def _next_near(self, partition: TopicPartition, members: list[str], start: int) -> int | None:
-        """Return the index of the next member in a rack with a replica, or None."""
+        """Return the index of the next member, from `start` on, in the rack of a replica, or None."""
         for step in range(len(members)):
             index = (start + step) % len(members)
             if self.racks.is_same(members[index], partition):
@@ -268,7 +275,7 @@ class _QuotaAssignment:
         return None
 
     def _assign_in_turn(self, unassigned: list[TopicPartition]) -> None:
-        """Deal out partitions in turn. A member that has reached its quota gets one more at the end."""
+        """Assign partitions in turn. When all members have reached the quota, members get one more each."""
         index = 0
         members, next_members = self.below_quota, list[str]()
         members_at_quota = iter(self.at_quota)
@@ -288,7 +295,7 @@ class _QuotaAssignment:
 
 
 class _GreedyAssignment:
-    """The second algorithm: members subscribe to different topics, and partitions move towards balance."""
+    """The second algorithm, for members with different topics: moves partitions to balance the loads."""
 
     def __init__(
         self,
@@ -310,9 +317,10 @@ class _GreedyAssignment:
         self.owners: dict[TopicPartition, str] = {}
         self.load = dict.fromkeys(topics_by_member, 0)
         self.order: list[tuple[int, str]] = []
-        # The number of moves.
+        # The number of partitions that were moved so far.
         self.moved = 0
-        # Topic -> the least load of its subscribers, and the number of moves at that time.
+        # Maps a topic to the least load of its subscribers, and to the value of `moved` when that was
+        # computed.
         self.least_loads: dict[str, tuple[int, int]] = {}
         self.moved_from: dict[TopicPartition, str] = {}
         self.moves: dict[tuple[str, str, str], list[TopicPartition]] = {}
@@ -343,14 +351,17 @@ class _GreedyAssignment:
         return assigned
 
     def _least_loaded(self, topic: str) -> str:
-        """Return the least loaded subscriber, by member id among equals."""
+        """Return the least loaded subscriber of the topic, and the smallest member id among equals."""
         subscribers = self.subscribers[topic]
         if len(subscribers) ** 2 < len(self.order):
             return min(subscribers, key=lambda member_id: (self.load[member_id], member_id))
         return next(member_id for _, member_id in self.order if topic in self.topics_by_member[member_id])
 
     def _assign_unowned(self, unowned: list[TopicPartition]) -> None:
-        """Assign each partition to the least loaded subscriber, to one in a replica's rack first."""
+        """Assign each partition to the least loaded subscriber.
+
+        Subscribers in the rack of a replica come first.
+        """
         remaining = unowned
         if self.racks.matter:
             remaining = list[TopicPartition]()
@@ -375,9 +386,9 @@ class _GreedyAssignment:
                 self._assign(partition, member_id)
 
     def _balance(self, partitions: list[TopicPartition]) -> bool:
-        """Move partitions to members with at least two less. Return whether anything was moved.
+        """Move partitions to members with at least two partitions less. Return whether a partition was moved.
 
-        The loop ends after a pass over all partitions that has moved nothing.
+        The loop ends after a pass over all partitions in which none was moved.
         """
         changed = False
         movable = [partition for partition in partitions if len(self.subscribers[partition.topic]) > 1]
@@ -401,21 +412,24 @@ class _GreedyAssignment:
                 return changed
 
     def _least_load_bound(self, topic: str) -> int:
-        """Return a lower bound of the load of the topic's subscribers.
+        """Return a lower bound of the number of partitions of the topic's least loaded subscriber.
 
-        A move reduces the load of one member by one, and so the least load of a topic by one at most. The
-        bound is usually tight enough that the least loaded subscriber need not be looked up.
+        A move reduces the load of one member by one, and so the least load of a topic by at most one. The
+        bound is usually so close that the least loaded subscriber need not be searched for.
         """
         least, moves = self.least_loads.get(topic, (0, 0))
         return least - (self.moved - moves)
 
     def _move(self, partition: TopicPartition, to: str) -> None:
-        """Move a partition of the topic to `to`: preferably one that was moved away from `to` before."""
+        """Move a partition to the member `to`.
+
+        A partition of the same topic that was moved away from `to` takes precedence.
+        """
         source = self.moved_from.get(partition, self.owners[partition])
         moved_back = self.moves.get((partition.topic, to, source))
         if moved_back and self.load[source] > self.load[to] + 1:
-            # Each of these moves improves the balance. The best one is neither owned by `source` nor in its
-            # rack.
+            # Each of these moves improves the balance. Prefer a partition that `source` did not own, and that
+            # is not in the rack of `source`.
             partition = min(
                 moved_back,
                 key=lambda candidate: (
@@ -431,11 +445,11 @@ class _GreedyAssignment:
         self._assign(partition, to)
 
     def _owned(self, member_id: str, partition: TopicPartition) -> bool:
-        """Return whether the member owned the partition before."""
+        """Return whether the member owned the partition before this assignment, according to the reports."""
         return self.claims.owners.get(partition) == member_id
 
     def _forget_move(self, partition: TopicPartition) -> str:
-        """Remove the record of the partition's move; return its owner before all moves."""
+        """Delete the record of the partition's move; return the partition's owner before all moves."""
         owner = self.owners[partition]
         origin = self.moved_from.pop(partition, None)
         if origin is None:
@@ -452,7 +466,7 @@ class _GreedyAssignment:
         self._change_load(member_id, 1)
 
     def _change_load(self, member_id: str, change: int) -> None:
-        """Change the member's load."""
+        """Add `change` to the member's number of partitions."""
         load = self.load[member_id]
         del self.order[bisect_left(self.order, (load, member_id))]
         self.load[member_id] = load + change
@@ -460,7 +474,7 @@ class _GreedyAssignment:
 
 
 def _imbalance(loads: Iterable[int]) -> int:
-    """Return the sum of all pairwise differences."""
+    """Return the sum of the differences between the loads of all pairs of members."""
     total = below = 0
     for place, load in enumerate(sorted(loads)):
         total += load * place - below

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..subscription import Subscription
 
-# Topic -> for each partition, by index, the racks that have a replica of it (KIP-881).
+# Maps a topic to a list with, for each partition, the racks that have a replica of the partition (KIP-881).
 Racks = Mapping[str, Sequence[frozenset[str]]]
 
 
@@ -26,15 +26,19 @@ def sort_members(members: Mapping[str, Subscription]) -> list[str]:
 
 
 class RackMap(NamedTuple):
-    """The racks of the members that have one, and of the replicas of each topic's partitions."""
+    """The rack of each member that reports one, and the racks of the replicas of each topic's partitions."""
 
     members: Mapping[str, str]
     partitions: Racks
 
 
 def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...]]:
-    """Return topic -> its subscribers in the order of `sort_members`. Equal lists share one tuple."""
-    # Members with the same topics are handled together. Their positions are indexes into `order`.
+    """Return the subscribers of each topic in the order of `sort_members`.
+
+    Topics with equal subscribers share one tuple.
+    """
+    # Members with the same topics are handled together. The positions of the members are indexes into
+    # `order`.
     positions_by_topics: dict[tuple[str, ...], list[int]] = {}
     order = sort_members(members)
     for position, member_id in enumerate(order):

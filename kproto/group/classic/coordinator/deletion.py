@@ -1,14 +1,14 @@
 """OffsetDelete, which deletes single offsets of a group, and DeleteGroups, which deletes groups.
 
 * R126: an OffsetDelete to a group that does not exist, or that must keep its offsets, is answered with one
-  error and no partitions. Otherwise partitions that do not exist are reported as OffsetCommit reports them.
+  error and no partitions. In other groups, partitions that do not exist have the error codes of OffsetCommit.
 * R127: an Empty group loses every requested offset. The answer is NONE even if no offset was committed. A
-  group of consumers keeps the offsets of topics that a member subscribes to. The subscriptions of other
+  group of consumers keeps the offsets of topics to which a member subscribes. The subscriptions of other
   protocol types are unknown, so such a group keeps everything.
 * R124, R125: only an Empty group can be deleted. Its pending offsets and pending member ids are deleted
   with it.
 
-Follows OffsetMetadataManager.deleteOffsets and GroupCoordinatorShard.deleteGroups of Kafka 4.3.
+The module follows OffsetMetadataManager.deleteOffsets and GroupCoordinatorShard.deleteGroups of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .state import ClassicGroup, ClassicGroupState, GroupContext, move
 
 @dataclass(slots=True)
 class OffsetDeletion:
-    """An OffsetDelete, and its response so far."""
+    """An OffsetDelete request, and the results of its partitions so far."""
 
     call: RequestReceived[OffsetDeleteRequest]
     codes: dict[tuple[str, int], int]
-    # The partitions that exist.
+    # The requested partitions that exist, as (topic name, partition index).
     existing: list[tuple[str, int]]
 
     def answer(self, context: GroupContext) -> None:
-        """Send the response."""
+        """Send the response with the results of all partitions."""
         topics = self.call.request.topics
         keys = [(topic.name, partition.partition_index) for topic in topics for partition in topic.partitions]
         positions = {position for position, key in enumerate(keys) if key in self.existing}
@@ -66,7 +66,7 @@ class OffsetDeletion:
 
 
 def read_offset_deletion(context: GroupContext, call: RequestReceived[OffsetDeleteRequest]) -> OffsetDeletion:
-    """Return what the request deletes, with partitions that do not exist already rejected."""
+    """Return the deletion that was requested. Partitions that do not exist already have an error code."""
     keys = [
         (topic.name, partition.partition_index)
         for topic in call.request.topics
@@ -80,21 +80,21 @@ def read_offset_deletion(context: GroupContext, call: RequestReceived[OffsetDele
 def delete_offsets_of_missing_group(
     context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion
 ) -> None:
-    """Answer GROUP_ID_NOT_FOUND."""
+    """Answer GROUP_ID_NOT_FOUND: the group does not exist."""
     send_error(context, deletion.call, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 def delete_offsets_of_empty_group(
     context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion
 ) -> None:
-    """Delete every requested offset, pending ones included (R112)."""
+    """Delete every requested offset of an Empty group, pending offsets included (R112)."""
     for topic, index in deletion.existing:
         _delete_offset(group, topic, index)
     deletion.answer(context)
 
 
 def delete_unsubscribed_offsets(context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion) -> None:
-    """Delete the offsets of topics without a subscriber.
+    """Delete the requested offsets of topics to which no member subscribes.
 
     A group of another protocol type than "consumer" is answered NON_EMPTY_GROUP.
     """
@@ -132,10 +132,10 @@ def delete_group(context: GroupContext, group: ClassicGroup, results: list[Delet
 def delete_missing_group(
     context: GroupContext, group: ClassicGroup, results: list[DeletableGroupResult]
 ) -> None:
-    """Report GROUP_ID_NOT_FOUND."""
+    """Report GROUP_ID_NOT_FOUND: the group does not exist."""
     results.append(DeletableGroupResult(group_id=group.group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND))
 
 
 def refuse_deletion(context: GroupContext, group: ClassicGroup, results: list[DeletableGroupResult]) -> None:
-    """Report NON_EMPTY_GROUP."""
+    """Report NON_EMPTY_GROUP: the group has members."""
     results.append(DeletableGroupResult(group_id=group.group_id, error_code=ErrorCode.NON_EMPTY_GROUP))

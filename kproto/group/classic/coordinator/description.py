@@ -1,13 +1,13 @@
 """DescribeGroups and ListGroups.
 
-* R113: an unknown group is described as Dead. Up to v5 this is not an error. From v6 on it is
-  GROUP_ID_NOT_FOUND with a message.
+* R113: an unknown group is described as Dead. Up to DescribeGroups v5 the error code is NONE, and from v6 on
+  it is GROUP_ID_NOT_FOUND with a message.
 * R114, R115: the protocol name and the members' metadata are shown in Stable only. Assignments are shown as
   they were last stored. A rebalance that starts before the assignments have arrived clears them.
 * R119: ListGroups ignores case and surrounding blanks in its filters. An unknown state or type matches no
   group.
 
-Follows GroupMetadataManager.describeGroups and listGroups of Kafka 4.3.
+The module follows GroupMetadataManager.describeGroups and listGroups of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from ....messages.describe_groups import (
 from ....messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from .state import ClassicGroup, ClassicGroupState, GroupContext
 
-# The bits are AclOperation's codes. Without an authorizer every client may READ, DELETE, DESCRIBE,
-# DESCRIBE_CONFIGS and ALTER_CONFIGS a group.
+# The authorized operations without an authorizer: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
+# The bits are the codes of Kafka's AclOperation.
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-OPERATIONS_NOT_REQUESTED: Final = -0x80000000  # Kafka's value for a request without authorized operations
+# Kafka's value if the request does not ask for the authorized operations.
+OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
 _NOT_FOUND_VERSION: Final = 6  # DescribeGroups, KIP-1043
 
@@ -50,7 +51,7 @@ def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsR
 
 
 def _find_written(context: GroupContext, group_id: str) -> ClassicGroup:
-    """Return the group, or a Dead one if Kafka's log has no record of it."""
+    """Return the group, or a Dead group if Kafka's log would have no record of the group."""
     group = context.coordinator.find(group_id)
     return group if group.written else ClassicGroup(group_id)
 

@@ -1,10 +1,10 @@
 """JoinGroup: new members, static members that restart, and members that rejoin.
 
-Each handler is a cell of the table's rows about JoinGroup.
+Each handler is a cell of the rows about JoinGroup in `table`.
 
 * R25: a new dynamic member first receives a member id, and is added when it joins again with this id
-  (KIP-394). Until then it only keeps a rebalance from completing. Clients below JoinGroup v4 and static
-  members are added immediately.
+  (KIP-394). Until then its member id is pending, which only prevents a rebalance from completing. Clients
+  below JoinGroup v4 and static members are added immediately.
 * R26, R27: the JoinGroup of a member that is added, or that rejoins for a new assignment, is answered when
   the next generation begins.
 * R42: a static member that restarts has no member id. It receives a new one, and takes over the assignment of
@@ -31,7 +31,8 @@ from .rebalance import (
 from .responses import send_error, send_join_error
 from .state import ClassicGroup, ClassicGroupMember, GroupContext, member_error
 
-# The versions before used the session timeout as the rebalance timeout. KIP-814
+# From this version of JoinGroup on, the request has a rebalance timeout. In version 0 the session timeout
+# counts.
 _REBALANCE_TIMEOUT_VERSION: Final = 1
 _SKIP_ASSIGNMENT_VERSION: Final = 9  # KIP-814
 
@@ -44,8 +45,9 @@ def refuse_because_full(
 ) -> None:
     """Answer GROUP_MAX_SIZE_REACHED, and remove the member if it was in the group.
 
-    The removal shrinks a group that is larger than `group.max.size`. Afterwards the rebalance may be complete
-    (R22). Kafka 4.3 does not check this, and the other members wait for the rebalance timeout.
+    The removal shrinks a group that is larger than `group.max.size`. Afterwards all remaining members may
+    have joined, so the join phase completes (R22). Kafka 4.3 does not check this, so the other members wait
+    for the rebalance timeout.
     """
     group.remove(call.request.member_id)
     send_join_error(context, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -81,7 +83,7 @@ def add_member(context: GroupContext, group: ClassicGroup, call: RequestReceived
 def add_member_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Add the member to the rebalance that is in progress. It extends an initial delay."""
+    """Add the member to the rebalance that is in progress. The new member extends the initial delay."""
     if _add_member(context, group, call) is not None:
         group.new_member_added = True
     complete_join_if_all_joined(context, group)
@@ -92,8 +94,8 @@ def _add_member(
 ) -> ClassicGroupMember | None:
     request = call.request
     if request.member_id and request.group_instance_id is not None:
-        # A dynamic member sends a member id that it received, together with an instance id. No client does
-        # this; Kafka throws an IllegalStateException.
+        # The request has an instance id, and a member id that was issued to a dynamic member. No client sends
+        # this. Kafka throws an IllegalStateException.
         send_join_error(context, call, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         return None
     member = ClassicGroupMember(
@@ -119,7 +121,10 @@ def _add_member(
 def replace_member_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Replace the former incarnation and wait for the next generation."""
+    """Replace the former incarnation of the static member.
+
+    JoinGroup is answered when the next generation begins.
+    """
     _replace(context, group, call)
     complete_join_if_all_joined(context, group)
 
@@ -127,7 +132,7 @@ def replace_member_while_preparing(
 def replace_member_while_completing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Replace the former incarnation and start a rebalance.
+    """Replace the former incarnation of the static member and start a rebalance.
 
     The rebalance is necessary because the assignment that the leader computes names the old member id.
     """
@@ -140,9 +145,11 @@ def replace_member_while_completing(
 def replace_member_while_stable(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Replace the former incarnation and answer immediately, unless the selected protocol changes.
+    """Replace the former incarnation of the static member.
 
-    From JoinGroup v9 on the response tells a leader that restarts to skip the assignment (R43). Older clients
+    JoinGroup is answered immediately. If the group selects another protocol now, a rebalance starts instead.
+
+    From JoinGroup v9 on, the response to a leader that restarts has skipAssignment set (R43). Older clients
     would compute an assignment that no member waits for, so their response names the former leader.
     """
     former_leader = group.leader
@@ -169,7 +176,10 @@ def replace_member_while_stable(
 def _replace(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> ClassicGroupMember:
-    """Replace the former incarnation of a static member, whose delayed requests are fenced (R42)."""
+    """Replace the former incarnation of a static member.
+
+    Its delayed requests are answered FENCED_INSTANCE_ID (R42).
+    """
     request = call.request
     assert request.group_instance_id is not None
     member = group.members[group.instances[request.group_instance_id]]
@@ -177,9 +187,9 @@ def _replace(
         send_join_error(context, join, ErrorCode.FENCED_INSTANCE_ID, member.member_id)
     cancel_sync(context, member, ErrorCode.FENCED_INSTANCE_ID)
     group.rename(member, _new_member_id(call))
-    # As in Kafka, the first session still has the old timeout. The new one applies from the next heartbeat.
+    # As in Kafka, the session timeout of the former incarnation applies until the next heartbeat.
     context.restart_session(group, member)
-    # Kafka keeps the flag `new`, so that a new member that was replaced can expire while its JoinGroup waits.
+    # Kafka keeps the flag `new`. There, a new member that was replaced can expire while its JoinGroup waits.
     member.new = False
     _update(group, member, call)
     group.hold_join(member, call)
@@ -192,7 +202,7 @@ def _replace(
 def rejoin_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Wait for the next generation."""
+    """Hold the JoinGroup until the next generation begins."""
     if (member := _find_member(context, group, call)) is not None:
         _hold(context, group, member, call)
     complete_join_if_all_joined(context, group)
@@ -225,7 +235,7 @@ def rejoin_while_completing(
 def rejoin_while_stable(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Start a rebalance for the leader or for changed metadata; answer other members immediately."""
+    """Start a rebalance if the leader rejoins or the metadata has changed; otherwise answer immediately."""
     member = _find_member(context, group, call)
     if member is None:
         return
@@ -278,7 +288,8 @@ def _update(group: ClassicGroup, member: ClassicGroupMember, call: RequestReceiv
 def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
     """Return a new member id (R28).
 
-    The id of a static member starts with its instance id. franz-go recognizes by this prefix that it leads.
+    The id of a static member starts with its instance id. By this prefix franz-go recognizes that it is the
+    leader.
     """
     instance_id = call.request.group_instance_id
     return f"{call.client_id if instance_id is None else instance_id}-{call.random_id}"

@@ -1,11 +1,11 @@
-"""Members of a generation: SyncGroup, Heartbeat, LeaveGroup, and the deadlines that remove a member.
+"""Requests of members (SyncGroup, Heartbeat, LeaveGroup), and the deadlines that remove a member.
 
-* R63, R66: a member that sends SyncGroup before the leader's assignment has arrived waits for it. Later it
-  receives its assignment immediately.
-* R73, R74: Heartbeat succeeds in CompletingRebalance. Only PreparingRebalance answers
-  REBALANCE_IN_PROGRESS, and restarts the session nevertheless.
-* R134, R135: a member that waits for a response does not expire; the response restarts its session. A new
-  member has a longer timeout, which applies while it waits.
+* R63, R66: a SyncGroup that arrives before the leader's assignment waits for the assignment. A later
+  SyncGroup is answered immediately.
+* R73, R74: Heartbeat succeeds in CompletingRebalance. Only in PreparingRebalance the answer is
+  REBALANCE_IN_PROGRESS, and it restarts the session as well.
+* R134, R135: a member whose request waits for a response does not expire; the response restarts its session.
+  A new member has a longer timeout, which applies even while its JoinGroup waits.
 * R147: a member that has not sent SyncGroup within a rebalance timeout of the generation's start is removed,
   whether it sends heartbeats or not.
 * R81: the delayed requests of a member that is removed are answered UNKNOWN_MEMBER_ID.
@@ -39,7 +39,7 @@ _BATCH_LEAVE_VERSION: Final = 3  # From this version on, LeaveGroup names severa
 
 
 def refuse_unknown_member(context: GroupContext, group: ClassicGroup, call: RequestReceived[Message]) -> None:
-    """Answer UNKNOWN_MEMBER_ID: the group has no members, or does not exist."""
+    """Answer UNKNOWN_MEMBER_ID: the group has no members or does not exist."""
     send_error(context, call, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
@@ -49,14 +49,14 @@ def refuse_unknown_member(context: GroupContext, group: ClassicGroup, call: Requ
 def sync_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
 ) -> None:
-    """Answer REBALANCE_IN_PROGRESS, without a restart of the session."""
+    """Answer REBALANCE_IN_PROGRESS and do not restart the session."""
     send_error(context, call, _sync_error(group, call.request) or ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def sync_while_completing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
 ) -> None:
-    """Wait for the leader's assignment, or distribute it if the leader sends this request.
+    """Hold the SyncGroup of a member, or distribute the assignments if the leader sends it.
 
     A SyncGroup replaces an earlier one of the same member, which is answered REBALANCE_IN_PROGRESS.
     """
@@ -79,7 +79,7 @@ def _distribute_assignments(
 ) -> None:
     """Store the leader's assignments and answer every SyncGroup that waits (R64, R65).
 
-    A member that the leader left out is assigned nothing.
+    A member that the leader left out receives an empty assignment.
     """
     for member_id, member in group.members.items():
         member.assignment = assignments.get(member_id, b"")
@@ -120,14 +120,14 @@ def _send_assignment(
 
 
 def _mark_synced(group: ClassicGroup, member: ClassicGroupMember) -> None:
-    """Note that the member has sent SyncGroup in this generation (R146, R148)."""
+    """Record that the member has sent SyncGroup in this generation (R146, R148)."""
     group.unsynced.pop(member.member_id, None)
     if not group.unsynced:
         group.sync_deadline = NEVER
 
 
 def _sync_error(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
-    """Return why a SyncGroup is rejected, or NONE (R60).
+    """Return the error code with which a SyncGroup is rejected, or NONE (R60).
 
     Before the first generation the group has no protocol, and every protocol name is accepted.
     """
@@ -145,7 +145,7 @@ def _sync_error(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
 
 
 def remove_unsynced_members(context: GroupContext, group: ClassicGroup, _: str) -> None:
-    """Remove the members that have not sent SyncGroup in time, static members included, and rebalance."""
+    """Remove all members that have not sent SyncGroup in time, even static ones, and start a rebalance."""
     unsynced = [group.members[member_id] for member_id in group.unsynced]
     for member in unsynced:
         _remove_member(context, group, member)
@@ -170,7 +170,7 @@ def heartbeat(context: GroupContext, group: ClassicGroup, call: RequestReceived[
 def _answer_heartbeat(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest], code: ErrorCode
 ) -> None:
-    """Answer with `code`, or with the error of the member or its generation (R71)."""
+    """Answer with `code`, or with an error if the member or its generation is unknown (R71)."""
     request = call.request
     error = member_error(group, request.member_id, request.group_instance_id)
     if not error and request.generation_id != group.generation:
@@ -184,7 +184,7 @@ def _answer_heartbeat(
 
 
 def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
-    """Remove the member, unless it waits for a response, which will restart its session."""
+    """Remove the member, unless a response to it is pending, which will restart its session."""
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
         member.deadline = NEVER
@@ -195,7 +195,7 @@ def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) ->
 
 
 def expire_pending_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
-    """Remove the pending member id. A rebalance that waited only for it completes."""
+    """Remove the pending member id. A rebalance that waited only for this id completes."""
     del group.pending[member_id]
     complete_join_if_all_joined(context, group)
 
@@ -227,7 +227,8 @@ def remove_leaving_members(
     if reasons:
         _rebalance_without_removed(context, group, shorten(reasons))
     else:
-        # A pending member id may have been removed. (In Kafka this makes even a Stable group rebalance.)
+        # If a pending member id was removed, the join phase may be complete. (In Kafka its removal makes even
+        # a Stable group rebalance.)
         complete_join_if_all_joined(context, group)
 
 
@@ -265,7 +266,7 @@ def _remove_member(context: GroupContext, group: ClassicGroup, member: ClassicGr
 
 
 def _rebalance_without_removed(context: GroupContext, group: ClassicGroup, reason: str) -> None:
-    """Start a rebalance after members were removed, or complete the one that waited for them (R81, R83)."""
+    """Start a rebalance without the removed members, or complete the one that waited for them (R81, R83)."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         complete_join_if_all_joined(context, group)
     else:

@@ -1,12 +1,11 @@
 """Committed offsets: OffsetCommit, TxnOffsetCommit and OffsetFetch, and how offsets expire.
 
-* R85: partitions that do not exist are rejected first. The group is asked only about the others, and is
-  neither asked nor created if none is left.
+* R85: partitions that do not exist are rejected first. Only the existing partitions are committed to the
+  group. If no partition exists, the group is neither validated nor created.
 * R86, R88, R89: a commit without a generation is accepted by an Empty group only, and creates a group that
-  does not exist. A member may commit in its generation, also while the next rebalance is prepared. It may
-  not between the JoinGroup responses and the leader's SyncGroup.
-* R110, R111: commits in a transaction are accepted in every state, and are invisible until
-  `TransactionEnded`.
+  does not exist. A member may commit in its generation, also in PreparingRebalance. It may not commit in
+  CompletingRebalance, between the JoinGroup responses and the leader's SyncGroup.
+* R110, R111: commits in a transaction are accepted in every state. They are pending until `TransactionEnded`.
 * R97, R101: OffsetFetch does not depend on the group's state. A group that does not exist has no offsets,
   which is not an error.
 * R151: the offsets of an Empty group expire after `offsets.retention.minutes` from the time at
@@ -14,9 +13,9 @@
 * R152: the offsets of topics that a Stable group subscribes to do not expire.
 * R156: an Empty group without offsets is deleted.
 
-Follows OffsetMetadataManager, ClassicGroup.validateOffsetCommit and OffsetExpirationConditionImpl of Kafka
-4.3. The offsets are stored in memory, so a write cannot fail. -1 is Kafka's value for "no offset" and "no
-leader epoch".
+The module follows OffsetMetadataManager, ClassicGroup.validateOffsetCommit and OffsetExpirationConditionImpl
+of Kafka 4.3. The offsets are stored in memory, so a write cannot fail. -1 is Kafka's value for "no offset"
+and "no leader epoch".
 """
 
 from __future__ import annotations
@@ -52,11 +51,12 @@ from ...protocol import TopicCatalog
 from .responses import commit_response, group_by_topic, txn_commit_response
 from .state import ClassicGroup, ClassicGroupState, GroupContext, StoredOffset, member_error, move
 
-CONSUMER: Final = "consumer"  # The protocol type whose member metadata is a ConsumerProtocolSubscription.
+# The protocol type of groups in which the members' metadata is a ConsumerProtocolSubscription.
+CONSUMER: Final = "consumer"
 
 _GROUP_ID_NOT_FOUND_VERSION: Final = 9  # OffsetCommit, KIP-848
-_TOPIC_IDS_VERSION: Final = 10  # OffsetCommit and OffsetFetch, KIP-848
-_BATCH_FETCH_VERSION: Final = 8  # OffsetFetch names several groups, KIP-709
+_TOPIC_IDS_VERSION: Final = 10  # From this version on, OffsetCommit and OffsetFetch have topic ids (KIP-848).
+_BATCH_FETCH_VERSION: Final = 8  # From this version on, OffsetFetch names several groups (KIP-709).
 
 _CommitPartition: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
@@ -66,7 +66,7 @@ _CommitPartition: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequ
 
 @dataclass(slots=True)
 class CommitAttempt:
-    """An OffsetCommit or TxnOffsetCommit, and its response so far."""
+    """An OffsetCommit or TxnOffsetCommit request, and the results of its partitions so far."""
 
     call: RequestReceived[OffsetCommitRequest] | RequestReceived[TxnOffsetCommitRequest]
     generation: int
@@ -91,7 +91,7 @@ class CommitAttempt:
         self.answer(context)
 
     def answer(self, context: GroupContext) -> None:
-        """Send the response."""
+        """Send the response with the results of all partitions."""
         request = self.call.request
         positions = {position for position, _, _ in self.existing}
         results = group_by_topic(request.topics, self.codes, positions)
@@ -102,7 +102,10 @@ class CommitAttempt:
 
 
 def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest]) -> CommitAttempt:
-    """Return what the request commits, with partitions that do not exist already rejected (R85, R96)."""
+    """Return the commit that was requested.
+
+    Partitions that do not exist already have an error code (R85, R96).
+    """
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
@@ -117,7 +120,7 @@ def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest
 
 
 def read_txn_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> CommitAttempt:
-    """Return what a commit in a transaction commits. It names topics in every version (R106)."""
+    """Return the commit of a TxnOffsetCommit, which has topic names in every version (R106)."""
     request = call.request
     attempt = CommitAttempt(call, request.generation_id, request.member_id, request.group_instance_id)
     for topic in request.topics:
@@ -165,7 +168,7 @@ def commit_to_missing_group(context: GroupContext, group: ClassicGroup, attempt:
 
 
 def commit_to_empty_group(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Accept a commit without a generation from any client; there are no members that have one."""
+    """Accept a commit without a generation from any client, because an Empty group has no members."""
     if attempt.generation < 0:
         _store(context, group, attempt)
     else:
@@ -201,14 +204,17 @@ def commit_in_transaction(context: GroupContext, group: ClassicGroup, attempt: C
 
 
 def _commit_error(group: ClassicGroup, attempt: CommitAttempt) -> ErrorCode:
-    """Return why a group with members rejects a commit: first the member, then the generation (R16)."""
+    """Return the error code of a commit to a group with members, or NONE.
+
+    The member id is checked before the generation (R16).
+    """
     return member_error(group, attempt.member_id, attempt.group_instance_id) or (
         ErrorCode.NONE if attempt.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
     )
 
 
 def _store(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Store the offsets whose metadata is not too long, and answer (R91, R92, R111)."""
+    """Store the offsets, except those whose metadata is too long, and answer (R91, R92, R111)."""
     coordinator = context.coordinator
     max_length = coordinator.settings.offset_metadata_max_bytes
     request = attempt.call.request
@@ -251,7 +257,7 @@ def _java_length(text: str) -> int:
 def end_transaction(context: GroupContext, producer_id: int, committed: bool) -> None:
     """Store or drop the pending offsets of a producer (R111).
 
-    A plain commit that was made later than a pending one stays.
+    An offset that an OffsetCommit stored after the pending offset of the same partition is kept.
     """
     for group_id in context.coordinator.pending_groups.pop(producer_id, ()):
         group = context.coordinator.groups.get(group_id)
@@ -395,7 +401,7 @@ def _topic_id(context: GroupContext, name: str) -> UUID:
 
 
 def is_subscribed(group: ClassicGroup, topic: str) -> bool:
-    """Return whether a member subscribes to this topic, or may do so because a subscription is unknown."""
+    """Return whether a member subscribes to this topic. True if a subscription is unknown."""
     topics = subscribed_topics(group)
     return topics is None or topic in topics
 
@@ -412,7 +418,7 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
         if len(metadata) < 2:
             return None
         try:
-            # An int16 names the version. Every version begins with the fields of v0.
+            # The metadata begins with an int16, the version. All versions begin with the fields of version 0.
             topics.update(ConsumerProtocolSubscription.decode(metadata[2:], 0).topics)
         except DecodeError:
             return None
@@ -423,7 +429,10 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
 
 
 def forget_topics(context: GroupContext, names: frozenset[str]) -> None:
-    """Drop the offsets of deleted topics (R157). Groups without offsets are deleted by the next cleanup."""
+    """Drop the offsets of deleted topics (R157).
+
+    `clean_up` later deletes the groups that have no offsets left.
+    """
     for group in context.coordinator.groups.values():
         for name in names & group.offsets.keys():
             del group.offsets[name]
@@ -453,7 +462,7 @@ def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
     * with the commit, in a group that never had members;
     * with the commit, in a Stable group of consumers, for topics to which no member subscribes.
 
-    In all other cases the group's offsets do not expire.
+    The group's offsets do not expire in any other case.
     """
     subscribed: frozenset[str] = frozenset()
     empty_since: int | None = None

@@ -1,16 +1,17 @@
 """The join phase of a rebalance, from its start to the JoinGroup responses.
 
-* R50: a rebalance discards an assignment that is being computed, and answers the members that wait for it in
-  SyncGroup with REBALANCE_IN_PROGRESS.
-* R139, R141: it waits for JoinGroup from all members, at most for the largest rebalance timeout of the
-  current members. A group that was Empty waits for the initial delay instead.
-* R51, R144: it completes early when all members have joined and no member id is pending. The initial delay
-  never ends early. (In Kafka it does, if a member or a pending member id expires during the delay.)
+* R50: a rebalance that starts in CompletingRebalance discards the assignment. Each SyncGroup that waits for
+  the assignment is answered REBALANCE_IN_PROGRESS.
+* R139, R141: the join phase waits for JoinGroup from all members, at most for the largest rebalance timeout
+  of the current members. A group that was Empty waits for the initial delay instead.
+* R51, R144: the join phase completes early when all members have joined and no member id is pending. The
+  initial delay never ends early. (In Kafka it does, if a member or a pending member id expires during the
+  delay.)
 * R52, R53: dynamic members that have not joined are removed. Static members stay and are part of the
   assignment; they are removed only if they do not send SyncGroup. If only static members are left and none
   has joined, the wait starts again.
-* R160, R162: the leader stays the leader if it joins. Otherwise the first member that has joined becomes
-  the leader.
+* R160, R162: the leader remains the leader if it has joined. Otherwise the first member that has joined
+  becomes the leader.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
 def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
     """Select leader and protocol, and answer every JoinGroup (R55, R162).
 
-    From now on every member must send SyncGroup, including static members that have not joined.
+    Every member must now send SyncGroup in time, including static members that have not joined.
     """
     if group.leader is None or group.members[group.leader].join is None:
         group.leader = next(
@@ -126,7 +127,9 @@ def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
 
 
 def leader_member_list(group: ClassicGroup) -> list[JoinGroupResponseMember]:
-    """Return all members with their metadata for the selected protocol, which the leader assigns by (R40)."""
+    """Return all members with their metadata for the selected protocol, for the leader's JoinGroup response
+    (R40).
+    """
     return [
         JoinGroupResponseMember(
             member_id=member.member_id,

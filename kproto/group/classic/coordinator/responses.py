@@ -5,9 +5,9 @@
   no members.
 * R90: OffsetCommit and TxnOffsetCommit have no error code for the request, so every partition carries it.
 * Results of partitions are ordered as Kafka orders them (OffsetCommitResponse.Builder). Partitions that do
-  not exist come first, with one entry for each topic, and the results of the others are added to these
-  entries. If all partitions exist, each topic of the request has its own entry, even if the request names
-  it twice. A topic without partitions has no entry.
+  not exist come first, with one entry for each topic; the results of the existing partitions are added to
+  these entries. If all partitions exist, each topic of the request has its own entry, even if the request
+  names the topic twice. A topic without partitions has no entry.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def send_error(context: GroupContext, call: RequestReceived[Message], code: Erro
 def send_join_error(
     context: GroupContext, call: RequestReceived[JoinGroupRequest], code: ErrorCode, member_id: str
 ) -> None:
-    """Answer a JoinGroup with an error and a member id that is not the request's own."""
+    """Answer a JoinGroup with an error and a member id other than that of the request."""
     context.reply(call, join_error_response(code, member_id, call.version))
 
 
 def error_response(request: Message, code: ErrorCode, version: int) -> Message:
-    """Return a response that contains nothing but an error (R68, R90).
+    """Return a response that only reports an error (R68, R90).
 
     Raises TypeError for a request whose response cannot report an error of the whole request.
     """
@@ -85,7 +85,7 @@ def error_response(request: Message, code: ErrorCode, version: int) -> Message:
 
 
 def join_error_response(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
-    """Return the error response to a JoinGroup, which contains a member id nevertheless (R1)."""
+    """Return the error response to a JoinGroup. It contains a member id (R1)."""
     return JoinGroupResponse(
         error_code=code,
         protocol_name=wire_protocol_name(None, version),
@@ -140,7 +140,10 @@ def group_by_topic(
 
 
 def with_one_code(topics: Sequence[Any], code: int) -> list[TopicResult]:
-    """Return this code for every partition of a request, with one entry for each topic that it lists."""
+    """Return this error code for every partition of a request.
+
+    Each topic of the request has its own entry.
+    """
     return [
         (position, [(partition.partition_index, code) for partition in topic.partitions])
         for position, topic in enumerate(topics)

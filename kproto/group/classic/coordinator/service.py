@@ -1,4 +1,4 @@
-"""The classic coordinator as the broker sees it: the `GroupCoordinator` of `kproto.group.protocol`."""
+"""The classic coordinator's implementation of `GroupCoordinator`, the interface that the broker uses."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from . import responses, table
 from .description import CLASSIC
 from .state import CoordinatorState, GroupContext
 
-_OFFSET_FETCH_ERROR_VERSION = 2  # OffsetFetch has an error code for the request
-_BATCH_FETCH_VERSION = 8  # OffsetFetch names several groups, KIP-709
+_OFFSET_FETCH_ERROR_VERSION = 2  # From this version on, OffsetFetch has an error code for the whole request.
+_BATCH_FETCH_VERSION = 8  # From this version on, OffsetFetch names several groups (KIP-709).
 
 
 class ClassicCoordinator(CoordinatorState):
@@ -43,11 +43,11 @@ class ClassicCoordinator(CoordinatorState):
         return table.step(self, event, now)
 
     def next_deadline(self) -> int | None:
-        """Return the time at which a `Tick` is due, or None if nothing waits for time."""
+        """Return the time at which a `Tick` is due, or None if no deadline is set."""
         return table.next_deadline(self)
 
     def group_ids(self) -> Collection[str]:
-        """Return the ids of all groups, those included that only have offsets."""
+        """Return the ids of all groups, including groups that have offsets but no members."""
         return self.groups.keys()
 
     def describe(self, group_id: str) -> GroupDescription | None:
@@ -82,7 +82,7 @@ class ClassicCoordinator(CoordinatorState):
         return None if stored is None else stored.offset
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
-        """Return whether the producer committed offsets to the group in a transaction that is still open."""
+        """Return whether the producer's open transaction has committed offsets to the group."""
         group = self.groups.get(group_id)
         return group is not None and producer_id in group.pending_transactions
 
@@ -108,7 +108,7 @@ class ClassicCoordinator(CoordinatorState):
         return sent
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return the response to one of `requests` that reports nothing but this error (R4)."""
+        """Return the response to one of `requests` that only reports this error (R4)."""
         match request:
             case OffsetFetchRequest():
                 return _offset_fetch_error(request, code, version)
@@ -136,7 +136,11 @@ def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
 
 
 def _offset_fetch_error(request: OffsetFetchRequest, code: ErrorCode, version: int) -> OffsetFetchResponse:
-    """Report the error for each group, for the request, or below v2 for each partition (R4, R104)."""
+    """Return the response to an OffsetFetch that only reports this error (R4, R104).
+
+    Version 8 and later report the error for each group, versions 2 to 7 for the request, older ones for each
+    partition.
+    """
     if version >= _BATCH_FETCH_VERSION:
         groups = [
             OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)

@@ -5,10 +5,10 @@
   creates the group, and moving it to Dead deletes the group.
 * A delayed request is stored in its member, as `join` or `sync`. `hold_join` and `release_join` count the
   members that wait, so that the test for completion costs the same for 2 members and for 2000.
-* Deadlines are plain fields, `NEVER` when they are off. `ClassicGroup.wake` is a lower bound of a group's
-  deadlines. Moving a deadline into the future does not change it, so a heartbeat needs no search. A Tick
-  that comes too early finds nothing due and computes the bound again. The coordinator keeps the groups in
-  the order of their bounds, so the cost of a deadline does not grow with the number of other groups.
+* Deadlines are plain fields, with the value `NEVER` if no deadline is set. `ClassicGroup.wake` is a lower
+  bound of a group's deadlines. Moving a deadline into the future does not change the bound, so a heartbeat
+  needs no search. A Tick at which nothing is due computes the bound again. The coordinator keeps the groups
+  in the order of their bounds, so the cost of a deadline does not grow with the number of other groups.
 * Members are kept in the order in which they joined (R163). The leader's member list and the choice of a
   new leader follow this order. Kafka follows the order of a hash map.
 
@@ -57,7 +57,7 @@ EDGES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
 }
 
 
-# Notices: what happened to a group, for observers.
+# Notices, with which the coordinator reports to observers what happened to a group.
 
 
 class RebalanceStarted(GroupNotice, frozen=True):
@@ -79,7 +79,10 @@ class GroupEmptied(GroupNotice, frozen=True):
 
 @dataclass(slots=True)
 class ClassicGroupMember:
-    """A member of a group. Ids that were only handed out are in `ClassicGroup.pending` instead."""
+    """A member of a group.
+
+    Member ids that were issued but have not joined yet are in `ClassicGroup.pending`.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -89,8 +92,8 @@ class ClassicGroupMember:
     rebalance_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
-    # True until the member's first generation. Until then its timeout is NEW_MEMBER_JOIN_TIMEOUT_MS, and it
-    # applies even while the member's JoinGroup waits for its response (R134).
+    # Whether the member's first generation has not begun yet. The session timeout of a new member is
+    # NEW_MEMBER_JOIN_TIMEOUT_MS, and applies even while its JoinGroup waits for the response (R134).
     new: bool = True
     join: RequestReceived[JoinGroupRequest] | None = None
     sync: RequestReceived[SyncGroupRequest] | None = None
@@ -98,7 +101,7 @@ class ClassicGroupMember:
 
     @property
     def label(self) -> str:
-        """Name the member in a reason: by the instance id and the member id, if it is static."""
+        """The member's name in a rebalance reason: the member id, after the instance id if it has one."""
         return (
             self.member_id
             if self.group_instance_id is None
@@ -129,12 +132,12 @@ class StoredOffset:
     """A committed offset of one partition (Kafka's OffsetAndMetadata)."""
 
     offset: int
-    # -1 if the client did not send one.
+    # The leader epoch that the client sent, or -1.
     leader_epoch: int
     metadata: str
     committed_at: int
     expires_at: int | None
-    # Orders the commits of a coordinator: the later commit has the larger number.
+    # The number of the commit, by which the commits of a coordinator are ordered.
     order: int
 
 
@@ -150,17 +153,17 @@ class ClassicGroup:
     protocol_name: str | None = None
     leader: str | None = None
     members: dict[str, ClassicGroupMember] = field(default_factory=dict[str, ClassicGroupMember])
-    # Static members: instance id -> member id.
+    # Maps the instance id of a static member to its member id.
     instances: dict[str, str] = field(default_factory=dict[str, str])
-    # Member ids that were handed out with MEMBER_ID_REQUIRED, and the time at which each expires.
+    # Maps a member id that was issued with MEMBER_ID_REQUIRED to the time at which it expires.
     pending: dict[str, int] = field(default_factory=dict[str, int])
-    # Protocol name -> number of members that list it.
+    # Maps the name of a protocol to the number of members that support it.
     supported_protocols: dict[str, int] = field(default_factory=dict[str, int])
     # The number of members whose JoinGroup waits for its response.
     awaiting_join: int = 0
     # Members that have not sent SyncGroup in this generation, in the order in which they joined.
     unsynced: dict[str, None] = field(default_factory=dict[str, None])
-    # The time by which new members can still extend the initial delay, in ms. None outside of the delay.
+    # By how many ms new members can still extend the initial delay. None if no initial delay is in progress.
     initial_delay_left: int | None = None
     # Whether a member was added since the initial delay was last extended.
     new_member_added: bool = False
@@ -172,10 +175,11 @@ class ClassicGroup:
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
     # Whether Kafka would have a record of the group in __consumer_offsets, which DescribeGroups and
-    # ListGroups read. A commit of which nothing is stored creates a group that they do not see. (In Kafka it
-    # appears with the next record of any group of the same partition, here with its own next record.)
+    # ListGroups read. A commit of which nothing is stored creates a group without such a record, which they
+    # do not list. (In Kafka the group is listed from the next record of any group in the same partition on,
+    # here from its own next record on.)
     written: bool = False
-    # Offsets that were committed in open transactions, by producer id.
+    # Maps a producer id to the offsets that the producer committed in its open transaction.
     pending_transactions: dict[int, dict[tuple[str, int], StoredOffset]] = field(
         default_factory=dict[int, "dict[tuple[str, int], StoredOffset]"]
     )
@@ -266,10 +270,10 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol that most members prefer among those that all support (R164).
+        """Return the protocol that most members prefer, among the protocols that all members support (R164).
 
-        Each member votes for the first of its protocols that all support. The leader's order breaks a tie,
-        where Kafka leaves the choice to the order of a hash map.
+        Each member votes for the first of its protocols that all members support. The leader's order decides
+        a tie. In Kafka the order of a hash map decides.
         """
         count = len(self.members)
         candidates = {name for name, supporters in self.supported_protocols.items() if supporters == count}
@@ -281,7 +285,10 @@ class ClassicGroup:
         return max((name for name in leader_names if name in votes), key=votes.__getitem__)
 
     def earliest_deadline(self) -> int:
-        """Return the earliest deadline of the group by a search of all members. `wake` is never later."""
+        """Return the earliest deadline of the group, from a search of all members.
+
+        `wake` is never later than this.
+        """
         return min(
             self.join_deadline,
             self.sync_deadline,
@@ -308,10 +315,10 @@ class CoordinatorState:
     settings: GroupSettings = field(default_factory=GroupSettings)
     topics: TopicCatalog | None = None
     groups: dict[str, ClassicGroup] = field(default_factory=dict[str, ClassicGroup])
-    # Producer id -> the groups to which it committed offsets in its open transaction. Without this index, the
-    # end of a transaction would search all groups.
+    # Maps a producer id to the groups to which the producer committed offsets in its open transaction.
+    # Without this index, the end of a transaction would search all groups.
     pending_groups: dict[int, dict[str, None]] = field(default_factory=dict[int, dict[str, None]])
-    # The number of commits so far, which orders them.
+    # The number of commits so far, from which the next commit gets its order.
     commits: int = 0
     cleanup_deadline: int = NEVER
     # The `wake` of each group.
@@ -324,18 +331,21 @@ class CoordinatorState:
 
 @dataclass(slots=True)
 class GroupContext:
-    """One call of `step`: the coordinator, the time, and the actions so far."""
+    """The context of one call of `step`: the coordinator, the time, and the actions so far."""
 
     coordinator: CoordinatorState
     now: int
     actions: list[CoordinatorAction] = field(default_factory=list[CoordinatorAction])
 
     def reply(self, call: RequestReceived[Message], response: Message) -> None:
-        """Send the response to a request. Each request gets exactly one."""
+        """Send the response to a request. Each request gets exactly one response."""
         self.actions.append(SendResponse(call.token, response))
 
     def wake_at(self, group: ClassicGroup, deadline: int) -> int:
-        """Register and return a deadline: `group.join_deadline = context.wake_at(group, ...)`."""
+        """Register a deadline of the group and return it:
+
+        `group.join_deadline = context.wake_at(group, ...)`.
+        """
         if deadline < group.wake:
             group.wake = deadline
             self.coordinator.deadlines.set(group.group_id, deadline)
@@ -347,7 +357,7 @@ class GroupContext:
 
 
 def member_error(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Return the error for a request that does not come from a member of the group, or NONE (R15).
+    """Return the error code of a request that does not come from a member of the group, or NONE (R15).
 
     The instance id is checked first. The former process of a static member is therefore answered
     FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID.
@@ -362,7 +372,10 @@ def member_error(group: ClassicGroup, member_id: str, group_instance_id: str | N
 
 
 def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -> None:
-    """Move the group along one of EDGES (R9, R10). Leaving Dead creates the group, entering it deletes it."""
+    """Move the group along one of EDGES (R9, R10).
+
+    Leaving Dead creates the group, entering Dead deletes it.
+    """
     before = group.state
     machine.move(group, state, EDGES)
     group.state_since = context.now

@@ -12,15 +12,16 @@ States and transitions (R11):
 * Dead -> Empty: a member joins, or a client commits offsets without a generation.
 * Empty, Stable, CompletingRebalance -> PreparingRebalance: a member joins, leaves, expires or changes its
   metadata, or the leader rejoins. The coordinator waits for JoinGroup from every member, and for every
-  member id that it has handed out, at most for the rebalance timeout. Dynamic members that have not joined
-  by then are removed. A group that was Empty waits for `group.initial.rebalance.delay.ms` instead. New
-  members extend this delay, so that a fleet that starts together causes one rebalance.
+  pending member id, at most for the rebalance timeout. Then dynamic members that have not joined are removed.
+  A group that was Empty waits for `group.initial.rebalance.delay.ms` instead. New members extend this delay,
+  so that consumers that start together cause only one rebalance.
 * PreparingRebalance -> CompletingRebalance: the generation is incremented and every JoinGroup is answered.
-  The members wait in SyncGroup for the leader's assignment. Heartbeats succeed: only PreparingRebalance
-  answers REBALANCE_IN_PROGRESS.
+  The SyncGroup requests of the members wait for the leader's assignment. Heartbeats succeed: they are
+  answered REBALANCE_IN_PROGRESS only in PreparingRebalance.
 * CompletingRebalance -> Stable: the leader's SyncGroup arrives. Members that do not send SyncGroup within a
   rebalance timeout are removed.
-* PreparingRebalance -> Empty: no member is left. The generation is incremented here as well.
+* PreparingRebalance -> Empty: all members have left or were removed. This transition increments the
+  generation as well.
 * Empty -> Dead: the group is deleted, or its last offset expires.
 
 Rules of this module; the other rules are in the cells and in the docstrings of their handlers:
@@ -28,14 +29,14 @@ Rules of this module; the other rules are in the cells and in the docstrings of 
 * R14: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, TxnOffsetCommit and OffsetDelete to an empty group id
   are answered INVALID_GROUP_ID. Every other group id is valid.
 * R15, R16: a request is validated in this order: group id, instance id, member id, generation, protocol,
-  state. A static member that was replaced is therefore FENCED_INSTANCE_ID before it is UNKNOWN_MEMBER_ID,
-  and that before ILLEGAL_GENERATION.
+  state. The former process of a static member is therefore answered FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID
+  or ILLEGAL_GENERATION.
 * Deadlines that are due at `now` fire before the event, the oldest first.
 
-Follows GroupMetadataManager of Kafka 4.3 for classic groups, KIP-345 (static members), KIP-389
-(group.max.size), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol in responses) and KIP-814
-(skipAssignment). A comment marks each place that deliberately differs from Kafka. Groups are neither loaded
-nor written to a log: they are in memory only.
+The module follows GroupMetadataManager of Kafka 4.3 for classic groups, KIP-345 (static members), KIP-389
+(group.max.size), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol in responses) and KIP-814 (skipAssignment).
+A comment marks each place that deliberately differs from Kafka. Groups are kept in memory only, and neither
+loaded from a log nor written to one.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ EVENTS: Final = (RequestReceived, Tick, TopicsDeleted, TransactionEnded)
 def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> list[CoordinatorAction]:
     """Apply `event` at the time `now` and return the actions to perform, in order.
 
-    `now` is in ms and never goes back. Raises TypeError if `event` is not one of EVENTS, if it is a request
-    that is not in REQUESTS, and if `now` is not an int.
+    `now` is in ms and must never decrease. Raises TypeError if the event is not one of EVENTS, if the request
+    is not one of REQUESTS, and if `now` is not an int.
     """
     if type(event) not in EVENTS:
         names = ", ".join(event_type.__name__ for event_type in EVENTS)
@@ -129,7 +130,7 @@ def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> li
 def next_deadline(coordinator: CoordinatorState) -> int | None:
     """Return the time by which a `Tick` is due, in ms of the clock of `step`; None before the first event.
 
-    The time may be too early, but never too late. A Tick at which nothing is due moves it.
+    The time may be too early, but never too late. After a Tick at which nothing is due, the time is later.
     """
     group_deadline = coordinator.deadlines.earliest()
     if group_deadline is not None and group_deadline < coordinator.cleanup_deadline:
@@ -194,7 +195,8 @@ def _current_deadline(group: ClassicGroup, kind: GroupEventKind, member_id: str)
             return group.sync_deadline
 
 
-# Requests: validate what does not depend on the state, find the group, and dispatch to the table.
+# Handlers of requests. They validate what does not depend on the state, find the group, and dispatch to the
+# table.
 
 
 def _on_join_group(context: GroupContext, call: RequestReceived[JoinGroupRequest]) -> None:
@@ -216,7 +218,7 @@ def _join(context: GroupContext, group: ClassicGroup, call: RequestReceived[Join
 def _kind_of_join(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> GroupEventKind:
-    """Return the row of a JoinGroup.
+    """Return the row of the table for a JoinGroup.
 
     The size of the group is checked first (R21), then the protocols (R24), then the member.
     """
@@ -239,7 +241,7 @@ def _kind_of_join(
 
 
 def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) -> bool:
-    """Return whether the group has room for this member (R21).
+    """Return whether the group with this member would not exceed `group.max.size` (R21).
 
     In PreparingRebalance only the members that have joined are counted, in the later states all members.
     """
@@ -337,7 +339,7 @@ def _on_delete_groups(context: GroupContext, call: RequestReceived[DeleteGroupsR
     context.reply(call, DeleteGroupsResponse(throttle_time_ms=0, results=results))
 
 
-# The request that each handler reads. Requests that concern one group are dispatched to the table.
+# Maps the class of a request to its handler. The handlers dispatch requests about one group to the table.
 _REQUEST_HANDLERS: Final[dict[type[Message], Callable[[GroupContext, RequestReceived[Any]], None]]] = {
     JoinGroupRequest: _on_join_group,
     SyncGroupRequest: _on_sync_group,
@@ -356,7 +358,7 @@ REQUESTS: Final = frozenset(_REQUEST_HANDLERS)
 """The requests that `step` serves."""
 
 
-# The table. Each row has the cells of Dead, Empty, PreparingRebalance, CompletingRebalance and Stable.
+# The table. The columns of a row are Dead, Empty, PreparingRebalance, CompletingRebalance and Stable.
 
 _EMPTY = ClassicGroupState.EMPTY
 _PREPARING = ClassicGroupState.PREPARING_REBALANCE

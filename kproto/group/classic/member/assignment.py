@@ -1,4 +1,4 @@
-"""The assignment: the leader computes it, SyncGroup delivers it, the member adopts it."""
+"""Assignments: the leader computes them, SyncGroup delivers them, and the member adopts its own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .state import (
 
 
 def on_metadata(member: Member, event: MetadataUpdated, now: int, out: Actions) -> None:
-    """Keep the metadata; partial metadata replaces only the requested topics."""
+    """Store the metadata. If only some topics were requested, only these are replaced."""
     if event.requested is None:
         member.metadata = event
         return
@@ -56,7 +56,7 @@ def on_metadata_assigning(member: Member, event: MetadataUpdated, now: int, out:
 
 
 def assign_group(member: Member, out: Actions) -> None:
-    """Run the assignor, take the snapshot that later metadata is compared with, and send SyncGroup (M80).
+    """Run the assignor, store the snapshot to compare later metadata with, and send SyncGroup (M80).
 
     A static leader that has restarted sends no assignment, and the group keeps its assignment (KIP-814).
     """
@@ -67,7 +67,7 @@ def assign_group(member: Member, out: Actions) -> None:
     if not member.skips_assignment:
         member.inherits_assignment, member.assignment_metadata = False, member.metadata
     elif member.assignment_metadata is None:
-        # The assignment was made by another process, with metadata that this one does not know.
+        # Another process computed the assignment, with metadata that this process does not know.
         member.inherits_assignment = member.policy.check_inherited_plan
         member.assignment_metadata = member.metadata
     with_racks = member.config.rack_id is not None
@@ -89,7 +89,7 @@ def assign_group(member: Member, out: Actions) -> None:
 
 
 def send_sync(member: Member, assignments: list[SyncGroupRequestAssignment], out: Actions) -> None:
-    """Send SyncGroup. Only the leader has assignments."""
+    """Send SyncGroup. `assignments` is empty except for the leader."""
     assert member.generation is not None
     request = SyncGroupRequest(
         group_id=member.config.group_id,
@@ -129,17 +129,17 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
         join_later(member, java_name(code), now, member.config.retry_backoff_ms)
         lose_coordinator(member, now)
     elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        # Java raises this error to the application (M53).
+        # The join is retried. Java raises this error to the application (M53).
         join_later(member, java_name(code), now, member.config.retry_backoff_ms)
     else:
-        # Java names no other exception class for errors of SyncGroup.
+        # Among these errors Java has an exception class for GROUP_AUTHORIZATION_FAILED only.
         name = java_name(code) if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else JAVA_OTHER
         fail(member, broker_error(code, "SyncGroup", member.config), name, out)
     back_off_from_repeated_joins(member, now)
 
 
 def _on_synced(member: Member, response: SyncGroupResponse, out: Actions) -> None:
-    """Check the assignment, revoke what is not in it (M84), and adopt it."""
+    """Check the assignment, revoke the owned partitions that it does not contain (M84), and adopt it."""
     code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     protocol_type = response.protocol_type or PROTOCOL_TYPE
     protocol_name = response.protocol_name or member.protocol
@@ -169,8 +169,8 @@ def _on_synced(member: Member, response: SyncGroupResponse, out: Actions) -> Non
         member.topics, member.joined_topics = member.topics | topics, member.joined_topics | topics
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
-        # If the member was removed from the group, the leader assigned by the partitions that its last
-        # JoinGroup reported.
+        # Keep the set if the member was removed from the group: the leader used the partitions of its last
+        # JoinGroup.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False
@@ -189,7 +189,7 @@ def _on_synced(member: Member, response: SyncGroupResponse, out: Actions) -> Non
 
 
 def on_released_adopting(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Adopt the assignment, then rejoin, so that the revoked partitions get an owner (M84, M91)."""
+    """Adopt the assignment, then rejoin, so that the revoked partitions are assigned again (M84, M91)."""
     finish_release(member)
     assert member.pending_assignment is not None
     adopt(member, member.pending_assignment, out)
@@ -198,7 +198,7 @@ def on_released_adopting(member: Member, event: Released, now: int, out: Actions
 
 
 def adopt(member: Member, assignment: Assignment, out: Actions) -> None:
-    """Own the assigned partitions and run the assigned callback, even without new ones (M89)."""
+    """Own the assigned partitions and run the assigned callback, even if no partition was added (M89)."""
     assert member.generation is not None
     owned = tuple(sorted(set(assignment.partitions)))
     previous = set(member.owned)

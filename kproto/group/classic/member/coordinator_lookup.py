@@ -1,4 +1,4 @@
-"""The coordinator of the group: found, lost, and requests that fail or cannot be sent."""
+"""Events about the group's coordinator: it is found or lost, and requests to it fail or cannot be sent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find_coordinator(member: Member, event: MemberEvent, now: int, out: Actions)
 
 
 def on_coordinator_found(member: Member, event: CoordinatorFound, now: int, out: Actions) -> None:
-    """Use this coordinator. Java's session timeout starts again (M30); ours continues."""
+    """Use the coordinator that was found. Java's session timeout restarts here (M30); kproto's continues."""
     member.coordinator, member.is_finding_coordinator, member.lookup_at = event.node, False, None
     member.failed_lookups = 0
     if member.session_ends_at is not None and not member.policy.lose_on_session_timeout:
@@ -35,7 +35,7 @@ def on_coordinator_found(member: Member, event: CoordinatorFound, now: int, out:
 
 
 def on_coordinator_lost(member: Member, event: CoordinatorLost, now: int, out: Actions) -> None:
-    """Look the coordinator up again: immediately, or after a backoff if the last lookup failed (M26, M28)."""
+    """Look the coordinator up again: immediately, or after a backoff if a lookup has failed (M26, M28)."""
     if member.is_finding_coordinator:
         member.is_finding_coordinator = False
         member.lookup_at = now + backoff(member, member.failed_lookups)
@@ -66,7 +66,7 @@ def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None
 
 
 def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Report that JoinGroup or SyncGroup cannot be sent to this broker (M25)."""
+    """Report to the application that JoinGroup or SyncGroup cannot be sent to this broker (M25)."""
     if event.request is member.rebalance_request:
         member.rebalance_request = None
         fail(member, event.error, type(event.error).__name__, out)

@@ -1,4 +1,4 @@
-"""Heartbeats, and what a member learns from the responses to Heartbeat, OffsetCommit and DescribeGroups."""
+"""Heartbeats, and the reactions to the responses of Heartbeat, OffsetCommit and DescribeGroups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .state import (
 
 
 def send_heartbeat(member: Member, now: int, out: Actions) -> None:
-    """Send a Heartbeat. While JoinGroup is in flight it needs another connection."""
+    """Send a Heartbeat. While JoinGroup is in flight, the Heartbeat needs another connection."""
     assert member.generation is not None
     request = HeartbeatRequest(
         group_id=member.config.group_id,
@@ -38,9 +38,9 @@ def send_heartbeat(member: Member, now: int, out: Actions) -> None:
 def on_heartbeat_response(member: Member, event: Received, now: int, out: Actions) -> None:
     """Handle the response to a Heartbeat.
 
-    On success the session restarts (M56). On an error the member rejoins (M14), resets (M59), or retries
-    after a backoff (M57, M59). An error of an earlier generation or member id is ignored (M3). During a
-    rebalance, REBALANCE_IN_PROGRESS only restarts the session (M15).
+    On success the session timeout restarts (M56). On an error the member rejoins (M14), resets its membership
+    (M59), or retries after a backoff (M57, M59). An error of an earlier generation or member id is ignored
+    (M3). During a rebalance, REBALANCE_IN_PROGRESS only restarts the session timeout (M15).
     """
     request, response = event.request, event.response
     assert isinstance(request, HeartbeatRequest)
@@ -64,7 +64,7 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
     elif code == ErrorCode.FENCED_INSTANCE_ID:
         fence(member, "Heartbeat", out)
     elif code == ErrorCode.ILLEGAL_GENERATION and member.state is S.JOINING and keeps_partitions(member):
-        # The group has begun the next generation. The response to JoinGroup is on its way.
+        # The group has begun the next generation, so the response to JoinGroup will arrive soon.
         retry_heartbeat(member, now)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         reset_after(member, code, "HEARTBEAT", out)
@@ -73,14 +73,17 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
 
 
 def on_session_timeout(member: Member, now: int, out: Actions) -> None:
-    """Look the coordinator up again, and lose all partitions if the policy says so (M20, M111)."""
+    """Look the coordinator up again.
+
+    With `Policy.lose_on_session_timeout` lose all partitions (M20, M111).
+    """
     if member.policy.lose_on_session_timeout:
         reset(member, NO_ANSWER, out, keep_id=True)
     lose_coordinator(member, now)
 
 
 def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Actions) -> None:
-    """Handle the error of an OffsetCommit like one of a Heartbeat (M61)."""
+    """Handle an error of OffsetCommit like the same error of Heartbeat (M61)."""
     code = event.error_code
     if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT):
         lose_coordinator(member, now)
@@ -90,7 +93,7 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
         if member.state in (S.STABLE, S.ADOPTING):
             request_rejoin(member, COMMIT_WHILE_REBALANCING)
     elif code == ErrorCode.FENCED_INSTANCE_ID:
-        # In Java only the commit fails. The next heartbeat shows whether the member is fenced.
+        # In Java only the commit fails. The member is fenced when its next Heartbeat fails.
         if not member.policy.fenced_join_again:
             fence(member, "OffsetCommit", out)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -98,9 +101,7 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
 
 
 def on_describe_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Rejoin if the inherited assignment leaves a partition without an owner, or if the group did not
-    describe it.
-    """
+    """Rejoin unless the response shows that the inherited assignment covers all partitions."""
     assert isinstance(event.response, DescribeGroupsResponse)
     if not member.inherits_assignment:
         return

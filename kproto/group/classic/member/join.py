@@ -1,4 +1,4 @@
-"""Joining: notice that a rejoin is due, release partitions, send JoinGroup, and handle its response."""
+"""Joining the group: detect that a rejoin is due, release partitions, send JoinGroup, handle its response."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ JOIN_GROUP_TIMEOUT_LAPSE_MS = 5_000
 
 
 def join_if_due(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Prepare the join as soon as the coordinator is known and the backoff has ended (M21)."""
+    """Prepare the join if the coordinator is known and the backoff has ended (M21)."""
     if member.coordinator is None:
         find_coordinator(member, event, now, out)
     elif member.join_at is None or now >= member.join_at:
@@ -53,7 +53,7 @@ def join_if_due(member: Member, event: MemberEvent, now: int, out: Actions) -> N
 
 
 def rejoin_if_needed(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Prepare a join if metadata, subscription or the coordinator require it (M92)."""
+    """Prepare a join if the metadata, the subscription or the coordinator requires a rejoin (M92)."""
     rejoin_after_changes(member)
     if member.coordinator is None:
         find_coordinator(member, event, now, out)
@@ -62,7 +62,7 @@ def rejoin_if_needed(member: Member, event: MemberEvent, now: int, out: Actions)
 
 
 def rejoin_after_changes(member: Member) -> None:
-    """Request a rejoin if metadata or subscription have changed. The first reason is kept (M19, M92)."""
+    """Request a rejoin if metadata or subscription have changed, unless one is requested (M19, M92)."""
     if member.assignment_snapshot is not None and not member.rejoin_needed:
         with_racks = member.config.rack_id is not None
         topics = leadership.topics_of(member.subscriptions) if member.is_leader else member.joined_topics
@@ -73,10 +73,10 @@ def rejoin_after_changes(member: Member) -> None:
 
 
 def prepare_join(member: Member, out: Actions) -> None:
-    """Have the partitions released that cannot be kept over the join, then send JoinGroup (M21).
+    """Revoke the partitions that the member cannot keep during the join, then send JoinGroup (M21).
 
-    An eager member releases all its partitions (M77), and a cooperative member those of unsubscribed topics
-    (M78).
+    An eager member revokes all its partitions (M77). A cooperative member revokes the partitions of
+    unsubscribed topics (M78).
     """
     if not member.is_prepared:
         member.is_leader, member.subscriptions = False, {}
@@ -173,7 +173,7 @@ def on_join_response(member: Member, event: Received, now: int, out: Actions) ->
 
 
 def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actions) -> None:
-    """Adopt the generation and restart the timers (M7, M117); then assign as leader, or send SyncGroup."""
+    """Adopt the generation and restart the timers (M7, M117); then assign if leader, or send SyncGroup."""
     names = {assignor.name for assignor in member.assignors}
     protocol_type = response.protocol_type or PROTOCOL_TYPE
     if protocol_type != PROTOCOL_TYPE or response.protocol_name not in names:
@@ -190,8 +190,8 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
     may_skip = config.group_instance_id is not None or not policy.check_inherited_plan
     skips = leads_unannounced or (response.skip_assignment and may_skip)
     if leads and not skips and all(m.member_id != response.member_id for m in response.members):
-        # A leader must be in the list of members. Java assigns to the listed members, and owns nothing
-        # itself.
+        # The response must list the leader as a member. A leader of Java assigns to the listed members, and
+        # owns nothing itself.
         detail = f"this member is the leader, but none of the {len(response.members)} members in the response"
         fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)
         return
@@ -226,9 +226,9 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
 
 
 def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:
-    """Return whether a restarted static member leads although JoinGroup below v9 does not say so.
+    """Return whether a restarted static member is the leader, although JoinGroup below v9 does not say so.
 
-    The response then names as leader the member id of the process that this one replaces.
+    Below v9 the response names as leader the member id of the process that this member replaces.
     """
     instance_id = member.config.group_instance_id
     if instance_id is None or not member.policy.check_inherited_plan:

@@ -1,17 +1,18 @@
-"""The pure functions of a leader: decode subscriptions, assign partitions, compare metadata.
+"""The pure functions that a leader uses: decode subscriptions, assign partitions, compare metadata.
 
 * The assignment covers the topics of all members, not only the leader's own (M80, M200).
-* The leader takes a snapshot of these topics when it assigns. It rejoins when a later snapshot differs: more
-  partitions, fewer, a topic that was deleted, and with `client.rack` other racks (M92).
+* The leader takes a snapshot of these topics when it assigns. It rejoins when a later snapshot differs: a
+  number of partitions has changed, a topic was deleted, or, with `client.rack`, racks have changed (M92).
 * The leader remembers how many partitions each topic had at the group's first assignment (M206). It sends
   these counts to all members in the assignment's user data, which other clients ignore, so that every later
-  leader knows them. A partition beyond the count was created later. Without a commit it starts at its first
-  record: with `latest` the records written before the group noticed the partition would be skipped. A topic
-  is counted only if its count is certain: in the group's first generation, or when the topic was created
-  after a known moment. The sticky assignor carries no counts, because sarama's members return its user data
-  as their own.
-* A static leader that has restarted keeps the group's assignment (KIP-814). It does not know with which
-  metadata that was made. `is_complete` checks with DescribeGroups whether every partition has an owner.
+  leader knows them. A partition beyond the count was created later. If it has no committed offset, it is read
+  from its first record. With `latest`, records that were written before the group noticed the partition would
+  be skipped. A topic is counted only if its count is certain: in the group's first generation, or when the
+  topic appears in metadata after complete metadata without it. With the sticky assignor no counts are sent,
+  because sarama's members report the assignment's user data as their own.
+* A static leader that has restarted keeps the group's assignment (KIP-814). It does not know the metadata
+  from which the assignment was made. `is_complete` checks the response to DescribeGroups: every partition
+  must have an owner.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from ...assignors import Assignor
 from ...protocol import MetadataUpdated
 from ...subscription import Assignment, Subscription, TopicPartition, read_subscription
 
-# The name and version of kproto's user data.
+# The first bytes of kproto's user data: its name and version.
 MAGIC = b"kproto\0\1"
 
-# Topic -> number of partitions, or the racks of each partition if the member has a rack.
+# Maps a topic to its number of partitions, or to the racks of each partition if the member has a rack.
 Snapshot = dict[str, int | tuple[frozenset[str], ...]]
 
 
 class InitialCounts(Message, versions="0"):
-    """The user data of an assignment: the size of each topic at the group's first assignment."""
+    """The user data of an assignment: each topic's number of partitions at the group's first assignment."""
 
     topics: list[TopicInitialCount]
 
@@ -81,12 +82,12 @@ def decode_subscriptions(members: Iterable[tuple[str, str | None, bytes]]) -> di
 
 
 def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
-    """Return the topics of all members."""
+    """Return the topics to which at least one member subscribes."""
     return frozenset[str]().union(*{subscription.topics for subscription in subscriptions.values()})
 
 
 def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: bool) -> Snapshot:
-    """Return the metadata whose changes make the group rebalance. Topics that do not exist are left out."""
+    """Return the part of the metadata whose changes cause a rebalance, without topics that do not exist."""
     snapshot: Snapshot = {}
     for topic in topics:
         count = metadata.partitions.get(topic, 0)
@@ -97,9 +98,9 @@ def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: 
 
 
 def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metadata: MetadataUpdated) -> bool:
-    """Return whether the members own together exactly the existing partitions of `topics`.
+    """Return whether every existing partition of `topics` is assigned, and no partition that does not exist.
 
-    The result is False also if the response does not list the assignments, as after an error.
+    The result is False also if the response does not list the assignments, for example because of an error.
     """
     assignments = [member.member_assignment for group in described.groups for member in group.members]
     try:
@@ -123,7 +124,7 @@ def update_initial_counts(
     previous: MetadataUpdated | None,
     is_first_generation: bool,
 ) -> dict[str, int]:
-    """Return `initial_counts`, completed with the topics whose count is certain with this assignment.
+    """Return `initial_counts` with the topics added whose initial count is known at this assignment.
 
     `previous` is the metadata of the assignment before this one, or None if it is unknown.
     """
@@ -147,7 +148,7 @@ def update_initial_counts(
 def find_new_partitions(
     added: Iterable[TopicPartition], initial_counts: Mapping[str, int]
 ) -> frozenset[TopicPartition]:
-    """Return the partitions that were certainly created after the group's first assignment (M206)."""
+    """Return the partitions that are known to be newer than the group's first assignment (M206)."""
     return frozenset(
         partition
         for partition in added
@@ -162,9 +163,9 @@ def assign(
     initial_counts: Mapping[str, int],
     encode: Callable[[Assignment], bytes] = Assignment.encode,
 ) -> list[SyncGroupRequestAssignment]:
-    """Return the assignments of SyncGroup. Raise what the assignor raises, and IllegalState.
+    """Return the assignments for SyncGroup. Raise IllegalState, and any exception of the assignor.
 
-    `encode` is for clients that do not write the partitions of a member in order.
+    `encode` encodes one assignment. Models of clients that do not sort the partitions pass another function.
     """
     topics = topics_of(subscriptions)
     partitions = {

@@ -1,4 +1,4 @@
-"""Leaving the group: after `unsubscribe`, after `close`, and because the application does not poll."""
+"""Leaving the group after `unsubscribe`, after `close`, and when the application does not poll in time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LEAVE_GROUP_WITH_MEMBERS = 3
 
 
 def send_leave(member: Member, reason: str, out: Actions) -> Message | None:
-    """Send LeaveGroup if the coordinator may know a dynamic member, and return the request (M60, M115).
+    """Send LeaveGroup for a dynamic member that the coordinator may know; return the request (M60, M115).
 
-    A static member does not leave: its partitions wait for it until its session times out (KIP-345).
+    A static member does not leave: its partitions stay assigned to it until its session times out (KIP-345).
     """
     if member.config.group_instance_id is not None or member.coordinator is None or not member.member_id:
         return None
@@ -31,18 +31,18 @@ def send_leave(member: Member, reason: str, out: Actions) -> Message | None:
 def in_version(request: Message, version: int) -> Message:
     """Return a member's request in the form of `version`. Encoding it may still raise EncodeError.
 
-    Only LeaveGroup has two forms: up to version 2 it names one member, later several (KIP-345).
+    Only LeaveGroup has two forms: up to version 2 it has one member id, later a list of members (KIP-345).
     """
     if isinstance(request, LeaveGroupRequest) and version < LEAVE_GROUP_WITH_MEMBERS and request.members:
         return LeaveGroupRequest(group_id=request.group_id, member_id=request.members[0].member_id)
     return request
 
 
-# Releasing the partitions first
+# Releasing the partitions before leaving.
 
 
 def _release_then_leave(member: Member, state: MemberState, reason: str, now: int, out: Actions) -> None:
-    """Move to `state`, have all partitions released, then leave (M97).
+    """Move to `state`, revoke all partitions, then leave (M97).
 
     During a rebalance the partitions are lost instead of revoked, because the next generation may already
     have assigned them to another member.
@@ -69,7 +69,7 @@ def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Leave the group, unless some of the partitions are not released yet."""
+    """Remove the released partitions. If all are released, leave the group."""
     finish_release(member)
     _release_all_or_leave(member, UNSUBSCRIBED, now, out)
 
@@ -78,18 +78,18 @@ def on_released(member: Member, event: Released, now: int, out: Actions) -> None
 
 
 def on_unsubscribe(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Have all partitions released, then leave the group (M17, M99)."""
+    """Revoke all partitions, then leave the group (M17, M99)."""
     member.topics, member.pattern = frozenset(), None
     _release_then_leave(member, S.UNSUBSCRIBING, UNSUBSCRIBED, now, out)
 
 
 def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Stay idle. The next JoinGroup reports, as Java's does, that it follows a leave."""
+    """Stay idle. The reason in the next JoinGroup is that the member has left, as in Java."""
     member.rejoin_reason = LEFT_BY_ITSELF
 
 
 def on_unsubscribe_again(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Forget the topics that were subscribed since the last `Unsubscribed`."""
+    """Drop the subscription that was made since the last `Unsubscribed`."""
     member.topics, member.pattern = frozenset(), None
 
 
@@ -103,7 +103,7 @@ def _leave_unsubscribed(member: Member, now: int, out: Actions) -> None:
 
 
 def on_close(member: Member, event: CloseRequested, now: int, out: Actions) -> None:
-    """Have all partitions released, leave the group if wanted, and close within the timeout (M98)."""
+    """Revoke all partitions, leave the group if `event.leave`, and close within the timeout (M98)."""
     member.close_ends_at = now + event.timeout_ms
     member.leaves_on_close = event.leave
     member.topics, member.pattern = frozenset(), None
@@ -125,7 +125,7 @@ def _leave_closing(member: Member, now: int, out: Actions) -> None:
 
 
 def close_now(member: Member, out: Actions) -> None:
-    """Drop everything and return `Left`."""
+    """Drop the membership and all partitions without callbacks, and return `Left`."""
     forget_membership(member, BEING_CLOSED, keep_id=False)
     member.owned, member.unreleased, member.close_ends_at = (), None, None
     move(member, S.CLOSED)
@@ -136,25 +136,25 @@ def close_now(member: Member, out: Actions) -> None:
 
 
 def on_leave_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Close, whatever the coordinator answers (M60)."""
+    """Close the member, whatever error code the response has (M60)."""
     if event.request is member.leave_request:
         close_now(member, out)
 
 
 def on_leave_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None:
-    """Close without the response."""
+    """Close the member without a response to LeaveGroup."""
     if event.request is member.leave_request:
         close_now(member, out)
 
 
 def on_leave_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Close without LeaveGroup."""
+    """Close the member although LeaveGroup cannot be sent."""
     if event.request is member.leave_request:
         close_now(member, out)
 
 
 def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Keep the member id of the response: LeaveGroup needs it."""
+    """Store the member id of the response, which LeaveGroup needs."""
     assert isinstance(event.response, JoinGroupResponse)
     if event.request is member.rebalance_request:
         member.rebalance_request = None
@@ -162,12 +162,12 @@ def on_join_response(member: Member, event: Received, now: int, out: Actions) ->
 
 
 def on_sync_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Ignore the assignment."""
+    """Ignore the assignment, because the member is about to leave."""
     if event.request is member.rebalance_request:
         member.rebalance_request = None
 
 
 def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Ignore that JoinGroup or SyncGroup could not be sent."""
+    """Ignore that JoinGroup or SyncGroup could not be sent, because the member is about to leave."""
     if event.request is member.rebalance_request:
         member.rebalance_request = None

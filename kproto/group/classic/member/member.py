@@ -1,4 +1,4 @@
-"""The classic member behind the seam of `kproto.group.protocol`."""
+"""The classic member's implementation of `ClientMember`, the interface in `kproto.group.protocol`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from . import leave, table, timers
 from .policy import AS_JAVA, KPROTO
 from .state import Member, MemberState
 
-# After these errors of JoinGroup and SyncGroup the member rejoins without an error to the application.
-# MEMBER_ID_REQUIRED is not among them: it is part of every first join (KIP-394).
+# The errors of JoinGroup and SyncGroup after which the member rejoins and reports no error to the
+# application. MEMBER_ID_REQUIRED is not among them: it is part of every first join (KIP-394).
 REJOINED_ERRORS = RETRIABLE | {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
 }
-# The error codes of Heartbeat that change the member. After any other code it only tries again, as Java does.
+# The error codes of Heartbeat to which the member reacts. After any other code it only sends the next
+# Heartbeat, as Java does.
 HANDLED_HEARTBEAT_ERRORS = {
     ErrorCode.NONE,
     ErrorCode.REBALANCE_IN_PROGRESS,
@@ -30,7 +31,7 @@ HANDLED_HEARTBEAT_ERRORS = {
 
 
 class ClassicMember(Member):
-    """A `Member` with the methods of `kproto.group.protocol.ClientMember`."""
+    """A `Member` that implements `kproto.group.protocol.ClientMember`."""
 
     def step(self, event: MemberEvent, now: int) -> list[MemberAction]:
         return table.step(self, event, now)

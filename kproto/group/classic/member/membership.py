@@ -1,4 +1,4 @@
-"""Losing the membership or the coordinator: resets, errors for the application, fencing."""
+"""Loss of the membership or of the coordinator: resets, errors for the application, fencing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .state import Actions, Member, S, move, request_rejoin
 def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
     """Reset the generation, and the member id unless `keep_id` (M13).
 
-    The next JoinGroup sends `reason`.
+    `reason` is sent with the next JoinGroup (KIP-800).
     """
     member.generation, member.protocol = None, None
     member.was_reset = member.config.group_instance_id is not None
@@ -37,9 +37,9 @@ def reset(member: Member, reason: str, out: Actions, *, keep_id: bool) -> None:
 
 
 def reset_after(member: Member, code: int, request: str, out: Actions) -> None:
-    """Reset because the coordinator does not know this generation or member id (M59)."""
+    """Reset the membership: the coordinator does not know this generation or member id (M59)."""
     if member.state is S.JOINING and not member.owned:
-        # The member has no partitions to lose, and the response to the JoinGroup in flight brings the same
+        # The member has no partitions to lose, and the JoinGroup in flight will be answered with the same
         # error.
         return
     reason = ENCOUNTERED.format(ErrorCode(code).name, request)
@@ -47,9 +47,10 @@ def reset_after(member: Member, code: int, request: str, out: Actions) -> None:
 
 
 def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
-    """Report an error that the application has to resolve. The next poll tries again with the same member id.
+    """Report an error that the application has to resolve. The next poll joins again with the same member id.
 
-    Java keeps the partitions and sends no heartbeats. Here they are lost, because the group reassigns them.
+    All partitions are lost, because the group will reassign them. Java keeps the partitions and sends no
+    heartbeats.
     """
     forget_membership(member, FAILED_WITH.format(reason), keep_id=True)
     lose_all(member, member.rejoin_reason, out)
@@ -92,7 +93,7 @@ def join_later(member: Member, reason: str, now: int, backoff_ms: int) -> None:
 
 
 def lose_coordinator(member: Member, now: int) -> None:
-    """Look the coordinator up again. Its requests have failed, the membership is kept (M20, M26)."""
+    """Look the coordinator up again. Requests to it have failed; the membership is kept (M20, M26)."""
     member.coordinator, member.heartbeat_request, member.rebalance_request = None, None, None
     if member.is_rebalancing:
         join_later(member, "DisconnectException", now, member.config.retry_backoff_ms)
@@ -111,7 +112,7 @@ def broker_error(code: int, request: str, config: MemberConfig) -> BrokerError:
 
 
 def assignor_failed(member: Member, assignor: Assignor, error: Exception, out: Actions) -> None:
-    """Report the exception of an assignor, which may be the application's own (M55)."""
+    """Report an exception that an assignor raised. The application may have defined the assignor (M55)."""
     failure = IllegalState(f"the assignor {assignor.name!r} failed: {error!r}")
     failure.__cause__ = error
     fail(member, failure, type(error).__name__, out)

@@ -19,10 +19,10 @@ LEFT_BY_ITSELF = "consumer pro-actively leaving the group"
 GET_MEMBER_ID = "need to re-join with the given member-id: {}"
 ENCOUNTERED = "encountered {} from {} response"
 FAILED_WITH = "rebalance failed due to {}"
-# Java has no such reason.
+# The reason after the session timeout. Java has no reason for this case.
 NO_ANSWER = "no heartbeat was accepted for session.timeout.ms"
 
-# FAILED_WITH contains the name of Java's exception class, this one for unexpected error codes.
+# The exception class that Java names in FAILED_WITH for unexpected error codes.
 JAVA_OTHER = "KafkaException"
 JAVA_EXCEPTIONS: dict[int, str] = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "CoordinatorLoadInProgressException",

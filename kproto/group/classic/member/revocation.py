@@ -1,4 +1,7 @@
-"""Revoking and losing partitions. Only one `Revoke` or `Lose` is unanswered; a `Lose` replaces a `Revoke`."""
+"""Revocation and loss of partitions.
+
+At most one `Revoke` or `Lose` is pending. A `Lose` replaces a pending `Revoke`.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ def revoke(
     *,
     precedes_join_or_close: bool = False,
 ) -> None:
-    """Have the application commit and release `partitions`. It answers `Released`."""
+    """Return a `Revoke`: the application commits and releases `partitions`, then sends `Released`."""
     out.append(Revoke(_start_release(member, partitions), reason, precedes_join_or_close))
 
 
 def lose(member: Member, partitions: Iterable[TopicPartition], reason: str, out: Actions) -> None:
-    """Have the application drop `partitions` without a commit. It answers `Released`."""
+    """Return a `Lose`: the application drops `partitions` without a commit, then sends `Released`."""
     out.append(Lose(_start_release(member, partitions), reason))
 
 
 def lose_all(member: Member, reason: str, out: Actions) -> None:
-    """Lose all owned partitions. Without any there is no callback (M76)."""
+    """Lose all owned partitions. If the member owns none, no callback runs (M76)."""
     if member.owned:
         lose(member, member.owned, reason, out)
 
@@ -40,19 +43,19 @@ def _start_release(member: Member, partitions: Iterable[TopicPartition]) -> tupl
 
 
 def finish_release(member: Member) -> None:
-    """Remove the released partitions from the owned ones, after the callback has returned (M79)."""
+    """Remove the released partitions from the owned partitions. The callback has returned (M79)."""
     released = set(member.unreleased or ())
     member.owned = tuple(partition for partition in member.owned if partition not in released)
     member.unreleased = None
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Disown the lost partitions. The next event of the application decides what follows."""
+    """Remove the released partitions. The state stays until another event of the application."""
     finish_release(member)
 
 
 def on_released_before_join(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Disown the partitions, then send JoinGroup."""
+    """Remove the released partitions from the owned partitions, then send JoinGroup."""
     finish_release(member)
     member.is_prepared = True
     move(member, S.UNJOINED)

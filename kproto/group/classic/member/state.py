@@ -1,7 +1,7 @@
-"""The state of a classic member, its states, and the edges between them.
+"""The attributes of a classic member, its states, and the edges between the states.
 
 Java has four states (M1): UNJOINED, PREPARING_REBALANCE (here JOINING), COMPLETING_REBALANCE (here ASSIGNING
-and SYNCING) and STABLE. The other states say what the member waits for between these four.
+and SYNCING) and STABLE. The other states exist only here. They say what the member waits for.
 """
 
 from __future__ import annotations
@@ -27,33 +27,34 @@ PROTOCOL_TYPE = "consumer"
 
 
 class MemberState(Enum):
-    """What a member does or waits for."""
+    """The states of a classic member."""
 
-    # Subscribed to nothing, in no group.
+    # The member has no subscription and is in no group.
     IDLE = "idle"
-    # Wants to join: waits for the coordinator or a backoff.
+    # The member will join. It waits for the coordinator or for the end of a backoff.
     UNJOINED = "unjoined"
-    # Waits for the application to release partitions, then joins (Java's onJoinPrepare).
+    # The member waits for the application to release partitions, then joins (Java's onJoinPrepare).
     RELEASING = "releasing"
     # JoinGroup is in flight.
     JOINING = "joining"
-    # Leads the group: waits for the metadata of all members' topics, then assigns.
+    # The member is the leader. It waits for the metadata of all members' topics, then assigns.
     ASSIGNING = "assigning"
     # SyncGroup is in flight.
     SYNCING = "syncing"
-    # Cooperative: waits for the application to release partitions, then adopts the assignment.
+    # A cooperative member waits for the application to release partitions, then adopts the assignment.
     ADOPTING = "adopting"
     # Owns its assignment.
     STABLE = "stable"
-    # Left the group because the application did not poll. The next poll joins again.
+    # The member has left the group because the application did not poll in time. The next poll joins again.
     EXPIRED = "expired"
-    # Reported an error with `Fatal`. The next poll tries again.
+    # The member has reported an error with `Fatal`. The next poll joins again.
     FAILED = "failed"
-    # Another process has this group.instance.id. The member never joins again.
+    # Another process has joined with this group.instance.id. The member never joins again.
     FENCED = "fenced"
-    # Waits for the application to release partitions, then leaves the group.
+    # The member waits for the application to release partitions, then leaves the group.
     UNSUBSCRIBING = "unsubscribing"
-    # The same, after `CloseRequested`.
+    # After `CloseRequested`, the member waits for the application to release partitions, then leaves and
+    # closes.
     CLOSING = "closing"
     # LeaveGroup is in flight, after `CloseRequested`.
     LEAVING = "leaving"
@@ -92,26 +93,26 @@ EDGES: Final[machine.Edges[MemberState]] = {
 HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNSUBSCRIBING, S.CLOSING}
 # The states in which max.poll.interval.ms counts for every member with a generation.
 POLL_TIMED = HEARTBEATING - {S.UNSUBSCRIBING, S.CLOSING}
-# With `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout also count in these
-# states for a member that keeps partitions: other members may own them by now.
+# The states in which, with `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout
+# also count for a member that keeps partitions: other members may already own these partitions.
 TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which an unknown coordinator is looked up.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
-# This many JoinGroup requests follow each other without a backoff, as in Java. Further ones back off until an
-# assignment is final. The number allows for cooperative rebalances, which need several joins.
+# The number of JoinGroup requests that follow each other without a backoff, as in Java. Further requests back
+# off until an assignment is final. The number allows for cooperative rebalances, which need several joins.
 JOINS_WITHOUT_BACKOFF = 5
 
 
 class Member:
-    """One member of one group. Only `step` changes it; its attributes may be read.
+    """One member of one group. Only `step` may change its attributes; other code may read them.
 
     Raises ConfigError for assignors that are unknown or cannot be combined, timeouts that contradict each
     other, and instance ids that no broker accepts.
     """
 
     def __init__(self, config: MemberConfig, policy: Policy = JAVA) -> None:
-        """Start idle, without a generation, and in need of a join (M2)."""
+        """Start in state IDLE, without a generation, and with `rejoin_needed` set (M2)."""
         _check(config)
         self.config = config
         self.policy = policy
@@ -129,42 +130,44 @@ class Member:
         self.unreleased: tuple[TopicPartition, ...] | None = None
         # The assignment to adopt when the revoked partitions are released.
         self.pending_assignment: Assignment | None = None
-        # The previous assignment, for the user data of the sticky assignors.
+        # The last adopted assignment and its generation, for the user data of the sticky assignors.
         self.last_assigned: tuple[TopicPartition, ...] | None = None
         self.last_generation = -1
-        # The identity with which the member last received an assignment. It is kept after partitions are
+        # The identity with which the member last received an assignment. It is kept when the partitions are
         # lost.
         self.assigned_identity: Identity | None = None
         # The generation of the last assignment, and the partitions that were revoked or lost since it
         # arrived.
         self.assigned_generation: int | None = None
         self.revoked_since_assignment: set[TopicPartition] = set()
-        # A static member lost its membership since then. The coordinator may not know it.
+        # Whether a static member has lost its membership since then. The coordinator may still list the
+        # member.
         self.was_reset = False
 
-        # Java's Generation: every request carries this triple (M3).
+        # The generation, member id and protocol that every request carries. Java: Generation (M3).
         self.generation: int | None = None
         self.member_id = ""
         self.protocol: str | None = None
 
         self.rejoin_needed = True
         self.rejoin_reason = ""
-        # Whether the partitions that cannot be kept over the next join are released (Java's needsJoinPrepare,
-        # negated).
+        # Whether the partitions that the member cannot keep during the next join are released. Java: the
+        # negation of needsJoinPrepare.
         self.is_prepared = False
-        # The JoinGroup or SyncGroup in flight, the Heartbeat, and the LeaveGroup of `CloseRequested`.
+        # The requests in flight: JoinGroup or SyncGroup, Heartbeat, and the LeaveGroup that follows
+        # `CloseRequested`.
         self.rebalance_request: Message | None = None
         self.heartbeat_request: Message | None = None
         self.leave_request: Message | None = None
         self.leaves_on_close = True
-        # The application is in poll and not in a callback.
+        # Whether the application is in poll and not in a callback.
         self.is_polling = False
 
         self.coordinator: object | None = None
         self.is_finding_coordinator = False
         self.failed_lookups = 0
         self.failed_heartbeats = 0
-        # JoinGroup requests since the last assignment that was final.
+        # The number of JoinGroup requests since the last final assignment.
         self.joins = 0
 
         # Times in milliseconds; None while the timer is stopped.
@@ -177,27 +180,27 @@ class Member:
         self.close_ends_at: int | None = None
 
         self.is_leader = False
-        # For a leader: member id -> subscription of all members.
+        # If the member is the leader: maps each member id to the subscription of that member.
         self.subscriptions: dict[str, Subscription] = {}
         self.skips_assignment = False
-        # The leader keeps an assignment of the process that it replaces, and does not know whether it is
-        # complete.
+        # Whether the leader keeps the assignment of the process that it replaces, and has not checked that
+        # every partition is assigned.
         self.inherits_assignment = False
         self.metadata = MetadataUpdated({})
-        # The metadata with which the current assignment was made, and the current metadata to compare with it
-        # (M92).
+        # The metadata with which the current assignment was made, and its snapshot to compare later metadata
+        # with (M92).
         self.assignment_metadata: MetadataUpdated | None = None
         self.assignment_snapshot: leadership.Snapshot | None = None
-        # Topic -> number of partitions at the group's first assignment.
+        # Maps a topic to its number of partitions at the group's first assignment.
         self.initial_counts: dict[str, int] = {}
 
     @property
     def identity(self) -> Identity | None:
-        """What a commit carries now; None without a generation, during a rebalance and after a loss.
+        """The identity that a commit carries; None without a generation, during a rebalance and after a loss.
 
         The identity stays valid while the application releases partitions after a `Revoke`; a `Lose` removes
-        it. The new identity is set before `Revoke` and `AdoptAssignment` are returned, so that callbacks
-        commit with it (M4).
+        it. After a SyncGroup the new identity is set before `Revoke` and `AdoptAssignment` are returned, so
+        that callbacks commit with the new identity (M4).
         """
         if self.generation is None or self.protocol is None or self.state not in HEARTBEATING:
             return None
@@ -205,7 +208,7 @@ class Member:
 
     @property
     def joined_identity(self) -> Identity | None:
-        """Like `identity`, but kept during a rebalance.
+        """The identity of the last JoinGroup response. Unlike `identity` it is kept during a rebalance.
 
         The coordinator accepts commits with this identity until the next generation begins.
         """
@@ -215,17 +218,19 @@ class Member:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether JoinGroup or SyncGroup is in flight. Java refuses commits meanwhile (M95)."""
+        """Whether JoinGroup or SyncGroup is in flight. During that time Java rejects commits (M95)."""
         return self.state in (S.JOINING, S.ASSIGNING, S.SYNCING)
 
     @property
     def is_rejoining_repeatedly(self) -> bool:
-        """Whether the member has rejoined several times without a final assignment."""
+        """Whether more than JOINS_WITHOUT_BACKOFF joins have followed the last final assignment."""
         return self.joins > JOINS_WITHOUT_BACKOFF
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
-        """The topics whose metadata is needed: the subscription, and for a leader all topics (M200)."""
+        """The topics whose metadata is needed: those subscribed, and for a leader those of all members
+        (M200).
+        """
         return self.topics | self.joined_topics | leadership.topics_of(self.subscriptions)
 
 
@@ -243,7 +248,7 @@ def _check(config: MemberConfig) -> None:
 
 
 def move(member: Member, state: MemberState) -> None:
-    """Move to `state`, unless the member is in it. Nothing else changes the state."""
+    """Move to `state`, unless the member is already in it. No other function changes the state."""
     if state is not member.state:
         machine.move(member, state, EDGES)
 
@@ -254,7 +259,7 @@ def request_rejoin(member: Member, reason: str) -> None:
 
 
 def is_subscribed(member: Member, topic: str) -> bool:
-    """Return whether the subscription covers `topic`. A pattern has to match the whole name (M201)."""
+    """Return whether the member subscribes to `topic`. A pattern has to match the whole name (M201)."""
     if member.pattern is not None:
         return compiled(member.pattern).fullmatch(topic) is not None
     return topic in member.topics
@@ -263,7 +268,8 @@ def is_subscribed(member: Member, topic: str) -> bool:
 def sends_heartbeats(member: Member) -> bool:
     """Return whether the member sends heartbeats.
 
-    Java sends none while JoinGroup is in flight (M6). A member that keeps partitions over the join does.
+    Java sends no heartbeats while JoinGroup is in flight (M6). A member that keeps partitions during the join
+    does.
     """
     if member.generation is None:
         return False
@@ -271,19 +277,19 @@ def sends_heartbeats(member: Member) -> bool:
 
 
 def keeps_partitions(member: Member) -> bool:
-    """Return whether the member owns partitions while it joins, which it loses when its session ends."""
+    """Return whether the member owns partitions that it loses when its session ends during a join."""
     return bool(member.owned) and member.policy.lose_on_session_timeout
 
 
 def restart_session(member: Member, now: int) -> None:
-    """The coordinator has accepted a heartbeat: restart the session timeout (M105)."""
+    """Restart the session timeout, because the coordinator has accepted a heartbeat (M105)."""
     member.failed_heartbeats = 0
     if member.session_ends_at is not None:
         member.session_ends_at = now + member.config.session_timeout_ms
 
 
 def restart_poll_interval(member: Member, now: int) -> None:
-    """Restart max.poll.interval.ms. It runs outside poll, while the member has a generation (M108, M112)."""
+    """Restart max.poll.interval.ms, or stop it in poll or without a generation (M108, M112)."""
     is_timed = member.generation is not None and not member.is_polling
     member.poll_ends_at = now + member.config.rebalance_timeout_ms if is_timed else None
 

@@ -1,4 +1,4 @@
-"""What the application wants: topics, a pattern, or a rebalance."""
+"""Events from the application: a new subscription to topics or a pattern, or a requested rebalance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def on_subscribe(member: Member, event: SubscriptionChanged, now: int, out: Acti
     is_same_pattern = event.pattern is not None and event.pattern == member.pattern
     matches_changed = is_same_pattern and event.topics != member.topics
     if matches_changed and member.is_leader and member.state is S.STABLE:
-        # Other topics match because the metadata changed. Java checks the metadata first.
+        # Other topics match the pattern because the metadata changed. Java's reason is the metadata, too.
         request_rejoin(member, METADATA_CHANGED)
     member.topics, member.pattern = event.topics, event.pattern
     if member.state is S.IDLE:
@@ -20,5 +20,5 @@ def on_subscribe(member: Member, event: SubscriptionChanged, now: int, out: Acti
 
 
 def on_request_rejoin(member: Member, event: RejoinRequested, now: int, out: Actions) -> None:
-    """Rejoin for the application's reason."""
+    """Rejoin because the application has requested it, with the application's reason."""
     request_rejoin(member, event.reason)

@@ -1,4 +1,4 @@
-"""One member of a classic group, without sockets and clocks: the table of what it does in which state.
+"""One member of a classic group, without sockets and clocks: a table with a handler for each event and state.
 
     member = Member(MemberConfig(group_id="g"))
     actions = step(member, SubscriptionChanged(frozenset({"t"})), now)
@@ -8,27 +8,31 @@ which the caller must send a `Tick`. `kproto.group.protocol` defines the events 
 
 The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
 
-* M21  JoinGroup is sent after the application has released what it cannot keep: an eager member everything,
-  a cooperative one the partitions of unsubscribed topics. After SyncGroup a cooperative member revokes what
-  it is no longer assigned, adopts the assignment, and joins again.
-* M3   An error counts only for the generation and member id that its request was sent with.
+* M21  JoinGroup is sent after the application has released the partitions that the member cannot keep. An
+  eager member keeps none, a cooperative member those of subscribed topics. After SyncGroup a cooperative
+  member revokes the partitions that are no longer assigned to it, adopts the assignment, and joins again.
+* M3   An error counts only if the member still has the generation and member id of the request.
 * M13  UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION and FENCED_INSTANCE_ID on any request lose all partitions
-  immediately. The member joins again and says why (KIP-800, M116).
+  immediately. The member joins again with a reason (KIP-800, M116).
 * M81  Only the leader watches the metadata of the group's topics, and rejoins when it changes.
 
 It differs from Java where Java's members lose records, or fence each other endlessly:
 
-* A fenced member stops for good. Java's joins again at the next poll, and fences the other process.
-* An error that Java raises while it keeps the assignment without heartbeats is `Fatal` and `Lose`: a member
-  must not go on with partitions that the group assigns to others.
-* Partitions are lost when max.poll.interval.ms has passed, not at the poll after it. The interval runs while
-  the application is outside poll or in a callback (librdkafka, M112). In Java it starts when poll is called.
+* A fenced member never joins again. Java's member joins again at the next poll, and fences the other process.
+* After some errors Java raises an exception and keeps the assignment without heartbeats. Here the member
+  returns `Fatal` and `Lose`, because the group assigns its partitions to other members.
+* Partitions are lost when max.poll.interval.ms has passed. In Java they are lost at the next poll. The
+  interval runs while the application is outside poll or in a callback (librdkafka, M112). In Java it starts
+  when poll is called.
 * A member that keeps partitions while it joins sends heartbeats on another connection: JoinGroup may take
-  minutes. So it notices within a session that the coordinator is gone, or that it has been removed.
-* A restarted static leader asks DescribeGroups whether the assignment that it keeps is complete: topics may
-  have grown meanwhile. Java assumes that it was made with the current metadata.
-* A member that has to rejoin immediately again and again backs off after the fifth time.
-* COORDINATOR_LOAD_IN_PROGRESS of SyncGroup is retried after a backoff, as that of JoinGroup.
+  minutes. So the member notices within a session timeout that the coordinator is unreachable, or that the
+  group has removed the member.
+* A restarted static leader checks with DescribeGroups that the assignment that it keeps is complete, because
+  topics may have gained partitions since. Java assumes that the assignment was made with the current
+  metadata.
+* A member that has to rejoin immediately more than five times in a row backs off.
+* After COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response the member rejoins after a backoff, as it does
+  for JoinGroup.
 * A leader that is not in the list of members reports an error. Java assigns to the listed members, and owns
   nothing.
 """
@@ -70,7 +74,7 @@ from .state import EDGES, Actions, Member, MemberState, S
 
 
 class MemberEventKind(Enum):
-    """The rows of the table."""
+    """The kinds of events, which are the rows of the table."""
 
     SUBSCRIBE = "the application subscribes"
     UNSUBSCRIBE = "the application unsubscribes"
@@ -91,7 +95,7 @@ class MemberEventKind(Enum):
     METADATA = "metadata arrived"
     CLOSE = "the application closes the member"
     TICK = "a deadline has been reached"
-    # Follows every other event.
+    # Processed after every other event.
     PROCEED = "what the event has made possible"
 
     # An Enum's own __hash__ is slow: it is written in Python.
@@ -143,7 +147,7 @@ def dispatch(kind: MemberEventKind, member: Member, event: MemberEvent, now: int
 
 
 def kind_of(event: MemberEvent) -> MemberEventKind:
-    """Return the row of an event. A subscription without topics is a way to unsubscribe (M100)."""
+    """Return the row of an event. A subscription without topics and without a pattern unsubscribes (M100)."""
     kind = KINDS.get(type(event))
     if isinstance(event, Received):
         kind = RESPONSE_KINDS.get(type(event.request))
@@ -167,12 +171,12 @@ IGNORED: Final[Cell] = Cell(ignore)
 
 
 def row(everywhere: Cell, cells: Mapping[MemberState, Cell], *, closed: Cell = IGNORED) -> list[Cell]:
-    """Return a row with `everywhere` in the states that `cells` does not name."""
+    """Return a row of the table: `cells` for the states that it names, `everywhere` for all other states."""
     return [{S.CLOSED: closed, **cells}.get(state, everywhere) for state in MemberState]
 
 
-# The states of a member that wants partitions, in which it has to react to errors of its generation. Each
-# with the states to which such an error leads.
+# Maps each state in which the member reacts to errors of its generation to the states to which such an error
+# may lead.
 RESET_TO: Final[dict[MemberState, tuple[MemberState, ...]]] = {
     S.UNJOINED: (S.RELEASING, S.FENCED, S.FAILED),
     S.RELEASING: (S.FENCED, S.FAILED),

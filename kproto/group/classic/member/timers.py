@@ -1,4 +1,6 @@
-"""Deadlines: heartbeats, session timeout, max.poll.interval.ms, backoffs, and the end of close."""
+"""Deadlines of a member: heartbeats, session timeout, max.poll.interval.ms, backoffs, and the timeout of
+close.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from .state import (
 
 
 def next_deadline(member: Member) -> int | None:
-    """Return the time of the next `Tick`, or None if only another event can change the member."""
+    """Return the time at which a `Tick` is due, or None if only another event can change the member."""
     has_coordinator = member.coordinator is not None
     deadlines: list[int | None] = [member.close_ends_at, session_end(member)]
     if has_coordinator and member.heartbeat_request is None and sends_heartbeats(member):
@@ -44,7 +46,7 @@ def next_deadline(member: Member) -> int | None:
 
 
 def session_end(member: Member) -> int | None:
-    """Return when the session timeout acts, or None while it does not run.
+    """Return the time at which the session times out, or None while the timeout does not apply.
 
     At that time the coordinator is looked up again. With `Policy.lose_on_session_timeout` all partitions are
     lost as well.
@@ -62,10 +64,13 @@ def _is_poll_timed(member: Member) -> bool:
 
 
 def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
-    """Act on the first deadline that has passed: close, poll interval, session, heartbeat (M107)."""
+    """Handle the first deadline that has passed, in the order close, poll interval, session, heartbeat
+    (M107).
+    """
     if member.close_ends_at is not None and now >= member.close_ends_at:
         if member.state is S.CLOSING and member.leaves_on_close:
-            # The member closes without waiting for the response to this LeaveGroup.
+            # The timeout of close has passed, so the member does not wait for the response to this
+            # LeaveGroup.
             send_leave(member, BEING_CLOSED, out)
         close_now(member, out)
         return
@@ -91,18 +96,18 @@ def _expire(member: Member, out: Actions) -> None:
 
 
 def on_poll_began(member: Member, event: PollEntered, now: int, out: Actions) -> None:
-    """Stop max.poll.interval.ms: the application is alive, however long the poll waits (M112)."""
+    """Stop max.poll.interval.ms: it does not run during poll, however long the poll waits (M112)."""
     member.is_polling = True
     restart_poll_interval(member, now)
 
 
 def on_poll_ended(member: Member, event: PollLeft, now: int, out: Actions) -> None:
-    """Start max.poll.interval.ms."""
+    """Start max.poll.interval.ms, because the application has left poll."""
     member.is_polling = False
     restart_poll_interval(member, now)
 
 
 def on_poll_began_again(member: Member, event: PollEntered, now: int, out: Actions) -> None:
-    """Join again: the application polls, or has seen the error of `Fatal` (M110)."""
+    """Join again, because the application polls again, after it was late or after a `Fatal` error (M110)."""
     member.is_polling = True
     move(member, S.UNJOINED if member.unreleased is None else S.RELEASING)
