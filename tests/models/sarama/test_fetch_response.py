@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import PartitionData
 from kproto.models.sarama.errors import GoError, kafka
@@ -24,7 +26,7 @@ class Errors(MessageReceiver):
         self.texts.append(error.text)
 
 
-def partition_consumer(offset: int = 0, **conf: object) -> tuple[PartitionConsumer, list[str]]:
+def partition_consumer(offset: int = 0, **conf: Any) -> tuple[PartitionConsumer, list[str]]:
     """Return a partition consumer at `offset`, and its errors."""
     _, member = stage_with_client(**conf)
     errors = Errors()
