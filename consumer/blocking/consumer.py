@@ -40,12 +40,11 @@ R = TypeVar("R")
 
 @with_options(consumer_docs())
 class Consumer(BoundToProcess):
-    """Reads records, either of chosen partitions (`assign`) or as a member of a group (`subscribe`). The
-    options are listed below.
+    """Reads records, either of chosen partitions (`assign`) or as a member of a group (`subscribe`).
 
-    The constructor raises ConfigError for invalid options. The first `subscribe` or `assign` makes the
-    consumer connect, in the background. Only one thread at a time may use the consumer, but any thread may
-    `close` it.
+    The options are listed below. The constructor raises ConfigError for invalid options. The first
+    `subscribe` or `assign` makes the consumer connect, in the background. Only one thread at a time may use
+    the consumer, but any thread may `close` it.
     """
 
     @hide_secrets

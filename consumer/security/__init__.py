@@ -1,12 +1,12 @@
-"""TLS and SASL of clients. All options of both are read here, and none is logged.
+"""The TLS and SASL options of all clients, and TLS itself. No secret is ever logged.
 
     Consumer("kafka:9093", security_protocol="SASL_SSL", ssl_cafile="ca.pem",
              sasl_mechanism="SCRAM-SHA-512", sasl_username="alice", sasl_password=...)
 
-`option_names` has the options' names, `options` reads them, and `properties` reads a client.properties file.
-`tls` is TLS between a socket and an engine, and `tokens` has the tokens of OAUTHBEARER. The SASL exchange
-itself is in `kproto.security`; `consumer.engine.network.login` decides when it happens. These modules are not
-imported for clients without TLS and SASL.
+`option_names` lists the options, `options` checks them, and `properties` reads them from a client.properties
+file. `tls` encrypts the bytes between a socket and an engine, and `tokens` requests the tokens of
+OAUTHBEARER. The SASL exchange itself is in `kproto.security`; `consumer.engine.network.login` decides when it
+happens. Clients without TLS and SASL do not import these modules.
 """
 
 from __future__ import annotations
@@ -32,5 +32,6 @@ _SOURCES = {
 }
 
 
-if not TYPE_CHECKING:  # Without this condition a type checker would accept any attribute.
+# Type checkers do not see `__getattr__`: with it they would accept any attribute of the module.
+if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _SOURCES)

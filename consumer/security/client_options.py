@@ -1,4 +1,4 @@
-"""The properties of a Java client.properties file that do not concern security."""
+"""Reads the properties of a Java client.properties file that do not concern security."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..logs import log
 from ..options import ConsumerOptions, ProducerOptions
 from .option_names import PREFIXES, mask_secret
 
-# Client -> option, written as in a file -> its type.
+# The options of each client, with their types. The names have dots, as in a file.
 _OWN: Final[Mapping[str, Mapping[str, Any]]] = {
     client: {
         field.name.replace("_", "."): field.type for field in fields(options) if field.name != "security"
@@ -30,14 +30,14 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
 _JAVA: Final = "org.apache.kafka.clients.consumer."
-_CLASSES: Final = "nothing here: classes of Java are not run"
+_CLASSES: Final = "empty: classes of Java are not run"
 
-# Client -> property that changes the behaviour -> a check whether a value selects this library's behaviour,
-# and advice for other values.
+# The properties that would change the behaviour of each client. Each has a check whether a value selects the
+# behaviour of this library, and advice for other values.
 _Rule = tuple[Callable[[str], bool], str]
 _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "consumer": {
-        "group.remote.assignor": (lambda value: not value, "nothing: the consumer protocol is not supported"),
+        "group.remote.assignor": (lambda value: not value, "empty: the consumer protocol is not supported"),
         "interceptor.classes": (lambda value: not value, _CLASSES),
     },
     "producer": {
@@ -50,7 +50,8 @@ _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
         "retries": (lambda value: value.strip() != "0", "above 0; delivery.timeout.ms limits the retries"),
     },
 }
-# The addresses, and properties that exist only in Java and do not change which records are read or written.
+# The properties that are ignored: the addresses, and Java's properties that do not change which records are
+# read or written.
 _IGNORED: Final = frozenset(
     {
         "auto.include.jmx.reporter",
@@ -80,8 +81,8 @@ _IGNORED: Final = frozenset(
 
 
 def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[str, Any]:
-    """Return the options of a "consumer" or "producer". Raise ConfigError for a property that cannot be
-    honoured.
+    """Convert properties to the options of a "consumer" or "producer". Raise ConfigError for a property that
+    would change the behaviour and is not supported.
     """
     own, changes = _OWN[client], _CHANGES[client]
     known = {*_IGNORED, *(name for table in (_OWN, _CHANGES) for each in table.values() for name in each)}
@@ -102,7 +103,7 @@ def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[st
             ignored.append(name)
         elif near := get_close_matches(name, known, n=1, cutoff=0.9):
             raise ConfigError(
-                name, mask_secret(name, value), f"there is no such property; did you mean {near[0]}?"
+                name, mask_secret(name, value), f"the property does not exist; did you mean {near[0]}?"
             )
         else:
             unknown.append(name)
@@ -119,7 +120,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
         return [_assignor(name, part.strip()) for part in text.split(",")]
     text = text.strip()
     if name == "group.protocol":
-        check_protocol(name, text.lower())  # Java ignores case, too.
+        check_protocol(name, text.lower())  # Case is ignored, as in Java.
         return text.lower()
     if kind is bool:
         if text.lower() not in ("true", "false"):

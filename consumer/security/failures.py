@@ -1,4 +1,4 @@
-"""Failures of security at a socket, defined without importing `ssl`."""
+"""The failures of TLS and of tokens, defined in a module that does not import `ssl`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ CLOSED = "the broker closed the connection"
 
 
 class TlsFailed(Exception):
-    """The TLS handshake or stream failed. `final` says that a retry would fail as well."""
+    """The error of a failed TLS handshake or stream. `final` says that a retry would fail as well."""
 
     def __init__(self, why: str, *, final: bool) -> None:
         super().__init__(why)
@@ -14,7 +14,7 @@ class TlsFailed(Exception):
 
 
 class NoToken(Exception):
-    """No token is available. `final` says that a retry would fail as well."""
+    """The error that no token is available. `final` says that a retry would fail as well."""
 
     def __init__(self, why: str, *, final: bool) -> None:
         super().__init__(why)

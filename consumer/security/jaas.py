@@ -1,11 +1,12 @@
-r"""Read a JAAS line as Kafka's JaasConfig does: with the rules of Java's StreamTokenizer.
+r"""Reads the value of sasl.jaas.config as Kafka's JaasConfig does, with the rules of Java's StreamTokenizer.
 
-* Outside quotes, `/*...*/` and everything after a single `/` up to the end of its line are comments. If the
-  `/` is the last character of its line, the next line is the comment.
-* Quotes are double or single, and end with their line at the latest. Inside them, \\n and similar escapes are
-  those of Java, \\101 is a character by its octal number, and any other character after a backslash is
-  itself.
-* Without quotes a word begins with a letter; what begins with a digit is a number, and not a value.
+* Outside quotes, there are two kinds of comments: `/*...*/`, and everything after a single `/` up to the end
+  of the line. If the `/` is the last character of its line, the next line is the comment.
+* Quotes are double or single, and end at the end of their line at the latest. Inside them, \\n and similar
+  escapes have Java's meaning, \\101 is a character given by its octal number, and any other character after a
+  backslash stands for itself.
+* A value without quotes begins with a letter. A token that begins with a digit is a number, which is not
+  accepted as a value.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _ALLOWED: Final = (
 
 
 def read_jaas(line: str) -> tuple[str, dict[str, str]]:
-    """Return the login module and its options of `MODULE required name="value" ...;`. Raises ConfigError."""
+    """Return the login module and the options of `MODULE required name="value" ...;`. Raises ConfigError."""
     read = _tokens(line)
     module, flag = next(read, (None, "")), next(read, (None, ""))
     if module[0] is None or flag[0] is None or flag[0].lower() not in _FLAGS:
@@ -60,7 +61,7 @@ def _wrong() -> ConfigError:
 
 
 def _tokens(line: str) -> Iterator[tuple[str | None, str]]:
-    """Yield each token: (text, "") for a word or quoted text, (None, character) for anything else."""
+    """Yield each token: (text, "") for a word or a quoted string, (None, character) for any other token."""
     for match in _TOKEN.finditer(line):
         if match["quoted"] is not None:
             yield _ESCAPE.sub(_meant, match["quoted"]), ""

@@ -1,5 +1,5 @@
-"""The names of the options of TLS and SASL, and the names of other clients for them. Neither `ssl` nor SASL
-is imported.
+"""The names of the TLS and SASL options, and the names that other clients give them. This module imports
+neither `ssl` nor SASL.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class SecurityConfig(TypedDict, total=False):
-    """Keyword arguments of every client, for TLS and SASL.
+    """The keyword arguments of every client for TLS and SASL.
 
-    Certificates and keys are a file's path, or PEM text.
+    A certificate or a key is given as the path of a file or as PEM text.
     """
 
     security_protocol: str
@@ -39,7 +39,7 @@ class SecurityConfig(TypedDict, total=False):
     sasl_extensions: Mapping[str, str] | None
 
 
-# Option -> its description, for `help` and docs/reference/client-options.md.
+# The description of each option, for `help` and docs/reference/client-options.md.
 SECURITY: Final[Mapping[str, str]] = {
     "security_protocol": "PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL.",
     "ssl_cafile": (
@@ -73,10 +73,11 @@ SECURITY: Final[Mapping[str, str]] = {
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NAMES: Final = frozenset(SecurityConfig.__annotations__)
-# Java's properties about security begin with one of these.
+# The prefixes of Java's properties about security.
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
-# The options of other clients: Java and librdkafka (with dots as underscores), kafka-python and aiokafka.
+# Advice for options of other clients: Java and librdkafka (with dots as underscores), kafka-python and
+# aiokafka.
 SPELLINGS: Final[Mapping[str, str]] = {
     "ssl_ca_location": "ssl_cafile",
     "ssl_ca_pem": "ssl_cafile, which may be PEM text",
@@ -133,5 +134,5 @@ def unknown_hint(name: str) -> str | None:
 
 
 def mask_secret(name: str, value: object) -> object:
-    """Return `value` as an error may show it."""
+    """Return `value`, or a mask if the option holds a secret, for an error message."""
     return HIDDEN if is_secret(name) or (isinstance(value, str) and "PRIVATE KEY" in value) else value

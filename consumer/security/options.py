@@ -1,13 +1,14 @@
-"""The options of `security_protocol`, TLS and SASL: Kafka's names, checked before anything connects.
+"""Checks the options of TLS and SASL, which have Kafka's names, before a client connects.
 
 Rules:
 
-* An error never shows a value that is a secret, or whose option's name suggests one.
-* Files and certificates are read when a client is made: what is wrong with them is a ConfigError then, and
-  not a handshake that fails later.
-* Names of Java, librdkafka and other Python clients are not options: the error names ours.
-* Host names and certificates are verified unless `ssl_check_hostname=False`, or your own `ssl_context`, says
-  otherwise.
+* An error never shows a secret value, or the value of an option whose name suggests a secret.
+* Files and certificates are read when a client is created. So an error in them raises ConfigError, and does
+  not appear later as a failed handshake.
+* Option names of Java, librdkafka and other Python clients are rejected, and the error gives this library's
+  name.
+* Host names and certificates are verified, except with `ssl_check_hostname=False` or an own `ssl_context`
+  that does not verify them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _MISSING: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """The security settings of one client. The repr has no secret, and an object with a secret cannot be
+    """The security settings of one client. The repr shows no secret, and settings with a secret cannot be
     pickled.
     """
 
@@ -57,13 +58,14 @@ class Security:
     extensions: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     tls: Tls | None = None
     tokens: TokenSource | None = None
-    # The last salted password, for the next connection. Computing it takes most of the time of SCRAM.
+    # The last salted password (SCRAM), kept for the next connection because its computation takes most of the
+    # time of SCRAM. The key is the salt with the number of iterations.
     _salted: dict[tuple[bytes, int], bytes] = field(
         default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False
     )
 
     def without_secrets(self, words: str) -> str:
-        """Return a broker's message without secrets, in case it repeats the credentials."""
+        """Return a broker's message with secrets masked, in case it repeats the credentials."""
         for secret in (self.password, None if self.tokens is None else self.tokens.last):
             if secret is not None and secret.reveal() != self.username:
                 words = words.replace(secret.reveal(), HIDDEN)
@@ -76,11 +78,11 @@ class Security:
 
     @property
     def user(self) -> str:
-        """The user, for errors."""
+        """The user's name, or "the token", for error messages."""
         return f"user {self.username!r}" if self.username else "the token"
 
     def likely_cause(self) -> str:
-        """Return a text that says why a broker may have rejected the credentials."""
+        """Return the likely reason why a broker has rejected the credentials, for an error message."""
         if self.tokens is not None:
             return "has it expired (do the clocks agree?), and is it issued for this cluster?"
         name = self.username or ""
@@ -96,7 +98,7 @@ class Security:
         return "are sasl_username and sasl_password right?"
 
     def exchange(self, token: Token | None = None) -> SaslClient:
-        """Return a new SASL exchange; OAUTHBEARER needs a token."""
+        """Return a new SASL exchange. A token must be passed for OAUTHBEARER."""
         assert self.mechanism is not None
         if self.mechanism == "OAUTHBEARER":
             assert token is not None
@@ -121,7 +123,7 @@ class Security:
     def __reduce__(self) -> Any:
         if self == PLAINTEXT:
             return (_plaintext, ())
-        raise TypeError("security can't be pickled: it holds secrets; give its options to whoever needs them")
+        raise TypeError("security settings hold secrets and can't be pickled; pass the options instead")
 
 
 PLAINTEXT: Final = Security()
@@ -132,7 +134,9 @@ def _plaintext() -> Security:
 
 
 def security_options(options: Mapping[str, Any]) -> Security:
-    """Check the options of `SecurityConfig`. Raise ConfigError for the first wrong one."""
+    """Check the options of `SecurityConfig`, and return the settings. Raise ConfigError for the first invalid
+    option.
+    """
     values = {name: _path(name, value) for name, value in options.items() if value is not None}
     for name, value in values.items():
         _CHECKS[name](name, value)
@@ -149,12 +153,12 @@ def security_options(options: Mapping[str, Any]) -> Security:
 
 
 def _path(name: str, value: Any) -> Any:
-    """Return `value`, with the path of a file as a text."""
+    """Return `value`, as a string if the option is a file and the value a Path."""
     return str(cast("object", value)) if name in _FILES and isinstance(value, Path) else value
 
 
 def known_security(options: Mapping[str, Any], client: str) -> Security:
-    """Check options as `security_options` does, for a client that has no other named options."""
+    """Check options as `security_options` does, and also that each name is known."""
     for name, value in options.items():
         if name not in NAMES:
             near = get_close_matches(name.replace(".", "_"), NAMES, n=1, cutoff=0.5)
@@ -193,7 +197,7 @@ def _tls(values: Mapping[str, Any]) -> Tls:
 
 
 def _describe_source(values: Mapping[str, Any], name: str) -> str | None:
-    """Return an option that holds a file or a text, as errors show it."""
+    """Return the name of an option with its file, or with "PEM text", for error messages."""
     value = values.get(name)
     return None if value is None else f"{name}={'PEM text' if is_pem(value) else value!r}"
 
@@ -246,33 +250,33 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
 
 
 def _imported(name: str) -> Callable[[], Any]:
-    """Return the function that MODULE:FUNCTION names. Raise ConfigError if it cannot be imported."""
+    """Import the function that MODULE:FUNCTION names. Raise ConfigError if it cannot be imported."""
     option, (module, _, function) = "sasl_oauth_token_provider", name.partition(":")
     try:
         target: object = import_module(module)
         for part in function.split("."):
             target = getattr(target, part)
     except Exception as error:
-        # Other exceptions may quote secrets, so only these two are shown with their text.
+        # The text of other exceptions may contain secrets, so only these two are shown with their text.
         why = str(error) if isinstance(error, ModuleNotFoundError | AttributeError) else type(error).__name__
         allowed = f"MODULE:FUNCTION that can be imported in this process ({why})"
         raise ConfigError(option, name, allowed) from None
     if not callable(target):
-        raise ConfigError(option, name, f"MODULE:FUNCTION; this names a {type(target).__name__}")
+        raise ConfigError(option, name, f"MODULE:FUNCTION; this name belongs to a {type(target).__name__}")
     return cast("Callable[[], Any]", target)
 
 
-# ---- checks of single values
+# ---- checks of single options
 
 
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value or "\0" in value:
         raise _wrong(name, value, "a text that is not empty")
-    if is_pem(value) or name not in _FILES:  # The name of a file may be any bytes.
+    if is_pem(value) or name not in _FILES:  # The name of a file may contain bytes that are not UTF-8.
         try:
             value.encode()
         except UnicodeEncodeError:
-            allowed = "a text with a UTF-8 form; this one has bytes that were not UTF-8, or a surrogate"
+            allowed = "a string that UTF-8 can encode; this one has bytes that were not UTF-8, or a surrogate"
             raise _wrong(name, value, allowed) from None
 
 
@@ -325,18 +329,18 @@ def _url(name: str, value: Any) -> None:
 
 
 def _is_address(url: str) -> bool:
-    from urllib.parse import urlsplit  # Imported here, as few clients need it.
+    from urllib.parse import urlsplit  # Imported in the function, because few clients need it.
 
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # An invalid port, or a bracket.
+    except ValueError:  # `urlsplit` raises ValueError for an invalid port or bracket.
         return False
     return has_host and parts.scheme in ("https", "http") and _NO_URL.search(url) is None
 
 
 def _extensions(name: str, value: Any) -> None:
-    allowed = "a mapping of texts to texts"
+    allowed = "a mapping of strings to strings"
     if not isinstance(value, Mapping):
         raise ConfigError(name, value, allowed)
     for key, text in cast("Mapping[object, object]", value).items():

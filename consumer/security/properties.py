@@ -1,13 +1,14 @@
-"""A Java client.properties as options.
+"""Reads a Java client.properties file as options.
 
 Rules:
 
-* Commands (`--command-config`), `Cluster` and Spark use only the properties about security. The other
-  properties of consumers and producers are in `client_options`.
-* A property about security that can't be honoured is a ConfigError, never ignored: otherwise a trust store
-  that was not read would show on the wire only.
-* Stores in PEM and PKCS12 are read (PKCS12 needs the extra `security`); Java's own JKS is not.
-* JAAS lines are read for PLAIN, SCRAM and OAUTHBEARER. No error shows the value of a secret.
+* Commands (`--command-config`), `Cluster` and Spark use only the properties about security. All other
+  properties of consumers and producers are read by `client_options`.
+* A property about security that is not supported raises ConfigError, and is never ignored. Otherwise a trust
+  store that was not read would be noticed only when a connection fails.
+* Stores in the formats PEM and PKCS12 are read (PKCS12 needs the extra `security`). Java's own format JKS is
+  not supported.
+* JAAS configurations are read for PLAIN, SCRAM and OAUTHBEARER. No error shows the value of a secret.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ if TYPE_CHECKING:
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_WHITESPACE: Final = "".join(map(chr, range(0x21)))  # as String.trim
+_WHITESPACE: Final = "".join(map(chr, range(0x21)))  # The characters that Java's String.trim removes.
 _MODULES: Final = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
-# Prefix of an option of a JAAS line that Java honours -> why this library does not.
+# The prefixes of JAAS options that Java supports and this library does not, with the reason.
 _UNSUPPORTED_JAAS: Final = {
     "tokenauth": "delegation tokens are not supported",
     "ssl.": "a token endpoint is verified with the system's authorities, or with your ssl_context",
     "unsecuredLoginStringClaim_": "unsigned tokens need a sasl_oauth_token_provider",
 }
-# Options of this library that Java expresses in another way, as a text in the file or with another type.
+# The options whose value in a file is true or false, and all options that a file can contain (not objects).
 _FLAGGED: Final = ("ssl_check_hostname",)
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
@@ -55,18 +56,19 @@ def client_properties(path: str | Path, client: Literal["producer"]) -> Producer
 @overload
 def client_properties(path: str | Path, client: Literal["cluster"]) -> SecurityConfig: ...
 def client_properties(path: str | Path, client: str = "consumer") -> Any:
-    """Return the options for a "consumer", a "producer" or a "cluster" in a file of Java's properties.
+    """Read a file of Java's properties, and return options for a "consumer", a "producer" or a "cluster".
 
-    Each property that is an option here is used; for a cluster only those about security. Some properties are
-    ignored, and logged in one line: those of the other kind of client, those of Java only (serializers,
-    metrics), and bootstrap.servers, which is the client's first argument. A property that would change the
-    behaviour and cannot be honoured raises ConfigError, as does a file that cannot be read.
+    Properties that are options of this library are used; for a cluster only those about security. Three kinds
+    of properties are ignored, and logged in one line: those of the other kind of client, those that exist
+    only in Java (serializers, metrics), and bootstrap.servers, which is the client's first argument. A
+    property that would change the behaviour and is not supported raises ConfigError, as does a file that
+    cannot be read.
     """
     if client not in ("consumer", "producer", "cluster"):
         raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'cluster'")
     try:
         return _options(path, client)
-    # Raise the error from this function, because the frames below have passwords.
+    # Raise the error from this function: a traceback with the inner frames would contain passwords.
     except KprotoError as error:
         if error.__suppress_context__:
             error.__context__ = None
@@ -84,17 +86,19 @@ def _options(path: str | Path, client: str) -> Any:
 
 
 def about_security(path: str | Path) -> dict[str, str]:
-    """Return the properties about security, under Java's names. Raise ConfigError for an unreadable file."""
+    """Read a file, and return its properties about security under Java's names. Raise ConfigError if it is
+    unreadable.
+    """
     return {name: value for name, value in _read(path).items() if name.startswith(PREFIXES)}
 
 
 def _read(path: Any) -> dict[str, str]:
     allowed = "a file of Java's client properties"
     if not isinstance(path, str | Path):
-        raise ConfigError("path", HIDDEN, f"the path of {allowed}, as a text or a pathlib.Path")
+        raise ConfigError("path", HIDDEN, f"the path of {allowed}, as a string or a pathlib.Path")
     name = str(cast("object", path))
     if any(sign in name for sign in ("=", ": ", "\n", "\0")) and not os.path.exists(name):
-        raise ConfigError("path", HIDDEN, f"the path of {allowed}, and not its content")
+        raise ConfigError("path", HIDDEN, f"the path of {allowed}, not its content")
     try:
         text = Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -103,20 +107,21 @@ def _read(path: Any) -> dict[str, str]:
     properties = read_properties(text)
     if providers := properties.get("config.providers"):
         raise ConfigError(
-            "config.providers", providers, "nothing: ${...} is not resolved; write the value itself"
+            "config.providers", providers, "empty: ${...} is not resolved; write the value itself"
         )
     return properties
 
 
 def from_java(properties: Mapping[str, str]) -> SecurityConfig:
-    """Return options from properties under Java's names."""
+    """Convert properties about security from Java's names to this library's options."""
     settings = {name: _trimmed(name, text) for name, text in properties.items() if name.startswith(PREFIXES)}
     remaining = {name: value for name, value in settings.items() if value}
     options: dict[str, Any] = {}
     for java, (ours, read) in _RENAMED.items():
         if java in remaining:
             options[ours] = read(java, remaining.pop(java))
-    if "ssl.endpoint.identification.algorithm" in settings:  # An empty text switches the check off.
+    # An empty value disables the check of the host name.
+    if "ssl.endpoint.identification.algorithm" in settings:
         check = settings["ssl.endpoint.identification.algorithm"].lower()
         remaining.pop("ssl.endpoint.identification.algorithm", None)
         if check not in ("", "https"):
@@ -132,7 +137,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
         options["ssl_min_version"] = "TLSv1.3"
     for name in remaining:
         plain = name.replace(".", "_")
-        if plain in NAMES:  # An option of this library, with dots.
+        if plain in NAMES:  # The property is an option of this library, written with dots.
             options[plain] = (
                 _FLAGS.get(remaining[name].lower(), remaining[name]) if plain in _FLAGGED else remaining[name]
             )
@@ -145,7 +150,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
 
 
 def _trimmed(name: str, text: str) -> str:
-    """Trim values as Java's ConfigDef does, passwords included. Options that Java does not know are not
+    """Trim a value as Java's ConfigDef does, passwords included. Options that Java does not know are not
     trimmed.
     """
     ours = name.replace(".", "_") in NAMES and name not in _RENAMED
@@ -153,7 +158,7 @@ def _trimmed(name: str, text: str) -> str:
 
 
 def _as_written(hint: str) -> str:
-    """Return a hint that lists this library's options in the spelling of a file."""
+    """Return the hint with this library's options spelled with dots, as in a file."""
     return re.sub(r"\w+", lambda word: word[0].replace("_", ".") if word[0] in _TEXTS else word[0], hint)
 
 
@@ -169,7 +174,8 @@ _RENAMED: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "sasl.oauthbearer.client.credentials.client.secret": ("sasl_oauthbearer_client_secret", _as_is),
     "sasl.oauthbearer.scope": ("sasl_oauthbearer_scope", _as_is),
 }
-# Properties that do not influence authentication: the JVM's providers, and the timing of Java's login thread.
+# The properties that are ignored, because they do not influence authentication: the JVM's providers, and the
+# timing of Java's login thread.
 _IGNORED: Final = frozenset(
     {
         "ssl.protocol",
@@ -224,7 +230,7 @@ def _stores(settings: dict[str, str], options: dict[str, Any]) -> None:
 
 
 def _kind(path: str | None, declared: str | None) -> str:
-    """Return the type of a store. Java's default, JKS, also reads PKCS12, so such a file's content is
+    """Return the format of a store. With Java's default JKS, Java also reads a PKCS12 file, so the content is
     checked.
     """
     names = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
@@ -251,7 +257,7 @@ def _readable(store: str, path: str, kind: str) -> None:
 
 
 def _trusted(path: str, password: str | None) -> str:
-    """Return the certificates of a PKCS12 trust store, as PEM text."""
+    """Read a PKCS12 trust store, and return its certificates as PEM text."""
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
     except ImportError:
@@ -276,7 +282,7 @@ def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
         return
     wanted = result.get("sasl_mechanism")
     if wanted is not None and not any(str(wanted).upper() in known for known in _MODULES.values()):
-        return  # The mechanism does not exist. The check of sasl_mechanism reports this.
+        return  # The mechanism does not exist, which the check of sasl_mechanism reports.
     module, options = read_jaas(line)
     mechanisms = next(
         (known for name, known in _MODULES.items() if module.endswith(f".{name}") or module == name), None
@@ -312,10 +318,10 @@ def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    r"""Read Java's properties: comments, lines continued with a backslash; `=`, `:` or a space after the
-    name.
+    r"""Parse Java's properties. Lines may be comments, or continued with a backslash. The name ends at `=`,
+    `:` or a space.
 
-    Raises ConfigError for a \\u without its four digits, as Java does.
+    Raises ConfigError for a \\u that is not followed by four hexadecimal digits, as Java does.
     """
     properties: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\r|\n", text))
@@ -326,7 +332,7 @@ def read_properties(text: str) -> dict[str, str]:
         while (len(line) - len(line.rstrip("\\"))) % 2:
             line, more = line[:-1], next(lines, "").lstrip(" \t\f")
             if not line and more[:1] in ("", "#", "!"):
-                break  # A continuation without content.
+                break  # The line is continued, but the next line is empty or a comment.
             line += more
         if not line:
             continue
@@ -345,7 +351,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _unescaped(text: str) -> str | None:
-    r"""Replace Java's escapes; return None for a \\u without its digits."""
+    r"""Replace Java's escape sequences. Return None for a \\u that is not followed by four digits."""
     if "\\" not in text:
         return text
     if any(escape[2] == "u" for escape in _ESCAPE.finditer(text)):
@@ -356,7 +362,7 @@ def _unescaped(text: str) -> str | None:
             return chr(int(escape[1], 16))
         return _LETTERS.get(escape[2], escape[2])
 
-    # Java writes characters beyond \\uffff as two surrogates.
+    # Java writes characters beyond \\uffff as two surrogates, which are joined.
     return (
         _ESCAPE.sub(character, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     )

@@ -1,4 +1,4 @@
-"""A text that is never shown."""
+"""A string that is never shown: a password, key or token."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ HIDDEN = "[hidden]"
 
 
 class Secret:
-    """A password, key or token. It appears in no repr, text or pickle. `reveal` returns it to the code that
-    sends it.
+    """Holds a password, key or token, which appears in no repr, log or pickle. The code that sends the secret
+    calls `reveal`.
     """
 
     __slots__ = ("_text",)
@@ -19,7 +19,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text."""
+        """Return the secret string."""
         return self._text
 
     def __eq__(self, other: object) -> bool:
@@ -34,16 +34,14 @@ class Secret:
     __str__ = __repr__
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a secret can't be pickled; give the options to whoever needs them, and read them there"
-        )
+        raise TypeError("a secret can't be pickled; read the options in the process that needs them")
 
     def __deepcopy__(self, memo: Any) -> Secret:
         return self
 
 
 def is_secret(option: str) -> bool:
-    """Return whether the name of an option suggests a secret, even if it is misspelt."""
+    """Return whether an option's name suggests a secret. This includes misspelt names such as "pasword"."""
     name = option.lower().replace("-", "").replace("_", "").replace(".", "")
     words = (
         "passw",

@@ -1,13 +1,14 @@
-"""Load trusted authorities and the client's own certificate into `ssl`: from PEM files or texts, or PKCS12
-files.
+"""Loads trusted authorities and the client's own certificate into an SSLContext, from PEM files, PEM text or
+PKCS12 files.
 
 Rules:
 
-* PEM is read as Java's clients read it: text around the blocks, a byte order mark or UTF-16, indents, line
-  ends of any system, and line ends that became blanks (as in a properties file) make no difference.
-* Nothing is ignored: a block without an end, a file without blocks, and a file of another format are
-  ConfigErrors, which name the option, what was found, and what helps.
-* Keys stay in memory if the system has files in memory (Linux).
+* PEM is read as Java's clients read it. These make no difference: text around the blocks, a byte order mark,
+  UTF-16, indentation, the kind of line ends, and line ends that were replaced by blanks (as in a properties
+  file).
+* Every fault raises ConfigError: a block without an end, a file without blocks, a file of another format. The
+  error names the option, the fault, and a remedy.
+* Keys are not written to a disk if the system has files in memory (Linux).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, Final
 from kproto.errors import ConfigError, MissingExtra
 
 _PEM: Final = "-----BEGIN "
-# The pattern of the file names that OpenSSL reads in a folder.
+# The pattern of the names of the files that OpenSSL reads in a folder of authorities.
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
 _CERTIFICATE, _KEY = r"(?:X509 |TRUSTED )?CERTIFICATE", r"(?:[A-Z0-9]+ )*PRIVATE KEY"
 _BEGIN: Final = re.compile(rf"-----BEGIN (?:{_CERTIFICATE}|{_KEY})-----")
@@ -47,19 +48,19 @@ _OWN: Final = "a PEM certificate, with its key in the same file or in ssl_keyfil
 
 
 def is_pem(value: str) -> bool:
-    """Return whether this is PEM text, and not the path of a file."""
+    """Return whether the value of an option is PEM text. Otherwise it is the path of a file."""
     return _PEM in value
 
 
 def is_pkcs12(path: str) -> bool:
-    """Return whether this is a PKCS12 store, as keytool makes it since Java 9, whatever its file name."""
+    """Return whether a file's content is a PKCS12 store, which keytool creates by default since Java 9."""
     with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
         return _pkcs12_begins(file.read(16))
     return False
 
 
 def trust(context: ssl.SSLContext, option: str, cafile: str) -> None:
-    """Trust the certificates in a file, a text or a folder, even if they are not self-signed."""
+    """Trust the certificates in a file, PEM text or folder, even if they are not self-signed."""
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not is_pem(cafile) and os.path.isdir(cafile):
         if not any(map(_HASHED.fullmatch, os.listdir(cafile))):
@@ -80,7 +81,7 @@ def trust(context: ssl.SSLContext, option: str, cafile: str) -> None:
 def identify(
     context: ssl.SSLContext, option: str, certfile: str, keyfile: str | None, password: str | None
 ) -> None:
-    """Load a client's own certificate and key."""
+    """Load the client's own certificate and its key."""
     if not is_pem(certfile) and (certfile.lower().endswith((".p12", ".pfx")) or is_pkcs12(certfile)):
         if keyfile is not None:
             raise ConfigError(
@@ -107,8 +108,8 @@ def identify(
     holds_key, holder = (option, certfile) if keyfile is None else ("ssl_keyfile", keyfile)
     with _as_file("\n".join((key.keys[0], *own.certificates))) as path:
         try:
-            # The password is passed as a function. Otherwise OpenSSL would ask at the terminal for a missing
-            # password.
+            # The password is passed as a function, because OpenSSL would ask for a missing password at the
+            # terminal.
             context.load_cert_chain(path, password=lambda: password or "")
         except ssl.SSLError as error:
             reason = (error.reason or "").upper()
@@ -128,14 +129,14 @@ def identify(
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The blocks of a text, each as OpenSSL reads it."""
+    """The certificates and keys of PEM text, each in the form that OpenSSL reads."""
 
     certificates: tuple[str, ...]
     keys: tuple[str, ...]
 
 
 def _read(option: str, value: str, allowed: str) -> _Blocks:
-    """Return the blocks of a file or text, at least one. Raise ConfigError if it has none."""
+    """Return the blocks of a PEM file or of PEM text. Raise ConfigError if there are none."""
     if is_pem(value):
         text = value
     else:
@@ -183,7 +184,7 @@ def _lines(body: str) -> Iterator[str]:
 
 
 def _something_else(data: bytes) -> str | None:
-    """Return a text that says which other format a file has, and how to convert it to PEM."""
+    """Return which format other than PEM a file has, with the command that converts it, or None."""
     if data.startswith(_JKS):
         return _KEYTOOL
     if _pkcs12_begins(data[:16]):
@@ -196,13 +197,13 @@ def _something_else(data: bytes) -> str | None:
 
 
 def _pkcs12_begins(data: bytes) -> bool:
-    """Return whether these bytes begin a DER structure with version 3, as PKCS12 files do."""
+    """Return whether the data begins with a DER structure of version 3, as PKCS12 files do."""
     return data.startswith(b"\x30") and b"\x02\x01\x03" in data
 
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Generator[str]:
-    """Provide a text as a temporary file, readable only by this user, while `ssl` loads it."""
+    """Write a text to a temporary file, which only this user may read, while `ssl` loads it."""
     handle, name = -1, ""
     with contextlib.suppress(OSError, AttributeError):
         handle = os.memfd_create("kproto")
@@ -225,7 +226,7 @@ def _as_file(text: str) -> Generator[str]:
 
 
 def _pkcs12(option: str, path: str, password: str | None) -> str:
-    """Return the key and certificates of a PKCS12 file, as PEM text."""
+    """Read a PKCS12 file, and return its key and certificates as PEM text."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.serialization import pkcs12

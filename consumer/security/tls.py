@@ -1,4 +1,4 @@
-"""TLS between a socket and an engine, without the socket: `ssl` over memory, for threads and asyncio.
+"""TLS on bytes in memory (`ssl.MemoryBIO`), without a socket: the same code serves threads and asyncio.
 
     pipe = tls.pipe("kafka-1.example.com")
     send(pipe.begin())
@@ -7,10 +7,10 @@
 
 Rules:
 
-* Every failure is raised as `TlsFailed`: one sentence with a remedy, and `final` if a retry is useless until
-  the configuration changes.
-* No data of the application is sent before the certificate of the broker was verified.
-* TLS 1.2 at least. A session is resumed if the last connection to that host left one.
+* Every failure raises `TlsFailed`, whose text is one sentence with a remedy. `final` is set if a retry is
+  useless until the configuration changes.
+* No data of the application is sent before the broker's certificate was verified.
+* The minimum version is TLS 1.2. If the last connection to a host left a session, the session is resumed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 YOURS: Final = "your ssl_context"
 """What a context that was given trusts and shows."""
 
-# X509_V_ERR_*, as in OpenSSL's x509_vfy.h.
+# The numbers of X509_V_ERR_* errors, from OpenSSL's x509_vfy.h.
 _EXPIRED, _NOT_YET = 10, 9
 _UNKNOWN: Final = (2, 18, 19, 20, 21)
 _ANOTHER_NAME: Final = (62, 64)
-# Alerts of a broker that rejects a client's certificate.
+# Parts of the alerts with which a broker rejects the client's certificate.
 _REFUSALS: Final = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
-# Alerts of a broker that got no certificate, or rejects it.
+# The alerts that a broker may send because the client has sent no certificate.
 _ASKED: Final = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
 _NO_LIST: Final = "the list of revoked certificates (CRL) is missing, or has expired"
 _CURES: Final = {
@@ -44,15 +44,15 @@ _CURES: Final = {
     12: _NO_LIST,
     26: "it must be a certificate for servers (extended key usage serverAuth)",
 }
-# OpenSSL's reasons for bytes that are not TLS.
+# The reasons that OpenSSL gives if the received bytes are not TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 
 
 class Tls:
-    """One client's TLS: a context, and the last session with each host.
+    """The TLS settings of one client: a context, and the last session with each host.
 
-    `trusts` and `shows` are for error messages. They name the configured authorities (None: the system's) and
-    the client's own certificate (None: no certificate).
+    `trusts` and `shows` are for error messages. `trusts` names the configured authorities (None: the
+    system's). `shows` names the client's own certificate (None: no certificate).
     """
 
     __slots__ = ("context", "sessions", "shows", "trusts")
@@ -64,13 +64,15 @@ class Tls:
         self.sessions: dict[str, ssl.SSLSession] = {}
 
     def pipe(self, host: str) -> Pipe:
-        """Return the TLS of a new connection. `host` may end with a dot, as fully qualified names do. Names
-        in certificates have no such dot.
+        """Return the TLS stream of a new connection. `host` may end with a dot, as fully qualified names do;
+        the dot is removed, because names in certificates have none.
         """
         return Pipe(self, host.removesuffix("."))
 
     def sentence(self, error: Exception, host: str) -> str:
-        """Return a sentence that says what failed, and how to solve it."""
+        """Return a sentence with the failure and its remedy. It names the configured authorities that have
+        expired.
+        """
         message = sentence(error, host, self.trusts, self.shows)
         if getattr(error, "verify_code", 0) != _EXPIRED or self.trusts is None:
             return message
@@ -82,7 +84,7 @@ class Tls:
 
 
 class Pipe:
-    """The TLS of one connection."""
+    """The TLS stream of one connection."""
 
     __slots__ = ("_host", "_in", "_out", "_ssl", "_tls", "_wrong", "secured")
 
@@ -100,42 +102,44 @@ class Pipe:
         self._wrong: ssl.SSLError | None = None
 
     def begin(self) -> bytes:
-        """Return the first bytes to send."""
+        """Start the handshake, and return the first bytes to send."""
         self._shake()
         return self._out.read()
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Process received bytes; then see `outgoing`, `secured` and `read_into`. Raises TlsFailed."""
+        """Process received bytes. After this call, check `outgoing`, `secured` and `read_into`. Raises
+        TlsFailed.
+        """
         self._in.write(data)
         if not self.secured:
             self._shake()
 
     def end(self) -> str:
-        """Return a text for a connection that the broker has closed."""
+        """Return the reason to report when the broker has closed the connection."""
         if self.secured:
             return CLOSED
         return f"{CLOSED} in the middle of the TLS handshake; does this port speak TLS?"
 
     def outgoing(self) -> bytes:
-        """Return the bytes to send now; there may be some even if TlsFailed was raised."""
+        """Return the bytes to send now. After TlsFailed these may be an alert."""
         return self._out.read()
 
     def read_into(self, room: memoryview) -> int:
-        """Decrypt into `room`, and return the number of bytes; 0 if there are no more now.
+        """Decrypt received bytes into `room`. Return their number, or 0 if more bytes must be received first.
 
-        Raises TlsFailed after the bytes before the failure were returned.
+        After a failure, the bytes before it are returned first, and the next call raises TlsFailed.
         """
         if not self.secured:
             return 0
-        # A TLS record has at most 16 KiB, and so has one read. Into a buffer it returns the number of bytes,
-        # although typeshed says otherwise.
+        # One call of `read` returns at most one TLS record (16 KiB). With a buffer it returns the number of
+        # bytes, although typeshed says otherwise.
         read = cast("Callable[[int, memoryview], int]", self._ssl.read)
         at, size = 0, len(room)
         if self._wrong is None:
             try:
                 while at < size and (came := read(size - at, room[at:])):
                     at += came
-                if at < size:  # 0 bytes: the other side has closed the stream.
+                if at < size:  # `read` has returned 0: the broker has closed the stream.
                     self._wrong = ssl.SSLZeroReturnError()
             except ssl.SSLWantReadError:
                 pass
@@ -148,7 +152,7 @@ class Pipe:
         raise self._failed(self._wrong)
 
     def seal(self, data: bytes) -> bytes:
-        """Encrypt `data`."""
+        """Encrypt `data`, and return the bytes to send."""
         remaining = memoryview(data)
         try:
             while remaining:
@@ -158,7 +162,9 @@ class Pipe:
         return self._out.read()
 
     def close(self) -> bytes:
-        """Return the last bytes to send, from which the broker learns that the stream was not truncated."""
+        """Close the stream, and return the last bytes to send (close_notify): they show that the stream was
+        not truncated.
+        """
         if self.secured:
             with contextlib.suppress(ssl.SSLError, ValueError):
                 if (session := self._ssl.session) is not None:
@@ -177,7 +183,7 @@ class Pipe:
         self.secured = True
 
     def _failed(self, error: Exception) -> TlsFailed:
-        # In TLS 1.3 a broker rejects a client's certificate after the handshake.
+        # In TLS 1.3 a broker can reject the client's certificate after the handshake.
         final = not self.secured or any(word in str(getattr(error, "reason", "")) for word in _REFUSALS)
         return TlsFailed(
             self._tls.sentence(error, self._host),
@@ -186,9 +192,10 @@ class Pipe:
 
 
 def sentence(error: Exception, host: str, trusts: str | None = None, shows: str | None = None) -> str:
-    """Return a sentence that says what failed in TLS, and how to solve it.
+    """Return a sentence with the failure of TLS and its remedy.
 
-    `trusts` names the configured authorities (None: the system's), and `shows` the configured certificate.
+    `trusts` names the configured authorities (None: the system's), and `shows` the client's own certificate
+    (None: no certificate).
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
@@ -253,7 +260,7 @@ def _has_ended(certificate: Mapping[str, Any]) -> bool:
 
 
 def _name(certificate: Mapping[str, Any]) -> str:
-    """Return the last part of the subject, which is usually the common name."""
+    """Return the last part of a certificate's subject, which is usually the common name."""
     parts: tuple[tuple[tuple[str, str], ...], ...] = certificate.get("subject", ())
     return repr(parts[-1][0][1]) if parts else "a certificate without a name"
 
@@ -274,8 +281,8 @@ def context(
     check_hostname: bool = True,
     min_version: str = "TLSv1.2",
 ) -> ssl.SSLContext:
-    """Return a client's context from files or PEM texts. Raises ConfigError for a file or text that cannot be
-    read.
+    """Return an SSLContext for a client, from files or PEM text. Raises ConfigError for a file or PEM text
+    that cannot be read.
     """
     tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls_context.minimum_version = _VERSIONS[min_version]

@@ -1,17 +1,16 @@
-"""Request tokens for OAUTHBEARER, and keep each until it has to be replaced.
+"""Requests tokens for OAUTHBEARER, and keeps each token until it has to be replaced.
 
 Rules:
 
 * One token serves all connections of a client until 80 % of its lifetime have passed (Java's
-  sasl.login.refresh.window.factor). A token without an expiry is requested again each time. Two clocks
-  measure the lifetime: the wall clock, which may be set, and the monotonic one.
-* If no new token is available, the last one is used until it expires, with a log line: a token service may be
-  down for a moment.
-* Otherwise a provider that fails makes the connection fail, with its reason. A provider that returns no
-  token, or an endpoint that rejects the client (HTTP 400, 401, 403), makes it fail for good. Every request
+  sasl.login.refresh.window.factor). A token without an expiry is requested for each connection. The lifetime
+  is measured with the wall clock, which may be changed, and with the monotonic clock; the earlier end counts.
+* If no new token is available, the last token is used until it expires, and a warning is logged: the token
+  service may be down for a moment.
+* If there is no valid token, the connection fails with the provider's error. The failure is final if the
+  provider returns no valid token, or if the endpoint rejects the client (HTTP 400, 401, 403). Every request
   ends with a token or with NoToken.
-* A provider that doesn't return is waited for once, and not again by each connection: the sockets request
-  another token only when it has returned.
+* While a provider does not return, no second request is made: all connections wait for the first one.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ from .failures import NoToken
 from .secret import Secret
 
 REFRESH_AT: Final = 0.8
-# Times from 2001 to 2286 in milliseconds. Read as seconds, such a token would never expire.
+# The range of times that are milliseconds (from 2001 to 2286) instead of seconds. Such a token would never
+# expire.
 _MILLISECONDS: Final = (10**12, 10**13)
 ENDPOINT_TIMEOUT: Final = 10.0
 """Seconds; as Java's sasl.login.connect.timeout.ms and read.timeout.ms are meant."""
@@ -45,9 +45,10 @@ ENDPOINT_TIMEOUT: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, as a token provider may return it. The repr does not show the token.
+    """A token that a token provider returns. The repr does not show the token.
 
-    `expires_at` is in seconds since 1970, as "exp" of a JWT. `extensions` are sent with the token.
+    `expires_at` is in seconds since 1970, like "exp" in a JWT. `extensions` are the SASL extensions to send
+    (KIP-342).
     """
 
     value: Secret
@@ -64,23 +65,23 @@ class Token:
 
 @dataclass(slots=True)
 class TokenSource:
-    """One client's tokens. `blocking` and `awaited` return a fresh token, or raise NoToken."""
+    """The source of one client's tokens. `blocking` and `awaited` return a valid token, or raise NoToken."""
 
     provider: Callable[[], Any] = field(repr=False)
     _token: Token | None = field(default=None, repr=False, compare=False)
     _until: float = field(default=0.0, repr=False, compare=False)
     _until_ms: float = field(default=0.0, repr=False, compare=False)
-    # The remaining share of the lifetime, which is for retries.
+    # The last 20 % of the lifetime in seconds, in which the token is used only if no new token is available.
     _lasts_s: float = field(default=0.0, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
     def last(self) -> Secret | None:
-        """The last token."""
+        """The last token, or None."""
         return None if self._token is None else self._token.value
 
     def blocking(self) -> Token:
-        """Return a token. If necessary, call the provider in this thread."""
+        """Return a token. If a new one is needed, call the provider in this thread."""
         try:
             token = self._request()
         except NoToken as error:
@@ -92,10 +93,10 @@ class TokenSource:
         raise NoToken("a coroutine can be a token provider in asyncio clients only", final=True)
 
     async def awaited(self) -> Token:
-        """Return a token. If necessary, call the provider: a coroutine function in this loop, others in a
-        thread.
+        """Return a token. If a new one is needed, call the provider: a coroutine function in this event loop,
+        any other in a thread.
 
-        If a provider in a thread returns an awaitable, it is awaited.
+        If a provider in a thread returns an awaitable, the calling task awaits it.
         """
         if (token := self._fresh()) is not None:
             return token
@@ -118,14 +119,15 @@ class TokenSource:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise _failed(error) from None  # The provider cancelled itself. This task was not cancelled.
+            # The provider has raised CancelledError, although this task was not cancelled.
+            raise _failed(error) from None
         return self._keep(token)
 
     async def _request_in_thread(self) -> Token | Awaitable[Any]:
-        """Call the provider in a separate thread, which no loop waits for at its end.
+        """Call the provider in a separate thread. The event loop does not wait for the thread when it ends.
 
-        The threads of the loop's executor do not suit: the loop waits for them at its end, even if the
-        provider never returns, and they end with the main thread.
+        The loop's executor is not used: the loop waits for its threads when it ends, even if the provider
+        never returns, and these threads end with the main thread.
         """
         import asyncio
 
@@ -143,13 +145,13 @@ class TokenSource:
                 outcome: Token | Awaitable[Any] | NoToken = self._request()
             except NoToken as error:
                 outcome = error
-            with suppress(RuntimeError):  # The loop is closed, so no task waits.
+            with suppress(RuntimeError):  # A RuntimeError means that the loop is closed, so no task waits.
                 loop.call_soon_threadsafe(complete, outcome)
 
         run = copy_context().run
         try:
             threading.Thread(target=run, args=(request,), name="kproto-token", daemon=True).start()
-        except RuntimeError as error:  # the system has no more threads
+        except RuntimeError as error:  # The system cannot start another thread.
             raise NoToken(f"no token: {error}", final=False) from None
         return await answer
 
@@ -167,11 +169,11 @@ class TokenSource:
         return self._token if self._fresh_seconds() > 0 else None
 
     def _fresh_seconds(self) -> float:
-        """Return the seconds for which the token is fresh, by the clock that shows fewer."""
+        """Return the seconds until a new token is needed, according to the clock that shows fewer."""
         return min(self._until - time.time(), (self._until_ms - now()) / 1000)
 
     def _last_token(self, error: NoToken) -> Token:
-        """Return the last token until it expires."""
+        """Return the last token if it has not expired; otherwise raise `error`."""
         token, seconds = self._token, self._fresh_seconds() + self._lasts_s
         if token is None or seconds <= 0:
             raise error
@@ -199,7 +201,7 @@ class TokenSource:
             if wrong := wrong_extension(str(name), str(value)):
                 raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
         end, today = _seconds(ends) if ends is not None else _expiry(text), time.time()
-        if end is not None and math.isnan(end):  # Such a token would never expire.
+        if end is not None and math.isnan(end):  # A token with this expiry would never expire.
             raise NoToken("the token provider returned a token whose expires_at is NaN", final=True)
         if end is not None and end <= today:
             ago = f"{today - end:.0f} s ago by this machine's clock"
@@ -213,8 +215,8 @@ class TokenSource:
 
 @contextmanager
 def _as_no_token(*passing: type[BaseException]) -> Generator[None]:
-    """Convert the exceptions of a provider to NoToken with their type, even SystemExit. `others` pass
-    unchanged.
+    """Convert the exceptions of a provider, even SystemExit, to NoToken with the exception's type. Exceptions
+    in `passing` are raised unchanged.
     """
     try:
         yield
@@ -227,7 +229,7 @@ def _as_no_token(*passing: type[BaseException]) -> Generator[None]:
 
 
 def _failed(error: BaseException) -> NoToken:
-    # The text of a foreign exception may quote a secret, so only its type is shown.
+    # The text of a provider's exception may contain a secret, so only its type is shown.
     return NoToken(f"the token provider failed ({type(error).__name__})", final=False)
 
 
@@ -245,7 +247,7 @@ def _expiry(token: str) -> float | None:
 
 
 def _seconds(number: float) -> float:
-    """Convert a number to a float; very large ones are infinite."""
+    """Convert a number to a float. Numbers beyond the range of a float become infinite."""
     try:
         return float(number)
     except OverflowError:
@@ -254,7 +256,9 @@ def _seconds(number: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Requests a token from an OIDC endpoint with client credentials (RFC 6749, 4.4; KIP-768)."""
+    """A token provider that requests a token from an OIDC endpoint with client credentials (RFC 6749, 4.4;
+    KIP-768).
+    """
 
     url: str
     client_id: str
@@ -263,7 +267,7 @@ class Endpoint:
     context: ssl.SSLContext | None = None
 
     def __call__(self) -> Token:
-        # Imported here, because these modules import half of the standard library.
+        # Imported in the method, because these modules import a large part of the standard library.
         import http.client
         import urllib.error
         import urllib.parse
@@ -284,7 +288,7 @@ class Endpoint:
             def redirect_request(
                 self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
             ) -> None:
-                """Follow no redirect, because no other server may receive the client's secret."""
+                """Do not follow a redirect, because no other server may receive the client's secret."""
 
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self.context), Stay)
         try:
