@@ -65,7 +65,7 @@ def test_wrong_options_are_rejected_with_a_suggestion(config: Any, words: str) -
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_an_unpaired_surrogate_is_rejected(name: str, mechanism: str) -> None:
     config = {**SCRAM, "sasl_mechanism": mechanism, name: f"{SECRET}\udc80"}
-    with pytest.raises(ConfigError, match="a text with a UTF-8 form") as caught:
+    with pytest.raises(ConfigError, match="a string that UTF-8 can encode") as caught:
         consumer_options(config)
     assert caught.value.option == name
     if name == "sasl_password":
@@ -79,7 +79,7 @@ def test_pem_text_may_have_any_comments(tmp_path: Path) -> None:
     options = consumer_options({"security_protocol": "SSL", "ssl_cafile": authority, "ssl_certfile": own})
     assert options.security.tls is not None
     assert len(options.security.tls.context.get_ca_certs()) == 1
-    with pytest.raises(ConfigError, match="a text with a UTF-8 form") as caught:
+    with pytest.raises(ConfigError, match="a string that UTF-8 can encode") as caught:
         consumer_options({"security_protocol": "SSL", "ssl_certfile": f"# \udc80\n{own}"})
     assert "BEGIN" not in repr(caught.value)
 
@@ -140,7 +140,7 @@ def test_a_token_provider_may_be_given_by_name() -> None:
     [
         ("no.such:token", "No module named 'no'"),
         ("getpass:no_such", "has no attribute 'no_such'"),
-        ("sys:version", "this names a str"),
+        ("sys:version", "this name belongs to a str"),
         ("getpass", "its name as MODULE:FUNCTION"),
         ("a:b:c", "its name as MODULE:FUNCTION"),
     ],
