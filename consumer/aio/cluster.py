@@ -1,4 +1,8 @@
-"""The asyncio version of the cluster client; see `consumer.blocking.cluster`."""
+"""The cluster client for asyncio, and the operations of both cluster clients.
+
+Each method checks its arguments and runs a plan of `consumer.engine.admin`, which decides what requests to
+send, and what to do when they fail. `consumer.blocking.cluster` runs these coroutines without asyncio.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,26 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
+from .. import validation as check
 from ..context_managers import AsyncBlock
+from ..engine.admin import cluster as cluster_plans
+from ..engine.admin import groups as group_plans
+from ..engine.admin import offsets as offset_plans
+from ..engine.admin import records as record_plans
+from ..engine.admin import topics as topic_plans
 from ..engine.admin.cluster import Route
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
 from ..engine.metadata.cluster import ClusterView
 from ..engine.network.call import Prepared
-from ..engine.requests import CommittedOffset, Offset
+from ..engine.requests import CommittedOffset, Offset, triples
 from ..lifecycle import BoundToProcess
-from ..operations.cluster import ClusterOperations
+from ..operations.cluster import ClusterRunner
 from ..option_docs import with_options
 from ..other_clients import hide_secrets, unknown_method
+from ..runtime import Driver, Runtime
 from ..security.option_names import SecurityConfig
-from .runtime import AsyncRuntime
 
 R = TypeVar("R")
 
@@ -43,10 +53,15 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         timeout: float = 30.0,
         **security: Unpack[SecurityConfig],
     ) -> None:
-        self._operations = ClusterOperations(
-            bootstrap_servers, client_id, request_timeout_ms, timeout, security, AsyncRuntime
+        self._runner = ClusterRunner(
+            bootstrap_servers, client_id, request_timeout_ms, timeout, security, self._make_runtime
         )
-        self._runtime = self._operations.runtime
+        self._runtime = self._runner.runtime
+
+    def _make_runtime(self, driver: Driver) -> Runtime:
+        from .runtime import AsyncRuntime  # imported late: `Cluster` needs no asyncio
+
+        return AsyncRuntime(driver)
 
     # ---- any request
 
@@ -63,18 +78,27 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         checks them. Raises ConnectionFailed, RequestTimedOut, UnsupportedVersion, and BrokerError if the
         coordinator or leader cannot be found.
         """
-        return await self._operations.request(request, node, timeout)
+        response, _ = await self._send("request", request, node, timeout)
+        return response
 
     async def request_versioned(
         self, request: Message | Prepared, node: Route = None, timeout: float | None = None
     ) -> tuple[Any, int]:
         """Send a request as `request` does, and return its response and the version that was used."""
-        return await self._operations.request_versioned(request, node, timeout)
+        return await self._send("request_versioned", request, node, timeout)
+
+    async def _send(
+        self, method: str, request: Message | Prepared, node: Route, timeout: float | None
+    ) -> tuple[Any, int]:
+        request = check.request("request", request)
+        node = check.route("node", node)
+        plan = cluster_plans.request(self.view, request, node, self._runner.clock)
+        return await self._runner.run(method, plan, self._runner.timeout_ms(timeout))
 
     @property
     def view(self) -> ClusterView:
         """The cluster's metadata as last received. No request is sent."""
-        return self._operations.view
+        return self._runner.view
 
     # ---- metadata
 
@@ -82,23 +106,33 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         self, topics: Iterable[str] | None = None, timeout: float | None = None
     ) -> ClusterView:
         """Request the metadata of these topics, or of all topics if None, and return the updated view."""
-        return await self._operations.metadata(topics, timeout)
+        names = check.optional(check.topics, "topics", topics)
+        plan = cluster_plans.read_metadata(self.view, names, self._runner.clock)
+        return await self._runner.run("metadata", plan, self._runner.timeout_ms(timeout))
 
     async def topics(self, timeout: float | None = None) -> dict[str, int]:
         """Return the number of partitions of each topic, without internal topics."""
-        return await self._operations.topics(timeout)
+        plan = cluster_plans.read_metadata(self.view, None, self._runner.clock)
+        view = await self._runner.run("topics", plan, self._runner.timeout_ms(timeout))
+        return {name: len(topic.partitions) for name, topic in view.topics.items() if not topic.internal}
 
     async def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
         """Request the metadata of a topic, and return its partitions. Raises UnknownTopic."""
-        return await self._operations.partitions(topic, timeout)
+        topic = check.topic("topic", topic)
+        plan = cluster_plans.partitions_of(self.view, topic, self._runner.clock)
+        return await self._runner.run("partitions", plan, self._runner.timeout_ms(timeout))
 
     async def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
         """Return the node id of the partition's leader. Raises UnknownTopic."""
-        return await self._operations.leader(partition, timeout)
+        partition = check.partition("partition", partition)
+        plan = cluster_plans.leader_of(self.view, partition, self._runner.clock)
+        return await self._runner.run("leader", plan, self._runner.timeout_ms(timeout))
 
     async def coordinator(self, group: str, timeout: float | None = None) -> int:
         """Return the node id of the group's coordinator."""
-        return await self._operations.coordinator(group, timeout)
+        group = check.group("group", group)
+        plan = cluster_plans.find_coordinator(self.view, group, self._runner.clock)
+        return await self._runner.run("coordinator", plan, self._runner.timeout_ms(timeout))
 
     # ---- topics
 
@@ -114,17 +148,34 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         """Create topics, and wait until every partition has a leader. `topics` maps a name to a number of
         partitions.
         """
-        await self._operations.create_topics(topics, replication_factor, configs, exist_ok, timeout)
+        counts = check.partition_counts("topics", topics)
+        limit = self._runner.timeout_ms(timeout)
+        plan = topic_plans.create_topics(
+            self.view,
+            counts,
+            self._runner.clock,
+            replication_factor=check.replication_factor("replication_factor", replication_factor),
+            configs=check.optional(check.topic_configs, "configs", configs) or {},
+            timeout_ms=limit,
+            exist_ok=check.flag("exist_ok", exist_ok),
+        )
+        await self._runner.run("create_topics", plan, limit)
 
     async def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
         """Add partitions to topics until they have these total numbers, and wait until each partition has a
         leader.
         """
-        await self._operations.create_partitions(totals, timeout)
+        counts = check.partition_counts("totals", totals)
+        limit = self._runner.timeout_ms(timeout)
+        plan = topic_plans.create_partitions(self.view, counts, self._runner.clock, timeout_ms=limit)
+        await self._runner.run("create_partitions", plan, limit)
 
     async def delete_topics(self, topics: Sequence[str], *, timeout: float | None = None) -> None:
         """Delete topics and all of their records."""
-        await self._operations.delete_topics(topics, timeout)
+        names = check.topics("topics", topics)
+        limit = self._runner.timeout_ms(timeout)
+        plan = topic_plans.delete_topics(self.view, names, self._runner.clock, timeout_ms=limit)
+        await self._runner.run("delete_topics", plan, limit)
 
     # ---- offsets and records
 
@@ -139,7 +190,13 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
 
         The offset of an `OffsetAt` is None if all records are older than the requested time.
         """
-        return await self._operations.list_offsets(wants, isolation, timeout)
+        places = check.places("wants", wants)
+        isolation = check.isolation("isolation", isolation)
+        limit = self._runner.timeout_ms(timeout)
+        plan = record_plans.list_offsets(
+            self.view, places, self._runner.clock, isolation=isolation, timeout_ms=limit
+        )
+        return await self._runner.run("list_offsets", plan, limit)
 
     async def fetch(
         self,
@@ -163,9 +220,19 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1) fetch at another
         offset; after a retriable error code call this method again.
         """
-        return await self._operations.fetch(
-            wants, isolation, max_wait_ms, min_bytes, max_bytes, partition_max_bytes, lent, timeout
+        offsets = check.fetch_offsets("wants", wants)
+        plan = record_plans.fetch(
+            self.view,
+            offsets,
+            self._runner.clock,
+            isolation=check.isolation("isolation", isolation),
+            max_wait_ms=check.whole_number("max_wait_ms", max_wait_ms, 0),
+            min_bytes=check.whole_number("min_bytes", min_bytes, 0),
+            max_bytes=check.whole_number("max_bytes", max_bytes, 0),
+            partition_max_bytes=check.whole_number("partition_max_bytes", partition_max_bytes, 0),
+            lent=check.flag("lent", lent),
         )
+        return await self._runner.run("fetch", plan, self._runner.timeout_ms(timeout))
 
     async def produce(
         self, partition: TopicPartition, records: bytes, *, acks: int = -1, timeout: float | None = None
@@ -175,7 +242,14 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         The request is not retried if the connection breaks. A broker accepts only one batch for each
         partition in a request.
         """
-        return await self._operations.produce(partition, records, acks, timeout)
+        partition = check.partition("partition", partition)
+        batch = check.record_batch("records", records)
+        acks = check.acks("acks", acks)
+        limit = self._runner.timeout_ms(timeout)
+        plan = record_plans.produce(
+            self.view, partition, batch, self._runner.clock, acks=acks, timeout_ms=limit
+        )
+        return await self._runner.run("produce", plan, limit)
 
     async def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
@@ -186,7 +260,10 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         A value of `offsets` is an offset, a tuple (offset, metadata), or a `CommittedOffset`. Raises
         CommitFailed while the group has members.
         """
-        await self._operations.commit_offsets(group, offsets, timeout)
+        group = check.group("group", group)
+        chosen = triples(check.offsets("offsets", offsets))
+        plan = offset_plans.commit_offsets(self.view, group, chosen, self._runner.clock)
+        await self._runner.run("commit_offsets", plan, self._runner.timeout_ms(timeout))
 
     async def committed_offsets(
         self,
@@ -200,7 +277,10 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
 
         Without `partitions`, all committed offsets of the group are returned.
         """
-        return await self._operations.committed_offsets(group, partitions, timeout)
+        group = check.group("group", group)
+        chosen = check.optional(check.partitions, "partitions", partitions)
+        plan = offset_plans.committed_offsets(self.view, group, chosen, self._runner.clock)
+        return await self._runner.run("committed_offsets", plan, self._runner.timeout_ms(timeout))
 
     # ---- groups
 
@@ -209,7 +289,8 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
 
         One request is sent to each broker, because a broker lists only the groups that it coordinates.
         """
-        return await self._operations.groups(timeout)
+        plan = group_plans.groups(self.view, self._runner.clock)
+        return await self._runner.run("groups", plan, self._runner.timeout_ms(timeout))
 
     async def group(self, group: str, timeout: float | None = None) -> Group:
         """Return the group's current state, its members with their partitions, its committed offsets and its
@@ -217,7 +298,9 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
 
         If the group does not exist, its state is "Dead".
         """
-        return await self._operations.group(group, timeout)
+        group = check.group("group", group)
+        plan = group_plans.group(self.view, group, self._runner.clock)
+        return await self._runner.run("group", plan, self._runner.timeout_ms(timeout))
 
     async def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
         """Delete groups and their committed offsets.
@@ -225,19 +308,22 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         Raises BrokerError for a group that has members or does not exist. Groups that stand before it in
         `names` are deleted even so.
         """
-        await self._operations.delete_groups(names, timeout)
+        groups = check.groups("names", names)
+        plan = group_plans.delete_groups(self.view, groups, self._runner.clock)
+        await self._runner.run("delete_groups", plan, self._runner.timeout_ms(timeout))
 
     # ---- plans
 
     async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
         """Run a plan of requests to its end. RequestTimedOut says for which request the plan was waiting."""
-        return await self._operations.run(plan, timeout)
+        plan = check.plan("plan", plan)
+        return await self._runner.run("run", plan, self._runner.timeout_ms(timeout))
 
     # ---- the end
 
     async def close(self) -> None:
         """Close all connections. Calls that are waiting raise IllegalState. A second call does nothing."""
-        await self._operations.close()
+        await self._runner.close()
 
     def kill(self) -> None:
         """Close all connections as if the process had died, for tests and demos."""
@@ -249,7 +335,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         return str(self._runtime)
 
     def __repr__(self) -> str:
-        return self._operations.describe(type(self).__name__)
+        return self._runner.describe(type(self).__name__)
 
     if not TYPE_CHECKING:
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
+from ..aio.cluster import AsyncCluster
 from ..context_managers import Block
 from ..engine.admin.cluster import Route
 from ..engine.admin.groups import Group, ListedGroup
@@ -26,14 +27,23 @@ from ..engine.metadata.cluster import ClusterView
 from ..engine.network.call import Prepared
 from ..engine.requests import CommittedOffset, Offset
 from ..lifecycle import BoundToProcess
-from ..operations.cluster import ClusterOperations
 from ..option_docs import with_options
 from ..other_clients import hide_secrets, unknown_method
-from ..runtime import run_to_end
+from ..runtime import Driver, Runtime, run_to_end
 from ..security.option_names import SecurityConfig
 from .runtime import BlockingRuntime
 
 R = TypeVar("R")
+
+
+class _Operations(AsyncCluster):
+    """The coroutines of `AsyncCluster`, which wait by blocking the thread. `run_to_end` runs them."""
+
+    def _make_runtime(self, driver: Driver) -> Runtime:
+        return BlockingRuntime(driver)
+
+    def describe(self, kind: str) -> str:
+        return self._runner.describe(kind)
 
 
 @with_options()
@@ -53,10 +63,13 @@ class Cluster(BoundToProcess, Block):
         timeout: float = 30.0,
         **security: Unpack[SecurityConfig],
     ) -> None:
-        self._operations = ClusterOperations(
-            bootstrap_servers, client_id, request_timeout_ms, timeout, security, BlockingRuntime
+        self._operations = _Operations(
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            timeout=timeout,
+            **security,
         )
-        self._runtime = self._operations.runtime
 
     # ---- any request
 
@@ -120,17 +133,25 @@ class Cluster(BoundToProcess, Block):
         """Create topics, and wait until every partition has a leader. `topics` maps a name to a number of
         partitions.
         """
-        run_to_end(self._operations.create_topics(topics, replication_factor, configs, exist_ok, timeout))
+        run_to_end(
+            self._operations.create_topics(
+                topics,
+                replication_factor=replication_factor,
+                configs=configs,
+                exist_ok=exist_ok,
+                timeout=timeout,
+            )
+        )
 
     def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
         """Add partitions to topics until they have these total numbers, and wait until each partition has a
         leader.
         """
-        run_to_end(self._operations.create_partitions(totals, timeout))
+        run_to_end(self._operations.create_partitions(totals, timeout=timeout))
 
     def delete_topics(self, topics: Sequence[str], *, timeout: float | None = None) -> None:
         """Delete topics and all of their records."""
-        run_to_end(self._operations.delete_topics(topics, timeout))
+        run_to_end(self._operations.delete_topics(topics, timeout=timeout))
 
     # ---- offsets and records
 
@@ -145,7 +166,7 @@ class Cluster(BoundToProcess, Block):
 
         The offset of an `OffsetAt` is None if all records are older than the requested time.
         """
-        return run_to_end(self._operations.list_offsets(wants, isolation, timeout))
+        return run_to_end(self._operations.list_offsets(wants, isolation=isolation, timeout=timeout))
 
     def fetch(
         self,
@@ -171,7 +192,14 @@ class Cluster(BoundToProcess, Block):
         """
         return run_to_end(
             self._operations.fetch(
-                wants, isolation, max_wait_ms, min_bytes, max_bytes, partition_max_bytes, lent, timeout
+                wants,
+                isolation=isolation,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                partition_max_bytes=partition_max_bytes,
+                lent=lent,
+                timeout=timeout,
             )
         )
 
@@ -183,7 +211,7 @@ class Cluster(BoundToProcess, Block):
         The request is not retried if the connection breaks. A broker accepts only one batch for each
         partition in a request.
         """
-        return run_to_end(self._operations.produce(partition, records, acks, timeout))
+        return run_to_end(self._operations.produce(partition, records, acks=acks, timeout=timeout))
 
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
@@ -194,7 +222,7 @@ class Cluster(BoundToProcess, Block):
         A value of `offsets` is an offset, a tuple (offset, metadata), or a `CommittedOffset`. Raises
         CommitFailed while the group has members.
         """
-        run_to_end(self._operations.commit_offsets(group, offsets, timeout))
+        run_to_end(self._operations.commit_offsets(group, offsets, timeout=timeout))
 
     def committed_offsets(
         self,
@@ -208,7 +236,7 @@ class Cluster(BoundToProcess, Block):
 
         Without `partitions`, all committed offsets of the group are returned.
         """
-        return run_to_end(self._operations.committed_offsets(group, partitions, timeout))
+        return run_to_end(self._operations.committed_offsets(group, partitions, timeout=timeout))
 
     # ---- groups
 
@@ -233,7 +261,7 @@ class Cluster(BoundToProcess, Block):
         Raises BrokerError for a group that has members or does not exist. Groups that stand before it in
         `names` are deleted even so.
         """
-        run_to_end(self._operations.delete_groups(names, timeout))
+        run_to_end(self._operations.delete_groups(names, timeout=timeout))
 
     # ---- plans
 
@@ -249,12 +277,12 @@ class Cluster(BoundToProcess, Block):
 
     def kill(self) -> None:
         """Close all connections as if the process had died, for tests and demos."""
-        self._runtime.kill()
+        self._operations.kill()
 
     # ---- inside
 
     def __str__(self) -> str:
-        return str(self._runtime)
+        return str(self._operations)
 
     def __repr__(self) -> str:
         return self._operations.describe(type(self).__name__)

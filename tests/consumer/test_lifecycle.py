@@ -712,7 +712,7 @@ def test_a_cancelled_request_leaves_nothing_behind(silent: str) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(cluster.topics(), 0.1)
             assert not cluster._runtime._open
-            assert cluster._operations.engine.runner.due() is None
+            assert cluster._runner.engine.runner.due() is None
             with pytest.raises(RequestTimedOut, match="Metadata"):
                 await cluster.topics(timeout=0.1)
 
