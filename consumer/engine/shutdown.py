@@ -1,7 +1,7 @@
 """Unsubscribe, after which a consumer may subscribe again, and close.
 
-* M98  Close leaves the group first, with its callbacks and commits. Then it closes the fetch sessions at the
-  brokers, then the connections. It ends within its timeout, whatever it waits for.
+* Close leaves the group first, with its callbacks and commits. Then it closes the fetch sessions at the
+  brokers, then the connections (M98). It ends within its timeout, whatever it waits for.
 * Every call of unsubscribe and close completes exactly once. If a commit failed during the call, the call
   fails with its error.
 """

@@ -2,8 +2,8 @@
 
 * A record counts as processed when poll is called again after poll has returned it. No commit is sent if no
   offset has changed.
-* M123 Any error is reported once, and the next interval commits again. An error that is not retriable is also
-  raised by the next poll. Java logs errors, and retries a retriable one after retry.backoff.ms.
+* Any error is reported once, and the next interval commits again (M123). An error that is not retriable is
+  also raised by the next poll.
 """
 
 from __future__ import annotations

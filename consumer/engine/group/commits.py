@@ -1,17 +1,18 @@
 """Offset commits: one queue, in the order of the calls, valid in every phase of a rebalance.
 
-* M130 Commits are sent one after the other. An older offset never overwrites a newer one.
-* M95  A commit of a member carries the member's identity at the time it is sent. During a rebalance it waits.
-  It is sent in the next generation if the member has kept all partitions of the commit, and otherwise fails
-  with CommitFailed. Java's consumer raises an error instead (`policy="java"`).
-* M3   Commits and JoinGroup use different connections. The coordinator may receive a commit after the next
-  generation has begun: ILLEGAL_GENERATION matters only if the member still has the identity that was sent.
+* Commits are sent one after the other, so that an older offset never overwrites a newer one (M130).
+* A commit of a member carries the member's identity at the time it is sent. During a rebalance it waits
+  (M95). It is sent in the next generation if the member has kept all partitions of the commit, and otherwise
+  fails with CommitFailed. With `policy="java"` it raises an error instead.
+* Commits and JoinGroup use different connections. The coordinator may receive a commit after the next
+  generation has begun: ILLEGAL_GENERATION matters only if the member still has the identity that was sent
+  (M3).
 * An offset belongs to the topic id of its topic at the time of the call. If the topic is re-created before
   the commit is sent, the offset is not committed (KIP-516).
 * Every commit completes: it succeeds, fails, times out, or fails when the consumer is closed. A commit of all
   positions fails if partitions with uncommitted records have been lost.
-* M129 Retriable errors are retried with a growing backoff until the timeout of the commit. A lost coordinator
-  is looked up again.
+* Retriable errors are retried with a growing backoff until the timeout of the commit (M129). A lost
+  coordinator is looked up again.
 * The initial commits of partitions without a commit use the same queue (`initial_commits`), and so do
   automatic commits (`auto_commit`).
 """

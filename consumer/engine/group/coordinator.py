@@ -1,10 +1,10 @@
 """The coordinator of the group: one lookup at a time, with one backoff.
 
-* M28  The coordinator is looked up only when a part of the engine needs it, and never without a group. The
-  wait between two lookups grows with every failure. A lookup counts as a failure until the node that it
+* The coordinator is looked up only when a part of the engine needs it, and never without a group. The wait
+  between two lookups grows with every failure (M28). A lookup counts as a failure until the node that it
   returned has answered a request. So the wait also grows if two brokers keep naming each other.
-* M26  A broker remains the coordinator until it denies that or cannot be reached. Then requests in flight on
-  the group's connection to it fail immediately.
+* A broker remains the coordinator until it denies that or cannot be reached. Then requests in flight on the
+  group's connection to it fail immediately (M26).
 * A coordinator that cannot write offsets at the moment is verified: another broker is asked for the
   coordinator. The requests in flight fail only if the response names another node. Heartbeats continue during
   the verification.

@@ -1,6 +1,6 @@
 """Initial commits: a partition without a commit gets one before its first record is returned.
 
-* M206 Without an initial commit, a crash before the application's first commit would skip records: "latest"
+* Without an initial commit (M206), a crash before the application's first commit would skip records: "latest"
   would then mean a later end of the log (M203). Start offsets that are looked up together are committed
   together. So every record of a new partition is read, whatever step a crash follows (M209).
 * A commit without a response, or with the identity of another generation, is retried with a growing backoff.

@@ -1,10 +1,9 @@
 """The subscription of the application (topics or a pattern), and the topic metadata for the member.
 
-* M201 A pattern has to match whole topic names. Once a Metadata response has listed all topics, the pattern
-  is matched again after every response. Internal topics do not match unless `exclude_internal_topics` is off.
-* M92  The member receives the partition counts and ids of the topics, and with `client_rack` their replicas'
-  racks.
-* M200 Metadata is kept for the subscription, and for a leader also for the topics of all members.
+* A pattern is matched for the first time when a Metadata response has listed all topics (M201).
+* The member receives the partition counts and ids of the topics, and with `client_rack` their replicas' racks
+  (M92).
+* Metadata is kept for the topics of the subscription, and for a leader for the topics of all members (M200).
 """
 
 from __future__ import annotations

@@ -334,7 +334,7 @@ def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
 @pytest.mark.rule("M130")
 @pytest.mark.parametrize(("options", "once", "sent"), [(JAVA, True, 1), (JAVA, False, 2), (KPROTO, False, 2)])
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
-def test_an_asynchronous_commit_is_not_retried(
+def test_an_asynchronous_commit_is_retried_by_kprotos_policy_only(
     options: dict[str, Any], once: bool, sent: int, code: ErrorCode
 ) -> None:
     """With kproto's policy the commit is retried, and later commits wait for it."""
