@@ -11,11 +11,11 @@ next `Tick`. The parts share a `ClientCore` and never read a clock: `network` (c
 `group` (membership, coordinator, commits), `positions` (start offsets, validation, topic changes), `fetch`
 (fetcher, collector), `admin` (plans) and `shutdown` (unsubscribe and close). Each file lists its rules.
 
-* An invalid event raises before anything has changed.
+* An invalid event raises an error and changes nothing.
 * Deadlines are handled before the event is applied. After a pause of the process (SIGSTOP, a closed laptop)
   the member therefore loses expired partitions before any of their records is returned.
-* Each part only visits partitions that have changed or whose deadline has passed, so the cost of an event
-  does not depend on the number of other partitions.
+* Each part of the engine only visits partitions that have changed or whose deadline has passed. So the cost
+  of an event does not depend on the number of other partitions.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NO_GROUP = "this consumer has no group_id: give one, or use assign()"
 
 
 class ConsumerEngine:
-    """One consumer. Only `step` changes it."""
+    """The engine of one consumer. Only `step` changes it."""
 
     def __init__(
         self,
@@ -105,8 +105,8 @@ class ConsumerEngine:
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
         self._raised = False  # Whether the last poll with a result raised an error.
-        # The earliest deadline of all parts. 0 means that it must be computed again, infinity that there is
-        # none.
+        # The earliest deadline of all parts (ms): 0 if it must be computed again, infinity without a
+        # deadline.
         self.no_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
 
@@ -128,13 +128,13 @@ class ConsumerEngine:
     def assignment_deadline(self) -> int | None:
         """Return the time (ms) at which the member loses its partitions.
 
-        Responses of the coordinator and polls postpone this time. The result is None if no such deadline
-        runs.
+        Responses of the coordinator postpone this time, and so do polls. The result is None if the member
+        cannot lose partitions by a timeout.
         """
         return self.group.assignment_deadline() if self.group_status.in_group else None
 
     def may_have_lost_partitions(self, now: int) -> bool:
-        """Return whether the application does not know yet that partitions are lost.
+        """Return whether partitions are lost and the application has not been notified of the loss yet.
 
         Partitions whose deadline has passed count as well, because the next step loses them.
         """
@@ -183,7 +183,8 @@ class ConsumerEngine:
     def _trusted_topic_id(self, topic: str) -> UUID | None:
         """Return the topic's id, or None if this consumer does not read the topic.
 
-        An id from an earlier use is not trusted: the topic may have been re-created.
+        An id that was received before the consumer last stopped reading the topic is not trusted, because the
+        topic may have been re-created.
         """
         return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 
@@ -220,7 +221,7 @@ class ConsumerEngine:
                 self._raised = False
                 core.actions.append(Deliver(rows, columns, core.partitions.losses))
                 return
-            # Records that were skipped (aborted, compacted) count as processed.
+            # Records that poll skips (aborted or compacted ones) count as processed.
             core.partitions.mark_processed()
             self._visit_dirty()
             error = self._next_error(include_raised=True)
@@ -249,7 +250,8 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
-        # only transaction markers, or a corrupt batch: the caller sends PollBegan, Take and PollEnded
+        # The fetch has only transaction markers, or an invalid batch. The caller sends PollBegan, Take and
+        # PollEnded.
         if not records:
             self.no_deadline_before = 0
             return
@@ -262,14 +264,14 @@ class ConsumerEngine:
             self.no_deadline_before = 0
 
     def _refill_buffers(self) -> None:
-        """Update the fetcher after buffers were emptied, and settle if a partition needs more than that."""
+        """Update the fetcher for emptied buffers; call `settle` if a partition needs other parts as well."""
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}
         try:
             for partition, state in touched.items():
                 if state.error is not None or not self.fetcher.on_records_returned(state):
                     partitions.dirty[partition] = state
-        except BaseException:  # Ctrl-C: settle these partitions later
+        except BaseException:  # Ctrl-C: the next step visits these partitions
             partitions.dirty.update(touched)
             raise
         if partitions.dirty:
@@ -279,9 +281,10 @@ class ConsumerEngine:
             self.fetcher.pump()
 
     def _next_error(self, *, include_raised: bool) -> KprotoError | None:
-        """Return the next error that poll must raise, or None.
+        """Return the next error for poll to raise, or None.
 
-        If `include_raised` is true, an error that was raised before counts while it still blocks a partition.
+        If `include_raised` is true, the result may be an error that poll has raised before and that still
+        blocks a partition or the group.
         """
         error = self.core.pop_error() or (self.group_status.group_error if include_raised else None)
         return error or self.collector.error(include_raised=include_raised)
@@ -290,7 +293,7 @@ class ConsumerEngine:
         self._run_next_callback()
 
     def _run_next_callback(self) -> bool:
-        """Start the next rebalance callback. Return False if none waits."""
+        """Start the next rebalance callback. Return False if no callback can start."""
         call = self.group.start_callback()
         if call is not None:
             self.core.actions.append(call)
@@ -307,7 +310,7 @@ class ConsumerEngine:
         for partition, offset in event.offsets.items():
             state = self.core.partitions.get(partition)
             if state is not None and state.has_position:
-                # an explicit commit may have marked more records as processed
+                # An explicit commit may have marked further records as processed; they are not rewound.
                 offset = max(offset, state.processed or 0)
                 if offset < state.position:
                     state.rewind(offset)
@@ -415,7 +418,7 @@ class ConsumerEngine:
         self.group.subscription.on_metadata(requested)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
-        """Handle the Metadata response of a plan; topics that this consumer does not read are ignored."""
+        """Apply the Metadata response of a plan to the topics that this consumer reads."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 
@@ -454,7 +457,7 @@ class ConsumerEngine:
         self.shutdown.complete_unsubscribe()
 
     def _visit_dirty(self) -> None:
-        """Let each part update its view of the dirty partitions, which have changed."""
+        """Notify each part of the partitions that have changed (the dirty ones)."""
         positions = self.core.partitions
         while positions.dirty:
             touched = positions.dirty
@@ -471,7 +474,7 @@ class ConsumerEngine:
                 raise
 
     def handle_deadlines(self) -> None:
-        """Handle the deadlines of partitions, group and close that have passed."""
+        """Handle the deadlines that have passed: those of partitions, of the group and of close."""
         if self.closed:
             return
         core = self.core
@@ -505,10 +508,11 @@ class ConsumerEngine:
         return min([at for at in times if at is not None], default=None)
 
     def take_actions(self) -> list[Action]:
-        """Remove and return the actions of this step, including those of the network."""
+        """Remove and return the actions of this step, including those of the network client."""
         core = self.core
         if core.network.actions:
-            # One assignment: if Ctrl-C came between two, the requests would be sent twice.
+            # One assignment takes the actions and clears them. If Ctrl-C came between two assignments, the
+            # requests would be sent twice.
             core.actions, core.network.actions = [*core.actions, *core.network.actions], []
         if self.runner.ended:
             core.actions.extend(self.runner.take())
@@ -598,8 +602,8 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     core.now, engine.no_deadline_before = now, 0
     engine.handle_deadlines()
     TABLE[type(event)](engine, event)
-    # Bytes without a complete response change nothing for the parts. Neither does the end of a poll, nor its
-    # beginning, which a `Take` follows.
+    # These events change nothing for the other parts: bytes without a complete response, the end of a poll,
+    # and its beginning, because a `Take` follows.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.dirty:
         engine.settle()

@@ -61,7 +61,7 @@ class ClientCore(Generic[Options]):
     ) -> None:
         self.options = options
         self.network = network
-        # Wall clock, in milliseconds since 1970.
+        # The wall clock: it returns milliseconds since 1970.
         self.wall = wall or self.clock
         self.now = 0
         self.random = random or Random()
@@ -88,7 +88,7 @@ class ClientCore(Generic[Options]):
         return self.now
 
     def next_retry_at(self, failures: int) -> int:
-        """Return the time (ms) of the next attempt after `failures` failures in a row.
+        """Return the time (ms) of the next attempt after this number of failures in a row.
 
         Partitions that fail at the same moment get the same time, so that one request retries them together.
         """
@@ -135,7 +135,10 @@ class ClientCore(Generic[Options]):
     def report_failure(
         self, request: str, why: str, partition: TopicPartition | None = None, *, repeated: bool
     ) -> None:
-        """Report a failed request that will be retried. `repeated`: the previous attempt failed as well."""
+        """Report a failed request that will be retried.
+
+        `repeated` says whether the previous attempt failed as well.
+        """
         self.failure_reports.add_failure(request, why, self.now, partition, repeated=repeated)
 
     def pop_error(self) -> KprotoError | None:
@@ -143,7 +146,7 @@ class ClientCore(Generic[Options]):
         return self.errors.popitem(last=False)[1] if self.errors else None
 
     def wake_poll(self) -> None:
-        """Wake a poll that waits: records, an error or a callback may be ready for it."""
+        """Wake a waiting poll, because records, an error or a callback may be ready."""
         if not any(isinstance(action, Wake) for action in self.actions):
             self.actions.append(Wake())
 

@@ -1,4 +1,4 @@
-"""The reaction of each part of a client to each error code.
+"""Tables that say what a client does after an error code: one table per kind of request.
 
 Kafka marks codes as retriable and as a sign of stale metadata (`kproto.error_codes`). The table of a request
 only lists the codes whose action does not follow from these marks. Unknown codes are raised.
@@ -35,7 +35,8 @@ class ErrorAction(Enum):
     )
     RENUMBER = "renumber"  # the broker does not know this sequence: assign new sequence numbers
     ABORT = "abort"  # the transaction can only be aborted; the next one can succeed
-    # raise the error; the next retry comes late, because usually only an operator can fix the cause
+    # raise the error; the next retry follows after the longest backoff, because usually only an operator can
+    # fix the cause
     RAISE = "raise"
 
 
@@ -49,11 +50,12 @@ _GROUP: Row = {
     E.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.RETRY,
 }
 
-# Fetch (FetchCollector.handleInitializeErrors). CORRUPT_MESSAGE is raised, as in Java.
+# Fetch, as in FetchCollector.handleInitializeErrors. CORRUPT_MESSAGE is raised, as in Java.
 FETCH: Row = {
     E.OFFSET_OUT_OF_RANGE: ErrorAction.RESET_OFFSET,
     E.CORRUPT_MESSAGE: ErrorAction.RAISE,
-    # Kafka does not mark this code as retriable, but the client or the broker soon gets newer metadata.
+    # Kafka does not mark this code as retriable. The client retries, because it or the broker soon gets newer
+    # metadata.
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
@@ -76,7 +78,7 @@ OFFSET_FETCH: Row = _GROUP
 OFFSET_COMMIT: Row = {
     **_GROUP,
     E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
-    # The topic was deleted: a retry does not help, so the error is raised.
+    # The topic was deleted. A retry would fail as well, so the error is raised.
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RAISE,
     E.UNKNOWN_TOPIC_ID: ErrorAction.REFRESH_METADATA,
     E.REBALANCE_IN_PROGRESS: ErrorAction.REJOIN,
@@ -88,7 +90,7 @@ OFFSET_COMMIT: Row = {
 # Admin requests to coordinators: KafkaAdminClient.listGroups, Describe- and DeleteConsumerGroupsHandler.
 GROUPS: Row = _GROUP
 
-# FindCoordinator (AbstractCoordinator.FindCoordinatorResponseHandler): the retry may go to any broker.
+# FindCoordinator, as in AbstractCoordinator.FindCoordinatorResponseHandler. The retry may go to any broker.
 FIND_COORDINATOR: Row = {
     **_GROUP,
     E.COORDINATOR_NOT_AVAILABLE: ErrorAction.RETRY,
@@ -108,15 +110,16 @@ CONTROLLER: Row = {
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RAISE,
 }
 
-# Produce (Sender.completeBatch). The other codes follow Kafka's marks.
+# Produce (Sender.completeBatch). Kafka's marks determine the action after the other codes.
 PRODUCE: Row = {
-    E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.USE,  # the log has the batch from an earlier attempt
+    # the log contains the batch from an earlier attempt, so the batch has succeeded
+    E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.USE,
     E.MESSAGE_TOO_LARGE: ErrorAction.SPLIT_BATCH,
     E.RECORD_LIST_TOO_LARGE: ErrorAction.SPLIT_BATCH,
     # KIP-467: the response may name the invalid records.
     E.INVALID_RECORD: ErrorAction.DROP_INVALID_RECORDS,
     E.INVALID_TIMESTAMP: ErrorAction.DROP_INVALID_RECORDS,
-    # TransactionManager.canRetry, for a producer without transactions.
+    # Produce of a producer without transactions, as in TransactionManager.canRetry.
     E.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorAction.RENUMBER,
     E.UNKNOWN_PRODUCER_ID: ErrorAction.RENUMBER,
     E.INVALID_PRODUCER_EPOCH: ErrorAction.RENUMBER,

@@ -31,7 +31,8 @@ class Subscribe(msgspec.Struct, frozen=True):
 class Assign(msgspec.Struct, frozen=True):
     """Assign partitions by hand, each with its start offset.
 
-    If the offset is None, a partition starts at its committed offset, or where the reset policy says.
+    A partition whose offset is None starts at its committed offset. Without a commit the reset policy chooses
+    the offset.
     """
 
     partitions: Mapping[TopicPartition, int | None]
@@ -52,7 +53,7 @@ class PollBegan(msgspec.Struct, frozen=True):
 
 
 class PollEnded(msgspec.Struct, frozen=True):
-    """The application left poll. The interval max.poll.interval.ms starts."""
+    """The application left poll. From now on max.poll.interval.ms limits the time until the next poll."""
 
 
 class Take(msgspec.Struct, frozen=True):
@@ -68,17 +69,20 @@ class Take(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """A complete poll in one step, for the case that records are buffered and no deadline is due.
+    """A complete poll in one step. It succeeds if records are buffered and no deadline is due.
 
-    The engine returns a `Deliver` if it could serve the poll. Otherwise the caller sends `PollBegan`, `Take`
-    and `PollEnded`.
+    If the poll succeeds, the engine returns a `Deliver`. Otherwise the caller sends `PollBegan`, `Take` and
+    `PollEnded`.
     """
 
     limit: int
 
 
 class ServeListener(msgspec.Struct, frozen=True):
-    """Start the next rebalance callback during close or unsubscribe. Unlike `Take` it returns no records."""
+    """Start the next rebalance callback during close or unsubscribe.
+
+    Unlike after a `Take`, no records are returned.
+    """
 
 
 class ListenerReturned(msgspec.Struct, frozen=True):
@@ -105,14 +109,17 @@ class Processed(msgspec.Struct, frozen=True):
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """Return the records of the current poll again: they did not reach the application.
+    """The records of the current poll did not reach the application, and the next poll returns them again.
 
     The caller sends this event after an interrupt, or if its task was cancelled.
     """
 
 
 class Seek(msgspec.Struct, frozen=True):
-    """Set the position to `offset`. A seek in an unassigned partition waits for its assignment."""
+    """Set the position to `offset`.
+
+    The seek of an unassigned partition waits until the partition is assigned.
+    """
 
     partition: TopicPartition
     offset: int
@@ -122,7 +129,8 @@ class Seek(msgspec.Struct, frozen=True):
 class SeekTo(msgspec.Struct, frozen=True):
     """Set positions to "earliest", "latest", "committed" or a timestamp in ms since 1970.
 
-    The offset is looked up before the next fetch. Empty `partitions` means all assigned ones.
+    The offset is looked up before the next fetch. If `partitions` is empty, the event applies to all assigned
+    partitions.
     """
 
     partitions: frozenset[TopicPartition]
@@ -154,7 +162,7 @@ class Run(msgspec.Struct, frozen=True):
     """Run a plan of `engine.admin` over the consumer's connections. The `Done` contains its result."""
 
     token: object
-    plan: Any  # A Plan[R]. The `Done` contains the R.
+    plan: Any  # A Plan[R]. The value of the `Done` is the R.
     timeout_ms: int
 
 
@@ -210,7 +218,7 @@ Event = (
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Return these records from poll. `losses` is the number of partitions that were released until now."""
+    """Return these records from poll. `losses` is the consumer's count of released partitions so far."""
 
     rows: list[ConsumerRecord]
     columns: list[ColumnBatch]
@@ -246,11 +254,11 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """Wake a poll that waits: records, an error or a callback may be ready for it."""
+    """Wake a waiting poll, because records, an error or a callback may be ready."""
 
 
 class CallBack(msgspec.Struct, frozen=True):
-    """Call this function while no lock is held. It is a delivery callback of the producer."""
+    """Call this function, a delivery callback of the producer, while no lock is held."""
 
     callback: Callable[[], object]
 

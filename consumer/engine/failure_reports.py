@@ -1,11 +1,11 @@
-"""Reports of requests that keep failing while they are retried without end.
+"""Reports of requests that keep failing and are retried indefinitely.
 
     reports.add_failure("OffsetCommit", "orders-0 was answered with ...", now, partition, repeated=False)
 
 Rules:
 
 * Every request that is retried indefinitely reports each failed attempt here. `repeated` says whether the
-  previous attempt failed too. A request kind without further failures counts as recovered.
+  previous attempt failed too. A kind of request that does not fail again counts as recovered.
 * A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions, with request, reason
   and duration. While the failure lasts, the report is repeated after growing intervals.
 * No timer is needed, because each retry that fails calls `add_failure` again.
@@ -37,8 +37,8 @@ class _Failure(msgspec.Struct, eq=False):
 class FailureReports:
     """Collects failures and calls `send_report(partitions, reason)` for those that last.
 
-    `pause_ms` is the longest interval between two attempts. A failure counts as ended after a longer interval
-    without another one.
+    `pause_ms` is the longest interval between two attempts. A failure counts as ended if no further attempt
+    has failed for longer than that.
     """
 
     def __init__(self, send_report: Callable[[Iterable[TopicPartition], str], None], pause_ms: int) -> None:
@@ -58,7 +58,8 @@ class FailureReports:
         if not repeated:
             for (name, _), failure in self._failures.items():
                 if name == request:
-                    failure.since.pop(partition, None)  # the partition has had a successful attempt since
+                    # an attempt for the partition has succeeded since its last failure
+                    failure.since.pop(partition, None)
         since, last = failure.since.get(partition, (now, now))
         if not repeated or now - last > self._pause_ms:
             since = now
@@ -67,7 +68,7 @@ class FailureReports:
             self._report(request, why, failure, now)
 
     def _report(self, request: str, why: str, failure: _Failure, now: int) -> None:
-        """Report all partitions for which `request` keeps failing for the same reason."""
+        """Report the partitions for which `request` keeps failing for this reason."""
         failure.since = {
             partition: at for partition, at in failure.since.items() if now - at[1] <= self._pause_ms
         }

@@ -37,13 +37,14 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 def read_metadata(
     view: ClusterView, topics: Iterable[str] | None, clock: Callable[[], int]
 ) -> Plan[ClusterView]:
-    """Read metadata from any broker; every known address is tried before this fails."""
+    """Read metadata from any broker. The plan tries every known address before it fails."""
     wanted = None if topics is None else list(topics)
     while True:
         [call] = yield [Ask(metadata_request(wanted))]
         response = expect_response(MetadataResponse, call)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
-            view.brokers = {}  # KIP-1102: continue with the bootstrap addresses
+            # KIP-1102: the broker asks the client to start again at the bootstrap addresses
+            view.brokers = {}
             yield Rest(f"Metadata was answered with {describe(response.error_code)}")
         elif not response.brokers:
             yield Rest(f"the broker at {call.address} lists no brokers yet")
@@ -62,7 +63,8 @@ def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], i
         missing = [name for name in names if not is_complete(view, name)]
         if not missing:
             return
-        # Older errors do not count: authorization may have been granted since.
+        # Only errors of a response that this plan has requested count. An older error may be outdated, for
+        # example because authorization has been granted since.
         denied = [
             (name, topic.error_code)
             for name in missing
@@ -89,7 +91,7 @@ def is_complete(view: ClusterView, name: str) -> bool:
 def await_partitions(
     view: ClusterView, partitions: Iterable[TopicPartition], clock: Callable[[], int]
 ) -> Plan[None]:
-    """Wait for the topics as `await_topics` does. Raises UnknownTopic for a missing partition."""
+    """Wait for the topics as `await_topics` does. Raises UnknownTopic for a partition that does not exist."""
     wanted = list(partitions)
     yield from await_topics(view, (partition.topic for partition in wanted), clock)
     for partition in wanted:
@@ -119,7 +121,7 @@ def leader_of(view: ClusterView, partition: TopicPartition, clock: Callable[[], 
 
 
 def find_coordinator(view: ClusterView, group: str, clock: Callable[[], int], key_type: int = 0) -> Plan[int]:
-    """Return the node id of the coordinator, once its address is known."""
+    """Return the node id of the coordinator of a group or transactional id. Its address is then known."""
     while True:
         [call] = yield [Ask(coordinator_request(group, key_type))]
         response = expect_response(FindCoordinatorResponse, call)
@@ -143,7 +145,10 @@ Route = int | tuple[str, str] | tuple[str, str, int] | str | None
 def request(
     view: ClusterView, message: Message | Prepared, route: Route, clock: Callable[[], int]
 ) -> Plan[tuple[Message, int]]:
-    """Send one request where `route` says; return (response, version). A lost connection is not retried."""
+    """Send one request to the broker that `route` names; return (response, version).
+
+    The plan does not retry the request after a lost connection.
+    """
     node: int | None = None
     if isinstance(route, int):
         node = route
@@ -162,6 +167,7 @@ def request(
         )
     [call] = yield [Ask(message, node=node)]
     if node is not None and isinstance(call.error, ConnectionFailed):
-        # The next request for this broker then reads its address and the leaders of its partitions again.
+        # The broker is removed from the view, so that the next request for it reads the broker's address and
+        # the leaders again.
         view.brokers.pop(node, None)
     return expect_response(Message, call), call.version

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AdminEngine:
-    """The connections to one cluster, and the plans that use them. Only `step` changes it."""
+    """The connections to one cluster, and the plans that use them. Only `step` changes this object."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class AdminEngine:
         self.network.finished.clear()
 
     def due(self) -> int | None:
-        """Return when to send the next Tick."""
+        """Return when to send the next Tick (ms), or None."""
         times = (self.network.next_deadline(), self.runner.due())
         return min((at for at in times if at is not None), default=None)
 

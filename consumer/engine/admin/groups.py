@@ -1,4 +1,4 @@
-"""Plans for groups: list, describe, lag and deletion."""
+"""Plans for groups: they list, describe and delete groups, and compute their lag."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ DEAD = "Dead"
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
-    """A group as its coordinator lists it.
+    """A group, as its coordinator returned it in ListGroups.
 
-    `state` is as in `Group`, None from brokers before 2.6. `protocol_type` is "consumer" for consumers,
-    "connect" for Kafka Connect, and "" for a group that only has committed offsets.
+    `state` has the values of `Group.state`; it is None from brokers before 2.6. `protocol_type` is "consumer"
+    for consumers, "connect" for Kafka Connect, and "" for a group that only has committed offsets.
     """
 
     name: str
@@ -60,12 +60,12 @@ class GroupMember(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A group, as its coordinator described it.
+    """A group with its members, committed offsets and lag, as its coordinator described it.
 
     `state` is Kafka's word: Empty, PreparingRebalance, CompletingRebalance, Stable, or Dead for a group that
-    does not exist. `committed` has offsets of the *next* record to read. `lag` is the number of records that
-    the group has not committed, for every partition of the topics that have a commit or are assigned. In a
-    partition without a commit all records count.
+    does not exist. A committed offset is that of the *next* record to read. `lag` is the number of records
+    that the group has not committed, for every partition of the topics that have a commit or are assigned. In
+    a partition without a commit all records count.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def owners(self) -> dict[TopicPartition, str]:
-        """Partition -> member id of its owner."""
+        """Map each partition to the member id of its owner."""
         return {partition: member.member_id for member in self.members for partition in member.partitions}
 
 
@@ -216,7 +216,7 @@ def _request_coordinator(
 
 
 def _assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Return the partitions of an encoded assignment."""
+    """Return the partitions of an assignment, which is encoded as in SyncGroup."""
     return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else ()
 
 

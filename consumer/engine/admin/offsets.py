@@ -43,7 +43,7 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, tuple[int, int | None, str]],
     clock: Callable[[], int],
 ) -> Plan[None]:
-    """Commit offsets without being a member, while the group has no members or does not exist."""
+    """Commit offsets without being a member. The group must have no members, or not exist."""
     if not offsets:
         return
     while True:
@@ -74,7 +74,7 @@ def commit_offsets(
 def _refresh_recreated(
     view: ClusterView, errors: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[None]:
-    """Refresh the metadata of re-created topics: their ids have changed."""
+    """Read the metadata of topics that have been re-created, because their ids have changed."""
     topics = {partition.topic for partition, code in errors.items() if code == ErrorCode.UNKNOWN_TOPIC_ID}
     if topics:
         yield from read_metadata(view, topics, clock)
@@ -90,10 +90,10 @@ def committed_offsets(
     on_coordinator: Callable[[int], object] | None = None,
     by_name: bool = False,
 ) -> Plan[dict[TopicPartition, CommittedOffset | None]]:
-    """Return the group's committed offsets, None for a partition without one; by default of all partitions.
+    """Return the committed offsets of these partitions, or of all partitions; None means no commit.
 
-    `coordinator` is the node to try first, if it is known. `on_coordinator` is called with a node that was
-    looked up. With `by_name` the request identifies topics by name (up to version 9).
+    `coordinator` is the node to try first, if it is known. If the plan looks the coordinator up, it calls
+    `on_coordinator` with the node. With `by_name` the request identifies topics by name (up to version 9).
     """
     wanted = None if partitions is None else set(partitions)
     while True:

@@ -1,4 +1,4 @@
-"""The steps of plans: `Ask` and `Rest`. The package lists the rules."""
+"""The steps of plans: `Ask` and `Rest`. The package's docstring lists the rules of plans."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Plan = Generator[list[Ask] | Rest, Answers, R]
 
 
 def expect_response(kind: type[R], call: Call) -> R:
-    """Return the response of the call, which must be a `kind`. Raises the call's error."""
+    """Return the response of the call, which must be an instance of `kind`. Raises the call's error."""
     if call.error is not None:
         raise call.error
     if not isinstance(call.response, kind):
@@ -58,7 +58,7 @@ def may_repeat(call: Call) -> bool:
 
 
 def pause_after_error(row: Row, code: int, request: str, detail: str) -> Rest:
-    """Return the pause after a retriable error code. Raises BrokerError for any other."""
+    """Return the pause after a retriable error code. Raises BrokerError for any other code."""
     if action_for(row, code) in (
         ErrorAction.RETRY,
         ErrorAction.REFRESH_METADATA,
@@ -69,5 +69,5 @@ def pause_after_error(row: Row, code: int, request: str, detail: str) -> Rest:
 
 
 def pause_for_missing(request: str, item: TopicPartition | str) -> Rest:
-    """Return the pause after a response that does not contain what was requested."""
+    """Return the pause after a response that does not contain the requested `item`."""
     return Rest(f"the response to {request} does not contain {item}")

@@ -1,4 +1,4 @@
-"""Plans for partitions: offsets of timestamps, and raw batches."""
+"""Plans for partitions: they look up offsets of timestamps, and fetch and append encoded batches."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from .plan import (
 )
 
 T = TypeVar("T")
-# Partition -> (error code, result).
+# The entries of a response: pairs of a partition and its (error code, result).
 Answers: TypeAlias = Iterator[tuple[TopicPartition, tuple[int, T]]]
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -92,7 +92,7 @@ def list_offsets(
     isolation: str,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, OffsetAt]]:
-    """Return the offsets of these timestamps, from each partition's leader."""
+    """Return the offset of a timestamp for each partition, from the partition's leader."""
 
     def request(timestamps: Mapping[TopicPartition, int]) -> Message | Prepared:
         return list_offsets_request(view, timestamps, ISOLATION[isolation], timeout_ms)
@@ -102,7 +102,8 @@ def list_offsets(
             for entry in topic.partitions:
                 partition = TopicPartition(topic.name, entry.partition_index)
                 if not entry.error_code and entry.offset < 0 and times.get(partition) in (EARLIEST, LATEST):
-                    continue  # every log has a start and an end: the response is invalid
+                    # every log has a first and an end offset, so an entry without an offset is invalid
+                    continue
                 offset_at = OffsetAt(
                     entry.offset if entry.offset >= 0 else None,
                     entry.timestamp if entry.timestamp >= 0 else None,
@@ -117,7 +118,7 @@ def list_offsets(
 def epoch_ends(
     view: ClusterView, wants: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartition, int | None]]:
-    """Return where these leader epochs end in the leaders' logs; None if that is unknown."""
+    """Return the end offset of a leader epoch for each partition, from its leader; None if unknown."""
 
     def read(call: Call) -> Answers[int | None]:
         for topic in expect_response(OffsetForLeaderEpochResponse, call).topics:
@@ -139,7 +140,7 @@ def _from_leaders(
     request: Callable[[Mapping[TopicPartition, int]], Message | Prepared],
     read: Callable[[Call], Answers[T]],
 ) -> Plan[dict[TopicPartition, T]]:
-    """Return the results of a request to each partition's leader, retried until all are complete."""
+    """Send a request to the leaders of the partitions, and retry it until each partition has a result."""
     pending = dict(wants)
     results: dict[TopicPartition, T] = {}
     attempts: dict[TopicPartition, int] = {}
@@ -205,10 +206,10 @@ def fetch(
     partition_max_bytes: int,
     lent: bool = False,
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
-    """Fetch once from each leader, without a session. Partition errors are part of the result.
+    """Fetch once from each leader, without a fetch session. Errors of partitions are part of the result.
 
-    The result also contains the error of a partition whose leader has moved. The next fetch of the partition
-    refreshes its metadata first.
+    An error because a partition's leader has moved is part of the result, too. The next fetch of the
+    partition refreshes its metadata first.
     """
     yield from await_partitions(view, wants, clock)
     nodes: dict[int, dict[TopicPartition, int]] = {}
@@ -313,8 +314,8 @@ def produce(
             Ask(Prepared(ProduceRequest, build), node=view.leader(partition), max_version=max_version)
         ]
         if may_repeat(call):
-            # The records may have arrived; only an idempotent producer may send them again. The next request
-            # looks up the leader first.
+            # The broker may have appended the records, and only an idempotent producer may send them again.
+            # The next request reads the leader from fresh metadata.
             view.forget_leader(partition)
             raise call.error or RequestTimedOut("Produce", timeout_ms)
         entry = consistent_values(

@@ -9,7 +9,8 @@ Rules:
 * Every plan ends in exactly one `Done`: with its result, its error, or RequestTimedOut, which names the
   request or the reason that the plan was waiting for. Only `drop` ends a plan without `Done`.
 * An exception in a plan ends that plan only, even if it is not an error of this library.
-* A plan continues as soon as the last of its calls has ended. Its pauses grow by the owner's backoff.
+* A plan continues as soon as the last of its calls has ended. The owner's backoff determines its pauses,
+  which grow.
 * Deadlines and pauses are in a heap, so plans that wait cost no time.
 * When a plan has updated the metadata, `on_metadata` is called with the topics.
 """
@@ -38,15 +39,18 @@ class _Job:
         self.deadline = deadline
         self.timeout_ms = timeout_ms
         self.calls: list[Call] = []
-        self.open = 0  # calls without a response
-        self.pauses = 0  # pauses in a row
+        self.open = 0  # Number of calls without a response.
+        self.pauses = 0  # Number of pauses so far.
         self.over = False
         self.what = "the cluster"
         self.why = ""
 
 
 class PlanRunner:
-    """The running plans of one client. `backoff(n)` returns the ms of pause n of a plan, from 0."""
+    """The running plans of one client.
+
+    `backoff(n)` returns the length (ms) of a plan's pause number n; the first one has number 0.
+    """
 
     def __init__(
         self, network: NetworkClient, clock: Callable[[], int], backoff: Callable[[int], int]
@@ -56,10 +60,11 @@ class PlanRunner:
         self._backoff = backoff
         self.on_metadata: Callable[[frozenset[str]], None] = lambda topics: None
         self._jobs: dict[object, _Job] = {}
-        # (time, number, job): deadlines and ends of pauses. Entries of ended jobs are skipped.
+        # A heap of (time, number, job), with the deadlines and the ends of pauses. `number` orders equal
+        # times. Entries of ended jobs are skipped.
         self._due: list[tuple[int, int, _Job]] = []
         self._number = 0
-        # The plans that ended since the last `take`.
+        # The results of the plans that have ended since the last `take`.
         self.ended: list[Done] = []
 
     def start(self, token: object, plan: Plan[Any], timeout_ms: int) -> None:
@@ -70,7 +75,7 @@ class PlanRunner:
         self._advance(job, None)
 
     def drop(self, token: object) -> None:
-        """Cancel a plan without `Done`."""
+        """Cancel a plan. It gets no `Done`."""
         job = self._jobs.pop(token, None)
         if job is not None:
             job.over = True
@@ -101,7 +106,7 @@ class PlanRunner:
                 self._advance(job, [])
 
     def due(self) -> int | None:
-        """Return when the next pause or deadline of a plan ends (ms), or None."""
+        """Return the next time (ms) at which a plan's pause ends or its deadline passes, or None."""
         while self._due and self._due[0][2].over:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
@@ -111,7 +116,7 @@ class PlanRunner:
         heapq.heappush(self._due, (when, self._number, job))
 
     def _advance(self, job: _Job, answers: list[Call] | None) -> None:
-        """Run the plan until it waits for calls or a pause."""
+        """Run the plan until it waits for calls or for the end of a pause."""
         try:
             while True:
                 step = next(job.plan) if answers is None else job.plan.send(answers)
@@ -126,7 +131,7 @@ class PlanRunner:
                 answers = []
         except StopIteration as end:
             self._end(job, end.value, None)
-        except BaseException as error:  # also SystemExit: the caller of the plan receives it
+        except BaseException as error:  # SystemExit included: the caller of the plan receives every exception
             self._end(job, None, error)
 
     def _ask(self, job: _Job, asks: list[Ask]) -> None:
@@ -153,7 +158,7 @@ class PlanRunner:
         job.what = job.calls[0].name
 
     def _on_call_ended(self, job: _Job) -> None:
-        """Continue the plan after its last call."""
+        """Continue the plan if the call that ended was the last one that it waited for."""
         job.open -= 1
         if job.over or job.open:
             return
@@ -170,8 +175,8 @@ class PlanRunner:
     def _end(self, job: _Job, value: Any, error: BaseException | None) -> None:
         """End a plan."""
         job.over = True
-        # A call refers to its job. The cycle would keep large responses in memory until Python's garbage
-        # collector runs.
+        # A call refers to its job, and the job to its calls. This reference cycle would keep large responses
+        # in memory until Python's garbage collector runs.
         job.calls = []
         self._jobs.pop(job.token, None)
         self.ended.append(Done(job.token, value, error))

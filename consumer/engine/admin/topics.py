@@ -1,4 +1,4 @@
-"""Plans for topics: creation, growth and deletion, by the controller."""
+"""Plans for topics: the controller creates and deletes topics, and adds partitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .plan import (
 
 
 class _Topic(Protocol):
-    """The part of a response about one topic."""
+    """The entry of one topic in a response."""
 
     name: Any
     error_code: int
@@ -59,9 +59,9 @@ def on_controller(
 ) -> Plan[None]:
     """Send a request to the controller; refresh metadata after NOT_CONTROLLER or a lost connection.
 
-    `done` is the error code of a topic for which nothing has to be done. It counts as success if an earlier
-    attempt may have arrived, that is after a lost connection or a response without one of `names`. With
-    `ignore_done` it always counts as success. Other errors raise BrokerError.
+    `done` is the error code of a topic that is already in the requested state. The code counts as success if
+    an earlier attempt may have been executed: after a lost connection, or after a response without one of
+    `names`. With `ignore_done` the code always counts as success. Other errors raise BrokerError.
     """
     while True:
         if view.controller is None or view.controller not in view.brokers:
@@ -130,7 +130,7 @@ def create_topics(
 def create_partitions(
     view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int], *, timeout_ms: int
 ) -> Plan[None]:
-    """Grow topics to these numbers of partitions, and wait until each has a leader."""
+    """Add partitions to topics, up to these numbers, and wait until each partition has a leader."""
 
     request = CreatePartitionsRequest(
         topics=[
@@ -143,8 +143,8 @@ def create_partitions(
     def answers(call: Call) -> Sequence[_Topic]:
         return expect_response(CreatePartitionsResponse, call).results
 
-    # INVALID_PARTITIONS means that the topic has that many partitions already, or more. The count is checked
-    # below.
+    # INVALID_PARTITIONS means that the topic has at least that many partitions already. The call below checks
+    # the number.
     yield from on_controller(view, request, totals, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
     yield from _await_partition_counts(view, totals, clock)
 
@@ -152,7 +152,7 @@ def create_partitions(
 def delete_topics(
     view: ClusterView, topics: Sequence[str], clock: Callable[[], int], *, timeout_ms: int
 ) -> Plan[None]:
-    """Delete topics with all of their records."""
+    """Delete topics and all of their records."""
 
     def build(version: int) -> DeleteTopicsRequest:
         if version >= 6:
@@ -176,7 +176,7 @@ def _await_partition_counts(
     """Wait until the topics have these numbers of partitions, each with a leader.
 
     If `may_grow` is false, a topic that already existed with fewer partitions raises an error. Two responses
-    must show this, as the first broker may lag behind.
+    must show fewer partitions, because the metadata of the first broker may be outdated.
     """
     fewer: set[str] = set()
     while True:

@@ -1,17 +1,19 @@
-"""Fetched bytes, which are decoded when poll needs records (Java's CompletedFetch).
+"""The buffer of one fetch, whose bytes are decoded when poll needs records (Java's CompletedFetch).
 
 Rules:
 
-* Offsets come from the batch headers. A batch whose records were compacted away still moves the position
-  behind its last offset. So do control batches and aborted transactions, which are never returned.
+* Offsets come from the batch headers. A batch whose records were compacted away still moves the position to
+  the offset after its last one. Control batches and batches of aborted transactions do the same, and their
+  records are never returned.
 * The first batch may begin before the position; its earlier records are skipped.
 * An invalid batch raises RecordError every time it is reached, after the records before it. A batch is also
-  invalid if it begins before the end of the previous one, has a record outside of its offsets, or contains
-  the last int64 offset. Its records would be returned twice, or move the position back. Java accepts such
-  batches. Within a batch, offsets may repeat or decrease, as brokers accept that from producers without
-  compression.
-* Many records are decoded as columns, and converted to objects one poll at a time, which is twice as fast as
-  one by one. Few records, and invalid ones, are decoded batch by batch. Both ways return the same records.
+  invalid if it begins before the end of the previous batch, has a record outside of the batch's offsets, or
+  contains the last int64 offset. Records of such batches would be returned twice, or move the position back.
+  Java accepts these batches. Within a batch, offsets may repeat or decrease, as brokers accept that from
+  producers without compression.
+* If a fetch has many records, they are decoded as columns, and each poll converts the rows that it returns to
+  objects. This is twice as fast as decoding records one by one. Fetches with few or with invalid records are
+  decoded batch by batch. Both ways return the same records.
 """
 
 from __future__ import annotations
@@ -33,18 +35,19 @@ from ...records import ConsumerRecord
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
 
-# Bytes that are less than an eighth of their response are copied. A view of them would keep the whole
-# response in memory.
+# A partition's bytes are copied if they are less than an eighth of the response. A view of them would keep
+# the whole response in memory.
 MIN_VIEW_SHARE = 8
 
 # A fetch of up to 256 MiB of decompressed bytes is decoded as a whole, a larger one batch by batch.
 MAX_DECODED_BYTES = 256 << 20
 
-# Number of rows that are converted to records together even if a poll asks for fewer. Converting one row
-# takes as long as fifty.
+# Minimum number of rows that are converted to records together, even if a poll requests fewer. Converting one
+# row takes as long as converting fifty.
 ROWS_AHEAD = 64
 
-# Fetches of one response are decoded together up to this size. The first record waits until all are decoded.
+# Maximum size (bytes) of the fetches of one response that are decoded together. No record is returned until
+# all of them are decoded, so the size is limited.
 MAX_JOINT_BYTES = 4 << 20
 
 _HEAD = struct.Struct(">qiib6xi").unpack_from  # base offset, size, leader epoch, magic, last offset delta
@@ -61,10 +64,11 @@ def _columns() -> Any:
 
 
 class CompletedFetch:
-    """The records that one fetch returned for one partition.
+    """The record batches that one fetch returned for one partition.
 
-    `position` is the offset of the next record to return, `end` the offset of the next fetch. The constructor
-    raises RecordError if no complete and valid batch reaches the position.
+    `position` is the offset of the next record to return, and `end` the offset of the partition's next fetch.
+    The constructor raises RecordError if the data has no complete and valid batch at the position or after
+    it.
     """
 
     __slots__ = (
@@ -101,7 +105,7 @@ class CompletedFetch:
         if isinstance(data, memoryview) and len(data) * MIN_VIEW_SHARE < memoryview(data.obj).nbytes:
             data = bytes(data)
         self._max_decompressed = max_decompressed
-        # The other fetches of the same response, in its order: they are decoded together.
+        # The fetches of the same response, in the order of the response. They are decoded together.
         self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
         self._lent = False
         self.position = position
@@ -109,11 +113,11 @@ class CompletedFetch:
         if self._end_error is not None and self.end <= position:
             raise self._end_error
         self.data = data if self._end_error is None else data[: self._end_error.offset]
-        # `aborted` is None in read_uncommitted: then no transaction is filtered.
+        # `aborted` is None in read_uncommitted, where the records of every transaction are returned.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
         self._columns: Columns | None = None
-        # Records that were converted before poll asked for them, and the row of the first one.
+        # Records that were converted before a poll requested them, and the row of the first one.
         self._ahead: list[ConsumerRecord] = []
         self._ahead_from = 0
         self._batches: Iterator[Batch] | None = None
@@ -125,7 +129,7 @@ class CompletedFetch:
         if isinstance(data, memoryview):
             self._siblings.append(
                 self
-            )  # last, because the list must not contain a fetch that raised an error above
+            )  # This is the last statement: the list must not contain a fetch whose constructor raised.
 
     @property
     def exhausted(self) -> bool:
@@ -133,7 +137,7 @@ class CompletedFetch:
         return self.position >= self.end and self._end_error is None
 
     def rows(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
-        """Return the next records, at most `limit`, and move `position` behind them."""
+        """Return at most `limit` next records, and move `position` after them."""
         if self._end_error is not None and self.position >= self.end:
             raise self._end_error
         if self._columns is None and self._batches is None:
@@ -143,7 +147,7 @@ class CompletedFetch:
         return self._from_batches(topic, partition, limit)
 
     def _start_decoding(self) -> None:
-        """Choose how to decode. Data that is not entirely valid is read batch by batch, up to the error."""
+        """Choose between columns and batches. Data with an invalid batch is decoded batch by batch."""
         self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
         self._transactions = AbortedTransactions(self._aborted)
         if len(self._siblings) > 1 and self._decode_together(lent=True):
@@ -164,7 +168,7 @@ class CompletedFetch:
         )
 
     def _records(self, batch: Batch) -> list[Record]:
-        """Return the records of a batch. Raises RecordError, also for a record outside of the batch."""
+        """Return the records of a batch. Raises RecordError if one has an offset outside of the batch."""
         records, first, last = batch.records(self._max_decompressed), batch.base_offset, batch.last_offset
         for record in records:
             if not first <= record.offset <= last:
@@ -173,11 +177,11 @@ class CompletedFetch:
         return records
 
     def _within(self, columns: Columns) -> bool:
-        """Return whether all records lie before the end of the last batch."""
+        """Return whether all records have offsets below the end of the last batch."""
         return not len(columns.offset) or bool(columns.offset.max() < self.end)
 
     def _read(self, data: Data, *, lent: bool = False, max_bytes: int | None = None) -> Columns:
-        """Decode the records of `data` from the position on as columns."""
+        """Decode the records of `data` at the position and after it as columns."""
         columns: Columns = _columns().columns(
             data,
             check_crc=self._check_crcs,
@@ -194,9 +198,9 @@ class CompletedFetch:
         return columns
 
     def _decode_together(self, *, lent: bool) -> bool:
-        """Decode the fetches of one response together; return False if that is not possible.
+        """Decode the fetches of one response together. Return False if they have to be decoded separately.
 
-        Decoding the first record takes as long as decoding a thousand further ones.
+        Each decoding has a fixed cost: that of a thousand records.
         """
         size, siblings = 0, list[CompletedFetch]()
         for sibling in self._siblings:
@@ -213,7 +217,7 @@ class CompletedFetch:
             columns = module.columns_of(parts, check_crc=self._check_crcs, lent=lent, most=0)
             _ = columns.headers_between(0, 0)
         except (RecordError, IllegalState):
-            return False  # compressed or invalid: decode each on its own
+            return False  # some fetch is compressed or invalid: decode each fetch separately
         each = [columns.part(index) for index in range(len(siblings))]
         if not all(sibling._within(part) for sibling, part in zip(siblings, each, strict=True)):
             columns.release()
@@ -283,7 +287,10 @@ class CompletedFetch:
         return records
 
     def _next(self) -> Batch | None:
-        """Return the next batch with visible records; skip control batches and aborted transactions."""
+        """Return the next batch with records for the application, or None at the end.
+
+        Control batches and batches of aborted transactions are skipped.
+        """
         assert self._batches is not None
         for batch in self._batches:
             hidden = self._transactions.skips(batch)
@@ -300,7 +307,7 @@ class CompletedFetch:
         self._batch, self._rows, self._ahead = None, [], []
 
     def columns(self) -> Columns | None:
-        """Return the remaining records as columns, or None if no record is visible.
+        """Return the remaining records as columns, or None if no record is left for the application.
 
         The call consumes the whole fetch, or only its next batch if decoding all records needs more than
         `MAX_DECODED_BYTES`.
@@ -334,14 +341,14 @@ class CompletedFetch:
         return columns if len(columns) else None
 
     def _detach(self) -> None:
-        """Remove this fetch from its siblings, so that its memory can be freed."""
+        """Remove this fetch from the list of its response's fetches, so that its memory can be freed."""
         if self in self._siblings:
             self._siblings.remove(self)
 
     def _valid_part(self, *, first: bool = False) -> tuple[Data, int, RecordError | None]:
-        """Return the data before the first invalid batch, the offset behind it, and the error.
+        """Return the data before the first invalid batch, the offset after that data, and the error.
 
-        If `first` is true, the data ends after the first batch that reaches the position.
+        If `first` is true, return only the data up to the first batch that reaches the position.
         """
         stop, end, why = 0, self.position, None
         transactions = AbortedTransactions(self._aborted)
@@ -384,16 +391,16 @@ def _rows_to_records(
 
 @cache
 def _kind_names() -> dict[int, str]:
-    """Return the name of each timestamp type by Kafka's number."""
+    """Map Kafka's number of each timestamp type to its name."""
     from kproto.records.columns import TIMESTAMP_TYPES
 
     return {number: name for name, number in TIMESTAMP_TYPES.items()}
 
 
 def _end_of(data: Data) -> tuple[int, int, RecordError | None]:
-    """Return (offset behind the last complete batch, its leader epoch, None) from the headers.
+    """Read batch headers; return (offset after the last complete batch, its leader epoch, None).
 
-    If a batch has an invalid offset, return the values of the batch before it, and the error.
+    If a batch has an invalid offset, the values are those of the previous batch, and the error replaces None.
     """
     stop, end = 0, len(data)
     last, leader_epoch = -INT64_MAX - 2, -1

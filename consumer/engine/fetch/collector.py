@@ -2,13 +2,15 @@
 
 Rules:
 
-* Each poll continues with the partition after the last one, so that no partition starves behind a busy one.
+* A poll takes records from the partitions in turn, beginning after the partition where the last poll ended.
+  So a partition with many records does not starve the others.
 * Decoded records may need much more memory than fetched bytes. At most `MAX_OPEN_FETCHES` fetches are decoded
-  at a time, and records are returned from each in turn. If a further fetch needs a place, the records of a
-  paused partition are freed and decoded again later.
-* An error of a partition is raised once the records before it were returned, regardless of other partitions.
-  Every poll without records raises it again, until a seek. The other partitions are still read.
-* Ctrl-C may come between any two lines, most likely while decoding. `begun` is the partition whose records
+  at a time, and records are returned from each in turn. At the maximum, a further fetch is decoded only after
+  the decoded records of a paused partition have been freed. They are decoded again later.
+* An error of a partition is raised as soon as the records before it have been returned, regardless of other
+  partitions. Until the application seeks, every poll without records raises the error again. The other
+  partitions are still read.
+* Ctrl-C may interrupt any line, most likely while records are decoded. `begun` is the partition whose records
   were taken from the buffer but not returned.
 """
 
@@ -21,19 +23,19 @@ from ...records import ColumnBatch, ConsumerRecord
 from ..positions.partition_states import PartitionState
 from .buffers import MAX_DECODED_BYTES, CompletedFetch
 
-# Maximum number of fetches that are decoded at a time. With one, as in Java's consumer, a partition with few
-# records waits for a busy one.
+# Maximum number of fetches that are decoded at a time. Java's consumer decodes one at a time, so a partition
+# with few records waits for a partition with many.
 MAX_OPEN_FETCHES = 8
 
 
 class FetchCollector:
-    """The partitions with buffered records, the next one first."""
+    """The partitions with buffered records, in the order in which poll returns their records."""
 
     def __init__(self) -> None:
         self._ready: dict[TopicPartition, PartitionState] = {}
         self._errors: dict[TopicPartition, KprotoError] = {}
         self._unraised: dict[TopicPartition, KprotoError] = {}
-        # Partitions whose first fetch is being decoded, the most recently used one last.
+        # The partitions whose first fetch is decoded, with the most recently used partition last.
         self._decoding: dict[TopicPartition, tuple[PartitionState, CompletedFetch]] = {}
         # The partition from which records are being taken.
         self.begun: PartitionState | None = None
@@ -55,13 +57,16 @@ class FetchCollector:
             self._errors[partition] = self._unraised[partition] = state.error
 
     def error(self, *, include_raised: bool) -> KprotoError | None:
-        """Return a partition's error that was not raised yet; with `include_raised` also one that was."""
+        """Return an error of a partition that poll has not raised yet, or None.
+
+        With `include_raised` the result may also be an error that poll has raised before.
+        """
         if self._unraised:
             return self._unraised.pop(next(iter(self._unraised)))
         return next(iter(self._errors.values()), None) if include_raised else None
 
     def rows(self, limit: int) -> list[ConsumerRecord]:
-        """Return at most `limit` records, taking turns between the partitions that have some."""
+        """Return at most `limit` records from the partitions that have some, in turn."""
         records: list[ConsumerRecord] = []
         while self._ready and len(records) < limit:
             state = self._next()
@@ -86,11 +91,11 @@ class FetchCollector:
 
     @property
     def ready(self) -> bool:
-        """Whether records are buffered, and no error of a partition has to be raised first."""
+        """Whether records are buffered, and poll has raised the errors of all partitions."""
         return bool(self._ready) and not self._unraised
 
     def _next(self) -> PartitionState:
-        """Return the partition that has waited longest, and make it the last one."""
+        """Return the next partition to take records from, and move it to the end of the order."""
         state = next(iter(self._ready.values()))
         if len(self._decoding) >= MAX_OPEN_FETCHES and state.partition not in self._decoding:
             state = self._make_room_for(state)
@@ -100,7 +105,10 @@ class FetchCollector:
         return state
 
     def _make_room_for(self, first: PartitionState) -> PartitionState:
-        """Return `first` if a paused partition can free its decoded records, else one being decoded."""
+        """Return `first` after freeing the decoded records of a paused partition.
+
+        If no partition with decoded records is paused, return one of these partitions instead.
+        """
         for partition, (_, fetch) in self._decoding.items():
             if partition not in self._ready:
                 fetch.discard_decoded()

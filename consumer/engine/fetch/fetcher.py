@@ -2,21 +2,21 @@
 
 Rules:
 
-* One fetch per broker is in flight. It is part of a fetch session and requests every partition that has room
-  in its buffer. While the broker delays its response, a second fetch without a session may request partitions
-  that the first one does not contain (just assigned, sought or drained) and that have records. No partition
-  therefore waits fetch.max.wait.ms for the others.
-* The next records of each partition are fetched while the application works on the last ones. The partitions
-  of one broker are fetched together while each has records left: a response for many partitions costs little
-  more than for one.
+* One fetch per broker is in flight. This fetch belongs to a fetch session and requests every partition that
+  has room in its buffer. While the broker delays its response, a second fetch without a session may request
+  partitions that have records and are not in the first fetch, because they were just assigned, sought or
+  drained. So no partition waits fetch.max.wait.ms for the others.
+* The next records of each partition are fetched while the application processes the previous ones. If each
+  partition of a broker still has buffered records, they are fetched together: a response for many partitions
+  costs little more than a response for one.
 * A broker gets another fetch while at most `fetch_max_bytes` of its partitions are buffered, so at most twice
   that much is buffered. Paused partitions do not block the others: up to `fetch_max_bytes` of their records
   stay buffered, and further ones are discarded and fetched again.
-* A response only counts for partitions whose epoch is unchanged. A partition that was sought, revoked or
-  reset since the request ignores it.
+* A response is only used for partitions whose epoch is unchanged. It is ignored for a partition that was
+  sought, revoked or reset after the request.
 * Errors of a partition are handled on arrival, but raised after the records before them.
-* A throttled broker gets no fetch. If a broker repeatedly responds immediately without records, the client
-  backs off.
+* No fetch is sent to a broker that throttles the client. If a broker repeatedly responds immediately and
+  without records, the client backs off.
 * A partition whose leader has a newer epoch than its position was validated for is validated before it is
   fetched (KIP-320).
 """
@@ -48,14 +48,14 @@ from .replicas import PreferredReplicas
 from .sessions import TOPIC_IDS_FROM, BrokerFetches, FetchSessionHandler, FetchTarget
 
 # Number of immediate responses without records after which the client backs off. A few such responses are
-# normal: from a leader that names a follower, or from a log that was just truncated.
+# normal: a leader may name a follower, and a log may just have been truncated.
 MAX_EMPTY_RESPONSES = 3
 NO_RECORDS = "there are records, but the response contains none"
 NOT_REQUESTED = "the response does not fit the request"
 
 
 class Fetcher:
-    """Plans fetches and handles their responses."""
+    """Sends fetches for the partitions that have room in their buffers, and handles the responses."""
 
     def __init__(
         self, core: ClientCore[ConsumerOptions], metadata: MetadataUpdater, finder: OffsetLookup
@@ -66,11 +66,11 @@ class Fetcher:
         self._replicas = PreferredReplicas(core)
         self._committed_only = core.options.isolation_level == "read_committed"
         self._nodes: dict[int, BrokerFetches] = {}
-        # Partition -> the broker whose session requests it.
+        # Partition -> the broker whose fetch session requests the partition.
         self._requested_from: dict[TopicPartition, int] = {}
-        # Partition -> the broker from which it is fetched once its buffer has room.
+        # Partition -> the broker from which the partition is fetched when its buffer has room again.
         self._full_on: dict[TopicPartition, int] = {}
-        # Partition -> (the broker for which its buffered bytes count, their number). Paused partitions count
+        # Partition -> (broker, number of buffered bytes that count for this broker). Paused partitions count
         # separately.
         self._buffered: dict[TopicPartition, tuple[BrokerFetches, int]] = {}
         self._paused: dict[TopicPartition, int] = {}
@@ -78,7 +78,7 @@ class Fetcher:
         self.stopped = False
 
     def visit(self, state: PartitionState) -> None:
-        """Update from which broker and offset a partition is fetched, after its state has changed."""
+        """Update the broker and the offset from which a partition is fetched, after its state has changed."""
         partition = state.partition
         node = self._node_for(state)
         before = self._requested_from.get(partition)
@@ -145,7 +145,7 @@ class Fetcher:
             self._buffered[partition] = broker, size
 
     def _update_full(self, state: PartitionState) -> None:
-        """Record whether the buffer of a partition is full."""
+        """Record for its broker whether the buffer of a partition is full."""
         partition = state.partition
         node: int | None = None
         if state.is_full:
@@ -159,12 +159,13 @@ class Fetcher:
             self._full_on[partition] = node
 
     def _node_for(self, state: PartitionState) -> int | None:
-        """Return the broker to fetch from now; None if the partition needs no fetch, or has no leader."""
+        """Return the broker to fetch the partition from now; None if it needs no fetch, or has no leader."""
         if not state.is_fetchable or state.retry_at > self._core.now:
             return None
         node = self._replicas.fetch_node(state)
         if node is None:
-            self._metadata.need()  # the Metadata response marks the partitions dirty again
+            # the Metadata response marks all partitions dirty, so that this one is visited again
+            self._metadata.need()
         return node
 
     def due(self) -> int | None:
@@ -177,7 +178,7 @@ class Fetcher:
         return min(waiting, default=None)
 
     def pump(self) -> None:
-        """Send the fetches that are possible now."""
+        """Send a fetch to each broker that may get one now."""
         if self.stopped:
             return
         for node, broker in self._nodes.items():
@@ -207,13 +208,13 @@ class Fetcher:
         try:
             broker.open = True
             self._send(node, FETCH_LANE, broker.session, on_response, wait)
-        except BaseException:  # Ctrl-C: the fetch was not sent
+        except BaseException:  # Ctrl-C interrupted the send: the fetch was not sent
             broker.open = False
             raise
         broker.added = {}
 
     def _send_extra_fetch(self, node: int, broker: BrokerFetches) -> None:
-        """Send a fetch without a session for partitions that the one in flight does not contain."""
+        """Send a fetch without a session for partitions that the fetch in flight does not contain."""
         added, broker.added = broker.added, {}
         session = FetchSessionHandler(sessionless=True)
         states: list[tuple[PartitionState, int]] = []
@@ -237,7 +238,7 @@ class Fetcher:
         try:
             broker.extra_open = True
             self._send(node, SIDE, session, on_response, 0)
-        except BaseException:  # Ctrl-C: the fetch was not sent
+        except BaseException:  # Ctrl-C interrupted the send: the fetch was not sent
             broker.extra_open = False
             raise
         for state, _ in states:
@@ -332,12 +333,12 @@ class Fetcher:
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
         if not has_records and session is broker.session:
-            broker.with_more_records.clear()  # the high watermarks of the session were outdated
+            broker.with_more_records.clear()  # the high watermarks that the session knows were outdated
         if session is broker.session and not refused:
             self._count_empty_responses(broker, has_records)
 
     def _count_empty_responses(self, broker: BrokerFetches, has_records: bool) -> None:
-        """Back off from a broker that keeps returning empty responses immediately.
+        """Back off from a broker that keeps responding immediately and without records.
 
         The client waits at most as long as the broker was allowed to wait for records.
         """
@@ -365,7 +366,7 @@ class Fetcher:
         broker.failures += 1
 
     def _forget_replica(self, node: int) -> None:
-        """Fetch the partitions of a failed follower from their leaders again."""
+        """Fetch the partitions that were fetched from a failed follower from their leaders again."""
         for partition in [partition for partition, at in self._requested_from.items() if at == node]:
             state = self._core.partitions.get(partition)
             if state is not None and state.replica == node:
@@ -380,13 +381,13 @@ class Fetcher:
             self._on_error(node, state, entry)
             return
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
-        # Brokers return the last stable offset in read_uncommitted as well.
+        # Brokers also return the last stable offset in read_uncommitted, where the end is the high watermark.
         stable = entry.last_stable_offset if self._committed_only else -1
         state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
         preferred = entry.preferred_read_replica
         if preferred >= 0 and preferred not in core.view.brokers:
-            # The metadata does not contain the replica yet. Before it does, the leader would only name the
+            # The metadata does not contain the preferred replica yet, and the leader would only name the same
             # replica again.
             self._metadata.need()
             if not entry.records:
@@ -416,7 +417,8 @@ class Fetcher:
                 siblings,
             )
         except RecordError as error:
-            if state.fetches:  # the records before the invalid batch are returned first
+            # the error is raised after the records before the invalid batch have been returned
+            if state.fetches:
                 self._retry_later(state)
             else:
                 state.fail(error)
@@ -470,12 +472,13 @@ class Fetcher:
         if leader.leader_id >= 0:
             view.set_leader(state.partition, leader.leader_id, leader.leader_epoch)
         if view.leader(state.partition) in (None, node):
-            # Either the broker has outdated metadata, or the epoch in the request does not exist.
+            # The broker has outdated metadata, or the epoch in the request does not exist.
             if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > MAX_OLDER_RESPONSES:
                 view.forget_leader(state.partition)
             state.back_off_until(at)
         elif state.failures > 1:
-            # The named leader rejected the fetch, too: two brokers may keep naming each other.
+            # The leader that an earlier response named has rejected the fetch, too. Two brokers may keep
+            # naming each other.
             state.back_off_until(at)
         else:
             state.mark_dirty()
@@ -492,7 +495,7 @@ class Fetcher:
             if not open_ones:
                 then()
 
-        # Requests on the MAIN connection do not wait behind a fetch in flight.
+        # The request uses the MAIN connection, where it does not wait behind a fetch in flight.
         requests = [
             (node, request)
             for node, broker in self._nodes.items()

@@ -1,14 +1,15 @@
-"""Preferred read replicas (KIP-392): the broker from which a partition is fetched, and the leaders that get
-the rack.
+"""Preferred read replicas (KIP-392): the broker to fetch from, and the rack in fetches.
 
 Rules:
 
-* A leader that is given a rack names a follower in that rack and returns no records itself. The client
-  fetches from that follower for `metadata_max_age_ms`, then fetches from the leader again.
-* If the follower fails or does not answer, the client returns to the leader (M154), and for a while sends it
-  no rack. Otherwise the leader would name the same follower again, and the partition would not be read.
-* The leader gets no rack for `REPLICA_BACKOFF_MS`, doubled by each failure until a follower returns records.
-* A fetch has a rack for all of its partitions, or none.
+* If a fetch contains the client's rack, the leader names a follower in that rack and returns no records
+  itself. The client fetches from that follower for `metadata_max_age_ms`, then fetches from the leader again.
+* If the follower fails or does not respond, the client fetches from the leader again (M154), for some time
+  without a rack. With a rack the leader would name the same follower again, and the partition would not be
+  read.
+* Fetches to the leader contain no rack for `REPLICA_BACKOFF_MS`. Each further failure doubles this time,
+  until a follower returns records.
+* The rack is a field of the whole fetch, so it applies to all partitions of the fetch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..timeouts import REPLICA_BACKOFF_MS
 
 
 class PreferredReplicas:
-    """Decides which broker a partition is fetched from."""
+    """Selects the broker that a partition is fetched from."""
 
     def __init__(self, core: ClientCore[ConsumerOptions]) -> None:
         self._core = core
@@ -28,7 +29,7 @@ class PreferredReplicas:
         self._alone: dict[int, int] = {}
 
     def fetch_node(self, state: PartitionState) -> int | None:
-        """Return the broker to fetch from: the preferred replica, else the leader, or None."""
+        """Return the broker to fetch from: the preferred replica, otherwise the leader if there is one."""
         core = self._core
         if state.replica is not None:
             if state.replica_until > core.now and state.replica in core.view.brokers:
@@ -40,7 +41,7 @@ class PreferredReplicas:
         return leader
 
     def rack(self, node: int) -> str:
-        """Return the rack for a fetch from this broker."""
+        """Return the client rack to send in a fetch to this broker; empty for none."""
         return "" if self._alone.get(node, 0) > self._core.now else self._core.options.client_rack
 
     def use_follower(self, state: PartitionState, follower: int) -> None:

@@ -1,17 +1,19 @@
-"""Fetch sessions (KIP-227): each fetch only contains what has changed since the last one.
+"""Fetch sessions (KIP-227): a fetch only contains the partitions that have changed since the last fetch.
 
 Rules (Java's FetchSessionHandler, M160 to M163):
 
 * A request for a new session has session id 0 and epoch 0. Later requests have the broker's session id and
   the epochs 1, 2 and so on. Epoch 2^31 - 1 is followed by 1.
-* A full request contains every partition. An incremental one contains new and changed partitions, and those
-  to forget. A partition whose topic id changed is forgotten under the old id and added under the new one.
+* A full request contains every partition. An incremental one contains new and changed partitions, and the
+  partitions to forget. A partition whose topic id changed is forgotten under the old id and added under the
+  new one.
 * A response that does not fit the request is discarded, and the next request is full.
   FETCH_SESSION_ID_NOT_FOUND discards the session id; every other error closes the session and requests a new
   one.
 * Session id 0 in a response means that the broker keeps no session. The records are used, and the next
   request is full.
-* Targets are set one by one (`set_target`, `forget`), so the cost of a request depends on what changed.
+* `set_target` and `forget` change one partition at a time, so the cost of a request only depends on the
+  number of changes.
 
 This module also builds the Fetch requests of all versions, because their content depends on the session.
 """
@@ -38,7 +40,9 @@ TOPIC_IDS_FROM = 13
 
 
 class FetchTarget(msgspec.Struct, frozen=True):
-    """The fetch parameters of one partition. If they change, the next request contains the partition.
+    """The fetch parameters of one partition (its target).
+
+    If one of the parameters changes, the next request contains the partition.
 
     `requested_epoch` is the partition's epoch; a response to an earlier epoch is ignored.
     """
@@ -68,7 +72,7 @@ class FetchPlan(msgspec.Struct, frozen=True):
         isolation_level: int,
         rack_id: str,
     ) -> FetchRequest:
-        """Build the request for a version."""
+        """Build the request in this version."""
         request = FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
@@ -86,18 +90,18 @@ class FetchPlan(msgspec.Struct, frozen=True):
 
 
 class FetchSessionHandler:
-    """The session with one broker.
+    """The fetch session with one broker.
 
-    Call `set_target` and `forget` for changes, `plan` for each fetch, then `accepts` with the response, or
-    `on_failure`.
+    The owner calls `set_target` and `forget` for changes, and `plan` for each fetch. Afterwards it calls
+    `accepts` with the response, or `on_failure`.
     """
 
     def __init__(self, *, sessionless: bool = False) -> None:
         self.id = NO_SESSION
-        # `sessionless`: a single fetch outside of any session.
+        # `sessionless` is true for a single fetch outside of any session.
         self.epoch = FINAL_EPOCH if sessionless else INITIAL_EPOCH
         self.targets: dict[TopicPartition, FetchTarget] = {}
-        # The targets as of the last request.
+        # The targets at the time of the last request.
         self.requested: dict[TopicPartition, FetchTarget] = {}
         self._names: dict[tuple[UUID, int], TopicPartition] = {}
         self._changed: dict[TopicPartition, None] = {}
@@ -121,13 +125,13 @@ class FetchSessionHandler:
             self._changed[partition] = None
 
     def has_requested(self, partition: TopicPartition) -> bool:
-        """Return whether the last request contains the current target of the partition."""
+        """Return whether a request of this session has sent the partition's current target."""
         target = self.targets.get(partition)
         return target is not None and self.requested.get(partition) == target
 
     @property
     def has_unknown_ids(self) -> bool:
-        """Whether the id of some topic is unknown."""
+        """Whether the topic id of any target is unknown."""
         return bool(self._without_id)
 
     @property
@@ -170,14 +174,17 @@ class FetchSessionHandler:
             self._names[_name(partition, new)] = partition
 
     def partition_of(self, topic: str, topic_id: UUID, index: int, version: int) -> TopicPartition | None:
-        """Return the partition of a response entry; None if it was not requested."""
+        """Return the partition of a response entry; None if the partition was not requested."""
         if version >= TOPIC_IDS_FROM:
             return self._names.get((topic_id, index))
         partition = TopicPartition(topic, index)
         return partition if partition in self.requested else None
 
     def accepts(self, response: FetchResponse, version: int) -> bool:
-        """Update the session from a response; return False if its records must not be used."""
+        """Update the session from a response.
+
+        Return False if the records of the response must not be used.
+        """
         if response.error_code:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self.id = NO_SESSION
@@ -240,15 +247,15 @@ class BrokerFetches:
         self.first = True
         self.not_before = 0
         self.failures = 0
-        # Requested partitions that the fetch in flight does not contain.
+        # The requested partitions that the fetch in flight does not contain.
         self.added: dict[TopicPartition, PartitionState] = {}
-        # Requested partitions without buffered records, and partitions whose buffer is full.
+        # The requested partitions without buffered records, and the partitions whose buffer is full.
         self.drained: set[TopicPartition] = set()
         self.full: set[TopicPartition] = set()
-        # Buffered bytes of the broker's partitions.
+        # Number of buffered bytes of the broker's partitions.
         self.buffered_bytes = 0
-        # Requested partitions for which the broker has more records, and whether it may delay the response to
-        # the fetch in flight.
+        # The requested partitions for which the broker has more records, and whether the broker may delay the
+        # response to the fetch in flight.
         self.with_more_records: set[TopicPartition] = set()
         self.may_wait_at_broker = True
         # When the last fetch was sent, how long the broker may delay its response, and the number of
@@ -257,7 +264,7 @@ class BrokerFetches:
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether to delay the next fetch: no buffer is empty, and a full one will soon have room."""
+        """Whether to delay the next fetch, because no buffer is empty and a full one will soon have room."""
         return bool(self.full) and not self.drained
 
     def forget(self, partition: TopicPartition) -> None:
@@ -274,7 +281,7 @@ def _name(partition: TopicPartition, target: FetchTarget) -> tuple[UUID, int]:
 
 
 def _topics(targets: dict[TopicPartition, FetchTarget], version: int) -> list[FetchTopic]:
-    """Return the targets grouped by topic, for a version."""
+    """Return the targets grouped by topic, as this version of Fetch encodes them."""
     topics: dict[str, FetchTopic] = {}
     for partition, target in targets.items():
         topic = topics.get(partition.topic)
@@ -294,7 +301,7 @@ def _topics(targets: dict[TopicPartition, FetchTarget], version: int) -> list[Fe
 
 
 def _forgotten(forget: dict[TopicPartition, FetchTarget], version: int) -> list[ForgottenTopic]:
-    """Return the forgotten partitions grouped by topic, for a version."""
+    """Return the forgotten partitions grouped by topic, as this version of Fetch encodes them."""
     topics: dict[tuple[str, UUID | None], ForgottenTopic] = {}
     for partition, target in forget.items():
         key = (partition.topic, target.topic_id)
