@@ -1,1 +1,1 @@
-"""The consumer's part in its group: membership, commits and the group's coordinator."""
+"""The client's side of a consumer group: membership, commits and the lookup of the coordinator."""

@@ -1,9 +1,9 @@
 """Commits the offsets of processed records every `auto_commit_interval_ms` (M122).
 
-* A record counts as processed when poll is called again after poll has returned it. No commit is sent if no
-  offset has changed.
-* Any error is reported once, and the next interval commits again (M123). An error that is not retriable is
-  also raised by the next poll.
+* A record counts as processed when the application calls poll again after poll has returned the record. No
+  commit is sent if no offset has changed.
+* An error is reported once, and the commit of the next interval serves as the retry (M123). An error that is
+  not retriable is also raised by the next poll.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ States = Mapping[TopicPartition, PartitionState]
 
 
 class AutoCommit:
-    """The timer of automatic commits. `commit(states, on_committed)` sends one."""
+    """The timer of automatic commits, which calls `commit(states, on_committed)` for each of them."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class AutoCommit:
         self._next_at = None
 
     def due(self) -> int | None:
-        """Return when the interval ends (ms), or None."""
+        """Return when the interval ends (ms). None if no commit can be due: stopped, or one is in flight."""
         return None if self._in_flight else self._next_at
 
     def pump(self) -> None:
-        """Commit if the interval has ended. Revoked partitions are committed separately."""
+        """Commit if the interval has ended. Offsets of revoked partitions are committed by the membership."""
         core = self._core
         if self._next_at is None or self._in_flight or self._next_at > core.now:
             return

@@ -1,4 +1,4 @@
-"""The rebalance callbacks that wait to be called, and the one that is running."""
+"""The queue of rebalance callbacks, and the callback that is running."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     kind: str
     partitions: tuple[TopicPartition, ...]
     reason: str
-    # Whether the member waits for `Released`, which follows when the callback has returned and its commit is
-    # complete.
+    # Whether the member waits for the event `Released`. The event follows when the callback has returned and
+    # its commit is complete.
     releases: bool = False
-    # Whether the processed offsets are committed before the callback, as in Java.
+    # Whether the processed offsets are committed before the callback is called, as in Java.
     is_committed: bool = False
-    # Whether the commit of the partitions has been requested. The commit reports its own failure.
+    # Whether the commit for these partitions has been requested. A failure is reported by this commit.
     is_committing: bool = False
 
 
@@ -45,7 +45,7 @@ class CallbackQueue:
         )
 
     def add(self, callback: RebalanceCallback) -> None:
-        """Add a callback at the end."""
+        """Add a callback at the end of the queue."""
         self.waiting.append(callback)
 
     def discard(self, callback: RebalanceCallback) -> None:

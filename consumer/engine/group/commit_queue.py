@@ -19,7 +19,7 @@ from .initial_commits import Offsets, OnCommitted
 
 
 class QueuedCommit(msgspec.Struct, eq=False):
-    """A commit that has not completed. Without offsets it only waits for the commits before it."""
+    """A commit that has not completed. A commit without offsets only waits for the earlier commits."""
 
     offsets: Offsets
     deadline: int
@@ -31,11 +31,11 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # The partition states at the time of the call. A partition that was revoked and reassigned has a new
     # state.
     states: Mapping[TopicPartition, PartitionState]
-    # Whether partitions that were revoked since the call are dropped without an error. False for explicit
-    # commits.
+    # Whether partitions that were revoked after the call are removed from the commit without an error. False
+    # for explicit commits.
     drops_revoked: bool = False
-    # The only member id and generation with which the commit may be sent. Set for the commit before a member
-    # leaves or, in Java, rejoins.
+    # The only member id and generation with which the commit may be sent; None for any. It is set for the
+    # commit before a member leaves or, in Java, rejoins.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for its second attempt.
     is_initial: bool = False
@@ -43,14 +43,14 @@ class QueuedCommit(msgspec.Struct, eq=False):
     is_single_attempt: bool = False
     retry_at: int = 0
     failures: int = 0
-    # Why the commit has not succeeded yet.
+    # Why the commit has not succeeded yet: a part of the error if the commit times out.
     reason: str = ""
     sent_identity: Identity | None = None
     call: Call | None = None
     is_completed: bool = False
     # Topic -> the topic id that the offsets belong to. A re-created topic of the same name has another id.
     topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Topic -> the topic id in the request: `topic_ids`, and the cached ids of the other topics.
+    # Topic -> the topic id in the request. Topics that are missing in `topic_ids` get their cached id.
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
 
     def complete(self, error: KprotoError | None) -> None:
@@ -61,11 +61,11 @@ class QueuedCommit(msgspec.Struct, eq=False):
 
 
 class CommitQueue:
-    """The commits that wait to be sent, and the timeouts of all that have not completed."""
+    """The commits that wait to be sent, and the timeouts of all commits that have not completed."""
 
     def __init__(self) -> None:
         self._waiting: deque[QueuedCommit] = deque()
-        # (deadline, number of the call, commit), as a heap.
+        # A heap of (deadline, number of the call, commit).
         self._deadlines: list[tuple[int, int, QueuedCommit]] = []
         self._calls = 0
 
@@ -74,15 +74,15 @@ class CommitQueue:
 
     @property
     def first(self) -> QueuedCommit | None:
-        """The oldest commit that waits; commits that have timed out are dropped."""
+        """The first commit of the queue. Commits that have timed out are removed first."""
         while self._waiting and self._waiting[0].is_completed:
             self._waiting.popleft()
         return self._waiting[0] if self._waiting else None
 
     def add(self, commit: QueuedCommit) -> None:
-        """Add a new commit. One with a required identity goes to the front of the queue.
+        """Add a new commit. A commit with a required identity goes to the front of the queue.
 
-        All other commits may have to wait for the next generation.
+        Such a commit is only valid now, while the other commits may have to wait for the next generation.
         """
         if commit.required_identity is None:
             self._waiting.append(commit)
@@ -91,12 +91,12 @@ class CommitQueue:
         self._calls += 1
         heapq.heappush(self._deadlines, (commit.deadline, self._calls, commit))
         if len(self._deadlines) > 100 + 2 * len(self._waiting):
-            # Most of these commits completed long before their deadlines.
+            # Most of the commits in the heap have completed long before their deadlines.
             self._deadlines = [entry for entry in self._deadlines if not entry[2].is_completed]
             heapq.heapify(self._deadlines)
 
     def add_again(self, commit: QueuedCommit) -> None:
-        """Put a commit at the front of the queue, to send it again before newer ones."""
+        """Put a commit at the front of the queue, so that it is sent again before newer commits."""
         self._waiting.appendleft(commit)
 
     def pop(self) -> QueuedCommit:
@@ -104,7 +104,7 @@ class CommitQueue:
         return self._waiting.popleft()
 
     def due(self) -> int | None:
-        """Return the time of the first timeout (ms), or None."""
+        """Return the earliest deadline of a commit (ms), or None."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def expire(self, now: int, in_flight: QueuedCommit | None) -> None:
@@ -116,12 +116,14 @@ class CommitQueue:
             heapq.heappop(self._deadlines)
             if commit is in_flight and commit.call is not None:
                 if commit.call.deadline <= now:
-                    continue  # the request times out at the same moment, with a more specific error
+                    # The request has timed out as well. The commit fails with the error of the request, which
+                    # is more specific.
+                    continue
                 commit.reason = commit.reason or "the coordinator has not answered yet"
             commit.complete(RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))
 
     def clear(self) -> list[QueuedCommit]:
-        """Remove and return all commits that wait."""
+        """Remove and return all commits that wait to be sent."""
         commits = list(self._waiting)
         self._waiting.clear()
         return commits

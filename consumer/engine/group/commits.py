@@ -1,20 +1,20 @@
-"""Offset commits: one queue, in the order of the calls, valid in every phase of a rebalance.
+"""Offset commits: they are sent one at a time, in the order of the calls, in every phase of a rebalance.
 
 * Commits are sent one after the other, so that an older offset never overwrites a newer one (M130).
-* A commit of a member carries the member's identity at the time it is sent. During a rebalance it waits
-  (M95). It is sent in the next generation if the member has kept all partitions of the commit, and otherwise
-  fails with CommitFailed. With `policy="java"` it raises an error instead.
-* Commits and JoinGroup use different connections. The coordinator may receive a commit after the next
-  generation has begun: ILLEGAL_GENERATION matters only if the member still has the identity that was sent
-  (M3).
+* A commit of a member carries the member's identity at the time it is sent. During a rebalance the commit
+  waits (M95). The commit is sent in the next generation if the member has kept all partitions of the commit,
+  and otherwise fails with CommitFailed. With `policy="java"` the commit fails during a rebalance.
+* Commits and JoinGroup use different connections. So the coordinator may receive a commit after the next
+  generation has begun. ILLEGAL_GENERATION only ends the membership if the member still has the identity that
+  was sent (M3).
 * An offset belongs to the topic id of its topic at the time of the call. If the topic is re-created before
-  the commit is sent, the offset is not committed (KIP-516).
+  the commit is sent, the offset is not sent (KIP-516).
 * Every commit completes: it succeeds, fails, times out, or fails when the consumer is closed. A commit of all
   positions fails if partitions with uncommitted records have been lost.
 * Retriable errors are retried with a growing backoff until the timeout of the commit (M129). A lost
   coordinator is looked up again.
-* The initial commits of partitions without a commit use the same queue (`initial_commits`), and so do
-  automatic commits (`auto_commit`).
+* Two other kinds of commits use the same queue: the initial commits of partitions without a committed offset
+  (`initial_commits`), and automatic commits (`auto_commit`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from .initial_commits import InitialCommits, Offsets, OnCommitted
 # later one.
 LAST_WITH_NAMES = 9
 
-# Codes with which the coordinator answers while it cannot write offsets, for example for lack of replicas.
+# The error codes of a coordinator that cannot write offsets, for example because too few replicas are in
+# sync.
 CANNOT_WRITE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 REBALANCING = "a rebalance is in progress"
 
@@ -58,8 +59,8 @@ REFRESH_MS = 3_600_000
 class Committer:
     """The queue of commits.
 
-    `on_error(code, identity)` is called for each error of a member's commit, because the member has to react
-    to it.
+    `on_error(code, identity)` is called for each error of a member's commit, because some errors end the
+    membership.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Committer:
         self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
 
     def due(self) -> int | None:
-        """Return when the next commit is due or times out (ms), or None."""
+        """Return the next time (ms) at which a commit is due or times out, or None."""
         times: list[int] = []
         if (timeout_at := self._queue.due()) is not None:
             times.append(timeout_at)
@@ -112,7 +113,7 @@ class Committer:
         on_committed: OnCommitted,
         is_single_attempt: bool = False,
     ) -> None:
-        """Commit `offsets`. `on_committed` receives None, or the error of the commit."""
+        """Commit `offsets`; then call `on_committed` with None, or with the error of the commit."""
         if (error := self._status.group_error) is not None:
             on_committed(error)
         elif offsets:
@@ -127,7 +128,7 @@ class Committer:
         held: Mapping[TopicPartition, int],
         is_single_attempt: bool = False,
     ) -> None:
-        """Commit the positions of all partitions, except the records that are still processed.
+        """Commit the positions of all partitions, without the records that the application still processes.
 
         `held` maps a partition to its first unprocessed offset. The commit fails if partitions with
         uncommitted records were lost, and the loss has not been reported to the application yet (M95).
@@ -149,10 +150,10 @@ class Committer:
     def states_to_commit(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions with processed records that are not committed.
+        """Return the states of the partitions with processed records that are not committed.
 
-        `partitions` limits the result. With `policy="java"` it contains all partitions with a position,
-        changed or not.
+        `partitions` limits the result. With `policy="java"` it contains all partitions with a position, even
+        if nothing has changed.
         """
         now, positions = self._core.now, self._core.partitions
         if self._core.options.as_java:
@@ -174,7 +175,7 @@ class Committer:
     def commit_with_identity(
         self, identity: Identity, offsets: Offsets, timeout_ms: int, on_committed: OnCommitted
     ) -> None:
-        """Commit with this member id and generation, before all other commits in the queue."""
+        """Commit with this member id and generation, ahead of all other commits in the queue."""
         self._enqueue(offsets, timeout_ms, on_committed, required_identity=identity, drops_revoked=True)
 
     def _commit_initial(self, offsets: Offsets, on_committed: OnCommitted) -> None:
@@ -193,12 +194,12 @@ class Committer:
         self.initial_commits.is_closing = True
 
     def record_loss(self, state: PartitionState) -> None:
-        """Remember a partition that was lost before its records were committed, for `commit_all`."""
+        """Record a partition that was lost before its records were committed, so that `commit_all` fails."""
         if state.has_position and state.has_returned and not state.has_committed(state.position):
             self._lost[state.partition] = (state.position, state.committed)
 
     def forget_losses(self) -> None:
-        """Forget the lost partitions, because the application has been notified of them."""
+        """Forget the lost partitions, because the application has been notified of the loss."""
         self._lost.clear()
 
     def _enqueue(
@@ -244,7 +245,7 @@ class Committer:
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
         """Return the topic id to which offsets of this partition belong now.
 
-        The result is None if the topic's metadata is not kept up to date: a cached id may be that of a
+        The result is None if the topic's metadata is not kept up to date, because a cached id may belong to a
         deleted topic.
         """
         if (state := self._core.partitions.get(partition)) is not None:
@@ -254,7 +255,7 @@ class Committer:
     # ---- sending
 
     def pump(self) -> None:
-        """Complete the commits that have timed out, and send the oldest one unless one is in flight."""
+        """Complete the commits that have timed out, and send the oldest commit unless one is in flight."""
         self._queue.expire(self._core.now, self._in_flight)
         if self._in_flight is not None:
             self._move_to_new_coordinator()
@@ -311,7 +312,10 @@ class Committer:
         return True
 
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
-        """Drop revoked or re-created partitions from a commit, or fail it. Return whether it did."""
+        """Remove revoked or re-created partitions from a commit, or fail the commit.
+
+        Return whether the commit was changed or failed.
+        """
         checks_owner = commit.requires_membership and not self._fails_in_rebalance(commit)
         revoked = [p for p in commit.offsets if checks_owner and self._is_revoked(commit, p)]
         recreated = [p for p in commit.offsets if self._is_recreated(commit, p.topic)]
@@ -333,7 +337,7 @@ class Committer:
         return False
 
     def _is_revoked(self, commit: QueuedCommit, partition: TopicPartition) -> bool:
-        """Return whether the partition was revoked since the call, even if it was assigned again."""
+        """Return whether the partition was revoked after the call, even if it has been assigned again."""
         state = self._core.partitions.get(partition)
         return state is None or commit.states.get(partition, state) is not state
 
@@ -360,8 +364,8 @@ class Committer:
             instance_id=None if identity is None else identity.group_instance_id,
         )
         has_all_ids = all(topic in commit.sent_topic_ids for topic, _ in commit.offsets)
-        # The request gets the full request timeout, even if the timeout of the commit is shorter: a request
-        # that times out closes its connection.
+        # The request has the full request timeout, even if the timeout of the commit is shorter. A request
+        # that times out closes its connection, so a short timeout would cost other requests.
         commit.call = core.send(
             request,
             lambda call: self._on_call_finished(commit, call),
@@ -374,7 +378,7 @@ class Committer:
 
     def _on_call_finished(self, commit: QueuedCommit, call: Call) -> None:
         if commit.call is not call:
-            return  # the commit has been sent to another coordinator
+            return  # the commit has been sent again, to another coordinator
         self._in_flight = None
         if isinstance(call.response, OffsetCommitResponse):
             self._on_response(commit, call, call.response)
@@ -386,7 +390,7 @@ class Committer:
             self._complete(commit, call.error)
 
     def _on_response(self, commit: QueuedCommit, call: Call, response: OffsetCommitResponse) -> None:
-        """Record the committed offsets; complete the commit, or retry it after an error (M61)."""
+        """Record the committed offsets, then complete the commit, or retry it after an error (M61)."""
         codes = offset_commit_codes(commit.sent_topic_ids, response, call.version, commit.offsets)
         self._mark_committed(commit, codes)
         errors = {partition: code for partition, code in codes.items() if code}
@@ -428,7 +432,7 @@ class Committer:
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._fails_in_rebalance(commit):
             action = ErrorAction.RETRY
         if code == ErrorCode.UNKNOWN_TOPIC_ID and self._core.view.topic_id(partition.topic) is None:
-            # Metadata does not contain the topic either.
+            # The metadata does not contain the topic either, so the topic was deleted.
             action = ErrorAction.RAISE
         group = self._core.options.group_id
         error = broker_error(code, "OffsetCommit", f"group {group!r}, {partition}")
@@ -449,7 +453,7 @@ class Committer:
             case ErrorAction.RETRY:
                 self._retry(commit, reason, error)
             case ErrorAction.REFRESH_METADATA:
-                # The next attempt needs the current topic ids or names.
+                # The next attempt needs the current topic ids, or must use names.
                 self._metadata.need()
                 for topic in {p.topic for p in errors if not self._metadata.watches(p.topic)}:
                     self._metadata.look_up(topic)
@@ -459,7 +463,8 @@ class Committer:
                     commit.drops_revoked and commit.required_identity is None
                 )
                 if isinstance(error, Fenced) and self._core.options.as_java and is_background:
-                    # ConsumerCoordinator.asyncCommitFenced: from now on each poll and commit raises it.
+                    # As in ConsumerCoordinator.asyncCommitFenced, each later poll and commit raises the
+                    # error.
                     self._status.final_error = error
                 self._complete(commit, error)
 
@@ -469,9 +474,10 @@ class Committer:
         self._last_failed = True
 
     def _cannot_write(self, code: int) -> bool:
-        """Return whether the code means that the coordinator is unchanged but cannot write offsets.
+        """Return whether the code means that the broker is still the coordinator but cannot write offsets.
 
-        Java's consumer instead looks the coordinator up again, which interrupts the heartbeats.
+        With `policy="java"` the result is False. Java's consumer looks the coordinator up again, which
+        interrupts the heartbeats.
         """
         return code in CANNOT_WRITE and not self._core.options.as_java
 
@@ -480,7 +486,7 @@ class Committer:
         return self._core.options.as_java and not commit.drops_revoked
 
     def _retry(self, commit: QueuedCommit, reason: str, error: KprotoError | None = None) -> None:
-        """Send the commit again after a backoff. A commit with a single attempt fails with `error`."""
+        """Queue the commit again, with a backoff. A commit with a single attempt fails with `error`."""
         if commit.is_completed:
             return
         if commit.is_single_attempt and error is not None:
@@ -497,7 +503,7 @@ class Committer:
         commit.complete(error)
 
     def close(self) -> None:
-        """Fail all commits that have not completed, because no request is sent any more."""
+        """Fail all commits that have not completed, because the consumer sends no further request."""
         in_flight = [self._in_flight] if self._in_flight is not None else []
         commits = [*in_flight, *self._queue.clear()]
         self.initial_commits.clear()

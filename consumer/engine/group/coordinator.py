@@ -1,13 +1,12 @@
-"""The coordinator of the group: one lookup at a time, with one backoff.
+"""The lookup of the group's coordinator. All parts of the engine share it: one lookup at a time.
 
-* The coordinator is looked up only when a part of the engine needs it, and never without a group. The wait
+* The coordinator is looked up only when a part of the engine needs it, and never without a group. The backoff
   between two lookups grows with every failure (M28). A lookup counts as a failure until the node that it
-  returned has answered a request. So the wait also grows if two brokers keep naming each other.
-* A broker remains the coordinator until it denies that or cannot be reached. Then requests in flight on the
-  group's connection to it fail immediately (M26).
-* A coordinator that cannot write offsets at the moment is verified: another broker is asked for the
-  coordinator. The requests in flight fail only if the response names another node. Heartbeats continue during
-  the verification.
+  returned has responded to a request. So the backoff also grows if two brokers keep naming each other.
+* A broker remains the coordinator until it responds that it is not, or cannot be reached. Requests in flight
+  on the group's connection to this broker then fail immediately (M26).
+* A coordinator that cannot write offsets is verified by a FindCoordinator to another broker. The requests in
+  flight fail only if the response names another node. Heartbeats continue during the verification.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class CoordinatorLookup:
     """The node of this consumer's group coordinator, None while it is unknown.
 
     `on_found(node)` is called when the node becomes known, `on_lost(why)` when it is lost, and
-    `on_unreachable()` when no broker answers.
+    `on_unreachable()` when no broker responds.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class CoordinatorLookup:
         self._on_lost = on_lost
         self._on_unreachable = on_unreachable
         self.node: int | None = None
-        # Why the last lookup failed.
+        # The error of the last lookup that failed.
         self.lookup_error = ""
         self._is_needed = False
         self._call: Call | None = None
@@ -56,26 +55,26 @@ class CoordinatorLookup:
         self._failures = 0
 
     def require(self) -> int | None:
-        """Return the node. If it is unknown, look it up and return None."""
+        """Return the coordinator's node. If the node is unknown, request a lookup and return None."""
         if self.node is None:
             self._is_needed = True
         return self.node
 
     def look_up_again(self, why: str) -> None:
-        """Forget the node and look it up again. The member requested this and is not notified."""
+        """Look the coordinator up again, because the member requested it; `on_lost` is not called."""
         self._is_needed = True
         self._forget(why)
 
     def report_lost(self, node: int | None, why: str) -> None:
-        """Look the coordinator up again: `node` denies that it is the coordinator, or does not respond."""
+        """Look the coordinator up again, because `node` is not the coordinator or does not respond."""
         if node is None or node != self.node:
-            return  # another node has replaced it already
+            return  # another node has already become the coordinator
         self._is_needed = True
         self._forget(why)
         self._on_lost(why)
 
     def verify(self, node: int | None, why: str) -> None:
-        """Ask another broker for the coordinator: `node` cannot handle a request at the moment."""
+        """Verify with another broker that `node`, which cannot handle a request, is the coordinator."""
         core = self._core
         if node is None or node != self.node or self._call is not None or self._next_at > core.now:
             return
@@ -107,13 +106,13 @@ class CoordinatorLookup:
         if node is None:
             return
         self.node = None
-        # If the node had worked as the coordinator, the first lookup follows immediately.
+        # If the node has responded as the coordinator, there is no backoff before the first lookup.
         self._next_at = max(core.now, self._requested_at + core.backoff.after(self._failures))
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)
 
     def learn(self, node: int) -> None:
-        """Use the node that another part of the client has looked up."""
+        """Use this node as the coordinator: another part of the client has looked it up."""
         if self.node is None and self._call is None:
             self._set_node(node)
 
@@ -146,7 +145,7 @@ class CoordinatorLookup:
         if isinstance(call.response, FindCoordinatorResponse):
             result = coordinator_of(call.response, call.version)
             if isinstance(result, BrokerAddress):
-                # Metadata may not list this broker yet, or may have an old address.
+                # The metadata may not list this broker yet, or may have an old address of the broker.
                 core.view.set_address(result.id, result.host, result.port)
                 self._set_node(result.id)
                 return

@@ -1,12 +1,12 @@
 """Initial commits: a partition without a commit gets one before its first record is returned.
 
-* Without an initial commit (M206), a crash before the application's first commit would skip records: "latest"
-  would then mean a later end of the log (M203). Start offsets that are looked up together are committed
-  together. So every record of a new partition is read, whatever step a crash follows (M209).
+* Without an initial commit (M206), a crash before the application's first commit would skip records: after
+  the restart, "latest" would be a later end of the log (M203). Start offsets that are looked up together are
+  committed together. So every record of a new partition is read, wherever a crash happens (M209).
 * A commit without a response, or with the identity of another generation, is retried with a growing backoff.
-  Until it succeeds no record of the partition is returned. Any other error is raised, and then the records
-  are returned.
-* Close does not wait for a second attempt. It reports the start offset as uncommitted, and the next owner of
+  Until the commit succeeds, no record of the partition is returned. After any other error, poll raises the
+  error and then returns the records.
+* Close does not wait for a second attempt. The start offset is reported as uncommitted, and the next owner of
   the partition looks up a start offset again.
 """
 
@@ -27,12 +27,12 @@ Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 # A callback that is called once, with None or with the error of the commit.
 OnCommitted = Callable[[KprotoError | None], None]
 
-# Errors after which it is unknown whether the coordinator has received the commit.
+# Errors after which the client does not know whether the coordinator has received the commit.
 NO_RESPONSE = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
 
 
 class InitialCommits:
-    """The partitions whose start offsets must be committed. `commit(offsets, on_committed)` sends them."""
+    """The partitions whose start offsets have to be committed, by `commit(offsets, on_committed)`."""
 
     def __init__(
         self, core: ClientCore[ConsumerOptions], commit: Callable[[Offsets, OnCommitted], None]
@@ -43,11 +43,14 @@ class InitialCommits:
         self._retry_at = 0
         self._in_flight = False
         self._failures = 0
-        # Whether the consumer is being closed: a commit that fails is not retried.
+        # Whether the consumer is being closed. A commit that fails is then not retried.
         self.is_closing = False
 
     def add(self, state: PartitionState) -> None:
-        """Commit the position of a partition. Until the commit succeeds, none of its records is returned."""
+        """Commit the start offset of a partition.
+
+        Until the commit succeeds, no record of the partition is returned.
+        """
         state.start_uncommitted = True
         self._waiting[state.partition] = state
         state.mark_dirty()
@@ -57,7 +60,7 @@ class InitialCommits:
         return self._retry_at if self._waiting and not self._in_flight else None
 
     def pump(self) -> None:
-        """Send one commit with all start offsets that wait."""
+        """Send one commit with all start offsets that are not committed yet."""
         if not self._waiting or self._in_flight or self._retry_at > self._core.now:
             return
         waiting, self._waiting = self._waiting, {}
@@ -110,7 +113,7 @@ class InitialCommits:
         core.wake_poll()
 
     def clear(self) -> None:
-        """Drop all start offsets that wait, because no commit can be sent any more."""
+        """Drop all start offsets that are not committed yet, because no commit can be sent any more."""
         self._waiting.clear()
 
 

@@ -1,11 +1,12 @@
 """Group membership of the consumer: the member's actions, rebalance callbacks, owned partitions.
 
-`docs/rules/member.md` defines the rules. This module carries out the member's actions for the application:
+`docs/rules/member.md` defines the rules. This module performs the member's actions for the application:
 
 * Callbacks run one at a time, in the order of the rebalances that caused them, and only while the application
   is in poll, close or unsubscribe. Heartbeats continue. The member waits for the return of a callback before
   it releases partitions (M79).
-* While the application waits in poll, the member counts as active, but not while a callback runs (M112).
+* While the application waits in poll, max.poll.interval.ms does not expire. It may expire while a callback
+  runs (M112).
 * Revoked (M75): the application receives no more records of the partitions, the callback runs, processed
   offsets are committed if auto commit is on, and pending commits complete. Then the partitions are released,
   so that no other member reads them before the commit has arrived. A failed commit does not stop the
@@ -15,7 +16,7 @@
   callback has returned, so that a seek inside the callback takes effect first.
 * Close and unsubscribe commit before partitions are lost (M97), otherwise after the revoked callback (M98,
   M99).
-* `policy="java"` commits at the other times of these rules: before the revoked callback, before each
+* With `policy="java"` commits are sent when Java sends them: before the revoked callback, before each
   JoinGroup and in close, but not in unsubscribe.
 """
 
@@ -47,9 +48,9 @@ from .coordinator import CoordinatorLookup
 from .status import AssignmentSource
 from .subscription import TopicSubscription
 
-# The errors of a commit that arrives after the next generation has begun.
+# The error codes of a commit that arrives after the next generation has begun.
 NEXT_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
-# The request name in failure reports about assignments that the member cannot use.
+# The name of a failed request in reports about assignments that the member cannot use.
 ASSIGNMENT = "Assignment"
 
 
@@ -76,20 +77,20 @@ class Membership:
         # The error of the last commit before a revocation or before leaving. Close and unsubscribe raise it.
         self.commit_error: KprotoError | None = None
         self._callbacks = CallbackQueue()
-        # The callback after which the member expects `Released`.
+        # The callback after which the member expects the event `Released`.
         self._releasing: RebalanceCallback | None = None
         self._in_poll = False
-        # The last error that ended the membership.
+        # The last error by which the membership ended.
         self._last_error: KprotoError | None = None
-        # The member's next deadline, until the next event changes it.
+        # The member's next deadline (ms), which is valid until the next event.
         self._deadline: int | None = None
         self._deadline_is_known = False
-        # The kinds of requests whose last attempt failed, and ASSIGNMENT.
+        # The kinds of requests whose last attempt failed; ASSIGNMENT if the last assignment was unusable.
         self._failing: set[str] = set()
         self._seeks = PendingSeeks(core.options.max_poll_interval_ms)
         # Whether the application has unsubscribed from a manual assignment before its first subscribe.
         self._has_unsubscribed = False
-        # Whether a commit is in flight after which the member leaves.
+        # Whether the commit before the member leaves is in flight.
         self._commits_before_leaving = False
 
     @property
@@ -136,18 +137,18 @@ class Membership:
         )
 
     def note_manual_unsubscribe(self) -> None:
-        """Remember that the application has unsubscribed while it was not in the group.
+        """Record that the application has unsubscribed while it was not in the group.
 
-        As in Java, the first JoinGroup then says in its reason that the member has left before.
+        As in Java, the reason in the first JoinGroup then says that the member has left before.
         """
         self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
-        """Start to release all partitions and to leave the group; when that is done, `is_settled` is true."""
+        """Start to release all partitions and to leave the group. `is_settled` becomes true at the end."""
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())
-            if self.subscription.is_active:  # subscribed again meanwhile
+            if self.subscription.is_active:  # the application has subscribed again before the member left
                 self.subscription.update_member()
 
         self._seeks.clear()
@@ -165,7 +166,7 @@ class Membership:
         return not self.member.is_unsubscribing
 
     def close(self, leave: bool, timeout_ms: int) -> None:
-        """Start to release all partitions and, if `leave`, to leave the group; then call `on_left`."""
+        """Start to release all partitions, and to leave the group if `leave` is true; `on_left` follows."""
         ends_at = self._core.now + timeout_ms
         self._commit_before_leaving(
             lambda: self.apply_event(protocol.CloseRequested(leave, max(1, ends_at - self._core.now))),
@@ -173,9 +174,9 @@ class Membership:
         )
 
     def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
-        """Commit processed offsets during a rebalance, then call `leave`.
+        """Commit processed offsets if a rebalance is in progress, then call `leave`.
 
-        A member that leaves during a rebalance loses the partitions that it has kept, because their owner in
+        A member that leaves during a rebalance loses its partitions without a commit, because their owner in
         the next generation is unknown. The coordinator accepts commits of the previous generation until the
         next one begins.
         """
@@ -193,7 +194,8 @@ class Membership:
 
         def on_committed(error: KprotoError | None) -> None:
             if getattr(error, "code", None) in NEXT_GENERATION and ends_at > self._core.now:
-                # This client becomes a member of the next generation with the next response.
+                # The next generation has begun. The client commits again as soon as it has the identity of
+                # that generation.
                 self._committer.commit(offsets_of(states), ends_at - self._core.now, finish)
             else:
                 finish(error)
@@ -201,7 +203,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # If the member has an identity again, the revocation that follows commits.
+                # If the member has an identity again, its partitions are revoked next, which commits the
+                # offsets.
                 self.report_uncommitted(states, error)
             leave()
 
@@ -222,17 +225,20 @@ class Membership:
         self._update_poll_state()
 
     def on_poll(self) -> None:
-        """Restart max.poll.interval.ms after a poll that did not wait. Valid while `is_steady`."""
+        """Restart max.poll.interval.ms after a poll that did not wait.
+
+        The caller checks `is_steady` first.
+        """
         if self._in_poll:
             self.on_poll_ended()
         elif self._status.member is not None:
             self._status.member.on_poll(self._core.now)
 
     def _update_poll_state(self) -> None:
-        """Notify the member whether the application waits in poll, outside callbacks.
+        """Notify the member whether the application waits in poll and runs no callback.
 
-        A poll that raises the error which ended the membership does not count: the application may stop
-        because of it.
+        A poll that is going to raise the error by which the membership ended does not count, because the
+        application may stop after this error.
         """
         error = self._last_error
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors
@@ -242,17 +248,17 @@ class Membership:
 
     @property
     def may_assign(self) -> bool:
-        """Whether the next assignment may add partitions."""
+        """Whether a rebalance is in progress, or the group was not joined yet: partitions may be added."""
         return self.member is None or not self.member.is_stable
 
     def defer_seek(self, partition: TopicPartition, seek: Apply) -> None:
-        """Apply a seek as soon as the partition is assigned."""
+        """Keep a seek, and apply it as soon as the partition is assigned."""
         self._seeks.put(partition, seek)
 
     # ---- callbacks
 
     def start_callback(self) -> CallListener | None:
-        """Return the callback to run now. None if no callback waits, or if one runs."""
+        """Return the callback to run now; None if no callback is queued, or if one is running."""
         callback = self._callbacks.start_next()
         if callback is None:
             return None
@@ -265,12 +271,12 @@ class Membership:
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether a callback waits or is running. Records are returned only after it has returned."""
+        """Whether a callback is queued or running. Records are returned only after it has returned."""
         return not self._callbacks.is_empty
 
     @property
     def is_steady(self) -> bool:
-        """Whether the member is stable, and no callback waits or is running.
+        """Whether the member is stable, and no callback is queued or running.
 
         A poll in this state only restarts max.poll.interval.ms.
         """
@@ -285,7 +291,7 @@ class Membership:
         return self._callbacks.has_loss
 
     def on_callback_returned(self) -> None:
-        """Return records of assigned partitions; commit and release revoked ones."""
+        """Proceed after a callback: release revoked partitions, return records of assigned ones."""
         callback = self._callbacks.finish()
         if callback is None:
             return
@@ -320,12 +326,11 @@ class Membership:
         if action.precedes_join_or_close:
             self._commit_then(callback, self._add_callback)
         else:
-            # Java does not commit in unsubscribe, nor before the second revocation of a cooperative
-            # rebalance.
+            # Java commits neither in unsubscribe nor before the second revocation of a cooperative rebalance.
             self._add_callback(callback)
 
     def _commit_then(self, callback: RebalanceCallback, proceed: Callable[[RebalanceCallback], None]) -> None:
-        """Commit the processed offsets of the partitions, wait for all commits, then proceed."""
+        """Commit the processed offsets of the callback's partitions, wait for all commits, then proceed."""
         callback.is_committing = True
         options = self._core.options
         timeout_ms = min(options.request_timeout_ms, options.max_poll_interval_ms)
@@ -334,7 +339,7 @@ class Membership:
             states = self._committer.states_to_commit(callback.partitions)
 
         def on_committed(error: KprotoError | None) -> None:
-            # If the partitions were lost during the commit, the loss has been reported.
+            # If the partitions were lost during the commit, the loss has already been reported.
             if error is not None and callback is self._releasing:
                 self.report_uncommitted(states, error)
             proceed(callback)
@@ -346,7 +351,10 @@ class Membership:
 
     @property
     def is_committing_revoked(self) -> bool:
-        """Whether the commit of revoked partitions has been requested: it reports its own failure."""
+        """Whether the commit of revoked partitions has been requested.
+
+        This commit reports its own failure.
+        """
         return self._releasing is not None and self._releasing.is_committing
 
     def report_uncommitted(self, partitions: Iterable[TopicPartition], error: KprotoError) -> None:
@@ -379,7 +387,7 @@ class Membership:
         self._add_callback(self._releasing)
 
     def _add_callback(self, callback: RebalanceCallback) -> None:
-        """Queue the callback, unless a loss has replaced it."""
+        """Queue the callback, unless the partitions were lost and a "lost" callback has replaced it."""
         if not callback.releases or callback is self._releasing:
             self._callbacks.add(callback)
             self._core.wake_poll()
@@ -408,7 +416,7 @@ class Membership:
         return None if self.member is None else self.member.assignment_deadline()
 
     def due(self) -> int | None:
-        """Return the member's next deadline (ms), or None. It is computed once after each event."""
+        """Return the member's next deadline (ms), or None. The deadline is computed once after each event."""
         if not self._deadline_is_known and self.member is not None:
             self._deadline, self._deadline_is_known = self.member.next_deadline(), True
         return self._deadline
@@ -447,7 +455,7 @@ class Membership:
                 self._on_left()
 
     def _assign(self, action: protocol.AdoptAssignment) -> None:
-        """Own the assigned partitions; retained ones keep their state (M88)."""
+        """Replace the assignment. Partitions that the member keeps also keep their state (M88)."""
         core = self._core
         assert self.member is not None
         if not self.member.is_rejoining_repeatedly:
@@ -498,7 +506,8 @@ class Membership:
             self.apply_event(protocol.SendFailed(request, "the coordinator is not known"))
             return
         if action.purpose is Purpose.JOIN:
-            # Open the connection on which the committed offsets of the assignment will be looked up.
+            # The MAIN connection to the coordinator is opened now: committed offsets are read on it after the
+            # assignment.
             core.network.connect(node, core.now)
         core.send(
             Prepared(type(request), lambda version: member.in_version(request, version)),
@@ -515,7 +524,7 @@ class Membership:
         elif call.outcome is Outcome.NO_RESPONSE or call.error is None:
             self.apply_event(protocol.SendFailed(action.request, str(call.error)))
         elif action.purpose is Purpose.HEARTBEAT:
-            # The member stays in the group, and the next heartbeat may succeed.
+            # The error of a heartbeat does not end the membership, because the next heartbeat may succeed.
             self._core.queue_error(call.error)
             self.apply_event(protocol.SendFailed(action.request, str(call.error)))
         else:
@@ -546,7 +555,7 @@ class Membership:
         self.apply_event(protocol.CommitAnswered(code, identity.generation, identity.member_id))
 
     def on_coordinator_found(self, node: int) -> None:
-        """Pass the coordinator to the member. It may need the coordinator even without a subscription."""
+        """Pass the coordinator to the member, which may need it even without a subscription."""
         self.apply_event(protocol.CoordinatorFound(node))
 
     def on_coordinator_lost(self, why: str) -> None:

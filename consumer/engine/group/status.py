@@ -1,7 +1,7 @@
-"""The source of a consumer's partitions, and its membership in the group.
+"""The state that says where a consumer's partitions come from, and what its membership in the group is.
 
-All parts of the engine read this state. Only the engine, its shutdown, the membership and the commits change
-it.
+All parts of the engine read this state. Only these parts change it: the engine, its shutdown, the membership
+and the commits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class AssignmentSource(Enum):
     NONE = "none"
     # assign()
     MANUAL = "manual"
-    # subscribe(), until unsubscribe() has released all partitions
+    # from subscribe() until unsubscribe() has released all partitions
     GROUP = "group"
 
 
@@ -28,8 +28,8 @@ class GroupStatus:
     def __init__(self) -> None:
         self.source = AssignmentSource.NONE
         self.member: ClientMember | None = None
-        # The error after which the member never joins or commits again. Every poll raises it. Polls without
-        # records and without an error would look like empty topics.
+        # The error after which the member never joins or commits again. Every poll raises it. Without the
+        # error, polls that return no records would look like empty topics.
         self.final_error: KprotoError | None = None
 
     @property
@@ -62,11 +62,11 @@ class GroupStatus:
 
     @property
     def assigned_member_and_generation(self) -> tuple[str, int]:
-        """The member id and generation of the last assignment, for the offsets of a transaction.
+        """The member id and generation of the last assignment, to send offsets in a transaction.
 
-        The values are kept after the partitions are lost. The coordinator then rejects the offsets, which it
-        would accept without a member id. The result is ("", -1) before the first assignment, and with
-        assign().
+        After the partitions are lost, the values are kept. The coordinator therefore rejects offsets of lost
+        partitions; without a member id it would accept them. The result is ("", -1) before the first
+        assignment, and with assign().
         """
         identity = None if self.member is None or self.is_manual else self.member.assigned_identity
         return ("", -1) if identity is None else (identity.member_id, identity.generation)

@@ -3,7 +3,8 @@
 * A pattern is matched for the first time when a Metadata response has listed all topics (M201).
 * The member receives the partition counts and ids of the topics, and with `client_rack` their replicas' racks
   (M92).
-* Metadata is kept for the topics of the subscription, and for a leader for the topics of all members (M200).
+* Metadata is kept up to date for the subscribed topics. The leader of the group also needs the topics of all
+  other members (M200).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..metadata.updater import MetadataUpdater
 
 
 class TopicSubscription:
-    """The subscribed topics or pattern. `apply_event` passes events to the member."""
+    """The subscribed topics or the pattern. `apply_event` passes events to the member."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class TopicSubscription:
             self._metadata.watch(member.topics_of_interest | self.topics)
 
     def on_metadata(self, requested: frozenset[str] | None) -> None:
-        """Pass metadata to the member. `requested` has the topics of the request, None for all."""
+        """Pass metadata to the member. `requested` has the topics of the request; None means all topics."""
         core = self._core
         if self._status.member is None or not self._status.in_group:
             return
@@ -94,7 +95,7 @@ class TopicSubscription:
         )
 
     def _match_pattern(self) -> None:
-        """Pass the topics that match the pattern now to the member, if they have changed."""
+        """Match the pattern; if the matching topics have changed, pass them to the member."""
         view, member = self._core.view, self._status.member
         if self.pattern is None or not self._metadata.complete:
             return

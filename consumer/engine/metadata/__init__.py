@@ -1,1 +1,1 @@
-"""Cluster metadata: what this client knows of brokers, topics and leaders, and how it is refreshed."""
+"""Cluster metadata: what the client knows of brokers, topics and leaders, and how this is refreshed."""

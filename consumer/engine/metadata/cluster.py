@@ -1,15 +1,18 @@
-"""What this client knows of the cluster: brokers, topics, partitions and their leaders.
+"""The client's view of the cluster: brokers, topics, partitions and their leaders.
 
 Rules:
 
-* The newest leader epoch wins: a response with an older epoch for a partition is ignored (M198). If the topic
-  id has changed, it is another topic of the same name, and its epochs start again.
+* A response with an older leader epoch for a partition is ignored for this partition (M198). If the topic id
+  has changed, the response is about another topic of the same name, and its epochs start again.
 * If the known leader is not in the cluster, and `MAX_OLDER_RESPONSES` responses in a row have an older epoch,
-  that epoch is accepted: the cluster was restored, and the partition could not be read otherwise.
-* A topic that does not exist is kept with its error code, as "not requested yet" and "does not exist" differ.
-* A topic whose partition numbers have gaps is used with the listed partitions, and requested again soon.
-* A topic id that a response gives to two topics is ignored: each keeps its previous id, or is addressed by
-  name. Otherwise one topic would be read at the other's positions.
+  that epoch is accepted. The cluster has then been restored from a copy, and otherwise the partition could
+  not be read.
+* A topic that does not exist is kept with its error code. So it differs from a topic that was not requested
+  yet.
+* If the partition numbers of a topic have gaps, the listed partitions are used, and the topic is requested
+  again soon.
+* A topic id that a response gives to two topics is ignored: each topic keeps its previous id, or is addressed
+  by name. Otherwise one topic would be read at the positions of the other topic.
 * The leader is None while it is unknown.
 """
 
@@ -30,8 +33,8 @@ NO_LEADER = -1
 # (KAFKA-9261), so they are ignored.
 RELIABLE_EPOCHS = 9
 
-# Number of responses in a row with an older epoch after which that epoch is accepted. Responses come once per
-# second, and a restarted broker lags behind for less than 10 s.
+# Number of responses in a row with an older epoch after which that epoch is accepted. The client requests
+# metadata once per second, and the metadata of a restarted broker is outdated for less than 10 s.
 MAX_OLDER_RESPONSES = 10
 
 
@@ -51,7 +54,8 @@ class PartitionView(msgspec.Struct):
     leader_epoch: int | None
     error_code: int = 0
     replicas: tuple[int, ...] = ()
-    older_responses: int = 0  # responses with an older epoch while the leader is not in the cluster
+    # Number of responses with an older epoch while the leader is not in the cluster.
+    older_responses: int = 0
 
     def is_outlived(self, brokers: Container[int | None]) -> bool:
         """Count a response with an older epoch; return whether to accept that epoch."""
@@ -60,7 +64,7 @@ class PartitionView(msgspec.Struct):
 
 
 class TopicView(msgspec.Struct):
-    """A topic with its partitions by index."""
+    """A topic, and its partitions by their numbers."""
 
     name: str
     id: UUID | None
@@ -92,7 +96,7 @@ class ClusterView:
     def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:
         """Add a response; return whether it changes the view.
 
-        `everything`: the response lists all topics, so a topic that it does not list was deleted.
+        `everything` says that the response lists all topics, so that a topic which is not listed was deleted.
         """
         brokers, changed = self.brokers, False
         self.brokers = {
@@ -116,7 +120,9 @@ class ClusterView:
             view = TopicView(name, topic_id, topic.is_internal, topic.error_code)
             for entry in topic.partitions:
                 if entry.partition_index in view.partitions:
-                    continue  # listed twice: the second entry would look like a change each time
+                    # The partition is listed twice. The second entry would look like a change after each
+                    # response.
+                    continue
                 epoch = entry.leader_epoch if entry.leader_epoch >= 0 and version >= RELIABLE_EPOCHS else None
                 new = PartitionView(
                     entry.leader_id if entry.leader_id >= 0 else None,
@@ -139,8 +145,7 @@ class ClusterView:
                     changed = changed or known_partition is None or _leader_changed(known_partition, new)
                 view.partitions[entry.partition_index] = new
             if old is not None and same and old.id is not None and topic.error_code and not topic.partitions:
-                # A restarting broker may return errors for existing topics: keep the partitions, and add the
-                # error.
+                # A restarting broker may return errors for existing topics, so the known partitions are kept.
                 view.partitions = old.partitions
             if old is not None and old.id is not None and not same:
                 self.names.pop(old.id, None)
@@ -179,7 +184,7 @@ class ClusterView:
     def set_address(self, node: int, host: str, port: int, rack: str | None = None) -> None:
         """Set a broker's address that another response contained (FindCoordinator, KIP-951).
 
-        A broker that came back with another address is found before the next Metadata response.
+        With the new address the client reaches a broker that has moved before the next Metadata response.
         """
         broker = self.brokers.get(node)
         if node < 0 or not host or port <= 0:
@@ -203,7 +208,7 @@ class ClusterView:
         return self.names.get(topic_id)
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return topic -> number of partitions, of the topics that exist."""
+        """Map each topic that exists to its number of partitions."""
         return {
             name: len(view.partitions)
             for name in topics
@@ -214,7 +219,7 @@ class ClusterView:
 def inconsistency(topic: MetadataResponseTopic) -> str:
     """Return why a topic's partition numbers are invalid; "" if they run from 0 without gaps.
 
-    A broker that just started may list some partitions only.
+    A broker that has just started may list only some of the partitions.
     """
     indexes = sorted(entry.partition_index for entry in topic.partitions)
     if indexes and indexes == list(range(len(indexes))):

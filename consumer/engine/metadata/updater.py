@@ -24,7 +24,7 @@ class MetadataUpdater:
     """Refreshes the metadata of the topics that a client uses.
 
     Metadata is refreshed regularly, and soon when a leader or a partition is missing. The backoff grows while
-    responses contain nothing new (M197). After a long time without metadata, or if a broker asks for it, the
+    responses contain nothing new (M197). After a long time without metadata, or if a broker requires it, the
     client starts again with the bootstrap addresses (KIP-1102).
     """
 
@@ -34,7 +34,7 @@ class MetadataUpdater:
         self._core = core
         self.topics: frozenset[str] = frozenset()
         self.everything = False
-        self.complete = False  # all topics are wanted, and a response has listed them
+        self.complete = False  # Whether all topics are requested, and a response has listed them.
         # Called after each response with the requested topics, None for all.
         self.changed = changed
         self._call: Call | None = None
@@ -50,30 +50,31 @@ class MetadataUpdater:
             set[tuple[str, str]](),
         )
         self._failures = 0
-        self._unhelpful = 0  # needed responses in a row that contained nothing new
+        self._unhelpful = 0  # Number of required responses in a row that contained nothing new.
         self._needed = False
-        self._first_request_at = 1 << 62  # time of the first request
-        # time of the first request without a response since the last success
+        self._first_request_at = 1 << 62  # Time of the first request.
+        # Time of the first request without a response since the last success.
         self._failing_since: int | None = None
-        self._has_responded = False  # whether a broker has responded before
+        self._has_responded = False  # Whether a broker has ever responded.
         # Topic -> (error code, number of responses in a row with it).
         self.topic_errors: dict[str, tuple[int, int]] = {}
-        # Topics to be requested alone. By topic: when the request is due, when the last one was sent, and how
-        # many responses in a row had a partition without a leader.
+        # Topics that are requested alone. The maps contain for each topic: when the request is due, when the
+        # last request was sent, and the number of responses in a row with a partition without a leader.
         self._topic_requests: dict[str, int] = {}
         self._topic_requested_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}
-        self._unhelpful_by_topic: dict[str, int] = {}  # consecutive requests without news
-        self._inconsistent: set[str] = set()  # topics with an inconsistent description
+        # Number of requests in a row whose response contained nothing new.
+        self._unhelpful_by_topic: dict[str, int] = {}
+        self._inconsistent: set[str] = set()  # Topics whose last description was inconsistent.
         self._requests_all = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
-        """Set the topics to keep up to date. New ones are requested at once."""
+        """Set the topics whose metadata is kept up to date. New topics are requested at once."""
         if topics == self.topics and everything == self.everything:
             return
-        # While no refresh is scheduled, known metadata may be outdated.
+        # If no refresh was scheduled, the known metadata may be outdated.
         asleep = self._next_at is None and self._call is None
-        # A topic that was not watched may have changed since its last response.
+        # A topic that was not watched may have changed since the last response about it.
         is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)
         if (everything and not self.everything) or (not everything and is_outdated):
             self._refresh_after(0)
@@ -85,13 +86,14 @@ class MetadataUpdater:
             self._next_at, self._needed = None, False
 
     def watches(self, topic: str) -> bool:
-        """Return whether the topic is kept up to date."""
+        """Return whether the topic's metadata is kept up to date."""
         return self.everything or topic in self.topics
 
     def look_up(self, topic: str, *, has_waiters: bool = False) -> None:
-        """Keep the topic up to date as well, and request it alone, with a backoff between requests.
+        """Keep the topic's metadata up to date as well, and request the topic alone, with a backoff.
 
-        `has_waiters`: a send of the producer waits for the topic, so a scheduled request may be sent earlier.
+        `has_waiters` says that a send of the producer waits for the topic, so that a scheduled request may be
+        sent earlier.
         """
         if topic not in self.topics:
             self.topics |= {topic}
@@ -138,7 +140,7 @@ class MetadataUpdater:
         self._next_at = at if self._next_at is None else min(self._next_at, at)
 
     def due(self) -> int | None:
-        """Return when the next request, or the restart at the bootstrap addresses, is due."""
+        """Return when the next request, or the start at the bootstrap addresses, is due (ms), or None."""
         rebootstrap_at = self._rebootstrap_at()
         if self._call is not None:
             return rebootstrap_at
@@ -146,7 +148,7 @@ class MetadataUpdater:
         return min([*times, *self._topic_requests.values()], default=None)
 
     def _rebootstrap_at(self) -> int | None:
-        """Return when to start again with the bootstrap addresses, as no known broker has responded."""
+        """Return when (ms) to start again at the bootstrap addresses if no broker responds, or None."""
         options = self._core.options
         if self._failing_since is None or not options.recovers or not self._core.view.brokers:
             return None
@@ -160,16 +162,17 @@ class MetadataUpdater:
         self._core.network.metadata_changed(self._core.now)
 
     def tick(self) -> None:
-        """Start again with the bootstrap addresses if that is due.
+        """Start again at the bootstrap addresses if the time for it has come.
 
-        Call it after received data was handled: after a pause of the process a response may be waiting.
+        The caller handles received data first. After a pause of the process a response may already have
+        arrived.
         """
         rebootstrap_at = self._rebootstrap_at()
         if rebootstrap_at is not None and rebootstrap_at <= self._core.now:
             self._rebootstrap()
 
     def pump(self) -> None:
-        """Send a request if one is due."""
+        """Send a Metadata request if one is due."""
         core = self._core
         if self._call is not None:
             return
@@ -193,7 +196,7 @@ class MetadataUpdater:
         )
         try:
             self._call = core.send(request, self._on_response)
-        except BaseException:  # Ctrl-C came before the request was sent
+        except BaseException:  # Ctrl-C interrupted the send: the request was not sent
             self._refresh_after(0)
             raise
 
@@ -216,7 +219,7 @@ class MetadataUpdater:
                 return
             reasons = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
             self._report_unreachable(str(call.error), reasons or None)
-            # Java waits without a limit. So does this client once the cluster has responded.
+            # Java waits without a limit. After the first response this client does the same.
             late = not self._has_responded and core.now - self._first_request_at >= BOOTSTRAP_REPORT_DELAY_MS
             if late or call.outcome is not Outcome.NO_RESPONSE:
                 core.queue_error(call.error)
@@ -245,16 +248,17 @@ class MetadataUpdater:
         self.changed(self._requested)
 
     def _missing_metadata(self, response: MetadataResponse) -> str:
-        """Return why a response contains no metadata; "" if it does."""
+        """Return why a response contains no metadata; "" if it contains metadata."""
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._core.options.recovers:
             self._rebootstrap()
             return describe(response.error_code)
         return "" if response.brokers else "the broker lists no brokers yet"
 
     def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
-        """Report that no broker responds.
+        """Report that no broker responds, unless the last report is too recent.
 
-        A new reason of an address is reported immediately. Later reports follow after growing intervals.
+        If an address fails for a new reason, the report is sent immediately. Further reports follow after
+        growing intervals.
         """
         core = self._core
         if not self.trouble:
@@ -275,7 +279,7 @@ class MetadataUpdater:
         self.trouble = why
 
     def _request_again(self, topic: str, wait: int) -> None:
-        """Request a topic again that has an error."""
+        """Schedule another request for a topic whose description has an error."""
         if topic in self._topic_requested_at:
             self._request_topic_after(topic, wait)
         else:
